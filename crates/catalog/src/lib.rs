@@ -1,0 +1,1 @@
+//! Ready protocols, both ends.
