@@ -10,8 +10,10 @@ compile_error!(
 );
 
 pub mod layer;
+pub mod net;
 mod protocol;
 mod sys;
 pub mod testing;
 
+pub use net::Address;
 pub use protocol::*;
