@@ -9,11 +9,35 @@ compile_error!(
      Remove `panic = \"abort\"` from the profile in Cargo.toml."
 );
 
+mod behaviour;
+mod config;
+mod error;
+mod flow;
 pub mod layer;
-pub mod net;
+mod model;
+mod net;
+mod observe;
+mod pool;
 mod protocol;
+mod sync;
 mod sys;
 pub mod testing;
 
-pub use net::Address;
+pub use behaviour::Behaviour;
+pub use config::{Config, Connecting, Endpoint, Listening, NotesWhenFull, OnFull, Reject, Restarts, Settings};
+pub use error::Error;
+pub use net::{Address, AddressError, Keepalive, SocketOptions};
+pub use observe::{
+    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer, Readiness, Status,
+};
+pub use pool::{Adopted, Applied, Change, Drain, Drained, How, Plan, Pool, Selector};
 pub use protocol::*;
+
+/// Raises this process's descriptor limit as far as it may without privileges; what it is now. A program calls it once, first
+/// of all; the library never does by itself.
+///
+/// # Errors
+/// The system's, which is not expected: the hard limit is always allowed.
+pub fn raise_descriptor_limit() -> std::io::Result<usize> {
+    Ok(sys::raise_descriptor_limit()?)
+}

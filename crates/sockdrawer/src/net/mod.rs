@@ -1,5 +1,7 @@
-//! Addresses: where a pool listens and what it connects to.
+//! Addresses and options: where a pool listens, what it connects to, and how its sockets are set.
 
 mod address;
+mod options;
 
 pub use address::{Address, AddressError};
+pub use options::{Keepalive, SocketOptions};

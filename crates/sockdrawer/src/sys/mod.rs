@@ -1,6 +1,113 @@
 //! Where the operating system and `unsafe` live. Everything else in the crate is safe code over this folder.
 //!
 //! Contract: functions take and return owned or borrowed descriptors, never numbers; every error is the errno; nothing here
-//! decides, retries or remembers.
+//! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
+//! the kernel's place.
 
+mod kernel;
+mod limits;
+mod namespace;
+mod options;
 pub(crate) mod inline;
+pub(crate) mod panics;
+
+pub(crate) use kernel::Kernel;
+pub(crate) use limits::{descriptor_limit, descriptors_open, raise_descriptor_limit};
+pub(crate) use namespace::private_network;
+pub(crate) use rustix::io::Errno;
+
+use crate::net::{Address, SocketOptions};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interest {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+/// What epoll reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub(crate) token: u64,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// EPOLLERR or EPOLLHUP: reported whether watched for or not.
+    pub(crate) broken: bool,
+}
+
+/// The system calls of the accept, connection and change paths. All sockets are non-blocking and close-on-exec.
+pub(crate) trait System: Send + Sync + 'static {
+    fn socket(&self, address: &Address) -> Result<OwnedFd>;
+    /// `SO_REUSEADDR`, then bind.
+    fn bind(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;
+    /// Binds a connecting socket to a local address and leaves the port to connect, which finds one that is free towards the
+    /// target (`IP_BIND_ADDRESS_NO_PORT`).
+    fn bind_source(&self, socket: BorrowedFd<'_>, source: IpAddr) -> Result<()>;
+    /// Lets others bind the same address too (`SO_REUSEPORT`).
+    fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// Also changes the backlog of a socket that listens already.
+    fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()>;
+    fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)>;
+    fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;
+    /// The pending error of a socket, cleared by asking.
+    fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// None for a Unix socket.
+    fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
+    /// Whether it still listens (`SO_ACCEPTCONN`).
+    fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
+    /// Connections that wait to be accepted.
+    fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize>;
+    fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize>;
+    /// `more`: hold back a segment that is not full, because more, or the end, follows at once.
+    fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Result<usize>;
+    /// Tells the peer that no more comes.
+    fn finish(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// Makes the close that follows a reset.
+    fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;
+    fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions>;
+    /// Which of these have something to accept or read, without waiting.
+    fn readable(&self, sockets: &[BorrowedFd<'_>], ready: &mut Vec<bool>) -> Result<()>;
+
+    fn epoll(&self) -> Result<OwnedFd>;
+    /// An eventfd.
+    fn event(&self) -> Result<OwnedFd>;
+    fn ring(&self, event: BorrowedFd<'_>) -> Result<()>;
+    fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
+    /// Reports each ring once, so that the eventfd need not be read.
+    fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()>;
+    fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
+    fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()>;
+    /// None waits for ever. Exact to the clock, not to milliseconds.
+    fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()>;
+}
+
+/// The kernel's answers to one wait; reused.
+pub(crate) struct Events(Vec<rustix::event::epoll::Event>);
+
+impl Events {
+    pub(crate) fn with_capacity(capacity: usize) -> Events {
+        Events(Vec::with_capacity(capacity))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Ready {
+        use rustix::event::epoll::EventFlags;
+        let event = self.0[index];
+        let flags = event.flags;
+        Ready {
+            token: event.data.u64(),
+            read: flags.contains(EventFlags::IN),
+            write: flags.contains(EventFlags::OUT),
+            broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+        }
+    }
+}

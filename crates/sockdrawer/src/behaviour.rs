@@ -1,0 +1,267 @@
+//! What a pool runs, without its type: one service becomes, for each loop, a slab of states behind one virtual call per event.
+
+use crate::protocol::{
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output, Peer,
+    Post, Protocol, Saved, Saver, Service, Step, Timer,
+};
+use crate::sys::panics;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a pool runs.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Behaviour {
+    /// A [`Service`] of [`Protocol`](crate::Protocol)s.
+    #[doc(hidden)]
+    Protocol(Arc<dyn AnyService>),
+}
+
+impl Behaviour {
+    pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
+        let Behaviour::Protocol(service) = self;
+        service
+    }
+
+    pub(crate) fn is_same(&self, other: &Behaviour) -> bool {
+        Arc::ptr_eq(self.service(), other.service())
+    }
+}
+
+impl<S: Service> From<S> for Behaviour {
+    fn from(service: S) -> Behaviour {
+        Behaviour::Protocol(Arc::new(Slabs(Arc::new(service))))
+    }
+}
+
+impl<S: Service> From<Arc<S>> for Behaviour {
+    fn from(service: Arc<S>) -> Behaviour {
+        Behaviour::Protocol(Arc::new(Slabs(service)))
+    }
+}
+
+/// A service without its type: makes one table for each loop.
+pub trait AnyService: Send + Sync {
+    #[doc(hidden)]
+    fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
+}
+
+/// A loop's table of a generation, opaque to the outside.
+pub struct TableBox(pub(crate) Box<dyn Table>);
+
+/// A panic of user code that was caught.
+#[derive(Clone, Debug)]
+pub struct Panicked(pub(crate) String);
+
+/// The states of one generation in one loop, without their type. One virtual call for each event.
+pub(crate) trait Table: Send {
+    fn open(&mut self, peer: &Peer) -> Result<u32, Panicked>;
+    fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked>;
+    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Result<Step, Panicked>;
+    fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
+    /// Tells the state and drops it.
+    fn close(&mut self, slot: u32, why: Closed, frame: Frame<'_>) -> Result<(), Panicked>;
+    fn connect_failed(&mut self, failure: &ConnectFailure) -> Result<(), Panicked>;
+    fn local(&mut self) -> &mut Local;
+    fn closing(&self) -> Closing;
+    fn live(&self) -> usize;
+    fn reserve(&mut self, capacity: usize);
+}
+
+/// What happened to a connection.
+pub(crate) enum Event<'e, 'i> {
+    Opened,
+    Received(&'e mut Input<'i>),
+    Finished,
+    Timeout,
+    Done(JobResult),
+    Notified(Note),
+    Writable,
+    Draining,
+}
+
+/// What a context is made of, less what the table knows itself.
+pub(crate) struct Frame<'a> {
+    pub(crate) out: &'a mut Output,
+    pub(crate) timer: &'a mut Timer,
+    pub(crate) now: &'a Cell<Option<Instant>>,
+    pub(crate) post: &'a Arc<dyn Post>,
+    pub(crate) token: u64,
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    pub(crate) draining: bool,
+}
+
+impl<'a> Frame<'a> {
+    fn context(self, local: &'a mut Local) -> Context<'a> {
+        Context {
+            out: self.out,
+            timer: self.timer,
+            local,
+            now: self.now,
+            post: self.post,
+            token: self.token,
+            id: self.id,
+            generation: self.generation,
+            draining: self.draining,
+        }
+    }
+}
+
+fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked(panics::message(&*payload)))
+}
+
+/// Makes slabs of one type of state.
+pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
+
+impl<S: Service> AnyService for Slabs<S> {
+    fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
+        let service = self.0.clone();
+        let (local, closing) = guarded(|| (service.local(), service.closing()))?;
+        let mut states = Slots::default();
+        states.reserve(capacity);
+        Ok(TableBox(Box::new(Slab { service, states, local, closing })))
+    }
+}
+
+struct Slab<S: Service> {
+    service: Arc<S>,
+    states: Slots<S::Protocol>,
+    local: Box<Local>,
+    closing: Closing,
+}
+
+impl<S: Service> Table for Slab<S> {
+    fn open(&mut self, peer: &Peer) -> Result<u32, Panicked> {
+        let state = guarded(|| self.service.open(peer))?;
+        Ok(self.states.insert(state))
+    }
+
+    fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked> {
+        let state = guarded(|| self.service.restore(peer, from))?;
+        Ok(state.map(|state| self.states.insert(state)))
+    }
+
+    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Result<Step, Panicked> {
+        let state = self.states.at(slot);
+        let mut context = frame.context(&mut *self.local);
+        let cx = &mut context;
+        guarded(|| match event {
+            Event::Opened => state.opened(cx),
+            Event::Received(input) => state.received(input, cx),
+            Event::Finished => state.finished(cx),
+            Event::Timeout => state.timeout(cx),
+            Event::Done(result) => state.done(result, cx),
+            Event::Notified(note) => state.notified(note, cx),
+            Event::Writable => state.writable(cx),
+            Event::Draining => state.draining(cx),
+        })
+    }
+
+    fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked> {
+        guarded(|| self.states.at(slot).save(to))
+    }
+
+    fn close(&mut self, slot: u32, why: Closed, frame: Frame<'_>) -> Result<(), Panicked> {
+        let mut state = self.states.remove(slot);
+        let mut cx = frame.context(&mut *self.local);
+        // Two guards: a panic in `closed` must not keep Drop from running under a guard of its own.
+        let closed = guarded(|| state.closed(why, &mut cx));
+        let dropped = guarded(move || drop(state));
+        closed.and(dropped)
+    }
+
+    fn connect_failed(&mut self, failure: &ConnectFailure) -> Result<(), Panicked> {
+        guarded(|| self.service.connect_failed(failure, &mut *self.local))
+    }
+
+    fn local(&mut self) -> &mut Local {
+        &mut *self.local
+    }
+
+    fn closing(&self) -> Closing {
+        self.closing
+    }
+
+    fn live(&self) -> usize {
+        self.states.live
+    }
+
+    fn reserve(&mut self, capacity: usize) {
+        self.states.reserve(capacity);
+    }
+}
+
+/// States are made room for so many at once, in chunks that never move.
+const CHUNK: usize = 1024;
+
+enum Slot<T> {
+    /// The next free one.
+    Free(u32),
+    Live(T),
+}
+
+struct Slots<T> {
+    chunks: Vec<Box<[Slot<T>]>>,
+    free: u32,
+    live: usize,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Slots<T> {
+        Slots { chunks: Vec::new(), free: u32::MAX, live: 0 }
+    }
+}
+
+impl<T> Slots<T> {
+    fn reserve(&mut self, capacity: usize) {
+        while self.chunks.len() * CHUNK < capacity {
+            self.grow();
+        }
+    }
+
+    fn grow(&mut self) {
+        let base = u32::try_from(self.chunks.len() * CHUNK).expect("fewer than 4 billion states");
+        let end = base + CHUNK as u32;
+        let free = self.free;
+        self.chunks.push((base + 1..=end).map(|next| Slot::Free(if next == end { free } else { next })).collect());
+        self.free = base;
+    }
+
+    fn slot(&mut self, slot: u32) -> &mut Slot<T> {
+        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+    }
+
+    fn at(&mut self, slot: u32) -> &mut T {
+        match self.slot(slot) {
+            Slot::Live(state) => state,
+            Slot::Free(_) => unreachable!("a seat names a live slot"),
+        }
+    }
+
+    fn insert(&mut self, state: T) -> u32 {
+        if self.free == u32::MAX {
+            self.grow();
+        }
+        let number = self.free;
+        let Slot::Free(next) = std::mem::replace(self.slot(number), Slot::Live(state)) else {
+            unreachable!("the free list holds free slots")
+        };
+        self.free = next;
+        self.live += 1;
+        number
+    }
+
+    fn remove(&mut self, number: u32) -> T {
+        let free = self.free;
+        let Slot::Live(state) = std::mem::replace(self.slot(number), Slot::Free(free)) else {
+            unreachable!("a seat names a live slot")
+        };
+        self.free = number;
+        self.live -= 1;
+        state
+    }
+}

@@ -1,0 +1,309 @@
+//! What you ask of a pool: typed data, parsed and not validated later.
+
+use crate::behaviour::Behaviour;
+use crate::net::{Address, SocketOptions};
+use crate::observe::{NoObserver, Observer};
+use crate::sys::{Kernel, System};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// All that a pool is asked to be. Change a copy and give it to [`Pool::reconfigure`](crate::Pool::reconfigure).
+///
+/// ```
+/// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step};
+/// # struct Echo;
+/// # impl Service for Echo { type Protocol = Echo; fn open(&self, _: &Peer) -> Echo { Echo } }
+/// # impl Protocol for Echo {
+/// #     fn received(&mut self, i: &mut Input<'_>, cx: &mut Context<'_>) -> Step { cx.send(i.bytes()); i.take_all(); Step::Continue }
+/// # }
+/// let config = Config::accept(Echo).listen("127.0.0.1:0".parse()?).loops(2).limit(100);
+/// # Ok::<(), sockdrawer::AddressError>(())
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// What runs on the connections. A different one is a new generation.
+    pub behaviour: Behaviour,
+    /// Where connections come from.
+    pub endpoint: Endpoint,
+    /// What each connection is given. Different ones are a new generation.
+    pub settings: Settings,
+    /// Threads that run connections.
+    pub loops: usize,
+    /// Threads that run jobs; 0 runs them in the loops.
+    pub workers: usize,
+    /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
+    pub worker_queue: usize,
+    /// Connections for which memory is kept ready in each loop. Not a limit.
+    pub capacity: usize,
+    /// The most connections at once; None: as many as descriptors allow.
+    pub limit: Option<usize>,
+    /// What happens to a connection above the limit.
+    pub on_full: OnFull,
+    /// Notes that may wait in a loop's inbox; beyond it a sender gets [`NotifyError::Full`](crate::NotifyError::Full).
+    pub inbox: usize,
+    /// How often a dead loop or worker is replaced.
+    pub restarts: Restarts,
+    /// How long a loop may spend in one turn before it is reported and its listeners move.
+    pub stuck_after: Duration,
+    /// Who is told of what happens.
+    pub observer: Arc<dyn Observer>,
+    pub(crate) system: Arc<dyn System>,
+}
+
+/// Where connections come from.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Endpoint {
+    /// They are accepted.
+    Accept {
+        /// From here.
+        listeners: Vec<Listening>,
+        /// The most that wait in the kernel, for each socket; the kernel cuts it to `net.core.somaxconn`.
+        backlog: u32,
+    },
+    /// They are made.
+    Connect(Connecting),
+}
+
+/// One place to accept from.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    /// The address.
+    pub address: Address,
+    /// A socket that already listens there, from a parent or systemd. It is never closed by the pool's last word: its owner
+    /// keeps the `Arc`.
+    pub inherited: Option<Arc<OwnedFd>>,
+}
+
+impl PartialEq for Listening {
+    fn eq(&self, other: &Listening) -> bool {
+        self.address == other.address
+            && match (&self.inherited, &other.inherited) {
+                (None, None) => true,
+                (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+                _ => false,
+            }
+    }
+}
+
+/// Towards whom, how many and how fast.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Connecting {
+    /// Taken in turn.
+    pub targets: Vec<Address>,
+    /// Local addresses, taken in turn; none: the kernel chooses.
+    pub sources: Vec<IpAddr>,
+    /// How many connects in all; None: whenever one ends, another is made.
+    pub total: Option<u64>,
+    /// Connects per second; None: as fast as it goes.
+    pub rate: Option<f64>,
+    /// How long one connect may take.
+    pub timeout: Duration,
+}
+
+impl Connecting {
+    /// To `targets`, one connect for each that ends, as fast as it goes, 5 s each.
+    pub fn to(targets: Vec<Address>) -> Connecting {
+        Connecting { targets, sources: Vec::new(), total: None, rate: None, timeout: Duration::from_secs(5) }
+    }
+}
+
+/// What each connection of one generation is given.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// Options of accepted sockets.
+    pub options: SocketOptions,
+    /// Unsent bytes above which `received` waits, and the note policy begins.
+    pub high_water: usize,
+    /// Unsent bytes below which `writable` comes.
+    pub low_water: usize,
+    /// The most input that a protocol may leave untaken.
+    pub max_partial: usize,
+    /// What a connection above its high-water mark does with a note.
+    pub notes_when_full: NotesWhenFull,
+    /// How long a closed connection reads and discards, waiting for the peer's end.
+    pub linger: Duration,
+    /// How long a closed connection tries to send what is left before that.
+    pub flush: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            options: SocketOptions::default(),
+            high_water: 64 * 1024,
+            low_water: 16 * 1024,
+            max_partial: 64 * 1024,
+            notes_when_full: NotesWhenFull::Drop,
+            linger: Duration::from_secs(2),
+            flush: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What a receiver above its high-water mark gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotesWhenFull {
+    /// Every note, whatever memory its answers take.
+    Keep,
+    /// Nothing until it has read; what was dropped is counted.
+    Drop,
+    /// Its end.
+    Close,
+}
+
+/// What happens to a connection above the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// It waits in the kernel's queue.
+    Backpressure,
+    /// It is accepted and ended.
+    Reject(Reject),
+}
+
+/// How a connection is turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reject {
+    /// It sees an orderly end.
+    Fin,
+    /// It sees a reset.
+    Reset,
+    /// It gets these bytes, then an orderly end.
+    Bytes(Arc<[u8]>),
+}
+
+/// How many restarts of loops and workers are normal: more within the time, and the pool stops accepting, drains and stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restarts {
+    /// Restarts.
+    pub most: usize,
+    /// Within this time.
+    pub within: Duration,
+}
+
+impl Config {
+    /// A pool that accepts; add addresses with [`Config::listen`].
+    pub fn accept(behaviour: impl Into<Behaviour>) -> Config {
+        Config::new(behaviour.into(), Endpoint::Accept { listeners: Vec::new(), backlog: 4096 })
+    }
+
+    /// A pool that connects.
+    pub fn connect(behaviour: impl Into<Behaviour>, connecting: Connecting) -> Config {
+        Config::new(behaviour.into(), Endpoint::Connect(connecting))
+    }
+
+    fn new(behaviour: Behaviour, endpoint: Endpoint) -> Config {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            behaviour,
+            endpoint,
+            settings: Settings::default(),
+            loops: cores,
+            workers: cores,
+            worker_queue: 65_536,
+            capacity: 1024,
+            limit: None,
+            on_full: OnFull::Backpressure,
+            inbox: 65_536,
+            restarts: Restarts { most: 10, within: Duration::from_secs(10) },
+            stuck_after: Duration::from_secs(5),
+            observer: Arc::new(NoObserver),
+            system: Arc::new(Kernel),
+        }
+    }
+
+    /// Accepts there too.
+    #[must_use]
+    pub fn listen(self, address: Address) -> Config {
+        self.listening(Listening { address, inherited: None })
+    }
+
+    /// Accepts from a socket that already listens.
+    #[must_use]
+    pub fn inherit(self, address: Address, socket: Arc<OwnedFd>) -> Config {
+        self.listening(Listening { address, inherited: Some(socket) })
+    }
+
+    fn listening(mut self, listening: Listening) -> Config {
+        match &mut self.endpoint {
+            Endpoint::Accept { listeners, .. } => listeners.push(listening),
+            Endpoint::Connect(_) => panic!("a pool that connects does not listen: use Config::accept"),
+        }
+        self
+    }
+
+    /// Another behaviour: a new generation.
+    #[must_use]
+    pub fn behaviour(mut self, behaviour: impl Into<Behaviour>) -> Config {
+        self.behaviour = behaviour.into();
+        self
+    }
+
+    /// Threads that run connections.
+    #[must_use]
+    pub fn loops(mut self, loops: usize) -> Config {
+        self.loops = loops;
+        self
+    }
+
+    /// Threads that run jobs.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Config {
+        self.workers = workers;
+        self
+    }
+
+    /// Connections for which memory is kept ready in each loop.
+    #[must_use]
+    pub fn capacity(mut self, capacity: usize) -> Config {
+        self.capacity = capacity;
+        self
+    }
+
+    /// The most connections at once.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Config {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// What happens above the limit.
+    #[must_use]
+    pub fn on_full(mut self, on_full: OnFull) -> Config {
+        self.on_full = on_full;
+        self
+    }
+
+    /// What each connection is given.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Config {
+        self.settings = settings;
+        self
+    }
+
+    /// Who is told of what happens.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Config {
+        self.observer = Arc::new(observer);
+        self
+    }
+
+    pub(crate) fn listeners(&self) -> &[Listening] {
+        match &self.endpoint {
+            Endpoint::Accept { listeners, .. } => listeners,
+            Endpoint::Connect(_) => &[],
+        }
+    }
+
+    pub(crate) fn backlog(&self) -> u32 {
+        match &self.endpoint {
+            Endpoint::Accept { backlog, .. } => *backlog,
+            Endpoint::Connect(_) => 0,
+        }
+    }
+}

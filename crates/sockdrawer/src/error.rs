@@ -1,0 +1,80 @@
+//! Errors, by who is at fault and what to do.
+
+use crate::net::Address;
+use std::io;
+
+/// Why a pool could not be started, changed or asked. Each prints as one line: what, why, what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else listens there, possibly another instance of the same program.
+    #[error("cannot listen on {0}: the address is in use; stop what listens there (ss -ltnp shows it) or choose another")]
+    AddressInUse(Address),
+    /// The system does not let this user listen there.
+    #[error("cannot listen on {address}: permission denied; {remedy}")]
+    PermissionDenied {
+        /// The address.
+        address: Address,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The system refused the address for another reason.
+    #[error("cannot listen on {address}: {source}; check that the address belongs to this machine")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// More connections were asked for than the process may open descriptors.
+    #[error("a limit of {asked} connections needs {needed} descriptors, this process may open {allowed}: at most {fits} fit; raise `ulimit -n` or lower the limit")]
+    LimitTooHigh {
+        /// The limit asked for.
+        asked: usize,
+        /// Descriptors it needs, the pool's own included.
+        needed: usize,
+        /// The process's descriptor limit.
+        allowed: usize,
+        /// The highest limit that works.
+        fits: usize,
+    },
+    /// A setting makes no sense by itself or beside another.
+    #[error("{setting}: {reason}")]
+    Invalid {
+        /// Which setting.
+        setting: &'static str,
+        /// What is wrong with it and what to do.
+        reason: String,
+    },
+    /// The change would need another pool.
+    #[error("{setting} cannot be changed while the pool runs: {reason}")]
+    CannotChange {
+        /// Which setting.
+        setting: &'static str,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// User code failed while a change was prepared; the pool goes on as it was.
+    #[error("the new service panicked in `local`: {message}; the pool goes on as it was")]
+    ServicePanicked {
+        /// The panic's message.
+        message: String,
+    },
+    /// A loop has more notes to bring than its inbox holds.
+    #[error("a loop's inbox is full of notes: send less, or again later")]
+    InboxFull,
+    /// The pool was shut down, or gave up after too many restarts.
+    #[error("the pool has stopped: {reason}")]
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+    /// The system refused a thread, an epoll or an event descriptor.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,434 @@
+//! Accepting: one connection for each event, each with a permit, and a reason for everything that can go wrong.
+
+use super::gate::{Permit, Waiter};
+use super::inbox::Letter;
+use super::listener::Shard;
+use super::{Flow, lock};
+use crate::config::{OnFull, Reject};
+use crate::net::Address;
+use crate::observe::Event as Told;
+use crate::protocol::{Peer, Side};
+use crate::sync::mpsc;
+use crate::sys::{Errno, Interest};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
+const STARVED: Duration = Duration::from_millis(100);
+
+/// A connection on its way into a loop.
+pub(crate) struct Parcel {
+    pub(super) socket: OwnedFd,
+    pub(super) permit: Permit,
+    pub(super) remote: Option<SocketAddr>,
+    pub(super) side: Side,
+}
+
+/// The accepting part of a loop.
+pub(super) struct Acceptor {
+    /// A shard keeps its place, which its token names, as long as it is here.
+    held: Vec<Option<Held>>,
+    state: State,
+    suspended: bool,
+    waiter: Arc<Waiter>,
+    /// Where the next look over all shards begins, so that none is always first.
+    rotation: usize,
+}
+
+struct Held {
+    shard: Arc<Shard>,
+    address: Address,
+    watched: bool,
+    /// To be given up as soon as its queue is empty; dropping the sender tells who asked.
+    retiring: Option<mpsc::Sender<()>>,
+}
+
+/// Whether this loop takes connections; what is not taken waits in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// All permits are taken: waiting for one.
+    Full,
+    /// The system has no descriptor or memory: waiting until then.
+    Starved(Instant),
+}
+
+/// How one accept4 went.
+enum Accepted {
+    Yes,
+    /// Nothing was there.
+    Nothing,
+    /// Not this one, or not now.
+    Failed,
+}
+
+/// What an errno of accept4 means, after accept(2) and what Linux passes on from the new socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Nothing,
+    /// This connection failed before it was accepted; the next may do.
+    Connection,
+    /// No descriptor or memory. The connection stays in the queue.
+    Resource,
+    /// The socket does not listen any more, or never did.
+    Listener,
+}
+
+fn trouble(errno: Errno) -> Trouble {
+    match errno {
+        Errno::AGAIN => Trouble::Nothing,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Trouble::Resource,
+        Errno::INVAL | Errno::BADF | Errno::NOTSOCK => Trouble::Listener,
+        // ECONNABORTED, EINTR, EPROTO, EPERM (a firewall rule), and the network's errors pending on the new socket: ENETDOWN,
+        // ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, ETIMEDOUT. What is unknown is taken for one
+        // of these: the listener is polled again and nothing spins, because accept4 removed the connection or reported once.
+        _ => Trouble::Connection,
+    }
+}
+
+impl Acceptor {
+    pub(super) fn new(waiter: Arc<Waiter>) -> Acceptor {
+        Acceptor { held: Vec::new(), state: State::Open, suspended: false, waiter, rotation: 0 }
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        match self.state {
+            State::Starved(until) => Some(until),
+            State::Open | State::Full => None,
+        }
+    }
+
+    /// A descriptor was closed: who starves may try now.
+    pub(super) fn descriptor_freed(&mut self) {
+        if let State::Starved(until) = &mut self.state {
+            *until = (*until).min(Instant::now());
+        }
+    }
+
+    fn is_retiring(&self) -> bool {
+        self.held.iter().flatten().any(|held| held.retiring.is_some())
+    }
+}
+
+impl Flow {
+    /// Accepts from a shard from now on.
+    pub(crate) fn take_shard(&mut self, shard: Arc<Shard>, address: Address) {
+        let held = self.acceptor.held.iter().flatten();
+        if held.into_iter().any(|held| Arc::ptr_eq(&held.shard, &shard)) {
+            return;
+        }
+        let held = Some(Held { shard, address, watched: false, retiring: None });
+        match self.acceptor.held.iter().position(Option::is_none) {
+            Some(free) => self.acceptor.held[free] = held,
+            None => self.acceptor.held.push(held),
+        }
+        self.watch_shards();
+    }
+
+    /// Leaves a shard to another loop; its queue stays as it is.
+    pub(crate) fn release_shard(&mut self, shard: &Arc<Shard>) {
+        for index in 0..self.acceptor.held.len() {
+            if self.acceptor.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.shard, shard)) {
+                self.unwatch_shard(index);
+                self.acceptor.held[index] = None;
+            }
+        }
+    }
+
+    /// Gives up a shard for good, after accepting what waits in its queue. `done` is dropped then.
+    pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, done: &mpsc::Sender<()>) {
+        for held in self.acceptor.held.iter_mut().flatten() {
+            if Arc::ptr_eq(&held.shard, shard) {
+                held.retiring = Some(done.clone());
+            }
+        }
+        self.retire_empty_shards();
+    }
+
+    /// Stops polling; the kernel queues.
+    pub(crate) fn suspend(&mut self) {
+        self.acceptor.suspended = true;
+        self.shared.gate.stop_waiting(&self.acceptor.waiter);
+        while let Some(permit) = self.acceptor.waiter.claim() {
+            drop(permit);
+        }
+        self.unwatch_shards();
+        self.acceptor.state = State::Open;
+    }
+
+    /// Goes on.
+    pub(crate) fn resume_accepting(&mut self) {
+        self.acceptor.suspended = false;
+        self.watch_shards();
+    }
+
+    /// A listener has something.
+    pub(super) fn accept_event(&mut self, token: u64) {
+        let index = (token - 1) as usize;
+        if self.acceptor.state != State::Open || self.acceptor.suspended {
+            return;
+        }
+        match self.shared.gate.take() {
+            Some(permit) => _ = self.accept(index, Some(permit)),
+            None => self.accept_when_full(index),
+        }
+    }
+
+    fn accept_when_full(&mut self, index: usize) {
+        let on_full = lock(&self.shared.on_full).clone();
+        match on_full {
+            OnFull::Backpressure => {
+                self.unwatch_shards();
+                self.acceptor.state = State::Full;
+                self.shared.gate.wait(&self.acceptor.waiter);
+            }
+            OnFull::Reject(_) => _ = self.accept(index, None),
+        }
+    }
+
+    /// One accept4. Without a permit the connection is turned away.
+    fn accept(&mut self, index: usize, permit: Option<Permit>) -> Accepted {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
+        let shard = held.shard.clone();
+        match self.system.accept(shard.socket()) {
+            Ok((socket, remote)) => {
+                self.counters.accepted.add(1);
+                if shard.take_stale() {
+                    let active = self.active;
+                    let options = self.place(active).generation.settings.options;
+                    // It fails where the connection is gone, which reading it will tell.
+                    let _ = self.system.set_options(socket.as_fd(), &options);
+                }
+                match permit {
+                    Some(permit) => self.bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted }),
+                    None => self.reject(&socket),
+                }
+                Accepted::Yes
+            }
+            Err(errno) => self.accept_failed(index, errno),
+        }
+    }
+
+    fn bring_in(&mut self, shard: &Shard, parcel: Parcel) {
+        if !shard.spread {
+            return self.adopt_parcel(parcel);
+        }
+        let next = {
+            let roster = lock(&self.shared.roster);
+            self.acceptor.rotation = self.acceptor.rotation.wrapping_add(1);
+            roster.get(self.acceptor.rotation % roster.len().max(1)).cloned()
+        };
+        match next {
+            Some(inbox) if !Arc::ptr_eq(&inbox, &self.inbox) => {
+                // The other loop may have died this moment: then the connection comes back and stays here.
+                if let Err(Letter::Adopt(parcel)) = inbox.put(Letter::Adopt(parcel)) {
+                    self.adopt_parcel(parcel);
+                }
+            }
+            _ => self.adopt_parcel(parcel),
+        }
+    }
+
+    /// A connection enters this loop.
+    pub(super) fn adopt_parcel(&mut self, parcel: Parcel) {
+        let peer = Peer::new(parcel.remote, parcel.side);
+        self.enter(parcel.socket, parcel.permit, &peer);
+    }
+
+    fn reject(&mut self, socket: &OwnedFd) {
+        self.counters.rejected.add(1);
+        let on_full = lock(&self.shared.on_full).clone();
+        // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
+        match on_full {
+            OnFull::Reject(Reject::Reset) => _ = self.system.reset_on_close(socket.as_fd()),
+            OnFull::Reject(Reject::Bytes(bytes)) => {
+                _ = self.system.send(socket.as_fd(), &bytes, true);
+                self.read_before_rejecting(socket);
+            }
+            OnFull::Reject(Reject::Fin) | OnFull::Backpressure => self.read_before_rejecting(socket),
+        }
+    }
+
+    /// What has come already is read, so that closing does not turn into a reset. There is no permit to linger with.
+    fn read_before_rejecting(&mut self, socket: &OwnedFd) {
+        _ = self.system.finish(socket.as_fd());
+        _ = self.system.receive(socket.as_fd(), &mut self.read);
+    }
+
+    fn accept_failed(&mut self, index: usize, errno: Errno) -> Accepted {
+        match trouble(errno) {
+            Trouble::Nothing => {
+                self.counters.accept_empty.add(1);
+                return Accepted::Nothing;
+            }
+            Trouble::Connection => self.counters.accept_failed.add(1),
+            Trouble::Resource => {
+                self.counters.accept_starved.add(1);
+                self.unwatch_shards();
+                if !matches!(self.acceptor.state, State::Starved(_)) {
+                    self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
+                }
+                self.acceptor.state = State::Starved(Instant::now() + STARVED);
+            }
+            Trouble::Listener => self.listener_gone(index),
+        }
+        Accepted::Failed
+    }
+
+    fn listener_gone(&mut self, index: usize) {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return };
+        if self.system.is_listening(held.shard.socket()).unwrap_or(false) {
+            return;
+        }
+        if held.shard.mark_gone() {
+            self.shared.tell(&Told::ListenerGone(held.address.clone()));
+        }
+        self.unwatch_shard(index);
+    }
+
+    /// Once a turn: permits that were given, the end of a pause, shards that are to go.
+    pub(super) fn acceptor_turn(&mut self) {
+        match self.acceptor.state {
+            State::Open => {}
+            State::Full => self.use_given_permits(),
+            State::Starved(until) => {
+                if Instant::now() >= until {
+                    self.try_after_starving();
+                }
+            }
+        }
+        if self.acceptor.is_retiring() {
+            self.retire_empty_shards();
+        }
+    }
+
+    /// Accepts with each permit that was given. While there is more in the queues this loop waits again, behind the others;
+    /// when they are empty it polls again.
+    fn use_given_permits(&mut self) {
+        while let Some(permit) = self.acceptor.waiter.claim() {
+            match self.accept_any(permit) {
+                Accepted::Yes => self.shared.gate.wait(&self.acceptor.waiter),
+                Accepted::Nothing | Accepted::Failed => {
+                    if self.acceptor.state == State::Full {
+                        self.acceptor.state = State::Open;
+                        self.watch_shards();
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_after_starving(&mut self) {
+        let Some(permit) = self.shared.gate.take() else {
+            self.acceptor.state = State::Open;
+            return self.watch_shards();
+        };
+        let before = self.counters.accept_starved.get();
+        let accepted = self.accept_any(permit);
+        if self.counters.accept_starved.get() == before {
+            if let Accepted::Yes = accepted {
+                self.shared.tell(&Told::AcceptResumed);
+            }
+            self.acceptor.state = State::Open;
+            self.watch_shards();
+        }
+    }
+
+    /// Accepts from any shard that has something, beginning behind the one of last time.
+    fn accept_any(&mut self, permit: Permit) -> Accepted {
+        let mut ready = Vec::new();
+        let count = self.acceptor.held.len();
+        let live = |held: &Option<Held>| held.as_ref().is_some_and(|held| !held.shard.is_gone());
+        let indices: Vec<usize> = (0..count).filter(|index| live(&self.acceptor.held[*index])).collect();
+        let sockets: Vec<BorrowedFd<'_>> =
+            indices.iter().filter_map(|index| self.acceptor.held[*index].as_ref()).map(|held| held.shard.socket()).collect();
+        if self.system.readable(&sockets, &mut ready).is_err() {
+            return Accepted::Failed;
+        }
+        self.acceptor.rotation = self.acceptor.rotation.wrapping_add(1);
+        let found = (0..indices.len())
+            .map(|step| (step + self.acceptor.rotation) % indices.len())
+            .find(|position| ready[*position])
+            .map(|position| indices[position]);
+        match found {
+            Some(index) => self.accept(index, Some(permit)),
+            None => Accepted::Nothing,
+        }
+    }
+
+    /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some.
+    fn retire_empty_shards(&mut self) {
+        for index in 0..self.acceptor.held.len() {
+            while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
+                let on_full = lock(&self.shared.on_full).clone();
+                let permit = self.shared.gate.take();
+                if permit.is_none() && on_full == OnFull::Backpressure {
+                    break;
+                }
+                let gone = self.acceptor.held[index].as_ref().is_some_and(|held| held.shard.is_gone());
+                if gone || matches!(self.accept(index, permit), Accepted::Nothing) {
+                    self.unwatch_shard(index);
+                    self.acceptor.held[index] = None;
+                }
+                if matches!(self.acceptor.state, State::Starved(_)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn watch_shards(&mut self) {
+        if self.acceptor.suspended || self.acceptor.state != State::Open {
+            return;
+        }
+        for (index, held) in self.acceptor.held.iter_mut().enumerate() {
+            let Some(held) = held else { continue };
+            if held.watched || held.shard.is_gone() {
+                continue;
+            }
+            let interest = Interest { read: true, write: false };
+            match self.system.watch(self.epoll.as_fd(), held.shard.socket(), index as u64 + 1, interest) {
+                Ok(()) => held.watched = true,
+                // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
+                Err(_) => {
+                    self.acceptor.state = State::Starved(Instant::now() + STARVED);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn unwatch_shards(&mut self) {
+        for index in 0..self.acceptor.held.len() {
+            self.unwatch_shard(index);
+        }
+    }
+
+    fn unwatch_shard(&mut self, index: usize) {
+        if let Some(held) = &mut self.acceptor.held[index]
+            && std::mem::take(&mut held.watched)
+        {
+            // It fails only for a socket that is not watched.
+            let _ = self.system.unwatch(self.epoll.as_fd(), held.shard.socket());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_errno_of_accept_has_its_class() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert_eq!(trouble(errno), Trouble::Resource);
+        }
+        for errno in [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM, Errno::HOSTUNREACH, Errno::TIMEDOUT] {
+            assert_eq!(trouble(errno), Trouble::Connection);
+        }
+        assert_eq!(trouble(Errno::AGAIN), Trouble::Nothing);
+        assert_eq!(trouble(Errno::INVAL), Trouble::Listener);
+    }
+}

@@ -1,0 +1,120 @@
+//! Pooled buffers for what a connection cannot be rid of at once: input not taken, output not sent. Most connections have none.
+
+/// No buffer.
+pub(crate) const NONE: u32 = u32::MAX;
+/// A buffer that grew beyond this gives its memory back.
+const KEPT_BYTES: usize = 64 * 1024;
+/// So many empty buffers keep their memory.
+const KEPT_BUFFERS: usize = 256;
+
+/// A queue of bytes.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Forgets the first bytes. Moves the rest only when more than half is forgotten, so that a byte moves once on average.
+    pub(crate) fn take(&mut self, count: usize) {
+        self.start += count;
+        if self.start * 2 > self.bytes.len() {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+/// The buffers of one loop, by number.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    all: Vec<Buffer>,
+    free: Vec<u32>,
+}
+
+impl Buffers {
+    pub(crate) fn at(&mut self, number: u32) -> &mut Buffer {
+        &mut self.all[number as usize]
+    }
+
+    /// Bytes in a buffer that may be none.
+    pub(crate) fn len(&self, number: u32) -> usize {
+        if number == NONE { 0 } else { self.all[number as usize].bytes().len() }
+    }
+
+    /// Appends to a buffer, one that is taken for it when there is none.
+    pub(crate) fn push(&mut self, number: &mut u32, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if *number == NONE {
+            *number = self.free.pop().unwrap_or_else(|| {
+                self.all.push(Buffer::default());
+                u32::try_from(self.all.len() - 1).expect("fewer buffers than seats")
+            });
+        }
+        self.at(*number).push(bytes);
+    }
+
+    /// Gives a buffer back; what it holds is forgotten.
+    pub(crate) fn release(&mut self, number: &mut u32) {
+        let number = std::mem::replace(number, NONE);
+        if number == NONE {
+            return;
+        }
+        let keep = self.free.len() < KEPT_BUFFERS;
+        let buffer = self.at(number);
+        buffer.start = 0;
+        buffer.bytes.clear();
+        if !keep || buffer.bytes.capacity() > KEPT_BYTES {
+            buffer.bytes = Vec::new();
+        }
+        self.free.push(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in() {
+        let mut buffers = Buffers::default();
+        let mut number = NONE;
+        let (mut written, mut read) = (0_u32, 0_u32);
+        for round in 1..200_usize {
+            for _ in 0..round % 7 + 1 {
+                buffers.push(&mut number, &written.to_le_bytes());
+                written += 1;
+            }
+            for _ in 0..(round % 5).min((written - read) as usize) {
+                assert_eq!(buffers.at(number).bytes()[..4], read.to_le_bytes());
+                buffers.at(number).take(4);
+                read += 1;
+            }
+        }
+        assert_eq!(buffers.len(number), (written - read) as usize * 4);
+        buffers.release(&mut number);
+        assert_eq!((number, buffers.len(number)), (NONE, 0));
+    }
+
+    #[test]
+    fn a_buffer_given_back_is_used_again_and_large_memory_is_not_kept() {
+        let mut buffers = Buffers::default();
+        let (mut one, mut two) = (NONE, NONE);
+        buffers.push(&mut one, &vec![1; KEPT_BYTES + 1]);
+        let first = one;
+        buffers.release(&mut one);
+        buffers.push(&mut two, b"x");
+        assert_eq!((first, buffers.len(two)), (two, 1));
+        assert!(buffers.at(two).bytes.capacity() <= KEPT_BYTES);
+    }
+}

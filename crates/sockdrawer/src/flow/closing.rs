@@ -1,0 +1,213 @@
+//! How a connection ends. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
+//! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
+
+use super::Flow;
+use super::buffer;
+use super::connection::Tail;
+use crate::behaviour::{Event, Panicked};
+use super::seat::Flags;
+use crate::observe::Event as Told;
+use crate::protocol::{Closed, Closing, Timer};
+use crate::sync::atomic::Ordering;
+use crate::sys::Errno;
+use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A lingering socket that gets more than this from its peer is closed.
+const DISCARD_BYTES: u32 = 64 * 1024;
+
+impl Flow {
+    /// Step::Close. Where nothing can be unread the end rides on the last bytes and the seat is free at once.
+    pub(super) fn close(&mut self, seat: u32, tail: Tail) {
+        let place = self.seats.at(seat);
+        let (flags, table, epoch) = (place.flags, place.table, place.epoch);
+        let clean = tail == Tail::Clean && !flags.any(Flags::WORKED);
+        let peer_is_done = clean && self.place(table).table.closing() == Closing::PeerIsDone;
+        self.send(seat, true);
+        if !self.is_still(seat, epoch) {
+            return;
+        }
+        self.forget_protocol(seat, Closed::Done);
+        let all_sent = self.seats.at(seat).unsent == buffer::NONE;
+        if all_sent && (peer_is_done || flags.any(Flags::PEER_FINISHED)) {
+            return self.leave(seat, false);
+        }
+        let flush = self.active_settings().flush;
+        self.start_closing(seat, flush);
+    }
+
+    /// Step::Finish: sends what was appended, then our end.
+    pub(super) fn finish_sending(&mut self, seat: u32) {
+        let epoch = self.seats.at(seat).epoch;
+        self.seats.at(seat).flags.set(Flags::FINISHING);
+        self.send(seat, true);
+        if self.is_still(seat, epoch) && self.seats.at(seat).unsent == buffer::NONE {
+            self.all_sent(seat);
+        }
+    }
+
+    /// Asks a connection to end. What it has received already is answered first.
+    pub(super) fn drain(&mut self, seat: u32) {
+        let place = self.seats.at(seat);
+        if place.flags.any(Flags::CONNECTING) {
+            return self.connect_failed(seat, Errno::CONNABORTED);
+        }
+        if !place.has_protocol() || place.flags.any(Flags::DRAINING) {
+            return;
+        }
+        let epoch = place.epoch;
+        place.flags.set(Flags::DRAINING);
+        self.readable(seat);
+        if self.is_still(seat, epoch) {
+            self.ask_to_drain(seat);
+        }
+    }
+
+    /// Tells the protocol, once, when nothing partial was received and no job runs.
+    pub(super) fn ask_to_drain(&mut self, seat: u32) {
+        let place = self.seats.at(seat);
+        let asked = place.flags.any(Flags::DRAINING) && !place.flags.any(Flags::TOLD_DRAINING);
+        if asked && place.has_protocol() && place.kept == buffer::NONE && !place.flags.any(Flags::WORKING) {
+            place.flags.set(Flags::TOLD_DRAINING);
+            self.callback(seat, Event::Draining);
+        }
+    }
+
+    /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
+    /// is reset.
+    pub(super) fn purge(&mut self, seat: u32, within: Duration) {
+        let place = self.seats.at(seat);
+        if place.flags.any(Flags::CONNECTING) {
+            return self.connect_failed(seat, Errno::CONNABORTED);
+        }
+        if !place.has_protocol() {
+            let now = Instant::now();
+            return self.set_timer(seat, now + within, now);
+        }
+        let epoch = place.epoch;
+        if !place.flags.any(Flags::TOLD_DRAINING) {
+            place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+            self.callback(seat, Event::Draining);
+        }
+        if self.is_still(seat, epoch) && self.seats.at(seat).has_protocol() {
+            self.forget_protocol(seat, Closed::Purged);
+            self.start_closing(seat, within);
+        }
+    }
+
+    /// The protocol is gone: what is left is sent, then the socket lingers.
+    fn start_closing(&mut self, seat: u32, flush: Duration) {
+        let flags = &mut self.seats.at(seat).flags;
+        flags.set(Flags::FLUSHING);
+        flags.clear(Flags::WAITING.and(Flags::WORKING).and(Flags::FULL));
+        if self.seats.at(seat).unsent == buffer::NONE {
+            return self.all_sent(seat);
+        }
+        let now = Instant::now();
+        self.set_timer(seat, now + flush, now);
+        self.settle(seat, false);
+    }
+
+    /// All is sent that ever will be: the peer is told.
+    pub(super) fn all_sent(&mut self, seat: u32) {
+        if self.with_socket(seat, |system, socket| system.finish(socket)).is_err() {
+            // ENOTCONN: the connection is gone in both directions.
+            return if self.seats.at(seat).has_protocol() { self.fail(seat, Errno::NOTCONN) } else { self.leave(seat, false) };
+        }
+        let place = self.seats.at(seat);
+        if !place.flags.any(Flags::FLUSHING) {
+            return;
+        }
+        if place.flags.any(Flags::PEER_FINISHED) {
+            return self.leave(seat, false);
+        }
+        place.flags.clear(Flags::FLUSHING);
+        place.flags.set(Flags::LINGERING);
+        place.slot = 0;
+        let (now, linger) = (Instant::now(), self.active_settings().linger);
+        self.set_timer(seat, now + linger, now);
+        self.discard(seat);
+    }
+
+    /// Reads and forgets, until the peer's end, too much, or the timer.
+    pub(super) fn discard(&mut self, seat: u32) {
+        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
+        match self.system.receive(socket.as_fd(), &mut self.read) {
+            Ok(count) if count > 0 && self.seats.at(seat).slot <= DISCARD_BYTES => {
+                let discarded = &mut self.seats.at(seat).slot;
+                *discarded = discarded.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+                self.settle(seat, false);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => self.settle(seat, false),
+            Ok(_) | Err(_) => self.leave(seat, false),
+        }
+    }
+
+    /// The timer of a connection without protocol.
+    pub(super) fn closing_is_over(&mut self, seat: u32) {
+        let unsent = self.seats.at(seat).flags.any(Flags::FLUSHING);
+        self.leave(seat, unsent);
+    }
+
+    /// Ends a connection now. What was appended and not sent is lost.
+    pub(super) fn end(&mut self, seat: u32, why: Closed, reset: bool) {
+        self.scratch.bytes.clear();
+        if self.seats.at(seat).has_protocol() {
+            self.forget_protocol(seat, why);
+        }
+        self.leave(seat, reset);
+    }
+
+    /// Tells the protocol and drops it; the seat stays.
+    pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
+        let place = self.seats.at(seat);
+        let (table, slot, id) = (place.table, place.slot, place.id);
+        let (mut timer, now) = (Timer::Keep, Cell::new(None));
+        let closed = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.close(slot, why, frame));
+        self.scratch.bytes.clear();
+        self.clear_timer(seat);
+        self.buffers.release(&mut self.seats.at(seat).kept);
+        if let Err(Panicked(message)) = closed {
+            self.counters.panics.add(1);
+            self.told_panic(Some(id), message);
+        }
+        self.left_generation(table);
+    }
+
+    /// A connection is no longer of this generation.
+    pub(super) fn left_generation(&mut self, table: u16) {
+        let generation = self.place(table).generation.clone();
+        let last = generation.live.fetch_sub(1, Ordering::AcqRel) == 1;
+        if generation.retired.load(Ordering::Acquire) {
+            if last {
+                self.shared.tell(&Told::GenerationEnded(generation.id));
+            }
+            if table != self.active {
+                self.drop_empty_places(false);
+            }
+        }
+    }
+
+    /// Gives up the seat: the socket is closed and the permit goes back.
+    pub(super) fn leave(&mut self, seat: u32, reset: bool) {
+        if reset {
+            // It fails only where the connection is gone already.
+            let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+        }
+        self.clear_timer(seat);
+        let place = self.seats.at(seat);
+        let (mut kept, mut unsent) = (place.kept, place.unsent);
+        (place.kept, place.unsent) = (buffer::NONE, buffer::NONE);
+        self.buffers.release(&mut kept);
+        self.buffers.release(&mut unsent);
+        self.seats.leave(seat);
+        self.counters.closed.add(1);
+        self.acceptor.descriptor_freed();
+    }
+
+    fn active_settings(&mut self) -> &crate::config::Settings {
+        let active = self.active;
+        &self.place(active).generation.settings
+    }
+}

@@ -1,0 +1,258 @@
+//! Connecting: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
+
+use super::gate::{Permit, Waiter};
+use super::seat::{Flags, Remote};
+use super::{Flow, lock};
+use crate::behaviour::Panicked;
+use crate::config::Connecting;
+use crate::net::Address;
+use crate::protocol::{ConnectFailure, Peer, Side};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sys::Errno;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connects begun in one turn, so that the loops share the work and events are seen.
+const CONNECTS_PER_TURN: usize = 16;
+/// The pause after connects that all failed: doubled each time, up to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What the loops of a connect pool share: targets and sources in turn, how many are left, and when the next is due.
+pub(crate) struct Course {
+    connecting: Connecting,
+    begun: AtomicU64,
+    turn: AtomicUsize,
+    next_due: Mutex<Instant>,
+}
+
+impl Course {
+    pub(crate) fn new(connecting: Connecting) -> Arc<Course> {
+        let (begun, turn, next_due) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::new(Instant::now()));
+        Arc::new(Course { connecting, begun, turn, next_due })
+    }
+
+    fn is_over(&self) -> bool {
+        self.connecting.total.is_some_and(|total| self.begun.load(Ordering::Relaxed) >= total)
+    }
+
+    /// The right to one more connect, unless all were begun.
+    fn begin(&self) -> bool {
+        let total = self.connecting.total.unwrap_or(u64::MAX);
+        let one_more = |begun: u64| (begun < total).then_some(begun + 1);
+        self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// None: now, and the next is due later. Else when to ask again.
+    fn pace(&self, now: Instant) -> Option<Instant> {
+        let rate = self.connecting.rate?;
+        let mut due = lock(&self.next_due);
+        if *due > now {
+            return Some(*due);
+        }
+        // After a pause of the loop the lag is caught up, but not more than a tenth of a second of it.
+        *due = (*due + Duration::from_secs_f64(1.0 / rate)).max(now - Duration::from_millis(100));
+        None
+    }
+}
+
+/// The connecting part of a loop.
+pub(super) struct Connector {
+    course: Option<Arc<Course>>,
+    waiter: Arc<Waiter>,
+    waiting: bool,
+    retry_at: Option<Instant>,
+    pause: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(waiter: Arc<Waiter>) -> Connector {
+        Connector { course: None, waiter, waiting: false, retry_at: None, pause: FIRST_PAUSE }
+    }
+
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.course.as_ref().and(self.retry_at)
+    }
+}
+
+impl Flow {
+    /// Connects along this course from now on; None stops. Connections that stand stay.
+    pub(crate) fn set_course(&mut self, course: Option<Arc<Course>>) {
+        self.connector.course = course;
+        self.connector.retry_at = Some(Instant::now());
+        if self.connector.course.is_none() {
+            self.shared.gate.stop_waiting(&self.connector.waiter);
+            self.connector.waiting = false;
+            while let Some(permit) = self.connector.waiter.claim() {
+                drop(permit);
+            }
+        }
+    }
+
+    /// Begins the connects that are due and allowed.
+    pub(super) fn connect_more(&mut self) {
+        let Some(course) = self.connector.course.clone() else { return };
+        let mut permit = self.connector.waiter.claim();
+        if permit.is_some() {
+            self.connector.waiting = false;
+        }
+        let now = Instant::now();
+        if self.connector.waiting {
+            self.connector.retry_at = None;
+            return;
+        }
+        if self.connector.retry_at.is_some_and(|at| at > now && permit.is_none()) {
+            return;
+        }
+        self.connector.retry_at = None;
+        for _ in 0..CONNECTS_PER_TURN {
+            if course.is_over() {
+                return;
+            }
+            let Some(permit) = permit.take().or_else(|| self.shared.gate.take()) else {
+                self.connector.waiting = true;
+                return self.shared.gate.wait(&self.connector.waiter);
+            };
+            if let Some(later) = course.pace(now) {
+                self.connector.retry_at = Some(later);
+                return;
+            }
+            if !course.begin() {
+                return;
+            }
+            self.connect(&course.connecting, course.turn.fetch_add(1, Ordering::Relaxed), permit);
+            if self.connector.retry_at.is_some() {
+                return;
+            }
+        }
+        self.connector.retry_at = Some(now);
+    }
+
+    fn connect(&mut self, connecting: &Connecting, turn: usize, permit: Permit) {
+        self.counters.connects.add(1);
+        let target = &connecting.targets[turn % connecting.targets.len()];
+        let began = Instant::now();
+        match self.open_connecting(connecting, turn, target) {
+            Ok(socket) => {
+                let seat = self.seats.take(socket, permit);
+                let remote = internet(target);
+                let since = u64::try_from((began - self.start).as_nanos()).unwrap_or(u64::MAX);
+                let id = self.next_id();
+                let place = self.seats.at(seat);
+                place.id = id;
+                place.peer = Remote::new(remote, Side::Connected);
+                place.bytes_in = since;
+                place.flags.set(Flags::CONNECTING);
+                self.set_timer(seat, began + connecting.timeout, began);
+                self.watch_connecting(seat);
+            }
+            Err(errno) => {
+                drop(permit);
+                self.tell_connect_failed(&ConnectFailure {
+                    target: internet(target),
+                    errno: errno.raw_os_error(),
+                    after: began.elapsed(),
+                });
+            }
+        }
+    }
+
+    fn open_connecting(&self, connecting: &Connecting, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
+        let socket = self.system.socket(target)?;
+        let same_family = |source: &&std::net::IpAddr| internet(target).is_some_and(|to| to.is_ipv4() == source.is_ipv4());
+        let sources = connecting.sources.iter().filter(same_family);
+        let count = sources.clone().count();
+        if count > 0
+            && let Some(source) = sources.clone().nth(turn % count)
+        {
+            self.system.bind_source(socket.as_fd(), *source)?;
+        }
+        match self.system.connect(socket.as_fd(), target) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The handshake is over, either way, when the socket can be written.
+    fn watch_connecting(&mut self, seat: u32) {
+        let token = self.seats.token(seat);
+        let interest = crate::sys::Interest { read: false, write: true };
+        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        match self.system.watch(self.epoll.as_fd(), socket, token, interest) {
+            Ok(()) => self.seats.at(seat).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE)),
+            Err(errno) => self.connect_failed(seat, errno),
+        }
+    }
+
+    /// The handshake is over.
+    pub(super) fn connect_event(&mut self, seat: u32) {
+        let ended = self.with_socket(seat, |system, socket| {
+            system.take_error(socket)?;
+            system.local_address(socket)
+        });
+        let remote = self.seats.at(seat).peer.address();
+        match ended {
+            // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
+            Ok(local) if local.is_some() && local == remote => self.connect_failed(seat, Errno::CONNREFUSED),
+            Ok(_) => self.connected(seat, remote),
+            Err(errno) => self.connect_failed(seat, errno),
+        }
+    }
+
+    fn connected(&mut self, seat: u32, remote: Option<SocketAddr>) {
+        self.counters.connected.add(1);
+        self.connector.pause = FIRST_PAUSE;
+        self.clear_timer(seat);
+        let took = self.connect_time(seat);
+        let place = self.seats.at(seat);
+        place.bytes_in = 0;
+        place.flags.clear(Flags::CONNECTING);
+        if self.refresh().is_ok() {
+            let active = self.active;
+            let options = self.place(active).generation.settings.options;
+            // It fails where the connection is gone, which using it will tell.
+            let _ = self.with_socket(seat, |system, socket| system.set_options(socket, &options));
+        }
+        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_connect_time(took));
+    }
+
+    fn connect_time(&mut self, seat: u32) -> Duration {
+        let began = self.start + Duration::from_nanos(self.seats.at(seat).bytes_in);
+        began.elapsed()
+    }
+
+    /// There will be no connection.
+    pub(super) fn connect_failed(&mut self, seat: u32, errno: Errno) {
+        let (target, after) = (self.seats.at(seat).peer.address(), self.connect_time(seat));
+        let reset = errno == Errno::TIMEDOUT;
+        self.leave(seat, reset);
+        self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after });
+    }
+
+    fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
+        self.counters.connect_failed.add(1);
+        if self.connector.course.as_ref().is_some_and(|course| course.connecting.total.is_none()) {
+            // A target that refuses must not make the loop spin for ever.
+            self.connector.retry_at = Some(Instant::now() + self.connector.pause);
+            self.connector.pause = (self.connector.pause * 2).min(LONGEST_PAUSE);
+        }
+        let told = self.refresh().and_then(|()| {
+            let active = self.active;
+            self.place(active).table.connect_failed(failure)
+        });
+        if let Err(Panicked(message)) = told {
+            self.counters.panics.add(1);
+            self.told_panic(None, message);
+        }
+    }
+}
+
+fn internet(address: &Address) -> Option<SocketAddr> {
+    match address {
+        Address::Tcp(address) => Some(*address),
+        Address::Unix(_) | Address::Abstract(_) => None,
+    }
+}

@@ -1,0 +1,200 @@
+//! The exact number of connections. Only permits limit: who has one may accept, who has none waits for one in rotation.
+
+use super::inbox::Inbox;
+use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use crate::sync::{Mutex, lock};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
+pub(crate) struct Gate {
+    taken: AtomicUsize,
+    limit: AtomicUsize,
+    /// The length of `queue`, readable without its lock.
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Arc<Waiter>>>,
+}
+
+/// The right to one connection. It goes back when it is dropped, wherever that is.
+pub(crate) struct Permit(Arc<Gate>);
+
+/// A loop that waits for permits, and those it was given.
+pub(crate) struct Waiter {
+    given: Mutex<Vec<Permit>>,
+    inbox: Arc<Inbox>,
+}
+
+impl Waiter {
+    pub(crate) fn new(inbox: Arc<Inbox>) -> Arc<Waiter> {
+        Arc::new(Waiter { given: Mutex::new(Vec::with_capacity(4)), inbox })
+    }
+
+    /// One of the permits it was given.
+    pub(crate) fn claim(&self) -> Option<Permit> {
+        lock(&self.given).pop()
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(limit: usize) -> Arc<Gate> {
+        Arc::new(Gate {
+            taken: AtomicUsize::new(0),
+            limit: AtomicUsize::new(limit),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        })
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(SeqCst)
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(SeqCst)
+    }
+
+    /// A permit, unless all are taken or others wait for one.
+    pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
+        if self.waiting.load(SeqCst) > 0 { None } else { self.try_take() }
+    }
+
+    fn try_take(self: &Arc<Gate>) -> Option<Permit> {
+        let limit = self.limit();
+        self.taken
+            .fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1))
+            .ok()
+            .map(|_| Permit(self.clone()))
+    }
+
+    /// Puts the waiter at the end of the queue, once; its inbox is woken when it is given a permit.
+    pub(crate) fn wait(self: &Arc<Gate>, waiter: &Arc<Waiter>) {
+        {
+            let mut queue = lock(&self.queue);
+            if !queue.iter().any(|queued| Arc::ptr_eq(queued, waiter)) {
+                queue.push_back(waiter.clone());
+            }
+            self.waiting.store(queue.len(), SeqCst);
+        }
+        // A permit freed before `waiting` was stored saw nobody to give it to.
+        self.give();
+    }
+
+    /// Takes the waiter out of the queue; permits given already stay with it.
+    pub(crate) fn stop_waiting(self: &Arc<Gate>, waiter: &Arc<Waiter>) {
+        {
+            let mut queue = lock(&self.queue);
+            queue.retain(|queued| !Arc::ptr_eq(queued, waiter));
+            self.waiting.store(queue.len(), SeqCst);
+        }
+        self.give();
+    }
+
+    /// More permits let waiters in; fewer close nothing: nobody is let in until enough have ended.
+    pub(crate) fn set_limit(self: &Arc<Gate>, limit: usize) {
+        self.limit.store(limit, SeqCst);
+        self.give();
+    }
+
+    fn give(self: &Arc<Gate>) {
+        while self.waiting.load(SeqCst) > 0 {
+            let Some(permit) = self.try_take() else { return };
+            let waiter = {
+                let mut queue = lock(&self.queue);
+                let waiter = queue.pop_front();
+                self.waiting.store(queue.len(), SeqCst);
+                waiter
+            };
+            // Without a waiter the permit goes back below, which looks for waiters again.
+            let Some(waiter) = waiter else { continue };
+            lock(&waiter.given).push(permit);
+            waiter.inbox.wake();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, SeqCst);
+        // Both sides store first and look second, so one of them sees the other.
+        if self.0.waiting.load(SeqCst) > 0 {
+            self.0.give();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Kernel;
+
+    fn waiter() -> Arc<Waiter> {
+        Waiter::new(Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))
+    }
+
+    #[test]
+    fn a_freed_permit_goes_round() {
+        let gate = Gate::new(1);
+        let (first, second) = (waiter(), waiter());
+        let mut permit = gate.take();
+        gate.wait(&first);
+        gate.wait(&second);
+        for round in 0..10 {
+            assert!(gate.take().is_none(), "nobody passes those who wait");
+            drop(permit.take());
+            let (now, then) = if round % 2 == 0 { (&first, &second) } else { (&second, &first) };
+            assert!(then.claim().is_none());
+            permit = now.claim();
+            assert!(permit.is_some());
+            gate.wait(now);
+        }
+        assert_eq!(gate.taken(), 1);
+    }
+
+    #[test]
+    fn a_lower_limit_takes_nothing_away() {
+        let gate = Gate::new(3);
+        let permits: Vec<_> = (0..3).map(|_| gate.take().expect("free")).collect();
+        gate.set_limit(1);
+        assert_eq!((gate.taken(), gate.limit()), (3, 1));
+        let waiter = waiter();
+        gate.wait(&waiter);
+        for permit in permits {
+            assert!(waiter.claim().is_none());
+            drop(permit);
+        }
+        assert!(waiter.claim().is_some());
+        assert_eq!(gate.taken(), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_dies_gives_back_what_it_was_given() {
+        let gate = Gate::new(1);
+        let dead = waiter();
+        let permit = gate.take();
+        gate.wait(&dead);
+        drop(permit);
+        assert_eq!(gate.taken(), 1, "given, not claimed");
+        drop(dead);
+        assert_eq!(gate.taken(), 0);
+    }
+
+    #[test]
+    fn threads_never_take_more_than_the_limit() {
+        let gate = Gate::new(3);
+        let most = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        if let Some(permit) = gate.take() {
+                            most.fetch_max(gate.taken(), SeqCst);
+                            drop(permit);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(most.load(SeqCst) <= 3);
+        assert_eq!(gate.taken(), 0);
+    }
+}

@@ -1,0 +1,71 @@
+//! Generations: one version of the service and of per-connection settings, and the connections made under it. A pool has one
+//! switch; a loop looks at it once for each connection it accepts.
+
+use crate::behaviour::{AnyService, Panicked, Table, TableBox};
+use crate::config::Settings;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+use std::sync::Arc;
+
+/// One version of the service and of per-connection settings.
+pub(crate) struct Generation {
+    pub(crate) id: u32,
+    pub(crate) settings: Settings,
+    /// Connections under it, in all loops.
+    pub(crate) live: AtomicUsize,
+    /// Another one is in force.
+    pub(crate) retired: AtomicBool,
+    service: Arc<dyn AnyService>,
+    capacity: usize,
+    /// Made for each loop before the switch, so that no loop builds one while it accepts.
+    prepared: Mutex<Vec<Option<TableBox>>>,
+}
+
+impl Generation {
+    /// Builds all that can fail.
+    pub(crate) fn prepare(
+        id: u32,
+        service: Arc<dyn AnyService>,
+        settings: Settings,
+        capacity: usize,
+        loops: usize,
+    ) -> Result<Arc<Generation>, Panicked> {
+        let prepared = (0..loops).map(|_| service.table(capacity).map(Some)).collect::<Result<_, _>>()?;
+        let (live, retired) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Ok(Arc::new(Generation { id, settings, live, retired, service, capacity, prepared: Mutex::new(prepared) }))
+    }
+
+    /// The table prepared for this loop; a loop that came later or replaced another builds its own.
+    pub(crate) fn table(&self, index: usize) -> Result<Box<dyn Table>, Panicked> {
+        let prepared = lock(&self.prepared).get_mut(index).and_then(Option::take);
+        prepared.map_or_else(|| self.service.table(self.capacity), Ok).map(|table| table.0)
+    }
+}
+
+/// The one switch of a pool: which generation is in force.
+pub(crate) struct Switch {
+    epoch: AtomicU64,
+    current: Mutex<Arc<Generation>>,
+}
+
+impl Switch {
+    pub(crate) fn new(generation: Arc<Generation>) -> Switch {
+        Switch { epoch: AtomicU64::new(1), current: Mutex::new(generation) }
+    }
+
+    /// From here on every accept, in whatever loop, sees `generation`.
+    pub(crate) fn commit(&self, generation: Arc<Generation>) {
+        let mut current = lock(&self.current);
+        current.retired.store(true, Ordering::SeqCst);
+        *current = generation;
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn current(&self) -> Arc<Generation> {
+        lock(&self.current).clone()
+    }
+}

@@ -1,0 +1,167 @@
+//! A loop's inbox: the only way for other threads to reach its connections.
+
+use super::Flow;
+use super::acceptor::Parcel;
+use crate::protocol::{JobResult, Note, NotifyError, Post};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::{Errno, System};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
+pub(crate) enum Letter {
+    /// A job ended.
+    Done(u64, JobResult),
+    /// Somebody speaks to a connection.
+    Note(u64, Note),
+    /// A connection enters the loop.
+    Adopt(Parcel),
+    /// The control plane asks something of the loop's connections.
+    Order(Order),
+}
+
+/// What the control plane asks, run on the loop's thread between two events.
+pub(crate) type Order = Box<dyn FnOnce(&mut Flow) + Send>;
+
+/// Letters in the order they came. Its memory is kept, so that steady traffic allocates nothing.
+pub(crate) struct Inbox {
+    queue: Mutex<Queue>,
+    /// Set by the first letter after the loop last looked: one ring for many letters.
+    rung: AtomicBool,
+    event: OwnedFd,
+    /// The most notes that may wait; jobs, connections and orders are bounded elsewhere and never refused.
+    bound: AtomicUsize,
+    system: Arc<dyn System>,
+}
+
+#[derive(Default)]
+struct Queue {
+    letters: Vec<Letter>,
+    notes: usize,
+    /// The loop is gone: letters are dropped at once, and with them what they carry.
+    closed: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new(system: Arc<dyn System>, bound: usize) -> Result<Arc<Inbox>, Errno> {
+        let event = system.event()?;
+        Ok(Arc::new(Inbox {
+            queue: Mutex::new(Queue { letters: Vec::with_capacity(64), ..Queue::default() }),
+            rung: AtomicBool::new(false),
+            event,
+            bound: AtomicUsize::new(bound),
+            system,
+        }))
+    }
+
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    pub(crate) fn set_bound(&self, notes: usize) {
+        self.bound.store(notes, Ordering::Relaxed);
+    }
+
+    /// Puts a letter in. A letter to a loop that is gone comes back.
+    pub(crate) fn put(&self, letter: Letter) -> Result<(), Letter> {
+        {
+            let mut queue = lock(&self.queue);
+            if queue.closed {
+                return Err(letter);
+            }
+            queue.letters.push(letter);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Puts an order in as if it were a note: false when there are too many. An order to a loop that is gone is dropped.
+    pub(crate) fn put_bounded(&self, order: Order) -> bool {
+        {
+            let mut queue = lock(&self.queue);
+            if queue.closed {
+                return true;
+            }
+            if queue.notes >= self.bound.load(Ordering::Relaxed) {
+                return false;
+            }
+            queue.notes += 1;
+            queue.letters.push(Letter::Order(order));
+        }
+        self.wake();
+        true
+    }
+
+    /// Makes the loop turn.
+    pub(crate) fn wake(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
+            let _ = self.system.ring(self.event());
+        }
+    }
+
+    /// Swaps the waiting letters for the empty `into`.
+    pub(crate) fn take(&self, into: &mut Vec<Letter>) {
+        // First: a letter put in after the swap below rings again.
+        if !self.rung.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut queue = lock(&self.queue);
+        std::mem::swap(&mut queue.letters, into);
+        queue.notes = 0;
+    }
+
+    /// Refuses letters from now on; those that wait are returned, to be dropped outside the lock.
+    pub(crate) fn close(&self) -> Vec<Letter> {
+        let mut queue = lock(&self.queue);
+        queue.closed = true;
+        std::mem::take(&mut queue.letters)
+    }
+}
+
+impl Post for Inbox {
+    fn post(&self, token: u64, note: Note) -> Result<(), NotifyError> {
+        {
+            let mut queue = lock(&self.queue);
+            if queue.closed {
+                return Ok(());
+            }
+            if queue.notes >= self.bound.load(Ordering::Relaxed) {
+                return Err(NotifyError::Full(note));
+            }
+            queue.notes += 1;
+            queue.letters.push(Letter::Note(token, note));
+        }
+        self.wake();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Kernel;
+
+    #[test]
+    fn a_full_inbox_gives_the_note_back_and_takes_notes_again_when_emptied() {
+        let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
+        let note = || Note::from(Arc::<[u8]>::from(&b"x"[..]));
+        assert!(inbox.post(1, note()).is_ok());
+        assert!(inbox.post(1, note()).is_ok());
+        assert!(matches!(inbox.post(1, note()), Err(NotifyError::Full(Note::Bytes(_)))));
+        assert!(inbox.put(Letter::Order(Box::new(|_| ()))).is_ok(), "orders are never refused");
+        let mut letters = Vec::new();
+        inbox.take(&mut letters);
+        assert_eq!(letters.len(), 3);
+        assert!(inbox.post(1, note()).is_ok());
+    }
+
+    #[test]
+    fn a_closed_inbox_swallows_notes_and_returns_letters() {
+        let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
+        assert!(inbox.close().is_empty());
+        assert!(inbox.post(1, Note::value(1)).is_ok());
+        assert!(inbox.put(Letter::Order(Box::new(|_| ()))).is_err());
+    }
+}

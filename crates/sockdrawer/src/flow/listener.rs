@@ -1,0 +1,167 @@
+//! Listeners: bound sockets, long-lived. A TCP address is many sockets (shards) that share its port, so that loops come and go
+//! by taking over shards, and none is closed for it: closing one would reset the connections in its queue.
+
+use crate::error::Error;
+use crate::net::{Address, SocketOptions};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sys::{Errno, System};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Sockets of one TCP address.
+pub(crate) const SHARDS: usize = 16;
+
+/// One address.
+pub(crate) struct Listener {
+    /// With the real port.
+    pub(crate) address: Address,
+    pub(crate) shards: Vec<Arc<Shard>>,
+}
+
+/// One listening socket.
+pub(crate) struct Shard {
+    socket: Arc<OwnedFd>,
+    /// Connections still in the queue that were made before the last change of options: they are given them one by one.
+    stale: AtomicUsize,
+    /// Whether the connections of this socket are spread over all loops by letter: it is the only one of its address.
+    pub(crate) spread: bool,
+    gone: AtomicBool,
+}
+
+impl Shard {
+    fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<Shard> {
+        Arc::new(Shard { socket, stale: AtomicUsize::new(0), spread, gone: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Whether the connection just accepted needs the options set on itself.
+    pub(crate) fn take_stale(&self) -> bool {
+        self.stale.load(Ordering::Acquire) > 0
+            && self.stale.fetch_update(Ordering::AcqRel, Ordering::Acquire, |stale| stale.checked_sub(1)).is_ok()
+    }
+
+    /// Marks it as no longer listening; true the first time.
+    pub(crate) fn mark_gone(&self) -> bool {
+        !self.gone.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
+        system.set_options(self.socket(), options)?;
+        // Who is in the queue now may have been made before.
+        self.stale.store(system.queued(self.socket())?, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Listener {
+    /// Binds and listens. The first socket is bound alone, so that a second program is refused; then the port is shared among
+    /// the others.
+    pub(crate) fn bind(
+        system: &dyn System,
+        address: &Address,
+        backlog: u32,
+        options: &SocketOptions,
+    ) -> Result<Listener, Error> {
+        let fail = |errno: Errno| listen_error(address, errno);
+        let first = open(system, address, false, backlog, options).map_err(fail)?;
+        let Address::Tcp(asked) = address else {
+            return Ok(Listener { address: address.clone(), shards: vec![Shard::new(Arc::new(first), true)] });
+        };
+        let real = system.local_address(first.as_fd()).map_err(fail)?.unwrap_or(*asked);
+        let real = Address::Tcp(SocketAddr::new(asked.ip(), real.port()));
+        system.share_port(first.as_fd()).map_err(fail)?;
+        let mut shards = vec![Shard::new(Arc::new(first), false)];
+        for _ in 1..SHARDS {
+            let socket = open(system, &real, true, backlog, options).map_err(fail)?;
+            shards.push(Shard::new(Arc::new(socket), false));
+        }
+        Ok(Listener { address: real, shards })
+    }
+
+    /// A socket that listens already.
+    pub(crate) fn inherit(
+        system: &dyn System,
+        address: &Address,
+        socket: Arc<OwnedFd>,
+        options: &SocketOptions,
+    ) -> Result<Listener, Error> {
+        let fail = |errno: Errno| listen_error(address, errno);
+        if !system.is_listening(socket.as_fd()).map_err(fail)? {
+            return Err(Error::Invalid {
+                setting: "listeners",
+                reason: format!("the socket inherited for {address} does not listen: call listen on it first"),
+            });
+        }
+        let real = match address {
+            Address::Tcp(_) => system.local_address(socket.as_fd()).map_err(fail)?.map_or(address.clone(), Address::Tcp),
+            _ => address.clone(),
+        };
+        system.set_options(socket.as_fd(), options).map_err(fail)?;
+        Ok(Listener { address: real, shards: vec![Shard::new(socket, true)] })
+    }
+
+    pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
+        self.shards.iter().filter(|shard| !shard.is_gone()).try_for_each(|shard| system.listen(shard.socket(), backlog))
+    }
+
+    pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
+        self.shards.iter().filter(|shard| !shard.is_gone()).try_for_each(|shard| shard.set_options(system, options))
+    }
+
+    /// Connections that wait in the kernel.
+    pub(crate) fn queued(&self, system: &dyn System) -> usize {
+        self.shards.iter().map(|shard| system.queued(shard.socket()).unwrap_or(0)).sum()
+    }
+}
+
+fn open(system: &dyn System, address: &Address, share: bool, backlog: u32, options: &SocketOptions) -> Result<OwnedFd, Errno> {
+    let socket = system.socket(address)?;
+    if share {
+        system.share_port(socket.as_fd())?;
+    }
+    system.bind(socket.as_fd(), address)?;
+    system.set_options(socket.as_fd(), options)?;
+    system.listen(socket.as_fd(), backlog)?;
+    Ok(socket)
+}
+
+fn listen_error(address: &Address, errno: Errno) -> Error {
+    match errno {
+        Errno::ADDRINUSE => Error::AddressInUse(address.clone()),
+        Errno::ACCESS | Errno::PERM => Error::PermissionDenied {
+            address: address.clone(),
+            remedy: match address {
+                Address::Tcp(_) => "ports below 1024 need root or CAP_NET_BIND_SERVICE: choose a higher port",
+                _ => "the directory must be writable for this user",
+            },
+        },
+        errno => Error::Listen { address: address.clone(), source: errno.into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Kernel;
+
+    #[test]
+    fn a_second_listener_of_the_same_user_is_refused() {
+        let options = SocketOptions::default();
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let first = Listener::bind(&Kernel, &address, 16, &options).expect("binds");
+        assert_eq!(first.shards.len(), SHARDS);
+        let second = Listener::bind(&Kernel, &first.address, 16, &options);
+        assert!(matches!(second, Err(Error::AddressInUse(_))));
+        let address = first.address.clone();
+        drop(first);
+        assert!(Listener::bind(&Kernel, &address, 16, &options).is_ok(), "closed with its last owner");
+    }
+}

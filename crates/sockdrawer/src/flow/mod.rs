@@ -1,0 +1,324 @@
+//! DATA PLANE: the path of a byte, in reading order: listener, acceptor, gate, generation, seat, connection, buffer, timer,
+//! worker. One [`Flow`] belongs to one thread; the descriptor moves rightwards only, and other threads reach a flow by letters.
+
+pub(crate) mod acceptor;
+pub(crate) mod bell;
+mod buffer;
+mod closing;
+mod connection;
+pub(crate) mod connector;
+pub(crate) mod gate;
+pub(crate) mod generation;
+pub(crate) mod inbox;
+pub(crate) mod listener;
+pub(crate) mod orders;
+mod seat;
+mod timer;
+pub(crate) mod worker;
+
+use crate::behaviour::{Panicked, Table};
+use crate::config::OnFull;
+use crate::observe::counters::Counters;
+use crate::observe::{Event as Told, Observer};
+use crate::protocol::{ConnectionId, Output, Post};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::{Errno, Events, System};
+use acceptor::Acceptor;
+use bell::Bell;
+use buffer::Buffers;
+use connector::Connector;
+use gate::{Gate, Waiter};
+use generation::{Generation, Switch};
+use inbox::{Inbox, Letter};
+use seat::Seats;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use timer::Wheel;
+use worker::Workers;
+
+/// One read takes at most this much: what counts for small messages is bytes per read.
+const READ_BYTES: usize = 256 * 1024;
+/// A connection with more to read than this many reads lets the others go first.
+const READS_PER_TURN: usize = 4;
+/// So many letters, and one order, are read before events are looked at again.
+const LETTERS_PER_TURN: usize = 1024;
+/// Memory that a callback's output may leave behind.
+const SCRATCH_BYTES: usize = 256 * 1024;
+/// Panics told as events, for each loop and second; all are counted.
+const PANICS_TOLD_PER_SECOND: u32 = 10;
+
+/// The tokens of epoll that are no connection: epoch 0. The inbox is 0, listeners follow.
+const INBOX_TOKEN: u64 = 0;
+
+/// What the loops of a pool share.
+pub(crate) struct Shared {
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) switch: Switch,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) observer: Mutex<Arc<dyn Observer>>,
+    pub(crate) on_full: Mutex<OnFull>,
+    /// The loops that take connections from sockets that are alone at their address.
+    pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
+    /// The next connection's number.
+    pub(crate) ids: AtomicU64,
+    /// The next loop's: one that replaces another is another.
+    pub(crate) lives: AtomicU64,
+    pub(crate) bell: Bell,
+}
+
+impl Shared {
+    pub(crate) fn tell(&self, event: &Told) {
+        let observer = lock(&self.observer).clone();
+        // The observer is user code: its panic must not take a loop with it.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.event(event)));
+    }
+}
+
+/// A generation in this loop.
+struct Place {
+    generation: Arc<Generation>,
+    table: Box<dyn Table>,
+}
+
+/// All that one loop thread owns.
+pub(crate) struct Flow {
+    index: usize,
+    shared: Arc<Shared>,
+    system: Arc<dyn System>,
+    epoll: OwnedFd,
+    pub(crate) inbox: Arc<Inbox>,
+    post: Arc<dyn Post>,
+    pub(crate) counters: Arc<Counters>,
+    seats: Seats,
+    places: Vec<Option<Place>>,
+    /// The generation in force, and the switch's epoch at which it was.
+    active: u16,
+    epoch: u64,
+    acceptor: Acceptor,
+    connector: Connector,
+    buffers: Buffers,
+    scratch: Output,
+    read: Vec<u8>,
+    wheel: Wheel,
+    /// Deadlines farther than the wheel can say; hardly ever any.
+    far: HashMap<u32, Instant>,
+    due: Vec<u32>,
+    letters: Vec<Letter>,
+    unread: VecDeque<Letter>,
+    ids: std::ops::Range<u64>,
+    panics_told: (u32, u32),
+    capacity: usize,
+    start: Instant,
+    pub(crate) stopping: bool,
+}
+
+impl Flow {
+    /// Made on the control plane's thread, so that failing is an error of the change and not a dead loop.
+    pub(crate) fn new(index: usize, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Result<Flow, FlowError> {
+        let system = shared.system.clone();
+        let epoll = system.epoll()?;
+        system.watch_event(epoll.as_fd(), inbox.event(), INBOX_TOKEN)?;
+        let start = Instant::now();
+        let waiter = Waiter::new(inbox.clone());
+        let mut flow = Flow {
+            index,
+            system,
+            epoll,
+            post: inbox.clone(),
+            counters: Arc::default(),
+            seats: Seats::with_capacity(capacity),
+            places: Vec::new(),
+            active: 0,
+            epoch: 0,
+            acceptor: Acceptor::new(waiter.clone()),
+            connector: Connector::new(waiter),
+            buffers: Buffers::default(),
+            scratch: Output::default(),
+            read: Vec::new(),
+            wheel: Wheel::new(start),
+            far: HashMap::new(),
+            due: Vec::with_capacity(64),
+            letters: Vec::with_capacity(64),
+            unread: VecDeque::with_capacity(64),
+            ids: 0..0,
+            panics_told: (0, 0),
+            capacity,
+            start,
+            stopping: false,
+            inbox,
+            shared,
+        };
+        flow.refresh()?;
+        Ok(flow)
+    }
+
+    /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
+    fn refresh(&mut self) -> Result<(), Panicked> {
+        let epoch = self.shared.switch.epoch();
+        if epoch == self.epoch {
+            return Ok(());
+        }
+        let generation = self.shared.switch.current();
+        let table = generation.table(self.index)?;
+        self.epoch = epoch;
+        let headroom = generation.settings.max_partial;
+        if self.read.len() < headroom + READ_BYTES {
+            self.read = vec![0; headroom + READ_BYTES];
+        }
+        self.drop_empty_places(true);
+        let free = self.places.iter().position(Option::is_none);
+        let place = Some(Place { generation, table });
+        let at = free.unwrap_or(self.places.len());
+        if at == self.places.len() {
+            self.places.push(place);
+        } else {
+            self.places[at] = place;
+        }
+        self.active = u16::try_from(at).expect("fewer than 65,536 live generations");
+        Ok(())
+    }
+
+    /// Forgets generations without connections here; the active one only when another takes its place.
+    fn drop_empty_places(&mut self, active_too: bool) {
+        let active = usize::from(self.active);
+        for (index, place) in self.places.iter_mut().enumerate() {
+            if (index != active || active_too) && place.as_ref().is_some_and(|place| place.table.live() == 0) {
+                let place = place.take();
+                // The service's `local` is user code too.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(place)));
+            }
+        }
+    }
+
+    fn place(&mut self, table: u16) -> &mut Place {
+        self.places[usize::from(table)].as_mut().expect("a generation with connections stays")
+    }
+
+    fn next_id(&mut self) -> ConnectionId {
+        if self.ids.is_empty() {
+            let first = self.shared.ids.fetch_add(64, Ordering::Relaxed);
+            self.ids = first..first + 64;
+        }
+        ConnectionId(self.ids.next().expect("just filled"))
+    }
+
+    /// Waits for events and handles them once.
+    pub(crate) fn turn(&mut self, events: &mut Events, sleeping: impl Fn(bool)) {
+        let timeout = self.timeout();
+        sleeping(true);
+        let waited = self.system.wait(self.epoll.as_fd(), events, timeout);
+        sleeping(false);
+        waited.expect("epoll_wait fails for a bad descriptor or pointer only");
+        self.counters.turns.add(1);
+        for index in 0..events.len() {
+            let ready = events.get(index);
+            match (ready.token >> 32, ready.token) {
+                (0, INBOX_TOKEN) => {}
+                (0, listener) => self.accept_event(listener),
+                (_, token) => self.connection_event(token, ready),
+            }
+        }
+        self.read_letters();
+        self.fire_timers();
+        self.acceptor_turn();
+        self.connect_more();
+        self.shared.bell.ring();
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.unread.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let wake = [self.wheel.next(), self.acceptor.retry_at(), self.connector.retry_at()].into_iter().flatten().min()?;
+        Some(wake.saturating_duration_since(Instant::now()))
+    }
+
+    fn read_letters(&mut self) {
+        self.inbox.take(&mut self.letters);
+        self.unread.extend(self.letters.drain(..));
+        for _ in 0..LETTERS_PER_TURN {
+            match self.unread.pop_front() {
+                None => return,
+                Some(Letter::Done(token, result)) => self.job_done(token, result),
+                Some(Letter::Note(token, note)) => self.note(token, note),
+                Some(Letter::Adopt(parcel)) => self.adopt_parcel(parcel),
+                Some(Letter::Order(order)) => return order(self),
+            }
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        if self.wheel.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.advance(&mut self.seats, now, &mut due);
+        for seat in due.drain(..) {
+            // A callback earlier in this list may have ended the connection, or set its timer again.
+            if self.seats.at(seat).socket.is_some() && !self.seats.at(seat).timer.is_set() {
+                self.timer_due(seat, now);
+            }
+        }
+        self.due = due;
+    }
+
+    /// Sets a connection's timer, also beyond what the wheel can say.
+    fn set_timer(&mut self, seat: u32, at: Instant, now: Instant) {
+        if at.saturating_duration_since(now) > timer::FARTHEST {
+            self.far.insert(seat, at);
+        } else if !self.far.is_empty() {
+            self.far.remove(&seat);
+        }
+        self.wheel.set(&mut self.seats, seat, at.min(now + timer::FARTHEST), now);
+    }
+
+    fn clear_timer(&mut self, seat: u32) {
+        self.wheel.clear(&mut self.seats, seat);
+        if !self.far.is_empty() {
+            self.far.remove(&seat);
+        }
+    }
+
+    fn told_panic(&mut self, id: Option<ConnectionId>, message: String) {
+        let second = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
+        let (at, told) = &mut self.panics_told;
+        if *at != second {
+            (*at, *told) = (second, 0);
+        }
+        *told += 1;
+        if *told <= PANICS_TOLD_PER_SECOND {
+            self.shared.tell(&match id {
+                Some(id) => Told::ConnectionPanicked { id, message },
+                None => Told::JobPanicked { message },
+            });
+        }
+    }
+
+    /// Whether no connection is left, lingering ones included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.seats.taken() == 0
+    }
+}
+
+/// Why a loop's own things could not be made.
+pub(crate) enum FlowError {
+    System(Errno),
+    Service(Panicked),
+}
+
+impl From<Errno> for FlowError {
+    fn from(errno: Errno) -> FlowError {
+        FlowError::System(errno)
+    }
+}
+
+impl From<Panicked> for FlowError {
+    fn from(panicked: Panicked) -> FlowError {
+        FlowError::Service(panicked)
+    }
+}

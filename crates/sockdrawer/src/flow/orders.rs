@@ -1,0 +1,198 @@
+//! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
+
+use super::Flow;
+use crate::behaviour::Event;
+use super::inbox::Inbox;
+use super::seat::Flags;
+use crate::net::SocketOptions;
+use crate::observe::ConnectionStatus;
+use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
+use crate::sync::atomic::Ordering;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a connection is chosen by.
+pub(crate) struct Traits {
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) age: Duration,
+}
+
+impl Flow {
+    /// The tokens of connections with a protocol that match. Those still connecting match as of the active generation.
+    pub(crate) fn choose(&mut self, matches: &dyn Fn(&Traits) -> bool) -> Vec<u64> {
+        (0..self.seats.len())
+            .filter(|seat| {
+                let place = self.seats.at(*seat);
+                if !place.has_protocol() && !place.flags.any(Flags::CONNECTING) {
+                    return false;
+                }
+                let traits = self.traits(*seat);
+                matches(&traits)
+            })
+            .collect::<Vec<u32>>()
+            .into_iter()
+            .map(|seat| self.seats.token(seat))
+            .collect()
+    }
+
+    fn traits(&mut self, seat: u32) -> Traits {
+        let age = self.age(seat);
+        let place = self.seats.at(seat);
+        let (id, peer) = (place.id, place.peer.address());
+        let table = if place.flags.any(Flags::CONNECTING) { self.active } else { place.table };
+        Traits { id, peer, age, generation: self.place(table).generation.id }
+    }
+
+    /// Whether this connection is still here, if only to linger.
+    pub(crate) fn is_here(&mut self, token: u64) -> bool {
+        self.seats.find(token).is_some()
+    }
+
+    pub(crate) fn list(&mut self, matches: &dyn Fn(&Traits) -> bool) -> Vec<ConnectionStatus> {
+        self.choose(matches)
+            .into_iter()
+            .map(|token| {
+                let traits = self.traits(token as u32);
+                let place = self.seats.at(token as u32);
+                ConnectionStatus {
+                    id: traits.id,
+                    generation: traits.generation,
+                    peer: traits.peer,
+                    side: place.peer.side,
+                    age: traits.age,
+                    bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in },
+                    bytes_out: place.bytes_out,
+                    working: place.flags.any(Flags::WORKING),
+                    draining: place.flags.any(Flags::DRAINING),
+                }
+            })
+            .collect()
+    }
+
+    pub(crate) fn drain_one(&mut self, token: u64) {
+        if let Some(seat) = self.seats.find(token) {
+            self.drain(seat);
+        }
+    }
+
+    pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
+        if let Some(seat) = self.seats.find(token) {
+            self.purge(seat, within);
+        }
+    }
+
+    /// Ends a connection with a reset.
+    pub(crate) fn kill_one(&mut self, token: u64) -> bool {
+        let Some(seat) = self.seats.find(token) else { return false };
+        self.end(seat, Closed::Killed, true);
+        true
+    }
+
+    /// Everybody who matches gets the note.
+    pub(crate) fn notify(&mut self, matches: &dyn Fn(&Traits) -> bool, bytes: &Arc<[u8]>) {
+        for token in self.choose(matches) {
+            self.note(token, Note::Bytes(bytes.clone()));
+        }
+    }
+
+    /// The running generation's socket options, for a connection that has others.
+    pub(crate) fn set_options_of(&mut self, token: u64, options: &SocketOptions) -> bool {
+        let Some(seat) = self.seats.find(token) else { return false };
+        self.with_socket(seat, |system, socket| system.set_options(socket, options)).is_ok()
+    }
+
+    pub(crate) fn options_of(&mut self, token: u64) -> Option<SocketOptions> {
+        let seat = self.seats.find(token)?;
+        self.with_socket(seat, |system, socket| system.options(socket)).ok()
+    }
+
+    /// Moves a connection to the newest generation: its state is saved by the old service and restored by the new one; socket,
+    /// buffers and timer stay as they are. False when it stays where it is.
+    pub(crate) fn adopt_one(&mut self, token: u64) -> bool {
+        let Some(seat) = self.seats.find(token) else { return false };
+        let place = self.seats.at(seat);
+        if !place.has_protocol() || place.flags.any(Flags::WORKING) || self.refresh().is_err() {
+            return false;
+        }
+        let (old, new) = (self.seats.at(seat).table, self.active);
+        if old == new {
+            return false;
+        }
+        let place = self.seats.at(seat);
+        let (slot, peer) = (place.slot, crate::protocol::Peer::new(place.peer.address(), place.peer.side));
+        let mut saver = Saver::default();
+        // A panic in save or restore leaves the connection with its old state, as an error does.
+        if !matches!(self.place(old).table.save(slot, &mut saver), Ok(Ok(()))) {
+            return false;
+        }
+        let restored = self.place(new).table.restore(&peer, &mut Saved::new(&saver.bytes));
+        let Ok(Ok(restored)) = restored else { return false };
+        self.place(new).generation.live.fetch_add(1, Ordering::Relaxed);
+        self.move_protocol(seat, new, restored);
+        self.counters.adopted.add(1);
+        true
+    }
+
+    fn move_protocol(&mut self, seat: u32, table: u16, slot: u32) {
+        let place = self.seats.at(seat);
+        let (old_table, old_slot) = (place.table, place.slot);
+        (place.table, place.slot) = (table, slot);
+        let (mut timer, now) = (crate::protocol::Timer::Keep, std::cell::Cell::new(None));
+        let told = self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
+        self.scratch.bytes.clear();
+        if told.is_err() {
+            self.counters.panics.add(1);
+        }
+        self.left_generation(old_table);
+    }
+
+    /// Visits what each generation's service made for this loop.
+    pub(crate) fn visit_locals(&mut self, visit: &mut dyn FnMut(&mut Local)) {
+        for place in self.places.iter_mut().flatten() {
+            visit(place.table.local());
+        }
+    }
+
+    /// Keeps memory for so many connections ready.
+    pub(crate) fn reserve(&mut self, capacity: usize) {
+        self.capacity = capacity;
+        self.seats.reserve(capacity);
+        let active = self.active;
+        self.place(active).table.reserve(capacity);
+    }
+
+    /// Connections, lingering ones included.
+    pub(crate) fn count(&self) -> usize {
+        self.seats.taken()
+    }
+
+    /// The loop is going, by order or by its own fault: every connection ends, each under its own guard, and nothing more
+    /// comes in.
+    pub(crate) fn abandon(&mut self, why: Closed) {
+        for seat in 0..self.seats.len() {
+            if self.seats.at(seat).socket.is_some() {
+                let end = std::panic::AssertUnwindSafe(|| self.end(seat, why, false));
+                let _ = std::panic::catch_unwind(end);
+            }
+        }
+        close_inbox(&self.inbox);
+    }
+
+    /// Wakes what waits for the protocol's own turn: used by tests of this folder.
+    #[cfg(test)]
+    pub(crate) fn poke(&mut self, token: u64) {
+        if let Some(seat) = self.seats.find(token) {
+            self.callback(seat, Event::Timeout);
+        }
+    }
+}
+
+/// Letters that nobody will read are dropped outside the lock: they may hold user values, whose Drop may do anything.
+fn close_inbox(inbox: &Inbox) {
+    for letter in inbox.close() {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(letter)));
+    }
+}

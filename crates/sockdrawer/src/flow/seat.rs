@@ -1,0 +1,297 @@
+//! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
+
+use super::buffer;
+use super::gate::Permit;
+use super::timer::{NONE, Node};
+use crate::protocol::{ConnectionId, Side};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+/// Seats are made so many at once, in chunks that never move.
+const CHUNK: usize = 1024;
+
+/// One connection. At most 96 bytes, asserted below: a million idle ones are 96 MB.
+pub(crate) struct Seat {
+    /// None while the seat is empty; `timer.next` then links the empty ones.
+    pub(crate) socket: Option<OwnedFd>,
+    /// Counts the connections that sat here: with the seat's number, a token that goes stale with its connection.
+    pub(crate) epoch: u32,
+    pub(crate) permit: Option<Permit>,
+    pub(crate) id: ConnectionId,
+    /// While it connects: when that began, in ns since the loop did.
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) peer: Remote,
+    pub(crate) timer: Node,
+    /// Input that the protocol did not take.
+    pub(crate) kept: u32,
+    /// Output that the kernel did not take.
+    pub(crate) unsent: u32,
+    /// The state's place in the generation's slab; while it lingers, bytes discarded so far.
+    pub(crate) slot: u32,
+    /// When it opened, in seconds since the loop did.
+    pub(crate) opened: u32,
+    /// The generation's place among the loop's.
+    pub(crate) table: u16,
+    pub(crate) flags: Flags,
+}
+
+const _: () = assert!(size_of::<Seat>() <= 96);
+
+/// Who is at the other end, in 20 bytes. The scope of a link-local address is not kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Remote {
+    ip: [u8; 16],
+    port: u16,
+    kind: Kind,
+    pub(crate) side: Side,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Unix,
+    V4,
+    V6,
+}
+
+impl Remote {
+    pub(crate) fn new(address: Option<SocketAddr>, side: Side) -> Remote {
+        let (ip, port, kind) = match address {
+            None => ([0; 16], 0, Kind::Unix),
+            Some(SocketAddr::V4(v4)) => (v4.ip().to_ipv6_mapped().octets(), v4.port(), Kind::V4),
+            Some(SocketAddr::V6(v6)) => (v6.ip().octets(), v6.port(), Kind::V6),
+        };
+        Remote { ip, port, kind, side }
+    }
+
+    pub(crate) fn address(self) -> Option<SocketAddr> {
+        let ip = Ipv6Addr::from(self.ip);
+        match self.kind {
+            Kind::Unix => None,
+            Kind::V4 => Some(SocketAddr::new(IpAddr::V6(ip).to_canonical(), self.port)),
+            Kind::V6 => Some(SocketAddr::new(IpAddr::V6(ip), self.port)),
+        }
+    }
+}
+
+/// What a connection is doing; several at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    /// Not yet connected; there is no protocol.
+    pub(crate) const CONNECTING: Flags = Flags(1 << 1);
+    /// epoll knows the socket.
+    pub(crate) const WATCHED: Flags = Flags(1 << 2);
+    /// epoll reports input.
+    pub(crate) const WATCH_READ: Flags = Flags(1 << 3);
+    /// epoll reports room for output.
+    pub(crate) const WATCH_WRITE: Flags = Flags(1 << 4);
+    /// A job runs.
+    pub(crate) const WORKING: Flags = Flags(1 << 5);
+    /// The protocol said Wait.
+    pub(crate) const WAITING: Flags = Flags(1 << 6);
+    /// Unsent output passed the high-water mark and has not fallen below the low one.
+    pub(crate) const FULL: Flags = Flags(1 << 7);
+    /// The peer's end was read.
+    pub(crate) const PEER_FINISHED: Flags = Flags(1 << 8);
+    /// ... and the protocol was told.
+    pub(crate) const TOLD_FINISHED: Flags = Flags(1 << 9);
+    /// Our end is to be told once all is sent, or was.
+    pub(crate) const FINISHING: Flags = Flags(1 << 10);
+    /// The protocol is gone; what is left is sent.
+    pub(crate) const FLUSHING: Flags = Flags(1 << 11);
+    /// The protocol is gone and all is sent; input is discarded until the peer's end.
+    pub(crate) const LINGERING: Flags = Flags(1 << 12);
+    /// Asked to end.
+    pub(crate) const DRAINING: Flags = Flags(1 << 13);
+    /// ... and the protocol was told.
+    pub(crate) const TOLD_DRAINING: Flags = Flags(1 << 14);
+    /// A job ran since the last read: more input may have come meanwhile.
+    pub(crate) const WORKED: Flags = Flags(1 << 15);
+
+    /// Whether any of these is set.
+    pub(crate) fn any(self, flags: Flags) -> bool {
+        self.0 & flags.0 != 0
+    }
+
+    pub(crate) fn set(&mut self, flags: Flags) {
+        self.0 |= flags.0;
+    }
+
+    pub(crate) fn clear(&mut self, flags: Flags) {
+        self.0 &= !flags.0;
+    }
+
+    pub(crate) const fn and(self, flags: Flags) -> Flags {
+        Flags(self.0 | flags.0)
+    }
+}
+
+impl Seat {
+    const EMPTY: Seat = Seat {
+        socket: None,
+        epoch: 1,
+        permit: None,
+        id: ConnectionId(0),
+        bytes_in: 0,
+        bytes_out: 0,
+        peer: Remote { ip: [0; 16], port: 0, kind: Kind::Unix, side: Side::Accepted },
+        timer: Node::IDLE,
+        kept: buffer::NONE,
+        unsent: buffer::NONE,
+        slot: 0,
+        opened: 0,
+        table: 0,
+        flags: Flags(0),
+    };
+
+    /// Whether a protocol runs on it.
+    pub(crate) fn has_protocol(&self) -> bool {
+        self.socket.is_some() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING))
+    }
+
+    /// Whether `received` and `finished` may come.
+    pub(crate) fn may_receive(&self) -> bool {
+        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::FULL))
+    }
+}
+
+/// A connection of a loop, as epoll and letters name it.
+pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
+    u64::from(epoch) << 32 | u64::from(seat)
+}
+
+/// All seats of a loop.
+pub(crate) struct Seats {
+    chunks: Vec<Box<[Seat]>>,
+    free: u32,
+    taken: usize,
+}
+
+impl Seats {
+    /// Room for `capacity` connections without growing.
+    pub(crate) fn with_capacity(capacity: usize) -> Seats {
+        let mut seats = Seats { chunks: Vec::new(), free: NONE, taken: 0 };
+        seats.reserve(capacity);
+        seats
+    }
+
+    pub(crate) fn reserve(&mut self, capacity: usize) {
+        while self.chunks.len() * CHUNK < capacity {
+            self.grow();
+        }
+    }
+
+    fn grow(&mut self) {
+        let base = u32::try_from(self.chunks.len() * CHUNK).expect("fewer than 4 billion seats");
+        let end = base + CHUNK as u32;
+        // The chunk's last seat links to those that were free before.
+        let chunk = (base + 1..=end).map(|next| {
+            let next = if next == end { self.free } else { next };
+            Seat { timer: Node::linked(next), ..Seat::EMPTY }
+        });
+        let chunk = chunk.collect();
+        self.chunks.push(chunk);
+        self.free = base;
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// How many seats exist, taken or not.
+    pub(crate) fn len(&self) -> u32 {
+        (self.chunks.len() * CHUNK) as u32
+    }
+
+    pub(crate) fn at(&mut self, seat: u32) -> &mut Seat {
+        &mut self.chunks[seat as usize / CHUNK][seat as usize % CHUNK]
+    }
+
+    /// Whose token this is; None when that connection is gone.
+    pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
+        let (seat, epoch) = (token as u32, (token >> 32) as u32);
+        let found = self.chunks.get(seat as usize / CHUNK)?.get(seat as usize % CHUNK)?;
+        (found.epoch == epoch && found.socket.is_some()).then_some(seat)
+    }
+
+    pub(crate) fn token(&mut self, seat: u32) -> u64 {
+        token(seat, self.at(seat).epoch)
+    }
+
+    /// Takes an empty seat.
+    pub(crate) fn take(&mut self, socket: OwnedFd, permit: Permit) -> u32 {
+        if self.free == NONE {
+            self.grow();
+        }
+        let number = self.free;
+        let seat = self.at(number);
+        let next = seat.timer.take_link();
+        seat.socket = Some(socket);
+        seat.permit = Some(permit);
+        self.free = next;
+        self.taken += 1;
+        number
+    }
+
+    /// Empties a seat: the socket is closed, then the permit goes back.
+    pub(crate) fn leave(&mut self, number: u32) {
+        let free = self.free;
+        let seat = self.at(number);
+        debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
+        let epoch = seat.epoch.wrapping_add(1).max(1);
+        let left = std::mem::replace(seat, Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY });
+        self.free = number;
+        self.taken -= 1;
+        drop(left.socket);
+        drop(left.permit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::gate::Gate;
+
+    fn socket() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("/dev/null").into()
+    }
+
+    #[test]
+    fn a_token_goes_stale_with_its_connection() {
+        let gate = Gate::new(10);
+        let mut seats = Seats::with_capacity(1);
+        let seat = seats.take(socket(), gate.take().expect("free"));
+        let token = seats.token(seat);
+        assert_eq!(seats.find(token), Some(seat));
+        seats.leave(seat);
+        assert_eq!((seats.find(token), gate.taken()), (None, 0));
+        let again = seats.take(socket(), gate.take().expect("free"));
+        assert_eq!(again, seat);
+        assert_eq!(seats.find(token), None);
+        assert_eq!(seats.find(0), None, "no connection has token 0");
+    }
+
+    #[test]
+    fn seats_grow_and_are_used_again() {
+        let gate = Gate::new(10_000);
+        let mut seats = Seats::with_capacity(0);
+        let taken: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
+        let length = seats.len();
+        taken.iter().for_each(|seat| seats.leave(*seat));
+        let mut again: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
+        again.sort_unstable();
+        again.dedup();
+        assert_eq!((again.len(), seats.len(), seats.taken()), (3000, length, 3000));
+    }
+
+    #[test]
+    fn an_address_survives() {
+        for text in ["127.0.0.1:80", "[::ffff:1.2.3.4]:5", "[2001:db8::1]:65535"] {
+            let address: SocketAddr = text.parse().expect("an address");
+            assert_eq!(Remote::new(Some(address), Side::Accepted).address(), Some(address));
+        }
+        assert_eq!(Remote::new(None, Side::Connected).address(), None);
+    }
+}

@@ -1,0 +1,318 @@
+//! Deadlines: a hierarchical wheel of intrusive lists. A connection has one node, so a million timers cost no memory of their
+//! own; setting, moving and clearing one touches at most three seats.
+
+use super::seat::Seats;
+use std::time::{Duration, Instant};
+
+/// One tick is 2^16 ns, 65.5 µs: fine enough for pacing, and 32 bits of them are 78 hours.
+const TICK_SHIFT: u32 = 16;
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+/// 6 levels of 64 slots span 2^36 ticks, more than a deadline can say.
+const LEVELS: usize = 6;
+/// Half the span of a tick number, less a little: beyond it "before" and "after" would swap. Farther deadlines fire here and
+/// are set again by the caller, who knows the time.
+pub(crate) const FARTHEST: Duration = Duration::from_nanos(((1_u64 << 31) - (1 << 16)) << TICK_SHIFT);
+/// No seat; also the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+/// A `previous` with this bit names a slot of the wheel instead of a seat: the node is the first of its list.
+const HEAD: u32 = 1 << 31;
+
+/// A seat's part of the wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    /// In whose slot it hangs. May be earlier than `deadline`: a deadline that moves away costs nothing until it fires.
+    hung: u32,
+    /// What was asked for.
+    deadline: u32,
+    next: u32,
+    previous: u32,
+}
+
+impl Node {
+    pub(crate) const IDLE: Node = Node { hung: 0, deadline: 0, next: NONE, previous: NONE };
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.previous != NONE
+    }
+
+    /// The node of an empty seat, which links to the next empty one.
+    pub(crate) fn linked(next: u32) -> Node {
+        Node { next, ..Node::IDLE }
+    }
+
+    /// The link, and an idle node in its place.
+    pub(crate) fn take_link(&mut self) -> u32 {
+        std::mem::replace(self, Node::IDLE).next
+    }
+}
+
+/// The wheel of one loop.
+pub(crate) struct Wheel {
+    start: Instant,
+    /// Every slot before this tick was emptied.
+    tick: u64,
+    /// A bit for each slot that is not empty.
+    occupied: [u64; LEVELS],
+    heads: [[u32; SLOTS]; LEVELS],
+    armed: usize,
+}
+
+impl Wheel {
+    pub(crate) fn new(start: Instant) -> Wheel {
+        Wheel { start, tick: 0, occupied: [0; LEVELS], heads: [[NONE; SLOTS]; LEVELS], armed: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.armed == 0
+    }
+
+    /// Since the wheel began, for ages.
+    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.start)
+    }
+
+    fn ticks(&self, at: Instant) -> u64 {
+        (at.saturating_duration_since(self.start).as_nanos() >> TICK_SHIFT) as u64
+    }
+
+    /// Sets the seat's timer to `at`, at most [`FARTHEST`] from `now`.
+    pub(crate) fn set(&mut self, seats: &mut Seats, seat: u32, at: Instant, now: Instant) {
+        if self.is_empty() {
+            self.tick = self.tick.max(self.ticks(now));
+        }
+        // Rounded up: never early.
+        let deadline = (self.ticks(at) + 1).clamp(self.tick + 1, self.tick + ((1 << 31) - (1 << 16)));
+        let node = &mut seats.at(seat).timer;
+        node.deadline = deadline as u32;
+        if node.is_set() {
+            if !is_before(node.deadline, node.hung) {
+                return;
+            }
+            self.unhang(seats, seat);
+        }
+        self.hang(seats, seat, deadline);
+    }
+
+    pub(crate) fn clear(&mut self, seats: &mut Seats, seat: u32) {
+        if seats.at(seat).timer.is_set() {
+            self.unhang(seats, seat);
+        }
+    }
+
+    fn hang(&mut self, seats: &mut Seats, seat: u32, due: u64) {
+        let (level, slot) = self.place(due);
+        let first = std::mem::replace(&mut self.heads[level][slot], seat);
+        self.occupied[level] |= 1 << slot;
+        self.armed += 1;
+        if first != NONE {
+            seats.at(first).timer.previous = seat;
+        }
+        let node = &mut seats.at(seat).timer;
+        node.hung = due as u32;
+        node.next = first;
+        node.previous = HEAD | (level * SLOTS + slot) as u32;
+    }
+
+    fn unhang(&mut self, seats: &mut Seats, seat: u32) {
+        let node = seats.at(seat).timer;
+        if node.previous & HEAD != 0 {
+            let (level, slot) = ((node.previous & !HEAD) as usize / SLOTS, (node.previous & !HEAD) as usize % SLOTS);
+            self.heads[level][slot] = node.next;
+            if node.next == NONE {
+                self.occupied[level] &= !(1 << slot);
+            }
+        } else {
+            seats.at(node.previous).timer.next = node.next;
+        }
+        if node.next != NONE {
+            seats.at(node.next).timer.previous = node.previous;
+        }
+        let node = &mut seats.at(seat).timer;
+        node.next = NONE;
+        node.previous = NONE;
+        self.armed -= 1;
+    }
+
+    /// The highest digit, in base 64, in which `due` differs from now says the level; the digit itself the slot.
+    fn place(&self, due: u64) -> (usize, usize) {
+        let level = ((63 - ((due ^ self.tick) | 1).leading_zeros()) / BITS) as usize;
+        let level = level.min(LEVELS - 1);
+        (level, (due >> (BITS * level as u32)) as usize % SLOTS)
+    }
+
+    /// When the loop must look again: never later than the nearest deadline, sometimes earlier.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
+        let tick = self.next_tick();
+        Some(self.start + Duration::from_nanos(tick << TICK_SHIFT))
+    }
+
+    /// The first tick after now at which a slot is due: a deadline at level 0, a list to spread out above.
+    fn next_tick(&self) -> u64 {
+        (0..LEVELS)
+            .filter_map(|level| {
+                let shift = BITS * level as u32;
+                let now = (self.tick >> shift) as usize % SLOTS;
+                // Slots are always ahead of now, and wrap around only on the highest level.
+                let ahead = self.occupied[level].rotate_right((now as u32 + 1) % SLOTS as u32);
+                (ahead != 0).then(|| ((self.tick >> shift) + 1 + u64::from(ahead.trailing_zeros())) << shift)
+            })
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Collects the seats whose deadline has come until `now` into `due`; their timers are off.
+    pub(crate) fn advance(&mut self, seats: &mut Seats, now: Instant, due: &mut Vec<u32>) {
+        let target = self.ticks(now);
+        while !self.is_empty() {
+            let next = self.next_tick();
+            if next > target {
+                break;
+            }
+            self.tick = next;
+            for level in (0..LEVELS).rev() {
+                let shift = BITS * level as u32;
+                if next & ((1 << shift) - 1) == 0 {
+                    self.empty_slot(seats, level, (next >> shift) as usize % SLOTS, due);
+                }
+            }
+        }
+        self.tick = self.tick.max(target);
+    }
+
+    fn empty_slot(&mut self, seats: &mut Seats, level: usize, slot: usize, due: &mut Vec<u32>) {
+        while self.heads[level][slot] != NONE {
+            let seat = self.heads[level][slot];
+            self.unhang(seats, seat);
+            let deadline = seats.at(seat).timer.deadline;
+            let left = deadline.wrapping_sub(self.tick as u32);
+            if left == 0 || left >= 1 << 31 {
+                due.push(seat);
+            } else {
+                self.hang(seats, seat, self.tick + u64::from(left));
+            }
+        }
+    }
+}
+
+fn is_before(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other) >= 1 << 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::gate::Gate;
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % bound
+        }
+    }
+
+    fn seats(count: usize) -> Seats {
+        let gate = Gate::new(count);
+        let mut seats = Seats::with_capacity(count);
+        for _ in 0..count {
+            let socket = std::fs::File::open("/dev/null").expect("/dev/null");
+            seats.take(socket.into(), gate.take().expect("free"));
+        }
+        seats
+    }
+
+    #[test]
+    fn timers_fire_never_early_and_at_the_next_look() {
+        let start = Instant::now();
+        let (mut wheel, mut seats) = (Wheel::new(start), seats(100));
+        let mut deadlines: Vec<Option<u64>> = vec![None; 100];
+        let (mut random, mut now, mut due) = (Random(7), 0_u64, Vec::new());
+        let mut fired = 0;
+        for _ in 0..20_000 {
+            let seat = random.below(100) as usize;
+            let after = 1 << random.below(36);
+            match random.below(4) {
+                0 => {
+                    wheel.clear(&mut seats, seat as u32);
+                    deadlines[seat] = None;
+                }
+                _ => {
+                    let at = now + random.below(after) + 1;
+                    wheel.set(&mut seats, seat as u32, start + Duration::from_nanos(at), start + Duration::from_nanos(now));
+                    deadlines[seat] = Some(at);
+                }
+            }
+            now += random.below(1 << random.below(34));
+            let next = wheel.next().map(|at| (at - start).as_nanos() as u64);
+            let nearest = deadlines.iter().flatten().min();
+            assert_eq!(next.is_some(), nearest.is_some());
+            if let (Some(next), Some(nearest)) = (next, nearest) {
+                assert!(next <= nearest + (2 << TICK_SHIFT), "the loop would sleep past a deadline");
+            }
+            wheel.advance(&mut seats, start + Duration::from_nanos(now), &mut due);
+            for seat in due.drain(..) {
+                let deadline = deadlines[seat as usize].take().expect("set");
+                assert!(deadline <= now, "early");
+                fired += 1;
+            }
+            for deadline in deadlines.iter().flatten() {
+                assert!(deadline + (2 << TICK_SHIFT) > now, "a deadline was missed");
+            }
+        }
+        assert!(fired > 1000);
+    }
+
+    #[test]
+    fn a_deadline_that_moves_away_fires_once_at_its_new_time() {
+        let start = Instant::now();
+        let (mut wheel, mut seats) = (Wheel::new(start), seats(1));
+        let second = Duration::from_secs(1);
+        let mut due = Vec::new();
+        for moved in 1..=10 {
+            wheel.set(&mut seats, 0, start + second * moved, start);
+        }
+        wheel.advance(&mut seats, start + second * 9, &mut due);
+        assert!(due.is_empty());
+        wheel.advance(&mut seats, start + second * 10 + Duration::from_millis(1), &mut due);
+        assert_eq!((due.len(), wheel.is_empty()), (1, true));
+    }
+
+    #[test]
+    fn ticks_wrap_without_harm() {
+        let start = Instant::now();
+        let (mut wheel, mut seats) = (Wheel::new(start), seats(1));
+        let (hour, mut due) = (Duration::from_secs(3600), Vec::new());
+        for hours in 0..400 {
+            wheel.set(&mut seats, 0, start + hour * (hours + 20), start + hour * hours);
+            wheel.advance(&mut seats, start + hour * (hours + 19), &mut due);
+            assert!(due.is_empty());
+            wheel.advance(&mut seats, start + hour * (hours + 20) + Duration::from_millis(1), &mut due);
+            assert_eq!(due.drain(..).count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_million_timers_are_set_and_fire() {
+        let start = Instant::now();
+        let gate = Gate::new(1_000_000);
+        let mut seats = Seats::with_capacity(1_000_000);
+        let mut wheel = Wheel::new(start);
+        // Nodes live in seats; taken or not makes no difference to the wheel.
+        for seat in 0..1_000_000_u32 {
+            seats.at(seat).timer.take_link();
+            wheel.set(&mut seats, seat, start + Duration::from_micros(u64::from(seat) * 37 % 60_000_000), start);
+        }
+        let mut due = Vec::with_capacity(1_000_000);
+        wheel.advance(&mut seats, start + Duration::from_secs(61), &mut due);
+        due.sort_unstable();
+        due.dedup();
+        assert_eq!((due.len(), wheel.is_empty(), gate.taken()), (1_000_000, true, 0));
+    }
+}

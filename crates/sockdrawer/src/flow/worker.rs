@@ -1,0 +1,123 @@
+//! Workers: threads for jobs too slow for a loop, fed by one bounded queue, first in first out.
+
+use super::inbox::{Inbox, Letter};
+use crate::protocol::{Job, JobError, JobResult};
+use crate::sync::{Condvar, Mutex, lock, wait};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A job, and whom to tell.
+pub(crate) struct Task {
+    pub(crate) job: Job,
+    pub(crate) token: u64,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+/// The queue, and how many threads should serve it.
+pub(crate) struct Workers {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+struct State {
+    tasks: VecDeque<Task>,
+    bound: usize,
+    /// Threads that should run, and that do.
+    wanted: usize,
+    running: usize,
+}
+
+/// What a worker thread found.
+pub(crate) enum Next {
+    Task(Task),
+    /// There are more threads than wanted: this one ends.
+    Leave,
+}
+
+impl Workers {
+    pub(crate) fn new(bound: usize) -> Arc<Workers> {
+        let tasks = VecDeque::with_capacity(bound.min(64));
+        Arc::new(Workers {
+            state: Mutex::new(State { tasks, bound, wanted: 0, running: 0 }),
+            work: Condvar::new(),
+        })
+    }
+
+    /// Whether jobs run here; else the loop runs them itself.
+    pub(crate) fn is_used(&self) -> bool {
+        lock(&self.state).wanted > 0
+    }
+
+    /// Puts a job in the queue.
+    pub(crate) fn submit(&self, task: Task) -> Result<(), JobError> {
+        let mut state = lock(&self.state);
+        if state.tasks.len() >= state.bound {
+            return Err(JobError::QueueFull);
+        }
+        state.tasks.push_back(task);
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.state).tasks.len()
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        lock(&self.state).running
+    }
+
+    pub(crate) fn set_bound(&self, bound: usize) {
+        lock(&self.state).bound = bound;
+    }
+
+    /// How many threads should serve the queue; returns how many must be started, and counts them as running. Threads too many
+    /// end when they have nothing to do; the last one leaves only an empty queue behind.
+    pub(crate) fn set_wanted(&self, wanted: usize) -> usize {
+        let mut state = lock(&self.state);
+        state.wanted = wanted;
+        let missing = wanted.saturating_sub(state.running);
+        state.running += missing;
+        drop(state);
+        self.work.notify_all();
+        missing
+    }
+
+    /// Takes back threads counted by [`Workers::set_wanted`] that could not be started.
+    pub(crate) fn not_started(&self, threads: usize) {
+        lock(&self.state).running -= threads;
+    }
+
+    /// Waits for the next task.
+    pub(crate) fn next(&self) -> Next {
+        let mut state = lock(&self.state);
+        loop {
+            let spare = state.running > state.wanted;
+            // Jobs submitted while there were workers are run, even when none are wanted any more.
+            if spare && (state.wanted > 0 || state.tasks.is_empty() || state.running > 1) {
+                state.running -= 1;
+                return Next::Leave;
+            }
+            if let Some(task) = state.tasks.pop_front() {
+                return Next::Task(task);
+            }
+            state = wait(&self.work, state);
+        }
+    }
+
+    /// A worker thread's whole life. A panicking job is caught in [`Job::run`](crate::protocol::Job).
+    pub(crate) fn serve(&self) {
+        while let Next::Task(task) = self.next() {
+            let Task { job, token, inbox } = task;
+            let result: JobResult = job.run();
+            // A loop that is gone takes its connections with it: nobody waits for the result.
+            let _ = inbox.put(Letter::Done(token, result));
+        }
+    }
+
+    /// A worker thread died outside a job: one fewer runs.
+    pub(crate) fn died(&self) {
+        lock(&self.state).running -= 1;
+    }
+}

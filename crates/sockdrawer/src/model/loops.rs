@@ -1,0 +1,74 @@
+//! The model `loops`: each thread runs one flow, and with it the connections it accepted, from first to last byte.
+
+use crate::flow::Flow;
+use crate::observe::counters::Counters;
+use crate::protocol::Closed;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sys::{Events, panics};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Events taken in one turn.
+const EVENTS_PER_TURN: usize = 512;
+
+/// What others can see of a running loop, without asking it.
+#[derive(Default)]
+pub(crate) struct Pulse {
+    /// Counts the loop's sleeps and wakes: odd while it is awake.
+    beats: AtomicU64,
+    pub(crate) connections: AtomicUsize,
+    /// Test hook of supervision: the loop panics at its top level.
+    pub(crate) die: AtomicBool,
+}
+
+impl Pulse {
+    fn sleeping(&self, sleeping: bool) {
+        let beats = self.beats.load(Ordering::Relaxed);
+        self.beats.store((beats + 1) & !1 | u64::from(!sleeping), Ordering::Release);
+    }
+
+    /// None while the loop waits for events; else a number that changes with each turn.
+    pub(crate) fn turn(&self) -> Option<u64> {
+        let beats = self.beats.load(Ordering::Acquire);
+        (beats & 1 == 1).then_some(beats)
+    }
+}
+
+/// A started loop.
+pub(crate) struct Running {
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts a thread that runs `flow` until it is told to stop, then calls `ended` with the panic's message, if it was one.
+pub(crate) fn start(
+    index: usize,
+    flow: Flow,
+    ended: impl FnOnce(Option<String>) + Send + 'static,
+) -> Result<Running, std::io::Error> {
+    let pulse = Arc::new(Pulse::default());
+    let counters = flow.counters.clone();
+    let seen = pulse.clone();
+    let thread = std::thread::Builder::new().name(format!("sockdrawer-{index}")).spawn(move || {
+        panics::quiet_thread();
+        // Outside the guard, so that connections end in order and not by unwinding.
+        let mut flow = flow;
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut flow, &seen)));
+        flow.abandon(Closed::Killed);
+        let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
+        let panic = outcome.and(dropped).err();
+        ended(panic.map(|payload| panics::message(&*payload)));
+    })?;
+    Ok(Running { pulse, counters, thread })
+}
+
+fn run(flow: &mut Flow, pulse: &Pulse) {
+    let mut events = Events::with_capacity(EVENTS_PER_TURN);
+    while !flow.stopping {
+        flow.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
+        pulse.connections.store(flow.count(), Ordering::Relaxed);
+        assert!(!pulse.die.load(Ordering::Relaxed), "told to die");
+    }
+}

@@ -1,0 +1,3 @@
+//! WHO RUNS THE FLOW: one file for each model.
+
+pub(crate) mod loops;

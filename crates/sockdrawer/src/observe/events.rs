@@ -1,0 +1,96 @@
+//! Every event a pool emits. This file is their specification.
+
+use crate::net::Address;
+use crate::protocol::{Closed, ConnectionId};
+use std::time::Duration;
+
+/// Something that happened in a pool. What happens for every connection is counted, not told: see [`Counts`](crate::Counts).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Connections are accepted there from now on. Once for each address.
+    Listening(Address),
+    /// An address was removed; what waited in its queue was accepted first.
+    ListenerRemoved(Address),
+    /// A listening socket no longer listens: somebody who shares it shut it down.
+    ListenerGone(Address),
+    /// `accept4` ran into a limit of the system and pauses. Once for each pause, not for each failure.
+    AcceptStarved {
+        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM.
+        errno: i32,
+    },
+    /// `accept4` works again after [`Event::AcceptStarved`].
+    AcceptResumed,
+    /// A new generation is in force: every connection accepted from now on has it.
+    GenerationStarted(u32),
+    /// The last connection of a retired generation ended.
+    GenerationEnded(u32),
+    /// User code panicked. It cost this connection only. At most ten a second are told, all are counted.
+    ConnectionPanicked {
+        /// Whose.
+        id: ConnectionId,
+        /// The panic's message.
+        message: String,
+    },
+    /// A job panicked. Told and counted like the connection's.
+    JobPanicked {
+        /// The panic's message.
+        message: String,
+    },
+    /// A connection ended as asked by name.
+    ConnectionKilled {
+        /// Which.
+        id: ConnectionId,
+        /// How.
+        why: Closed,
+    },
+    /// A loop died and was replaced; its connections are gone.
+    LoopReplaced {
+        /// Which.
+        index: usize,
+        /// The panic's message.
+        reason: String,
+    },
+    /// A loop has not ended its turn for this long; its listeners moved to the others.
+    LoopStuck {
+        /// Which.
+        index: usize,
+        /// For how long.
+        since: Duration,
+    },
+    /// A loop that was stuck turns again.
+    LoopRecovered {
+        /// Which.
+        index: usize,
+    },
+    /// A worker died and was replaced.
+    WorkerReplaced {
+        /// The panic's message.
+        reason: String,
+    },
+    /// Too many restarts: the pool stops accepting, drains and stops.
+    GaveUp {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Told of every [`Event`], on the thread where it happened: it must be quick and must not wait.
+pub trait Observer: Send + Sync + 'static {
+    /// One event.
+    fn event(&self, event: &Event);
+}
+
+impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
+    fn event(&self, event: &Event) {
+        self(event);
+    }
+}
+
+/// Tells nobody.
+#[derive(Clone, Copy, Debug)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn event(&self, _event: &Event) {}
+}

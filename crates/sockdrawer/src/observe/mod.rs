@@ -1,0 +1,9 @@
+//! What a pool tells: events as they happen, counters that only grow, status when asked. The library prints and logs nothing.
+
+pub(crate) mod counters;
+mod events;
+mod status;
+
+pub use counters::Counts;
+pub use events::{Event, NoObserver, Observer};
+pub use status::{ConnectionStatus, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};

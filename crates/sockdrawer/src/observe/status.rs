@@ -1,0 +1,105 @@
+//! What a pool is right now.
+
+use super::Counts;
+use crate::net::Address;
+use crate::protocol::{ConnectionId, Side};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A pool at one moment. Read from running threads: numbers may be a few microseconds apart, the permits are exact.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// Whether it takes connections.
+    pub readiness: Readiness,
+    /// The generation that new connections get.
+    pub generation: u32,
+    /// All generations that are in force or have connections, oldest first.
+    pub generations: Vec<GenerationStatus>,
+    /// Permits taken: connections, those that linger, and dead ones whose job still runs.
+    pub connections: usize,
+    /// The most permits.
+    pub limit: usize,
+    /// Where it listens.
+    pub listeners: Vec<ListenerStatus>,
+    /// Its loops, parked ones too.
+    pub loops: Vec<LoopStatus>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Jobs that wait for a worker.
+    pub jobs_waiting: usize,
+    /// All counters.
+    pub counts: Counts,
+    /// Loops and workers replaced so far.
+    pub restarts: usize,
+}
+
+/// Whether a pool takes connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Yes.
+    Serving,
+    /// No: they wait in the kernel.
+    Suspended,
+    /// No: it is ending.
+    Draining,
+    /// No more, for this reason.
+    Stopped(String),
+}
+
+/// One generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GenerationStatus {
+    /// Its number.
+    pub id: u32,
+    /// Its connections.
+    pub connections: usize,
+}
+
+/// One address.
+#[derive(Clone, Debug)]
+pub struct ListenerStatus {
+    /// The address, with the real port.
+    pub address: Address,
+    /// Connections that wait in the kernel to be accepted.
+    pub queued: usize,
+    /// Listening sockets.
+    pub sockets: usize,
+}
+
+/// One loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopStatus {
+    /// Its connections.
+    pub connections: usize,
+    /// Connections it accepted so far.
+    pub accepted: u64,
+    /// Whether it takes new ones.
+    pub active: bool,
+    /// Whether it has not turned for too long.
+    pub stuck: bool,
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectionStatus {
+    /// Its number.
+    pub id: ConnectionId,
+    /// Its generation.
+    pub generation: u32,
+    /// Its peer; None for a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// Accepted or connected.
+    pub side: Side,
+    /// Since it opened, exact to about a second.
+    pub age: Duration,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Whether a job of it runs.
+    pub working: bool,
+    /// Whether it was asked to end.
+    pub draining: bool,
+}

@@ -1,0 +1,288 @@
+//! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
+
+use super::control::{Control, Core, ListeningPlace};
+use super::plan::{How, Plan, plan};
+use crate::config::{Config, Endpoint, Listening};
+use crate::error::Error;
+use crate::flow::Flow;
+use crate::flow::connector::Course;
+use crate::flow::generation::Generation;
+use crate::flow::inbox::Letter;
+use crate::flow::listener::{Listener, SHARDS};
+use crate::net::{Address, SocketOptions};
+use crate::observe::{Event, Readiness};
+use crate::sync::atomic::Ordering;
+use crate::sync::{lock, mpsc};
+use crate::sys;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Descriptors left to the program around the pool.
+const SPARE_DESCRIPTORS: usize = 32;
+/// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
+const RETIRE_WITHIN: Duration = Duration::from_secs(1);
+
+/// All that a change needs, made before anything is changed.
+struct Prepared {
+    generation: Option<Arc<Generation>>,
+    listeners: Vec<ListeningPlace>,
+    flows: Vec<Flow>,
+    course: Option<Arc<Course>>,
+    limit: usize,
+}
+
+impl Core {
+    /// The whole of a change. The lock is held by the caller, so changes come one after another.
+    pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<Plan, Error> {
+        match &control.readiness {
+            Readiness::Serving | Readiness::Suspended => {}
+            Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
+            Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
+        }
+        let plan = plan(&control.config, &wanted);
+        if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
+            return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
+        }
+        validate(&wanted)?;
+        let prepared = self.prepare(control, &plan, &wanted)?;
+        self.commit(control, &wanted, prepared);
+        control.config = wanted;
+        Ok(plan)
+    }
+
+    fn prepare(&self, control: &mut Control, plan: &Plan, wanted: &Config) -> Result<Prepared, Error> {
+        let limit = effective_limit(wanted, sockets(&control.config))?;
+        let generation = if plan.has(How::NewGeneration) {
+            let id = control.generations.last().map_or(1, |generation| generation.id + 1);
+            Some(prepare_generation(id, wanted, wanted.loops.max(control.members.len()))?)
+        } else {
+            None
+        };
+        let mut listeners = Vec::new();
+        for listening in wanted.listeners() {
+            if !control.places.iter().any(|place| place.asked == *listening) {
+                listeners.push(open(wanted, listening)?);
+            }
+        }
+        let missing = wanted.loops.saturating_sub(control.members.len());
+        let first = control.members.len();
+        let flows =
+            (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
+        let course = match (&wanted.endpoint, &control.config.endpoint) {
+            (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.course.clone(),
+            (Endpoint::Connect(new), _) => Some(Course::new(new.clone())),
+            (Endpoint::Accept { .. }, _) => None,
+        };
+        self.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)?;
+        // Last, because the threads are there from then on.
+        if let Err(error) = self.start_workers(wanted.workers) {
+            self.shared.workers.set_wanted(control.config.workers);
+            self.set_listener_options(control, &wanted.settings.options, &control.config.settings.options)?;
+            return Err(error);
+        }
+        Ok(Prepared { generation, listeners, flows, course, limit })
+    }
+
+    /// Connections inherit options from their listener, for no system call of their own. Undone when one socket refuses.
+    fn set_listener_options(&self, control: &Control, old: &SocketOptions, new: &SocketOptions) -> Result<(), Error> {
+        if old == new {
+            return Ok(());
+        }
+        for place in &control.places {
+            if let Err(errno) = place.listener.set_options(&*self.shared.system, new) {
+                for place in &control.places {
+                    // They were set before, so they can be set again.
+                    let _ = place.listener.set_options(&*self.shared.system, old);
+                }
+                let reason = format!("the system refuses it: {}", std::io::Error::from(errno));
+                return Err(Error::Invalid { setting: "settings.options", reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing here can fail for a reason that the caller could mend.
+    fn commit(&self, control: &mut Control, wanted: &Config, prepared: Prepared) {
+        if let Some(generation) = prepared.generation {
+            self.switch_to(control, generation);
+        }
+        self.shared.gate.set_limit(prepared.limit);
+        *lock(&self.shared.on_full) = wanted.on_full.clone();
+        *lock(&self.shared.observer) = wanted.observer.clone();
+        self.shared.workers.set_bound(wanted.worker_queue);
+        if control.config.backlog() != wanted.backlog() {
+            for place in &control.places {
+                // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
+                let _ = place.listener.set_backlog(&*self.shared.system, wanted.backlog());
+            }
+        }
+        self.retire_listeners(control, wanted);
+        for place in prepared.listeners {
+            self.tell(&Event::Listening(place.listener.address.clone()));
+            control.places.push(place);
+        }
+        control.course = prepared.course;
+        self.set_loops(control, wanted.loops, prepared.flows);
+        for member in &control.members {
+            member.inbox.set_bound(wanted.inbox);
+            if control.config.capacity != wanted.capacity {
+                let capacity = wanted.capacity;
+                let _ = member.inbox.put(Letter::Order(Box::new(move |flow| flow.reserve(capacity))));
+            }
+        }
+        self.rebalance(control);
+        if control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() {
+            let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+            self.settle(&inboxes);
+        }
+    }
+
+    fn switch_to(&self, control: &mut Control, generation: Arc<Generation>) {
+        let id = generation.id;
+        self.shared.switch.commit(generation.clone());
+        control.generations.retain(|old| old.live.load(Ordering::Acquire) > 0);
+        control.generations.push(generation);
+        self.tell(&Event::GenerationStarted(id));
+    }
+
+    fn set_loops(&self, control: &mut Control, wanted: usize, flows: Vec<Flow>) {
+        // Parked loops with connections go on as they are; those that come back are the first of the list.
+        for (index, member) in control.members.iter_mut().enumerate() {
+            member.active = index < wanted;
+        }
+        for flow in flows {
+            let index = control.members.len();
+            if let Err(error) = self.start_loop(control, index, flow) {
+                // The system has no thread for it: the others share its work, and the configuration says what was wanted.
+                self.tell(&Event::GaveUp { reason: format!("a loop could not be started: {error}") });
+                break;
+            }
+        }
+    }
+
+    /// Removes addresses: what waits in their queues is accepted first.
+    fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
+        let (stay, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut control.places).into_iter().partition(|place| wanted.listeners().contains(&place.asked));
+        control.places = stay;
+        self.retire(control, gone);
+    }
+
+    pub(crate) fn retire(&self, control: &Control, gone: Vec<ListeningPlace>) {
+        let (done, all_done) = mpsc::channel::<()>();
+        for place in &gone {
+            for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
+                if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
+                    let (shard, done) = (shard.clone(), done.clone());
+                    let order: crate::flow::inbox::Order = Box::new(move |flow| flow.retire_shard(&shard, &done));
+                    let _ = member.inbox.put(Letter::Order(order));
+                }
+            }
+        }
+        drop(done);
+        let addresses: Vec<_> = gone.iter().map(|place| place.listener.address.clone()).collect();
+        let unix: Vec<_> = gone.iter().filter(|place| place.asked.inherited.is_none()).map(|place| &place.asked.address).collect();
+        for address in unix {
+            remove_path(address);
+        }
+        drop(gone);
+        // Nothing is sent: the channel closes when the last shard was given up.
+        let _ = all_done.recv_timeout(RETIRE_WITHIN);
+        for address in addresses {
+            self.tell(&Event::ListenerRemoved(address));
+        }
+    }
+
+    /// Retired generations without connections are forgotten.
+    pub(crate) fn forget_ended(control: &mut Control) {
+        let newest = control.generations.last().map(|generation| generation.id);
+        control.generations.retain(|old| Some(old.id) == newest || old.live.load(Ordering::Acquire) > 0);
+    }
+}
+
+/// The path of a Unix socket outlives the socket.
+fn remove_path(address: &Address) {
+    if let Address::Unix(path) = address {
+        // Somebody else may have removed it already.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
+    let service = config.behaviour.service().clone();
+    Generation::prepare(id, service, config.settings.clone(), config.capacity, loops)
+        .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
+}
+
+pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPlace, Error> {
+    let (system, options) = (&*config.system, &config.settings.options);
+    let listener = match &listening.inherited {
+        Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options)?,
+        None => Listener::bind(system, &listening.address, config.backlog(), options)?,
+    };
+    let owners = vec![None; listener.shards.len()];
+    Ok(ListeningPlace { asked: listening.clone(), listener, owners })
+}
+
+/// Checks what types cannot.
+pub(super) fn validate(config: &Config) -> Result<(), Error> {
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    if config.loops == 0 {
+        return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
+    }
+    if config.limit == Some(0) {
+        return invalid("limit", "a limit of 0 lets nobody in: use at least 1, or suspend the pool");
+    }
+    let settings = &config.settings;
+    if settings.low_water > settings.high_water {
+        return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
+    }
+    if let Endpoint::Connect(connecting) = &config.endpoint {
+        if connecting.targets.is_empty() {
+            return invalid("connecting.targets", "there is no target to connect to: name one");
+        }
+        if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes");
+        }
+    }
+    let listeners = config.listeners();
+    for (index, listening) in listeners.iter().enumerate() {
+        let port_zero = matches!(listening.address, Address::Tcp(address) if address.port() == 0);
+        if !port_zero && listeners[..index].iter().any(|other| other.address == listening.address) {
+            let reason = format!("{} is named twice: name it once", listening.address);
+            return Err(Error::Invalid { setting: "listeners", reason });
+        }
+    }
+    Ok(())
+}
+
+/// Listening sockets of a configuration.
+fn sockets(config: &Config) -> usize {
+    let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
+        (None, Address::Tcp(_)) => SHARDS,
+        _ => 1,
+    };
+    config.listeners().iter().map(sockets).sum()
+}
+
+/// The permits that descriptors allow. `open_sockets` of the descriptors open now are the pool's own listeners.
+pub(super) fn effective_limit(config: &Config, open_sockets: usize) -> Result<usize, Error> {
+    let allowed = sys::descriptor_limit();
+    // An epoll and an eventfd for each loop, the sockets to come, and what the program has open beside connections. What is
+    // open now may be connections of this very pool, which the limit counts; only a new pool can tell them apart.
+    let others = if open_sockets == 0 { sys::descriptors_open() } else { open_sockets + SPARE_DESCRIPTORS };
+    let own = others + sockets(config).saturating_sub(open_sockets) + 2 * config.loops + SPARE_DESCRIPTORS;
+    let fits = allowed.saturating_sub(own);
+    match config.limit {
+        Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),
+        Some(asked) => Ok(asked),
+        None => Ok(fits.max(1)),
+    }
+}
+
+/// How long a change took, from its first check.
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let began = Instant::now();
+    let result = work();
+    (result, began.elapsed())
+}

@@ -1,0 +1,232 @@
+//! What the control plane knows of a pool, and how it speaks to the loops.
+
+use crate::config::{Config, Listening};
+use crate::error::Error;
+use crate::flow::connector::Course;
+use crate::flow::generation::Generation;
+use crate::flow::inbox::{Inbox, Letter};
+use crate::flow::listener::{Listener, Shard};
+use crate::flow::{Flow, FlowError, Shared};
+use crate::model::loops::{self, Running};
+use crate::observe::{Counts, Event, Readiness};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Condvar, Mutex, lock, mpsc};
+use crate::sys::panics;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A loop that does not answer within this time is left out of the answer.
+const ASK_WITHIN: Duration = Duration::from_secs(5);
+
+/// One pool.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) control: Mutex<Control>,
+    /// Told when the pool has stopped.
+    pub(crate) stopped: Condvar,
+    /// To the supervisor.
+    pub(crate) reports: mpsc::Sender<Report>,
+}
+
+/// What is changed under one lock.
+pub(crate) struct Control {
+    pub(crate) config: Config,
+    pub(crate) readiness: Readiness,
+    /// In force, retired ones with connections before it.
+    pub(crate) generations: Vec<Arc<Generation>>,
+    pub(crate) places: Vec<ListeningPlace>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) course: Option<Arc<Course>>,
+    /// When parts were replaced, the last few.
+    pub(crate) restarts: VecDeque<Instant>,
+    pub(crate) restarts_in_all: usize,
+    /// What loops counted that are gone.
+    pub(crate) past: Counts,
+}
+
+/// An address and who accepts from it.
+pub(crate) struct ListeningPlace {
+    pub(crate) asked: Listening,
+    pub(crate) listener: Listener,
+    /// The member that holds each shard.
+    pub(crate) owners: Vec<Option<usize>>,
+}
+
+/// A loop.
+pub(crate) struct Member {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) running: Option<Running>,
+    /// Whether it takes new connections; else it is parked, and only runs those it has.
+    pub(crate) active: bool,
+    /// Distinguishes a loop from the one it replaced.
+    pub(crate) life: u64,
+    pub(crate) stuck: bool,
+    /// The turn it was seen in, and since when.
+    pub(crate) seen: (Option<u64>, Instant),
+}
+
+/// What the supervisor hears.
+pub(crate) enum Report {
+    /// A loop ended; with a panic's message it was not asked to.
+    LoopEnded { index: usize, life: u64, panic: Option<String> },
+    /// A worker thread died.
+    WorkerDied { panic: String },
+    /// The pool is stopping.
+    Stop,
+}
+
+impl Core {
+    /// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        inboxes: &[Arc<Inbox>],
+        question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
+    ) -> Vec<(usize, T)> {
+        let (answers, received) = mpsc::channel();
+        let question = Arc::new(question);
+        let mut asked = 0;
+        for (index, inbox) in inboxes.iter().enumerate() {
+            let (answers, question) = (answers.clone(), question.clone());
+            let order = Letter::Order(Box::new(move |flow: &mut Flow| {
+                // Nobody may wait for the answer any more.
+                let _ = answers.send((index, question(flow)));
+            }));
+            asked += usize::from(inbox.put(order).is_ok());
+        }
+        drop(answers);
+        let until = Instant::now() + ASK_WITHIN;
+        let mut answers = Vec::with_capacity(asked);
+        while answers.len() < asked {
+            match received.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(answer) => answers.push(answer),
+                Err(_) => break,
+            }
+        }
+        answers
+    }
+
+    /// The inboxes of all loops, parked ones too: they may have connections.
+    pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        lock(&self.control).members.iter().map(|member| member.inbox.clone()).collect()
+    }
+
+    /// Makes a loop's own things; it does not run yet.
+    pub(crate) fn prepare_loop(&self, index: usize, config: &Config) -> Result<Flow, Error> {
+        let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
+        let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
+        Flow::new(index, self.shared.clone(), inbox, config.capacity).map_err(|error| match error {
+            FlowError::System(errno) => system(errno),
+            FlowError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
+        })
+    }
+
+    /// Starts a prepared loop in place of the member `index`, or as a new one.
+    pub(crate) fn start_loop(&self, control: &mut Control, index: usize, flow: Flow) -> Result<(), Error> {
+        let inbox = flow.inbox.clone();
+        let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
+        let reports = self.reports.clone();
+        let running = loops::start(index, flow, move |panic| {
+            // The supervisor is gone when the pool is.
+            let _ = reports.send(Report::LoopEnded { index, life, panic });
+        });
+        let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
+        let member = Member { inbox, running: Some(running), active: true, life, stuck: false, seen: (None, Instant::now()) };
+        if index == control.members.len() {
+            control.members.push(member);
+        } else {
+            control.members[index] = member;
+        }
+        Ok(())
+    }
+
+    /// Starts worker threads until as many run as are wanted.
+    pub(crate) fn start_workers(&self, wanted: usize) -> Result<(), Error> {
+        let missing = self.shared.workers.set_wanted(wanted);
+        for started in 0..missing {
+            let (workers, reports) = (self.shared.workers.clone(), self.reports.clone());
+            let thread = std::thread::Builder::new().name("sockdrawer-worker".to_owned()).spawn(move || {
+                panics::quiet_thread();
+                if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
+                    workers.died();
+                    let _ = reports.send(Report::WorkerDied { panic: panics::message(&*payload) });
+                }
+            });
+            if let Err(source) = thread {
+                self.shared.workers.not_started(missing - started);
+                return Err(Error::System { what: "start a worker thread", source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Who should hold each shard: the active loops in turn, leaving out those that are stuck while others are not.
+    fn assign(control: &Control) -> Vec<Vec<Option<usize>>> {
+        let usable = |stuck: bool| -> Vec<usize> {
+            let members = control.members.iter().enumerate();
+            members.filter(|(_, member)| member.active && (stuck || !member.stuck)).map(|(index, _)| index).collect()
+        };
+        let mut loops = usable(false);
+        if loops.is_empty() {
+            loops = usable(true);
+        }
+        let places = control.places.iter().enumerate();
+        places
+            .map(|(place, at)| {
+                (0..at.listener.shards.len())
+                    .map(|shard| (!loops.is_empty()).then(|| loops[(place + shard) % loops.len()]))
+                    .collect()
+            })
+            .collect()
+    }
+
+    /// Moves shards to whom they should belong, the new holder first; none is closed, none is left alone. Also says who takes
+    /// connections from shared sockets and who connects.
+    pub(crate) fn rebalance(&self, control: &mut Control) {
+        let assigned = Core::assign(control);
+        let mut takes: Vec<Vec<(Arc<Shard>, crate::net::Address)>> = control.members.iter().map(|_| Vec::new()).collect();
+        let mut leaves: Vec<Vec<Arc<Shard>>> = control.members.iter().map(|_| Vec::new()).collect();
+        for (place, wanted) in control.places.iter_mut().zip(assigned) {
+            for (shard, (owner, wanted)) in place.listener.shards.iter().zip(place.owners.iter_mut().zip(wanted)) {
+                if *owner != wanted {
+                    if let Some(new) = wanted {
+                        takes[new].push((shard.clone(), place.listener.address.clone()));
+                    }
+                    if let Some(old) = *owner {
+                        leaves[old].push(shard.clone());
+                    }
+                    *owner = wanted;
+                }
+            }
+        }
+        let suspended = control.readiness != Readiness::Serving;
+        for (member, takes) in control.members.iter().zip(takes) {
+            let course = if member.active && !suspended { control.course.clone() } else { None };
+            let order: crate::flow::inbox::Order = Box::new(move |flow| {
+                flow.set_course(course);
+                if suspended {
+                    flow.suspend();
+                }
+                takes.into_iter().for_each(|(shard, address)| flow.take_shard(shard, address));
+            });
+            // A loop that died meanwhile is replaced, and the new one gets all again.
+            let _ = member.inbox.put(Letter::Order(order));
+        }
+        for (member, leaves) in control.members.iter().zip(leaves).filter(|(_, leaves)| !leaves.is_empty()) {
+            let order: crate::flow::inbox::Order =
+                Box::new(move |flow| leaves.iter().for_each(|shard| flow.release_shard(shard)));
+            let _ = member.inbox.put(Letter::Order(order));
+        }
+        let active = control.members.iter().filter(|member| member.active && !member.stuck);
+        *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
+    }
+
+    /// Waits until every loop has read the letters it had.
+    pub(crate) fn settle(&self, inboxes: &[Arc<Inbox>]) {
+        self.ask(inboxes, |_| ());
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        self.shared.tell(event);
+    }
+}

@@ -1,0 +1,427 @@
+//! The handle of a running pool.
+
+use super::commit::{effective_limit, open, prepare_generation, timed, validate};
+use super::control::{Control, Core, Report};
+use super::drain::{Drain, Drained};
+use super::plan::{Plan, plan};
+use super::selector::Selector;
+use super::supervise;
+use crate::behaviour::Behaviour;
+use crate::config::{Config, Endpoint};
+use crate::error::Error;
+use crate::flow::Shared;
+use crate::flow::bell::Bell;
+use crate::flow::connector::Course;
+use crate::flow::gate::Gate;
+use crate::flow::generation::Switch;
+use crate::flow::inbox::Letter;
+use crate::flow::worker::Workers;
+use crate::net::{Address, AddressError, SocketOptions};
+use crate::observe::{
+    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status,
+};
+use crate::protocol::ConnectionId;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A running pool. Clones speak to the same one; when the last is dropped, the pool ends and its connections with it, so keep
+/// one, or call [`Pool::shutdown`] or [`Pool::join`].
+///
+/// Its methods wait for the pool's threads: do not call them from a protocol's callback or an observer.
+#[derive(Clone)]
+pub struct Pool {
+    core: Arc<Core>,
+    _last: Arc<StopWhenDropped>,
+}
+
+struct StopWhenDropped(Arc<Core>);
+
+impl Drop for StopWhenDropped {
+    fn drop(&mut self) {
+        self.0.stop("every handle of it was dropped");
+    }
+}
+
+/// How an adoption went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Connections that have the newest generation now.
+    pub moved: usize,
+    /// Connections of older ones that stayed: their state cannot be saved or restored, or a job runs.
+    pub stayed: usize,
+}
+
+/// What a reconfigure did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The differences.
+    pub plan: Plan,
+    /// The generation in force now.
+    pub generation: u32,
+    /// From the first check to the end.
+    pub took: Duration,
+}
+
+impl Pool {
+    /// Starts a pool. When this returns, it accepts, or connects.
+    ///
+    /// # Errors
+    /// By who is at fault: see [`Error`]. Nothing is left behind.
+    pub fn start(config: Config) -> Result<Pool, Error> {
+        validate(&config)?;
+        let limit = effective_limit(&config, 0)?;
+        let generation = prepare_generation(1, &config, config.loops)?;
+        let places = config.listeners().iter().map(|listening| open(&config, listening)).collect::<Result<Vec<_>, _>>()?;
+        let course = match &config.endpoint {
+            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone())),
+            Endpoint::Accept { .. } => None,
+        };
+        let shared = Arc::new(Shared {
+            system: config.system.clone(),
+            gate: Gate::new(limit),
+            switch: Switch::new(generation.clone()),
+            workers: Workers::new(config.worker_queue),
+            observer: Mutex::new(config.observer.clone()),
+            on_full: Mutex::new(config.on_full.clone()),
+            roster: Mutex::new(Vec::new()),
+            ids: AtomicU64::new(1),
+            lives: AtomicU64::new(1),
+            bell: Bell::default(),
+        });
+        let control = Control {
+            config: config.clone(),
+            readiness: Readiness::Serving,
+            generations: vec![generation],
+            places,
+            members: Vec::new(),
+            course,
+            restarts: VecDeque::new(),
+            restarts_in_all: 0,
+            past: Counts::default(),
+        };
+        let (reports, heard) = mpsc::channel();
+        let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
+        let pool = Pool { core: core.clone(), _last: Arc::new(StopWhenDropped(core.clone())) };
+        core.start_workers(config.workers)?;
+        let flows =
+            (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
+        supervise::start(Arc::downgrade(&core), heard)?;
+        let mut control = lock(&core.control);
+        for (index, flow) in flows.into_iter().enumerate() {
+            core.start_loop(&mut control, index, flow)?;
+        }
+        for place in &control.places {
+            core.tell(&Event::Listening(place.listener.address.clone()));
+        }
+        core.rebalance(&mut control);
+        drop(control);
+        Ok(pool)
+    }
+
+    /// Serves one address with the defaults.
+    ///
+    /// # Errors
+    /// When the text is no address, and as [`Pool::start`].
+    pub fn serve(behaviour: impl Into<Behaviour>, address: &str) -> Result<Pool, Error> {
+        let address: Address =
+            address.parse().map_err(|error: AddressError| Error::Invalid { setting: "listeners", reason: error.to_string() })?;
+        Pool::start(Config::accept(behaviour).listen(address))
+    }
+
+    /// The running configuration, to change a copy of it.
+    pub fn config(&self) -> Config {
+        lock(&self.core.control).config.clone()
+    }
+
+    /// Where it listens, with real ports.
+    pub fn addresses(&self) -> Vec<Address> {
+        lock(&self.core.control).places.iter().map(|place| place.listener.address.clone()).collect()
+    }
+
+    /// What [`Pool::reconfigure`] would do. Changes nothing.
+    pub fn plan(&self, wanted: &Config) -> Plan {
+        plan(&lock(&self.core.control).config, wanted)
+    }
+
+    /// Changes the pool to what is wanted. No connection is lost, refused or ended by it. When this returns, every connection
+    /// accepted from then on, by any loop, has the new generation.
+    ///
+    /// # Errors
+    /// What is wrong with the wanted configuration, or what the system refuses; the pool goes on as it was.
+    pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
+        let mut control = lock(&self.core.control);
+        let (plan, took) = timed(|| self.core.change(&mut control, wanted));
+        Ok(Applied { plan: plan?, generation: self.core.shared.switch.current().id, took })
+    }
+
+    /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more.
+    pub fn suspend(&self) {
+        self.set_readiness(&Readiness::Serving, Readiness::Suspended);
+    }
+
+    /// Goes on after [`Pool::suspend`].
+    pub fn resume(&self) {
+        self.set_readiness(&Readiness::Suspended, Readiness::Serving);
+    }
+
+    fn set_readiness(&self, from: &Readiness, to: Readiness) {
+        let mut control = lock(&self.core.control);
+        if control.readiness == *from {
+            self.core.set_readiness(&mut control, to);
+        }
+    }
+
+    /// Moves connections to the newest generation, between two of their events: the old service saves their state and the new
+    /// one restores it; sockets, buffers and timers are untouched. Those that cannot move stay as they are.
+    pub fn adopt(&self, selector: &Selector) -> Adopted {
+        let (inboxes, selector) = (self.core.inboxes(), selector.clone());
+        let newest = self.core.shared.switch.current().id;
+        let counts = self.core.ask(&inboxes, move |flow| {
+            let older = flow.choose(&|connection| connection.generation != newest && selector.matches(connection));
+            let moved = older.iter().filter(|token| flow.adopt_one(**token)).count();
+            Adopted { moved, stayed: older.len() - moved }
+        });
+        counts.into_iter().fold(Adopted::default(), |sum, (_, count)| Adopted {
+            moved: sum.moved + count.moved,
+            stayed: sum.stayed + count.stayed,
+        })
+    }
+
+    /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
+    /// all have ended; what is left at the deadline is purged.
+    pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
+        self.core.drain(selector, how)
+    }
+
+    /// Ends connections: each protocol may say goodbye, and every byte already written is delivered to a peer that reads;
+    /// after `within` what is left is reset. Returns how many, when they have ended.
+    pub fn purge(&self, selector: &Selector, within: Duration) -> usize {
+        self.core.purge(selector, within)
+    }
+
+    /// Ends one connection with a reset. False when there is none of that number.
+    pub fn kill(&self, id: ConnectionId) -> bool {
+        let found = self.core.ask(&self.core.inboxes(), move |flow| {
+            let tokens = flow.choose(&|connection| connection.id == id);
+            tokens.into_iter().any(|token| flow.kill_one(token))
+        });
+        found.into_iter().any(|(_, killed)| killed)
+    }
+
+    /// Brings a note of shared bytes to all connections that match, never waiting for them.
+    ///
+    /// # Errors
+    /// [`Error::InboxFull`] when a loop is slower than its senders; the other loops' connections got the note.
+    pub fn notify(&self, selector: &Selector, bytes: impl Into<Arc<[u8]>>) -> Result<(), Error> {
+        let bytes = bytes.into();
+        let mut result = Ok(());
+        for inbox in self.core.inboxes() {
+            let (selector, bytes) = (selector.clone(), bytes.clone());
+            let order = Box::new(move |flow: &mut crate::flow::Flow| {
+                flow.notify(&|connection| selector.matches(connection), &bytes);
+            });
+            if !inbox.put_bounded(order) {
+                result = Err(Error::InboxFull);
+            }
+        }
+        result
+    }
+
+    /// Gives live connections the socket options of the running configuration; how many took them.
+    pub fn apply_options(&self, selector: &Selector) -> usize {
+        let (selector, options) = (selector.clone(), self.config().settings.options);
+        let counts = self.core.ask(&self.core.inboxes(), move |flow| {
+            let tokens = flow.choose(&|connection| selector.matches(connection));
+            tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count()
+        });
+        counts.into_iter().map(|(_, count)| count).sum()
+    }
+
+    /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for.
+    pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
+        let found = self.core.ask(&self.core.inboxes(), move |flow| {
+            let token = flow.choose(&|connection| connection.id == id).pop()?;
+            flow.options_of(token)
+        });
+        found.into_iter().find_map(|(_, options)| options)
+    }
+
+    /// The connections that match, in no order.
+    pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
+        let selector = selector.clone();
+        let lists = self.core.ask(&self.core.inboxes(), move |flow| flow.list(&|connection| selector.matches(connection)));
+        lists.into_iter().flat_map(|(_, list)| list).collect()
+    }
+
+    /// Visits what [`Service::local`](crate::Service::local) made, in each loop and for each live generation, where it is a
+    /// `T`; runs on the loops' threads.
+    pub fn gather<T: 'static, R: Send + 'static>(&self, visit: impl Fn(&mut T) -> R + Send + Sync + 'static) -> Vec<R> {
+        let lists = self.core.ask(&self.core.inboxes(), move |flow| {
+            let mut results = Vec::new();
+            flow.visit_locals(&mut |local| results.extend(local.downcast_mut::<T>().map(&visit)));
+            results
+        });
+        lists.into_iter().flat_map(|(_, list)| list).collect()
+    }
+
+    /// What it is now.
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    /// Waits until the status satisfies `condition`; false when `within` passed first.
+    pub fn wait(&self, within: Duration, mut condition: impl FnMut(&Status) -> bool) -> bool {
+        self.core.shared.bell.wait(Instant::now() + within, || condition(&self.core.status()))
+    }
+
+    /// Ends the pool: accepts what already waits in the kernel, stops listening, drains all connections and stops its threads.
+    pub fn shutdown(&self, how: Drain) -> Drained {
+        self.core.shutdown(how, "it was shut down")
+    }
+
+    /// Waits until the pool has stopped: by [`Pool::shutdown`] on another thread, or because it gave up.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] when it gave up, with the reason.
+    pub fn join(&self) -> Result<(), Error> {
+        let mut control = lock(&self.core.control);
+        loop {
+            match &control.readiness {
+                Readiness::Stopped(reason) if reason == "it was shut down" => return Ok(()),
+                Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
+                _ => control = wait(&self.core.stopped, control),
+            }
+        }
+    }
+
+    /// Ends a loop as a bug in it would, for tests of what survives that. Its connections end with it. False when there is no
+    /// such loop.
+    pub(crate) fn crash_loop(&self, index: usize) -> bool {
+        let control = lock(&self.core.control);
+        let Some(member) = control.members.get(index) else { return false };
+        let crash: crate::flow::inbox::Order = Box::new(|_| panic!("a test crashed this loop"));
+        member.inbox.put(Letter::Order(crash)).is_ok()
+    }
+}
+
+impl Core {
+    pub(crate) fn set_readiness(&self, control: &mut Control, to: Readiness) {
+        let serving = to == Readiness::Serving;
+        control.readiness = to;
+        let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+        let courses: Vec<_> = control
+            .members
+            .iter()
+            .map(|member| if serving && member.active { control.course.clone() } else { None })
+            .collect();
+        for (inbox, course) in inboxes.iter().zip(courses) {
+            let order: crate::flow::inbox::Order = Box::new(move |flow| {
+                flow.set_course(course);
+                if serving { flow.resume_accepting() } else { flow.suspend() }
+            });
+            let _ = inbox.put(Letter::Order(order));
+        }
+        self.settle(&inboxes);
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let mut control = lock(&self.control);
+        Core::forget_ended(&mut control);
+        let mut counts = control.past;
+        let loops = control.members.iter().map(|member| {
+            let running = member.running.as_ref();
+            if let Some(running) = running {
+                running.counters.add_to(&mut counts);
+            }
+            LoopStatus {
+                connections: running.map_or(0, |running| running.pulse.connections.load(Ordering::Relaxed)),
+                accepted: running.map_or(0, |running| running.counters.accepted.get()),
+                active: member.active,
+                stuck: member.stuck,
+            }
+        });
+        let loops = loops.collect();
+        let system = &*self.shared.system;
+        let listeners = control.places.iter().map(|place| ListenerStatus {
+            address: place.listener.address.clone(),
+            queued: place.listener.queued(system),
+            sockets: place.listener.shards.len(),
+        });
+        let generations = control.generations.iter().map(|generation| GenerationStatus {
+            id: generation.id,
+            connections: generation.live.load(Ordering::Acquire),
+        });
+        Status {
+            readiness: control.readiness.clone(),
+            generation: control.generations.last().map_or(0, |generation| generation.id),
+            generations: generations.collect(),
+            connections: self.shared.gate.taken(),
+            limit: self.shared.gate.limit(),
+            listeners: listeners.collect(),
+            loops,
+            workers: self.shared.workers.running(),
+            jobs_waiting: self.shared.workers.waiting(),
+            counts,
+            restarts: control.restarts_in_all,
+        }
+    }
+
+    /// The end of a pool, in order.
+    pub(crate) fn shutdown(&self, how: Drain, reason: &str) -> Drained {
+        {
+            let mut control = lock(&self.control);
+            if matches!(control.readiness, Readiness::Stopped(_)) {
+                return Drained::default();
+            }
+            let gone = std::mem::take(&mut control.places);
+            self.retire(&control, gone);
+            self.set_readiness(&mut control, Readiness::Draining);
+        }
+        let drained = self.drain(&Selector::All, how);
+        // Lingering connections have lost their protocol already and are not among those asked.
+        let linger = lock(&self.control).config.settings.linger;
+        self.shared.bell.wait(Instant::now() + linger, || self.shared.gate.taken() == 0);
+        self.stop(reason);
+        drained
+    }
+
+    /// Stops every thread now. Connections that are left end with their loops.
+    pub(crate) fn stop(&self, reason: &str) {
+        let mut control = lock(&self.control);
+        if matches!(control.readiness, Readiness::Stopped(_)) {
+            return;
+        }
+        control.readiness = Readiness::Stopped(reason.to_owned());
+        control.places.clear();
+        let mut threads = Vec::new();
+        for member in &mut control.members {
+            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+            // A loop that hangs in user code cannot be waited for.
+            if let Some(running) = member.running.take_if(|_| !member.stuck) {
+                threads.push(running);
+            }
+        }
+        self.shared.workers.set_wanted(0);
+        // The supervisor may be the one who stops the pool: then nobody listens.
+        let _ = self.reports.send(Report::Stop);
+        drop(control);
+        let mut counts = Counts::default();
+        for running in threads {
+            let own = running.thread.thread().id() == std::thread::current().id();
+            if !own {
+                // A panic was reported by the thread itself.
+                let _ = running.thread.join();
+            }
+            running.counters.add_to(&mut counts);
+        }
+        let mut control = lock(&self.control);
+        counts.add(&std::mem::take(&mut control.past));
+        control.past = counts;
+        drop(control);
+        self.stopped.notify_all();
+    }
+}

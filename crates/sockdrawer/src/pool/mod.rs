@@ -1,0 +1,14 @@
+//! CONTROL PLANE: decides, and never touches a byte of a connection.
+
+mod commit;
+mod control;
+mod drain;
+mod handle;
+mod plan;
+mod selector;
+mod supervise;
+
+pub use drain::{Drain, Drained};
+pub use handle::{Adopted, Applied, Pool};
+pub use plan::{Change, How, Plan};
+pub use selector::Selector;

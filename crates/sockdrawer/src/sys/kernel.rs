@@ -1,0 +1,164 @@
+//! The system calls themselves.
+
+use super::{Errno, Events, Interest, Result, System, options};
+use crate::net::{Address, SocketOptions};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// The real one.
+pub(crate) struct Kernel;
+
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+impl System for Kernel {
+    fn socket(&self, address: &Address) -> Result<OwnedFd> {
+        let family = match address {
+            Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+            Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            Address::Unix(_) | Address::Abstract(_) => AddressFamily::UNIX,
+        };
+        rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)
+    }
+
+    fn bind(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()> {
+        if let Address::Tcp(_) = address {
+            // Else connections in TIME_WAIT from before a restart make this fail.
+            sockopt::set_socket_reuseaddr(socket, true)?;
+        }
+        rustix::net::bind(socket, &any(address)?)
+    }
+
+    fn bind_source(&self, socket: BorrowedFd<'_>, source: IpAddr) -> Result<()> {
+        options::bind_address_without_port(socket)?;
+        rustix::net::bind(socket, &SocketAddr::new(source, 0))
+    }
+
+    fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        sockopt::set_socket_reuseport(socket, true)
+    }
+
+    fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()> {
+        rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
+    }
+
+    fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
+        let (socket, peer) = rustix::net::acceptfrom_with(listener, FLAGS)?;
+        Ok((socket, peer.and_then(internet)))
+    }
+
+    fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()> {
+        rustix::net::connect(socket, &any(address)?)
+    }
+
+    fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        sockopt::socket_error(socket)?
+    }
+
+    fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>> {
+        rustix::net::getsockname(socket).map(internet)
+    }
+
+    fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool> {
+        sockopt::socket_acceptconn(socket)
+    }
+
+    fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize> {
+        options::accept_queue(listener)
+    }
+
+    fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize> {
+        rustix::net::recv(socket, into, RecvFlags::empty()).map(|(_, count)| count)
+    }
+
+    fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Result<usize> {
+        let more = if more { SendFlags::MORE } else { SendFlags::empty() };
+        rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more)
+    }
+
+    fn finish(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        rustix::net::shutdown(socket, Shutdown::Write)
+    }
+
+    fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        sockopt::set_socket_linger(socket, Some(Duration::ZERO))
+    }
+
+    fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
+        options::set(socket, options)
+    }
+
+    fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions> {
+        options::get(socket)
+    }
+
+    fn readable(&self, sockets: &[BorrowedFd<'_>], ready: &mut Vec<bool>) -> Result<()> {
+        let mut asked: Vec<PollFd<'_>> = sockets.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        ready.clear();
+        ready.extend(asked.iter().map(|fd| !fd.revents().is_empty()));
+        Ok(())
+    }
+
+    fn epoll(&self) -> Result<OwnedFd> {
+        epoll::create(epoll::CreateFlags::CLOEXEC)
+    }
+
+    fn event(&self) -> Result<OwnedFd> {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+    }
+
+    fn ring(&self, event: BorrowedFd<'_>) -> Result<()> {
+        rustix::io::write(event, &1_u64.to_ne_bytes()).map(|_| ())
+    }
+
+    fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
+        epoll::add(epoll, fd, EventData::new_u64(token), flags(interest))
+    }
+
+    fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()> {
+        epoll::add(epoll, event, EventData::new_u64(token), EventFlags::IN | EventFlags::ET)
+    }
+
+    fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
+        epoll::modify(epoll, fd, EventData::new_u64(token), flags(interest))
+    }
+
+    fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        epoll::delete(epoll, fd)
+    }
+
+    fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        events.0.clear();
+        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events.0), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+fn flags(interest: Interest) -> EventFlags {
+    let mut flags = EventFlags::empty();
+    flags.set(EventFlags::IN, interest.read);
+    flags.set(EventFlags::OUT, interest.write);
+    flags
+}
+
+fn any(address: &Address) -> Result<SocketAddrAny> {
+    Ok(match address {
+        Address::Tcp(address) => (*address).into(),
+        Address::Unix(path) => SocketAddrUnix::new(path)?.into(),
+        Address::Abstract(name) => SocketAddrUnix::new_abstract_name(name)?.into(),
+    })
+}
+
+fn internet(address: SocketAddrAny) -> Option<SocketAddr> {
+    SocketAddr::try_from(address).ok()
+}

@@ -1,0 +1,22 @@
+//! What the system lets this process have.
+
+use super::Result;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Descriptors this process may have open; `usize::MAX` without a limit.
+pub(crate) fn descriptor_limit() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Descriptors open now; 0 where /proc is not mounted.
+pub(crate) fn descriptors_open() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
+}
+
+/// Raises the soft limit to the hard one; what it is now.
+pub(crate) fn raise_descriptor_limit() -> Result<usize> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)?;
+    Ok(descriptor_limit())
+}

@@ -1,0 +1,25 @@
+//! A network of one's own, for tests that compare the kernel's counters.
+#![allow(unsafe_code)]
+
+use super::Result;
+use super::options::last_error;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::thread::{UnshareFlags, unshare};
+use std::os::fd::AsRawFd;
+
+/// Moves this thread, and those it starts later, into a new network namespace whose loopback is up. Needs root, or unprivileged
+/// user namespaces.
+pub(crate) fn private_network() -> Result<()> {
+    if unshare(UnshareFlags::NEWNET).is_err() {
+        unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)?;
+    }
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: all-zero bytes are a valid ifreq; its name is then "lo" with a terminator.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads an ifreq from a valid pointer (netdevice(7)); the socket is open.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}

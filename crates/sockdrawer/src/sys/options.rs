@@ -1,0 +1,96 @@
+//! Socket options, and the few that have no safe wrapper.
+#![allow(unsafe_code)]
+
+use super::{Errno, Result};
+use crate::net::{Keepalive, SocketOptions};
+use rustix::net::{AddressFamily, sockopt};
+use std::ffi::c_int;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Sets those that are asked for; on a Unix socket, where most do not exist, only the buffers.
+pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
+    if let Some(bytes) = options.receive_buffer {
+        sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;
+    }
+    if let Some(bytes) = options.send_buffer {
+        sockopt::set_socket_send_buffer_size(socket, bytes as usize)?;
+    }
+    if sockopt::socket_domain(socket)? == AddressFamily::UNIX {
+        return Ok(());
+    }
+    sockopt::set_tcp_nodelay(socket, options.nodelay)?;
+    sockopt::set_socket_keepalive(socket, options.keepalive.is_some())?;
+    if let Some(keepalive) = options.keepalive {
+        sockopt::set_tcp_keepidle(socket, keepalive.idle)?;
+        sockopt::set_tcp_keepintvl(socket, keepalive.interval)?;
+        sockopt::set_tcp_keepcnt(socket, keepalive.probes)?;
+    }
+    let user_timeout = options.user_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
+    sockopt::set_tcp_user_timeout(socket, user_timeout)
+}
+
+/// What the kernel has now; buffer sizes as the kernel counts them, twice what was asked.
+pub(super) fn get(socket: BorrowedFd<'_>) -> Result<SocketOptions> {
+    let bytes = |size: usize| Some(u32::try_from(size).unwrap_or(u32::MAX));
+    let mut options = SocketOptions {
+        nodelay: false,
+        keepalive: None,
+        user_timeout: None,
+        receive_buffer: bytes(sockopt::socket_recv_buffer_size(socket)?),
+        send_buffer: bytes(sockopt::socket_send_buffer_size(socket)?),
+    };
+    if sockopt::socket_domain(socket)? == AddressFamily::UNIX {
+        return Ok(options);
+    }
+    options.nodelay = sockopt::tcp_nodelay(socket)?;
+    if sockopt::socket_keepalive(socket)? {
+        options.keepalive = Some(Keepalive {
+            idle: sockopt::tcp_keepidle(socket)?,
+            interval: sockopt::tcp_keepintvl(socket)?,
+            probes: sockopt::tcp_keepcnt(socket)?,
+        });
+    }
+    let user_timeout = sockopt::tcp_user_timeout(socket)?;
+    options.user_timeout = (user_timeout > 0).then(|| Duration::from_millis(u64::from(user_timeout)));
+    Ok(options)
+}
+
+/// `IP_BIND_ADDRESS_NO_PORT`: bind fixes the address alone, so that ports are counted per target.
+pub(super) fn bind_address_without_port(socket: BorrowedFd<'_>) -> Result<()> {
+    let on: c_int = 1;
+    // SAFETY: setsockopt(2) reads one int from a valid pointer for a descriptor that is borrowed, hence open.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// For a TCP listener `tcpi_unacked` is the length of its accept queue (tcp_get_info in the kernel). Unix sockets do not tell.
+pub(super) fn accept_queue(listener: BorrowedFd<'_>) -> Result<usize> {
+    if sockopt::socket_domain(listener)? == AddressFamily::UNIX {
+        return Ok(0);
+    }
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) writes at most `size` bytes to a buffer of that size, for a descriptor that is borrowed.
+    let result = unsafe {
+        libc::getsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut size)
+    };
+    if result != 0 {
+        return Err(last_error());
+    }
+    // SAFETY: all-zero bytes are a valid tcp_info, and the kernel wrote numbers over them.
+    Ok(unsafe { info.assume_init() }.tcpi_unacked as usize)
+}
+
+pub(super) fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}

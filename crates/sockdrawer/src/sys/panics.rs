@@ -1,0 +1,33 @@
+//! Panics of user code are caught, counted and told as events; without this each would also print its message, or a backtrace,
+//! to stderr, and a crashing protocol under load would drown the log.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::sync::Once;
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps the panic hook from printing for this thread. The hook that was set before is called for all others.
+pub(crate) fn quiet_thread() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.with(Cell::get) {
+                before(info);
+            }
+        }));
+    });
+    QUIET.with(|quiet| quiet.set(true));
+}
+
+/// The message of a caught panic.
+pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
