@@ -375,20 +375,20 @@ impl<S: Service> Connection<S> {
     ///
     /// # Errors
     /// The connection as it was, when it has ended, a job runs, or the state can be neither saved nor restored.
-    pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Connection<T>, Connection<S>> {
-        let Some(state) = self.state.as_mut().filter(|_| self.job.is_none()) else { return Err(self) };
+    pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Connection<T>, Box<Connection<S>>> {
+        let Some(state) = self.state.as_mut().filter(|_| self.job.is_none()) else { return Err(Box::new(self)) };
         let mut saver = Saver::default();
         match catch_unwind(AssertUnwindSafe(|| state.save(&mut saver))) {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(self),
+            Ok(Err(_)) => return Err(Box::new(self)),
             Err(_) => {
                 self.end(Closed::Panicked);
-                return Err(self);
+                return Err(Box::new(self));
             }
         }
         let mut saved = Saved::new(saver.written());
         let restored = catch_unwind(AssertUnwindSafe(|| service.restore(&self.wire.peer, &mut saved)));
-        let Ok(Ok(restored)) = restored else { return Err(self) };
+        let Ok(Ok(restored)) = restored else { return Err(Box::new(self)) };
         let due = self.wire.due;
         self.end(Closed::Adopted);
         let mut wire = self.wire;
