@@ -279,8 +279,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_closed_as_soon_as_it_can_be_told() {
-        for wrong in ["P", "GET /x", "GET /test/fa-", "GET /test/faste", "GET /test/fast?", "GET /test/f\r\n", "GET /test/\r\n"]
-        {
+        for wrong in ["P", "GET /x", "GET /test/fa-", "GET /test/faste", "GET /test/fast?", "GET /test/f\r\n", "GET /test/\r\n"] {
             let mut connection = open();
             connection.receive(&wrong.as_bytes()[..wrong.len() - 1]);
             let before = connection.closed();

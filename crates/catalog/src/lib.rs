@@ -13,7 +13,7 @@
 //! assert_eq!(connection.sent(), b"Pong");
 //! ```
 
-
+pub mod acks;
 pub mod echo;
 mod exchange;
 pub mod hello;

@@ -36,8 +36,11 @@ pub fn format(duration: Duration) -> String {
     if nanos == 0 {
         return "0s".to_owned();
     }
-    let (name, unit) =
-        UNITS.iter().filter(|(_, unit)| nanos % u128::from(*unit) == 0).max_by_key(|(_, unit)| unit).unwrap_or(&UNITS[0]);
+    let (name, unit) = UNITS
+        .iter()
+        .filter(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)))
+        .max_by_key(|(_, unit)| unit)
+        .unwrap_or(&UNITS[0]);
     format!("{}{name}", nanos / u128::from(*unit))
 }
 

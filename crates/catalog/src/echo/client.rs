@@ -122,9 +122,10 @@ mod tests {
 
     #[test]
     fn one_wrong_byte_or_one_too_many_is_found() {
-        for spoil in
-            [|echo: &mut Vec<u8>| echo[9] ^= 1, |echo: &mut Vec<u8>| echo.push(0), |echo: &mut Vec<u8>| drop(echo.remove(3))]
-        {
+        let changed: fn(&mut Vec<u8>) = |echo| echo[9] ^= 1;
+        let longer: fn(&mut Vec<u8>) = |echo| echo.push(0);
+        let shifted: fn(&mut Vec<u8>) = |echo| echo.rotate_left(1);
+        for spoil in [changed, longer, shifted] {
             let mut client = open(16, 9);
             let mut echo = client.sent();
             spoil(&mut echo);
