@@ -1,4 +1,30 @@
 //! What a client reports, so that somebody can count it.
+//!
+//! ```
+//! use sockdrawer::testing::Connection;
+//! use sockdrawer_catalog::meter::{End, Meter, Phase};
+//! use sockdrawer_catalog::{Budget, Pace, ping};
+//! use std::time::{Duration, Instant};
+//!
+//! #[derive(Default)]
+//! struct Count {
+//!     operations: u64,
+//! }
+//! impl Meter for Count {
+//!     fn connected(&mut self, _took: Duration) {}
+//!     fn operation(&mut self, _scheduled: Instant, _sent: Instant, _now: Instant) {
+//!         self.operations += 1;
+//!     }
+//!     fn failed(&mut self, _phase: Phase, _errno: Option<i32>) {}
+//!     fn closed(&mut self, _end: End) {}
+//! }
+//!
+//! let pace = Pace { interval: Duration::ZERO, timeout: Duration::from_secs(1), budget: Budget::Each(2) };
+//! let mut connection = Connection::open(ping::Client::new(pace, Count::default));
+//! connection.receive(b"Pong");
+//! connection.receive(b"Pong");
+//! assert_eq!(connection.local::<Count>().map(|count| count.operations), Some(2));
+//! ```
 
 use rustix::io::Errno;
 use sockdrawer::{Closed, ConnectFailure, Context, Local};

@@ -2,6 +2,68 @@
 //!
 //! You write a [`Filter`], which turns wire bytes into plain ones and back. [`Layer`] does the rest: the inner protocol is opened
 //! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local.
+//!
+//! ```
+//! use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
+//! use sockdrawer::testing::Connection;
+//! use sockdrawer::{Input, Output, Peer};
+//! # use sockdrawer::{Context, Protocol, Service, Step};
+//! # struct Echo;
+//! # impl Service for Echo {
+//! #     type Protocol = Echo;
+//! #     fn open(&self, _peer: &Peer) -> Echo {
+//! #         Echo
+//! #     }
+//! # }
+//! # impl Protocol for Echo {
+//! #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//! #         cx.send(input.bytes());
+//! #         input.take_all();
+//! #         Step::Continue
+//! #     }
+//! # }
+//!
+//! /// Letters turned by 13 places, no handshake.
+//! struct Rot13 {
+//!     established: bool,
+//! }
+//! struct Rot13Layer;
+//!
+//! fn turned(byte: u8) -> u8 {
+//!     match byte {
+//!         b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
+//!         other => other,
+//!     }
+//! }
+//!
+//! impl Filtering for Rot13Layer {
+//!     type Filter = Rot13;
+//!     fn filter(&self, _peer: &Peer) -> Rot13 {
+//!         Rot13 { established: false }
+//!     }
+//! }
+//! impl Filter for Rot13 {
+//!     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
+//!         if !std::mem::replace(&mut self.established, true) {
+//!             return Ok(Progress::Established(None));
+//!         }
+//!         if wire.is_empty() {
+//!             return Ok(Progress::NeedMore);
+//!         }
+//!         plain.extend(wire.bytes().iter().copied().map(turned));
+//!         wire.take_all();
+//!         Ok(Progress::Plain)
+//!     }
+//!     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+//!         plain.iter().for_each(|byte| wire.push(&[turned(*byte)]));
+//!     }
+//!     fn goodbye(&mut self, _wire: &mut Output) {}
+//! }
+//!
+//! let mut connection = Connection::open(Layer::new(Rot13Layer, Echo));
+//! connection.receive(b"uryyb");
+//! assert_eq!(connection.sent(), b"uryyb");
+//! ```
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Output, Peer, Protocol,
