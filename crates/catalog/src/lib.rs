@@ -1,1 +1,51 @@
-//! Ready protocols, both ends.
+//! Ready protocols, both ends: [`echo`], [`hello`], [`ping`], [`http`], [`acks`]. The program, the tests and the benchmarks use
+//! them, and they are meant to be read: each is a state machine of a page.
+//!
+//! The servers are services for a pool's accept side. The clients run on its connect side and report what they measure to a
+//! [`Meter`](meter::Meter), one for each loop, so that measuring takes no lock.
+//!
+//! ```
+//! use sockdrawer::testing::Connection;
+//! use sockdrawer_catalog::ping::Ping;
+//!
+//! let mut connection = Connection::open(Ping);
+//! connection.receive(b"PingPi");
+//! assert_eq!(connection.sent(), b"Pong");
+//! ```
+
+pub mod acks;
+pub mod echo;
+mod exchange;
+pub mod hello;
+pub mod http;
+pub mod meter;
+mod numbers;
+mod pace;
+pub mod ping;
+pub mod time;
+
+pub use pace::{Answer, Ask, Asking, Budget, Pace};
+
+/// The options of a recipe are not those of the service that its name stands for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{options}` are not options of `{service}`")]
+pub struct WrongOptions {
+    service: &'static str,
+    options: String,
+}
+
+impl WrongOptions {
+    fn new(service: &'static str, options: &[u8]) -> WrongOptions {
+        WrongOptions { service, options: String::from_utf8_lossy(options).into_owned() }
+    }
+
+    /// For a service without options.
+    fn unless_empty(service: &'static str, options: &[u8]) -> Result<(), WrongOptions> {
+        if options.is_empty() { Ok(()) } else { Err(WrongOptions::new(service, options)) }
+    }
+}
+
+/// The recipe of the service registered as `name`.
+fn recipe(name: &str, options: impl Into<Vec<u8>>) -> Option<sockdrawer::Recipe> {
+    Some(sockdrawer::Recipe { name: name.to_owned(), options: options.into() })
+}

@@ -1,1 +1,518 @@
-//! x
+//! Layers: a service around a service, for what lies between the socket and the protocol, such as TLS or a PROXY header.
+//!
+//! You write a [`Filter`], which turns wire bytes into plain ones and back. [`Layer`] does the rest: the inner protocol is opened
+//! when the filter is established, sees plain bytes only, and keeps its timer, jobs, notes, handle and per-loop local.
+//!
+//! ```
+//! use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
+//! use sockdrawer::testing::Connection;
+//! use sockdrawer::{Input, Output, Peer};
+//! # use sockdrawer::{Context, Protocol, Service, Step};
+//! # struct Echo;
+//! # impl Service for Echo {
+//! #     type Protocol = Echo;
+//! #     fn open(&self, _peer: &Peer) -> Echo {
+//! #         Echo
+//! #     }
+//! # }
+//! # impl Protocol for Echo {
+//! #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//! #         cx.send(input.bytes());
+//! #         input.take_all();
+//! #         Step::Continue
+//! #     }
+//! # }
+//!
+//! /// Letters turned by 13 places, no handshake.
+//! struct Rot13 {
+//!     established: bool,
+//! }
+//! struct Rot13Layer;
+//!
+//! fn turned(byte: u8) -> u8 {
+//!     match byte {
+//!         b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
+//!         other => other,
+//!     }
+//! }
+//!
+//! impl Filtering for Rot13Layer {
+//!     type Filter = Rot13;
+//!     fn filter(&self, _peer: &Peer) -> Rot13 {
+//!         Rot13 { established: false }
+//!     }
+//! }
+//! impl Filter for Rot13 {
+//!     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, _back: &mut Output) -> Result<Progress, Refused> {
+//!         if !std::mem::replace(&mut self.established, true) {
+//!             return Ok(Progress::Established(None));
+//!         }
+//!         if wire.is_empty() {
+//!             return Ok(Progress::NeedMore);
+//!         }
+//!         plain.extend(wire.bytes().iter().copied().map(turned));
+//!         wire.take_all();
+//!         Ok(Progress::Plain)
+//!     }
+//!     fn encode(&mut self, plain: &[u8], wire: &mut Output) {
+//!         plain.iter().for_each(|byte| wire.push(&[turned(*byte)]));
+//!     }
+//!     fn goodbye(&mut self, _wire: &mut Output) {}
+//! }
+//!
+//! let mut connection = Connection::open(Layer::new(Rot13Layer, Echo));
+//! connection.receive(b"uryyb");
+//! assert_eq!(connection.sent(), b"uryyb");
+//! ```
+
+use crate::protocol::{
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Output, Peer, Protocol,
+    Recipe, Saved, Saver, Service, Step,
+};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Plain bytes the inner protocol may leave untaken; more aborts the connection. The same as a pool's default `max_partial`.
+const MAX_PLAIN: usize = 64 * 1024;
+/// Buffers of a thread that wait for their next use, and the largest that is kept so.
+const SPARE_BUFFERS: usize = 4;
+const SPARE_BYTES: usize = 512 * 1024;
+
+/// What a filter learned from wire bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Nothing more can be done until more bytes arrive.
+    NeedMore,
+    /// The handshake is over, once for each connection; with the peer's real address where the filter learned it.
+    Established(Option<SocketAddr>),
+    /// Plain bytes were appended.
+    Plain,
+    /// The peer said goodbye: it will send no more plain bytes.
+    PeerFinished,
+}
+
+/// The wire bytes are not what the filter speaks, or are forged. The connection is aborted; what the filter appended to go
+/// back, such as an alert, is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the layer refused what the peer sent")]
+pub struct Refused;
+
+/// One connection's filter between wire and plain bytes. No I/O and no clock.
+pub trait Filter: Send + 'static {
+    /// The connection is open: say what has to be said first, as a TLS client does.
+    fn start(&mut self, _wire: &mut Output) {}
+
+    /// Takes wire bytes, which it may change in place, appends plain bytes, and appends to `back` what the peer must get. Called
+    /// again until it answers [`Progress::NeedMore`]; one call appends one record, so that memory is bounded.
+    ///
+    /// # Errors
+    /// When the bytes are not acceptable.
+    fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused>;
+
+    /// Appends what carries `plain`, which is never empty.
+    fn encode(&mut self, plain: &[u8], wire: &mut Output);
+
+    /// Says that no more comes. Called once, after all was encoded.
+    fn goodbye(&mut self, wire: &mut Output);
+
+    /// The peer's stream ended without [`Progress::PeerFinished`].
+    ///
+    /// # Errors
+    /// When that may be an attack that cuts off the end, as without TLS's close_notify: the connection is aborted.
+    fn cut_off(&mut self) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// Writes the state of an established filter.
+    ///
+    /// # Errors
+    /// When it cannot be saved; the connection stays where it is.
+    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
+        Err(CannotSave)
+    }
+}
+
+/// Makes a filter for each connection.
+pub trait Filtering: Send + Sync + 'static {
+    /// The state of one connection.
+    type Filter: Filter;
+
+    /// A new connection's filter.
+    fn filter(&self, peer: &Peer) -> Self::Filter;
+
+    /// A filter that was saved.
+    ///
+    /// # Errors
+    /// When these bytes are not a state this filter knows.
+    fn restore(&self, _from: &mut Saved<'_>) -> Result<Self::Filter, CannotRestore> {
+        Err(CannotRestore)
+    }
+
+    /// How long a handshake may take; then the connection is aborted. The time before the inner protocol has a timer.
+    fn handshake_timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
+
+    /// How a connection may end, given what the inner service says. A filter whose peers say nothing of their own, such as a
+    /// PROXY header, passes `inner` on; one whose peers say goodbye must not.
+    fn closing(&self, _inner: Closing) -> Closing {
+        Closing::PeerMaySend
+    }
+
+    /// From what another process builds the same filter.
+    fn recipe(&self) -> Option<Recipe> {
+        None
+    }
+}
+
+/// A service whose connections pass a filter. Layers nest.
+#[derive(Debug)]
+pub struct Layer<F, S> {
+    filtering: F,
+    service: Arc<S>,
+}
+
+impl<F: Filtering, S: Service> Layer<F, S> {
+    /// `service` behind `filtering`.
+    pub fn new(filtering: F, service: S) -> Layer<F, S> {
+        Layer { filtering, service: Arc::new(service) }
+    }
+
+    fn layered(&self, filter: F::Filter, stage: Stage<S>) -> Layered<F::Filter, S> {
+        Layered {
+            filter,
+            stage,
+            plain: Vec::new(),
+            job: false,
+            waiting: false,
+            drain: false,
+            finish: Finish::No,
+            peer_finished: false,
+        }
+    }
+}
+
+/// The options of a layer's recipe: those of the filter and those of the service. A recipe's name is `filter+service`.
+///
+/// # Errors
+/// When `options` are not a layer's.
+pub fn split_options(options: &[u8]) -> Result<(&[u8], &[u8]), CannotRestore> {
+    let mut saved = Saved::new(options);
+    Ok((saved.bytes()?, saved.bytes()?))
+}
+
+impl<F: Filtering, S: Service> Service for Layer<F, S> {
+    type Protocol = Layered<F::Filter, S>;
+
+    fn open(&self, peer: &Peer) -> Self::Protocol {
+        let handshake =
+            Handshake { service: self.service.clone(), peer: peer.clone(), timeout: self.filtering.handshake_timeout() };
+        self.layered(self.filtering.filter(peer), Stage::Handshake(Box::new(handshake)))
+    }
+
+    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
+        let inner = self.service.restore(peer, from)?;
+        let plain = from.bytes()?.to_vec();
+        let (waiting, drain) = (from.u64()? != 0, from.u64()? != 0);
+        let (finish, peer_finished) = (Finish::from_number(from.u64()?)?, from.u64()? != 0);
+        let filter = self.filtering.restore(from)?;
+        Ok(Layered { plain, waiting, drain, finish, peer_finished, ..self.layered(filter, Stage::Open(inner)) })
+    }
+
+    fn local(&self) -> Box<Local> {
+        self.service.local()
+    }
+
+    fn closing(&self) -> Closing {
+        self.filtering.closing(self.service.closing())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        self.service.connect_failed(failure, local);
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        let (filter, service) = (self.filtering.recipe()?, self.service.recipe()?);
+        let mut options = Saver::default();
+        options.bytes(&filter.options);
+        options.bytes(&service.options);
+        Some(Recipe { name: format!("{}+{}", filter.name, service.name), options: options.bytes })
+    }
+}
+
+/// One connection of a [`Layer`].
+pub struct Layered<F: Filter, S: Service> {
+    filter: F,
+    stage: Stage<S>,
+    /// Decoded and not taken by the inner protocol.
+    plain: Vec<u8>,
+    job: bool,
+    waiting: bool,
+    /// The inner protocol is still to be asked to end: it holds a part of a message that the flow knows nothing of.
+    drain: bool,
+    finish: Finish,
+    peer_finished: bool,
+}
+
+/// Boxed, so that the thousands of connections that stand do not carry what a handshake needs.
+enum Stage<S: Service> {
+    Handshake(Box<Handshake<S>>),
+    Open(S::Protocol),
+}
+
+struct Handshake<S> {
+    service: Arc<S>,
+    peer: Peer,
+    timeout: Duration,
+}
+
+/// How far this side is with saying that no more comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    No,
+    /// The filter said goodbye; [`Step::Finish`] is still to be returned, by a callback that has nothing else to ask for.
+    Owed,
+    Said,
+}
+
+impl Finish {
+    fn from_number(number: u64) -> Result<Finish, CannotRestore> {
+        [Finish::No, Finish::Owed, Finish::Said].into_iter().find(|finish| *finish as u64 == number).ok_or(CannotRestore)
+    }
+}
+
+impl<F: Filter, S: Service> Layered<F, S> {
+    /// Every callback of the inner protocol goes through here: its output is encoded and its step noted. A goodbye of the inner
+    /// protocol becomes the filter's; `Finish` is owed until [`Layered::answer`] can return it.
+    fn inner(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step,
+    ) -> Step {
+        let Stage::Open(protocol) = &mut self.stage else { return Step::Continue };
+        let mut output = Output { bytes: spare::take(), backlog: 0, high_water: cx.out.high_water };
+        let mut input = Input::new(&mut self.plain);
+        let step = cx.nested(&mut output, |cx| call(protocol, &mut input, cx));
+        let taken = input.taken();
+        self.plain.drain(..taken);
+        if !output.bytes.is_empty() {
+            self.filter.encode(&output.bytes, cx.out());
+        }
+        spare::give(output.bytes);
+        self.waiting = matches!(step, Step::Wait);
+        self.job |= matches!(step, Step::Work(_));
+        if matches!(step, Step::Finish | Step::Close) && self.finish == Finish::No {
+            self.filter.goodbye(cx.out());
+            self.finish = Finish::Owed;
+        }
+        if matches!(step, Step::Finish) { Step::Continue } else { step }
+    }
+
+    /// Whether the inner protocol may be offered plain bytes or their end.
+    fn is_held(&self) -> bool {
+        self.job || self.waiting
+    }
+
+    /// Whether the inner protocol may be asked to end: nothing partial was received, or it will never be complete.
+    fn is_quiet(&self) -> bool {
+        !self.job && (self.plain.is_empty() || self.peer_finished)
+    }
+
+    /// Offers the plain bytes.
+    fn feed(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.plain.is_empty() || self.is_held() {
+            return Step::Continue;
+        }
+        let step = self.inner(cx, |protocol, plain, cx| protocol.received(plain, cx));
+        match step {
+            Step::Continue if self.plain.len() > MAX_PLAIN => Step::Abort,
+            step => step,
+        }
+    }
+
+    /// After a callback other than `received`: plain bytes that it held back are offered now. The flow does the same with wire
+    /// bytes, but it knows nothing of those that were decoded already.
+    fn resume(&mut self, step: Step, was_held: bool, cx: &mut Context<'_>) -> Step {
+        let step = match step {
+            Step::Continue if was_held => self.feed(cx),
+            step => step,
+        };
+        self.answer(step, cx)
+    }
+
+    /// What the flow gets: the step, or the `Finish` that is owed. Plain bytes' memory goes back when there are none.
+    fn answer(&mut self, step: Step, cx: &mut Context<'_>) -> Step {
+        let step = match step {
+            Step::Continue | Step::Wait if self.drain && self.is_quiet() => {
+                self.drain = false;
+                self.inner(cx, |protocol, _, cx| protocol.draining(cx))
+            }
+            step => step,
+        };
+        if self.plain.is_empty() {
+            spare::give(std::mem::take(&mut self.plain));
+        }
+        match step {
+            Step::Continue if self.finish == Finish::Owed => {
+                self.finish = Finish::Said;
+                Step::Finish
+            }
+            step => step,
+        }
+    }
+
+    fn established(&mut self, real: Option<SocketAddr>, cx: &mut Context<'_>) -> Step {
+        let Stage::Handshake(handshake) = &self.stage else { return Step::Abort };
+        let peer = real.map_or_else(|| handshake.peer.clone(), |real| handshake.peer.with_remote(real));
+        self.stage = Stage::Open(handshake.service.open(&peer));
+        cx.clear_timer();
+        self.inner(cx, |protocol, _, cx| protocol.opened(cx))
+    }
+
+    /// Decodes all there is, offering what comes out record by record.
+    fn decode_all(&mut self, wire: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if self.plain.capacity() == 0 {
+            self.plain = spare::take();
+        }
+        while !self.peer_finished {
+            let step = match self.filter.decode(wire, &mut self.plain, cx.out()) {
+                Err(Refused) => Step::Abort,
+                Ok(Progress::NeedMore) => return Step::Continue,
+                Ok(Progress::Established(real)) => self.established(real, cx),
+                Ok(Progress::Plain) => self.feed(cx),
+                Ok(Progress::PeerFinished) => {
+                    self.peer_finished = true;
+                    self.inner(cx, |protocol, _, cx| protocol.finished(cx))
+                }
+            };
+            if !matches!(step, Step::Continue) {
+                return step;
+            }
+        }
+        // After its goodbye, what the peer sends means nothing.
+        wire.take_all();
+        Step::Continue
+    }
+}
+
+impl<F: Filter, S: Service> Protocol for Layered<F, S> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        if let Stage::Handshake(handshake) = &self.stage {
+            cx.set_timer(handshake.timeout);
+        }
+        self.filter.start(cx.out());
+        // A filter with nothing to wait for is established now: the inner protocol may have to speak first.
+        let step = self.decode_all(&mut Input::new(&mut []), cx);
+        self.answer(step, cx)
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let step = self.decode_all(input, cx);
+        self.answer(step, cx)
+    }
+
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        let step = match &self.stage {
+            Stage::Handshake(_) => Step::Abort,
+            Stage::Open(_) if self.peer_finished => Step::Continue,
+            Stage::Open(_) => match self.filter.cut_off() {
+                Ok(()) => {
+                    self.peer_finished = true;
+                    self.inner(cx, |protocol, _, cx| protocol.finished(cx))
+                }
+                Err(Refused) => Step::Abort,
+            },
+        };
+        self.answer(step, cx)
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        if let Stage::Handshake(_) = self.stage {
+            return Step::Abort;
+        }
+        let was_held = self.is_held();
+        let step = self.inner(cx, |protocol, _, cx| protocol.timeout(cx));
+        self.resume(step, was_held, cx)
+    }
+
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        self.job = false;
+        let step = self.inner(cx, |protocol, _, cx| protocol.done(result, cx));
+        self.resume(step, true, cx)
+    }
+
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        // Before it was opened nobody has its handle; what the pool tells everybody does not concern it yet.
+        let was_held = self.is_held();
+        let step = self.inner(cx, |protocol, _, cx| protocol.notified(note, cx));
+        self.resume(step, was_held, cx)
+    }
+
+    fn writable(&mut self, cx: &mut Context<'_>) -> Step {
+        let step = self.inner(cx, |protocol, _, cx| protocol.writable(cx));
+        self.resume(step, true, cx)
+    }
+
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        if let Stage::Handshake(_) = self.stage {
+            return Step::Close;
+        }
+        let was_held = self.is_held();
+        self.drain = !self.is_quiet();
+        let step = match (self.drain, self.waiting) {
+            (false, _) => self.inner(cx, |protocol, _, cx| protocol.draining(cx)),
+            // Continue would end the inner protocol's Wait, which only the inner protocol may do.
+            (true, true) => Step::Wait,
+            (true, false) => Step::Continue,
+        };
+        self.resume(step, was_held, cx)
+    }
+
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        if let Stage::Open(protocol) = &mut self.stage {
+            let mut ignored = Output::with_high_water(0);
+            cx.nested(&mut ignored, |cx| protocol.closed(why, cx));
+        }
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        let Stage::Open(protocol) = &mut self.stage else { return Err(CannotSave) };
+        protocol.save(to)?;
+        to.bytes(&self.plain);
+        to.u64(self.waiting.into());
+        to.u64(self.drain.into());
+        to.u64(self.finish as u64);
+        to.u64(self.peer_finished.into());
+        self.filter.save(to)
+    }
+}
+
+/// Buffers between uses. They belong to the thread, not to the connection: an idle connection holds none, a busy one
+/// allocates none.
+mod spare {
+    use super::{RefCell, SPARE_BUFFERS, SPARE_BYTES};
+
+    thread_local!(static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) });
+
+    pub(super) fn take() -> Vec<u8> {
+        SPARE.with_borrow_mut(|spare| spare.pop().unwrap_or_default())
+    }
+
+    pub(super) fn give(mut buffer: Vec<u8>) {
+        if buffer.capacity() == 0 || buffer.capacity() > SPARE_BYTES {
+            return;
+        }
+        buffer.clear();
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_BUFFERS {
+                spare.push(buffer);
+            }
+        });
+    }
+}

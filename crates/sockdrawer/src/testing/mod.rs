@@ -1,1 +1,526 @@
-//! x
+//! Drive a protocol by a script of bytes, time, notes and job results: no sockets, no threads, no sleeps.
+//!
+//! The rules are those of a real connection: what a protocol leaves untaken comes again with what follows it, `received` and
+//! `finished` wait while a job runs, after [`Step::Wait`] and above the high-water mark, and a panic ends the connection.
+//!
+//! ```
+//! use sockdrawer::testing::Connection;
+//! use sockdrawer::{Closed, Context, Input, Peer, Protocol, Service, Step};
+//!
+//! struct Lines;
+//! impl Service for Lines {
+//!     type Protocol = Lines;
+//!     fn open(&self, _peer: &Peer) -> Lines {
+//!         Lines
+//!     }
+//! }
+//! impl Protocol for Lines {
+//!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//!         while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
+//!             cx.send(&input.bytes()[..=end]);
+//!             input.take(end + 1);
+//!         }
+//!         Step::Continue
+//!     }
+//! }
+//!
+//! let mut connection = Connection::open(Lines);
+//! connection.receive(b"one\ntw");
+//! assert_eq!(connection.sent(), b"one\n");
+//! connection.receive(b"o\n");
+//! assert_eq!(connection.sent(), b"two\n");
+//! connection.finish();
+//! assert_eq!(connection.closed(), Some(Closed::Done));
+//! ```
+
+use crate::protocol::{
+    Closed, ConnectionId, Context, Handle, Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer, Post,
+    Protocol, Saved, Saver, Service, Side, Step, Timer,
+};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+#[cfg(test)]
+mod tests;
+
+/// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.
+const SPIN_LIMIT: u32 = 1_000;
+/// What a send on a socket whose sending side was shut down fails with.
+const EPIPE: i32 = rustix::io::Errno::PIPE.raw_os_error();
+
+/// The limits of a connection under test. The defaults are those of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that may be left untaken while nothing holds `received` back; more is [`Closed::TooLong`].
+    pub max_partial: usize,
+    /// Unsent bytes above which `received` and `finished` wait.
+    pub high_water: usize,
+    /// Unsent bytes below which `writable` is called, once the backlog was above `high_water`.
+    pub low_water: usize,
+    /// Notes that wait for [`Connection::deliver_notes`]; one more is an error to its sender.
+    pub inbox: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_partial: 64 * 1024, high_water: 64 * 1024, low_water: 32 * 1024, inbox: 1024 }
+    }
+}
+
+/// A peer on `side` whose connect took `connect_time`, as only a pool can make it otherwise. At 192.0.2.1:1 (RFC 5737).
+pub fn peer(side: Side, connect_time: Duration) -> Peer {
+    Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_connect_time(connect_time)
+}
+
+/// Notes sent through handles, until the test delivers them.
+struct Inbox {
+    notes: Mutex<VecDeque<Note>>,
+    capacity: usize,
+}
+
+impl Inbox {
+    fn take(&self) -> VecDeque<Note> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Post for Inbox {
+    fn post(&self, _token: u64, note: Note) -> Result<(), NotifyError> {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() >= self.capacity {
+            return Err(NotifyError::Full(note));
+        }
+        notes.push_back(note);
+        Ok(())
+    }
+}
+
+/// Facts of the connection that outlive the service that runs it.
+struct Wire {
+    peer: Peer,
+    limits: Limits,
+    now: Instant,
+    due: Option<Instant>,
+    /// Received and not taken.
+    kept: Vec<u8>,
+    /// Something in `kept` was not offered since it could last be taken.
+    fresh: bool,
+    peer_finished: bool,
+    told_finished: bool,
+    waiting: bool,
+    backlog: Vec<u8>,
+    sent: Vec<u8>,
+    blocked: bool,
+    above: bool,
+    finished_sending: bool,
+    drain_asked: bool,
+    told_draining: bool,
+    inbox: Arc<Inbox>,
+    post: Arc<dyn Post>,
+    id: ConnectionId,
+    generation: u32,
+}
+
+/// One connection of a service, without a socket. Time stands still until [`Connection::advance`].
+pub struct Connection<S: Service> {
+    service: S,
+    state: Option<S::Protocol>,
+    local: Box<Local>,
+    job: Option<Job>,
+    closed: Option<Closed>,
+    out: Output,
+    wire: Wire,
+}
+
+impl<S: Service> std::fmt::Debug for Connection<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("closed", &self.closed)
+            .field("kept", &self.wire.kept.len())
+            .field("sent", &self.wire.sent.len())
+            .field("job", &self.job.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> Connection<S> {
+    /// An accepted connection, id 1, generation 1, from 192.0.2.1:1; `opened` was called.
+    pub fn open(service: S) -> Connection<S> {
+        Connection::open_with(service, peer(Side::Accepted, Duration::ZERO), Limits::default())
+    }
+
+    /// The same with this peer and these limits.
+    pub fn open_with(service: S, peer: Peer, limits: Limits) -> Connection<S> {
+        let inbox = Arc::new(Inbox { notes: Mutex::default(), capacity: limits.inbox });
+        let wire = Wire {
+            peer,
+            limits,
+            now: Instant::now(),
+            due: None,
+            kept: Vec::new(),
+            fresh: false,
+            peer_finished: false,
+            told_finished: false,
+            waiting: false,
+            backlog: Vec::new(),
+            sent: Vec::new(),
+            blocked: false,
+            above: false,
+            finished_sending: false,
+            drain_asked: false,
+            told_draining: false,
+            post: inbox.clone(),
+            inbox,
+            id: ConnectionId(1),
+            generation: 1,
+        };
+        let local = service.local();
+        let out = Output::with_high_water(limits.high_water);
+        let mut connection = Connection { service, state: None, local, job: None, closed: None, out, wire };
+        match catch_unwind(AssertUnwindSafe(|| connection.service.open(&connection.wire.peer))) {
+            Ok(state) => connection.state = Some(state),
+            Err(_) => connection.closed = Some(Closed::Panicked),
+        }
+        connection.event(|protocol, _, cx| protocol.opened(cx));
+        connection
+    }
+
+    /// `bytes` arrive in one read.
+    ///
+    /// # Panics
+    /// After [`Connection::finish`]: a peer that has finished sends no more.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        assert!(!self.wire.peer_finished, "a peer that has finished sends no more");
+        if self.state.is_some() && !bytes.is_empty() {
+            self.wire.kept.extend_from_slice(bytes);
+            self.wire.fresh = true;
+            self.settle();
+        }
+    }
+
+    /// `bytes` arrive one by one, a read for each.
+    ///
+    /// # Panics
+    /// As [`Connection::receive`].
+    pub fn receive_split(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.receive(std::slice::from_ref(byte));
+        }
+    }
+
+    /// The peer will send no more.
+    pub fn finish(&mut self) {
+        self.wire.peer_finished = true;
+        self.settle();
+    }
+
+    /// Lets time pass. Timers fire in their order, each at the time it is due.
+    ///
+    /// # Panics
+    /// When the protocol sets a timer that is due at once a thousand times in a row.
+    pub fn advance(&mut self, by: Duration) {
+        let until = self.wire.now + by;
+        let mut in_a_row = 0;
+        while let Some(due) = self.wire.due.filter(|due| *due <= until) {
+            in_a_row = if due > self.wire.now { 0 } else { in_a_row + 1 };
+            assert!(in_a_row < SPIN_LIMIT, "the protocol sets a timer that is due at once, for ever");
+            self.wire.now = self.wire.now.max(due);
+            self.wire.due = None;
+            self.event(|protocol, _, cx| protocol.timeout(cx));
+        }
+        self.wire.now = until;
+    }
+
+    /// The time the protocol sees.
+    pub fn now(&self) -> Instant {
+        self.wire.now
+    }
+
+    /// How long until the timer is due; None when it is off. Zero when it is overdue.
+    pub fn timer(&self) -> Option<Duration> {
+        self.wire.due.map(|due| due.saturating_duration_since(self.wire.now))
+    }
+
+    /// Brings a note at once. Dropped when the connection has ended.
+    pub fn notify(&mut self, note: impl Into<Note>) {
+        let note = note.into();
+        self.event(|protocol, _, cx| protocol.notified(note, cx));
+    }
+
+    /// A handle to this connection. Its notes arrive with [`Connection::deliver_notes`].
+    pub fn handle(&self) -> Handle {
+        Handle { post: self.wire.post.clone(), token: self.wire.id.0 }
+    }
+
+    /// Brings the notes sent through handles until now, those the protocol sent to itself included. Returns how many.
+    pub fn deliver_notes(&mut self) -> usize {
+        let notes = self.wire.inbox.take();
+        let count = notes.len();
+        notes.into_iter().for_each(|note| self.notify(note));
+        count
+    }
+
+    /// Whether a job waits to be run.
+    pub fn has_job(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// Runs the pending job on this thread and brings its result. A dead connection's job runs too; its result is dropped.
+    ///
+    /// # Panics
+    /// When no job is pending.
+    pub fn run_job(&mut self) {
+        let result = self.job.take().expect("a job is pending").run();
+        self.event(|protocol, _, cx| protocol.done(result, cx));
+    }
+
+    /// Drops the pending job without running it and brings `error` in place of its result.
+    ///
+    /// # Panics
+    /// When no job is pending.
+    pub fn fail_job(&mut self, error: JobError) {
+        drop(self.job.take().expect("a job is pending"));
+        self.event(|protocol, _, cx| protocol.done(JobResult(Err(error)), cx));
+    }
+
+    /// Asks the connection to end: `draining` is called once, now or at the next quiet point.
+    pub fn drain(&mut self) {
+        self.wire.drain_asked = true;
+        self.settle();
+    }
+
+    /// While blocked, the peer reads nothing and output becomes backlog. Unblocking sends all of it.
+    pub fn block_output(&mut self, blocked: bool) {
+        self.wire.blocked = blocked;
+        if !blocked {
+            self.read_backlog(usize::MAX);
+        }
+    }
+
+    /// The peer reads up to `count` bytes of the backlog; `writable` follows when that leads below the low-water mark.
+    pub fn read_backlog(&mut self, count: usize) {
+        let count = count.min(self.wire.backlog.len());
+        self.wire.sent.extend(self.wire.backlog.drain(..count));
+        if self.wire.above && self.wire.backlog.len() < self.wire.limits.low_water {
+            self.wire.above = false;
+            self.wire.fresh = !self.wire.kept.is_empty();
+            self.event(|protocol, _, cx| protocol.writable(cx));
+        }
+    }
+
+    /// Bytes that wait for the peer to read.
+    pub fn backlog(&self) -> usize {
+        self.wire.backlog.len()
+    }
+
+    /// Takes what was sent since the last call.
+    pub fn sent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.wire.sent)
+    }
+
+    /// Bytes received and not taken by the protocol.
+    pub fn kept(&self) -> &[u8] {
+        &self.wire.kept
+    }
+
+    /// Why the connection ended; None while it lives.
+    pub fn closed(&self) -> Option<Closed> {
+        self.closed
+    }
+
+    /// Whether the peer was told that no more comes: after [`Step::Finish`] or [`Step::Close`].
+    pub fn finished_sending(&self) -> bool {
+        self.wire.finished_sending
+    }
+
+    /// The connection ends for a reason that is not the protocol's: [`Closed::Error`], `Purged`, `Killed`, `Overflow`.
+    pub fn end(&mut self, why: Closed) {
+        let Some(mut state) = self.state.take() else { return };
+        self.closed = Some(why);
+        // The protocol is dropped inside: a panic in its destructor ends nothing else either.
+        let panicked = self.call(|out| {
+            catch_unwind(AssertUnwindSafe(move || {
+                let mut timer = Timer::Keep;
+                out.with(&mut timer, |cx| state.closed(why, cx));
+            }))
+            .is_err()
+        });
+        if panicked {
+            self.closed = Some(Closed::Panicked);
+        }
+        self.out.clear();
+        self.wire.due = None;
+    }
+
+    /// The state of the protocol; None when the connection has ended.
+    pub fn protocol(&self) -> Option<&S::Protocol> {
+        self.state.as_ref()
+    }
+
+    /// The service that runs the connection.
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// What [`Service::local`] made, when it is a `T`.
+    pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
+        self.local.downcast_mut()
+    }
+
+    /// Moves the connection to another service, as a pool's adopt does: state by `save` and `restore`; socket, untaken input,
+    /// unsent output and timer untouched. The old state is told [`Closed::Adopted`].
+    ///
+    /// # Errors
+    /// The connection as it was, when it has ended, a job runs, or the state can be neither saved nor restored.
+    pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Connection<T>, Box<Connection<S>>> {
+        let Some(state) = self.state.as_mut().filter(|_| self.job.is_none()) else { return Err(Box::new(self)) };
+        let mut saver = Saver::default();
+        match catch_unwind(AssertUnwindSafe(|| state.save(&mut saver))) {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(Box::new(self)),
+            Err(_) => {
+                self.end(Closed::Panicked);
+                return Err(Box::new(self));
+            }
+        }
+        let mut saved = Saved::new(saver.written());
+        let restored = catch_unwind(AssertUnwindSafe(|| service.restore(&self.wire.peer, &mut saved)));
+        let Ok(Ok(restored)) = restored else { return Err(Box::new(self)) };
+        let due = self.wire.due;
+        self.end(Closed::Adopted);
+        let mut wire = self.wire;
+        wire.due = due;
+        wire.generation += 1;
+        let local = service.local();
+        Ok(Connection { service, state: Some(restored), local, job: None, closed: None, out: self.out, wire })
+    }
+
+    /// One callback and what it asked for, then whatever may follow from it.
+    fn event(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
+        self.callback(callback);
+        self.settle();
+    }
+
+    /// Offers what may be offered, in the order of a real connection: input, the peer's end, the wish to drain.
+    fn settle(&mut self) {
+        while self.state.is_some() && self.job.is_none() {
+            let open = !self.wire.waiting && !self.wire.above;
+            if open && self.wire.fresh {
+                self.wire.fresh = false;
+                self.callback(|protocol, input, cx| protocol.received(input, cx));
+                self.judge_kept();
+            } else if open && self.wire.peer_finished && !self.wire.told_finished {
+                self.wire.told_finished = true;
+                self.callback(|protocol, _, cx| protocol.finished(cx));
+            } else if self.wire.drain_asked && !self.wire.told_draining && self.is_quiet() {
+                self.wire.told_draining = true;
+                self.callback(|protocol, _, cx| protocol.draining(cx));
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// After `received`: is what was left a message's first part, or was the protocol stopped before it could take more?
+    fn judge_kept(&mut self) {
+        if self.state.is_none() || self.wire.kept.is_empty() {
+            return;
+        }
+        if self.job.is_some() || self.wire.waiting || self.wire.above {
+            self.wire.fresh = true;
+        } else if self.wire.kept.len() > self.wire.limits.max_partial {
+            self.end(Closed::TooLong);
+        }
+    }
+
+    /// A part of a message that the peer will never complete is nothing to wait for.
+    fn is_quiet(&self) -> bool {
+        self.wire.kept.is_empty() || self.wire.told_finished
+    }
+
+    fn callback(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
+        let Some(mut state) = self.state.take() else { return };
+        let mut kept = std::mem::take(&mut self.wire.kept);
+        let mut input = Input::new(&mut kept);
+        let mut timer = Timer::Keep;
+        let step =
+            self.call(|out| catch_unwind(AssertUnwindSafe(|| out.with(&mut timer, |cx| callback(&mut state, &mut input, cx)))));
+        let taken = input.taken();
+        kept.drain(..taken);
+        self.wire.kept = kept;
+        self.state = Some(state);
+        match timer {
+            Timer::Keep => {}
+            Timer::Off => self.wire.due = None,
+            Timer::At(at) => self.wire.due = Some(at),
+        }
+        match step {
+            Ok(step) => self.apply(step),
+            Err(_) => self.abort(Closed::Panicked),
+        }
+    }
+
+    /// Does what a callback asked for.
+    fn apply(&mut self, step: Step) {
+        self.wire.waiting = matches!(step, Step::Wait);
+        match step {
+            Step::Abort => return self.abort(Closed::Aborted),
+            Step::Work(_) if self.job.is_some() => return self.abort(Closed::Panicked),
+            _ if self.wire.finished_sending && !self.out.bytes.is_empty() => return self.abort(Closed::Error(EPIPE)),
+            _ => {}
+        }
+        self.wire.backlog.append(&mut self.out.bytes);
+        if !self.wire.blocked {
+            self.wire.sent.append(&mut self.wire.backlog);
+        }
+        self.wire.above |= self.wire.backlog.len() > self.wire.limits.high_water;
+        match step {
+            Step::Work(job) => self.job = Some(job),
+            Step::Finish => self.wire.finished_sending = true,
+            Step::Close => {
+                self.wire.finished_sending = true;
+                self.end(Closed::Done);
+            }
+            Step::Continue | Step::Wait | Step::Abort => {}
+        }
+    }
+
+    /// A reset: nothing unsent is delivered.
+    fn abort(&mut self, why: Closed) {
+        self.wire.backlog.clear();
+        self.end(why);
+    }
+
+    /// Borrows what a context is made of, apart from the state.
+    fn call<R>(&mut self, call: impl FnOnce(&mut Scene<'_>) -> R) -> R {
+        self.out.clear();
+        self.out.backlog = self.wire.backlog.len();
+        call(&mut Scene { out: &mut self.out, local: &mut *self.local, wire: &self.wire })
+    }
+}
+
+/// What a context is made of.
+struct Scene<'a> {
+    out: &'a mut Output,
+    local: &'a mut Local,
+    wire: &'a Wire,
+}
+
+impl Scene<'_> {
+    fn with<R>(&mut self, timer: &mut Timer, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        call(&mut Context {
+            out: self.out,
+            timer,
+            local: self.local,
+            now: &Cell::new(Some(self.wire.now)),
+            post: &self.wire.post,
+            token: self.wire.id.0,
+            id: self.wire.id,
+            generation: self.wire.generation,
+            draining: self.wire.drain_asked,
+        })
+    }
+}

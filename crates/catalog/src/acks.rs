@@ -1,0 +1,250 @@
+//! `acks`: a stream of messages, acknowledged after a pattern. Made to measure how many small messages a server can take in.
+//!
+//! A message is an 8-byte id, a 4-byte payload size and the payload. The size is big-endian for [`AckPattern::Reply`] and
+//! little-endian for all others. An ack is the 8-byte id for `Reply`; for all others it is 12 bytes: the id of the last message
+//! covered, and as a little-endian u32 how many it covers besides. Ids are the client's and come back as they are.
+//!
+//! Whatever the pattern: when the peer ends, the connection is drained, or the server closes it, everything that was received is
+//! acknowledged first.
+
+mod parse;
+mod pattern;
+
+pub use parse::MAX_PAYLOAD;
+pub use pattern::{AckPattern, WrongPattern};
+
+use crate::{WrongOptions, recipe};
+use parse::{Parser, SizeOrder};
+use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};
+use std::time::Duration;
+
+/// With `every`, a message waits for its ack no longer than this.
+const EVERY_AT_LATEST: Duration = Duration::from_millis(5);
+/// An ack's count has 32 bits. One read, at most a few hundred thousand messages, always fits below.
+const COVERED_LIMIT: u32 = 1 << 31;
+
+/// The server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acks {
+    /// When messages are acknowledged.
+    pub pattern: AckPattern,
+}
+
+impl Acks {
+    /// Name of its recipe.
+    pub const NAME: &str = "acks";
+
+    /// From the options of its recipe: the pattern, as it is displayed.
+    ///
+    /// # Errors
+    /// When they are no pattern.
+    pub fn from_options(options: &[u8]) -> Result<Acks, WrongOptions> {
+        let pattern = std::str::from_utf8(options).ok().and_then(|text| text.parse().ok());
+        pattern.map(|pattern| Acks { pattern }).ok_or_else(|| WrongOptions::new(Acks::NAME, options))
+    }
+}
+
+impl Service for Acks {
+    type Protocol = Connection;
+
+    fn open(&self, _peer: &Peer) -> Connection {
+        Connection {
+            plan: Plan::new(self.pattern),
+            parser: Parser::default(),
+            last: 0,
+            unacked: 0,
+            reads: 0,
+            armed: false,
+            ending: false,
+        }
+    }
+
+    /// A connection cannot change between [`AckPattern::Reply`] and the others: its client writes sizes in the one order.
+    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
+        let mut connection = self.open(peer);
+        let order = connection.plan.size_order();
+        if from.u64()? != order as u64 {
+            return Err(CannotRestore);
+        }
+        let mut number = || u32::try_from(from.u64()?).map_err(|_| CannotRestore);
+        (connection.unacked, connection.reads, connection.parser.payload_left) = (number()?, number()?, number()?);
+        (connection.armed, connection.ending) = (number()? != 0, number()? != 0);
+        (connection.last, connection.parser.id) = (from.u64()?, from.u64()?);
+        Ok(connection)
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        recipe(Acks::NAME, self.pattern.to_string())
+    }
+}
+
+/// A pattern in 12 bytes, for each connection to carry: times in µs, up to 71 minutes.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    Reply,
+    Read,
+    /// An ack when so many messages wait.
+    Every(u32),
+    /// An ack when so many reads were made, or so much time has passed.
+    Reads(u32, u32),
+}
+
+impl Plan {
+    fn new(pattern: AckPattern) -> Plan {
+        let micros = |duration: Duration| u32::try_from(duration.as_micros()).unwrap_or(u32::MAX);
+        match pattern {
+            AckPattern::Reply => Plan::Reply,
+            AckPattern::Read => Plan::Read,
+            AckPattern::Timer(after) => Plan::Reads(u32::MAX, micros(after)),
+            AckPattern::Async { reads, after } => Plan::Reads(reads.max(1), micros(after)),
+            AckPattern::Every(messages) => Plan::Every(messages.max(1)),
+        }
+    }
+
+    fn size_order(self) -> SizeOrder {
+        if let Plan::Reply = self { SizeOrder::Big } else { SizeOrder::Little }
+    }
+
+    /// How long a message may wait for its ack.
+    fn at_latest(self) -> Duration {
+        match self {
+            Plan::Reply | Plan::Read => Duration::ZERO,
+            Plan::Every(_) => EVERY_AT_LATEST,
+            Plan::Reads(_, micros) => Duration::from_micros(micros.into()),
+        }
+    }
+}
+
+/// A connection of [`Acks`].
+#[derive(Debug)]
+pub struct Connection {
+    plan: Plan,
+    parser: Parser,
+    /// The last message received whole.
+    last: u64,
+    /// Messages that wait for an ack, up to and with `last`.
+    unacked: u32,
+    /// Reads since the last ack.
+    reads: u32,
+    armed: bool,
+    /// Asked to end within a message: ends with it.
+    ending: bool,
+}
+
+impl Connection {
+    /// Acknowledges all that waits.
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        if self.unacked > 0 {
+            cx.send(&ack(self.last, self.unacked));
+        }
+        (self.unacked, self.reads) = (0, 0);
+    }
+
+    /// Takes what there is of whole messages and payloads. Returns whether it went well and whether an ack left.
+    fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> (parse::Parsed, bool) {
+        let (last, unacked, out) = (&mut self.last, &mut self.unacked, cx.out());
+        let mut acked = false;
+        let order = self.plan.size_order();
+        let parsed = match self.plan {
+            Plan::Reply => self.parser.parse(bytes, order, |id| out.push(&id.to_le_bytes())),
+            Plan::Every(messages) => self.parser.parse(bytes, order, |id| {
+                (*last, *unacked) = (id, *unacked + 1);
+                if *unacked >= messages {
+                    out.push(&ack(id, *unacked));
+                    *unacked = 0;
+                    acked = true;
+                }
+            }),
+            Plan::Read | Plan::Reads(..) => self.parser.parse(bytes, order, |id| (*last, *unacked) = (id, *unacked + 1)),
+        };
+        (parsed, acked)
+    }
+
+    /// What the pattern wants after a read: an ack now, or a timer for it.
+    fn after_read(&mut self, acked: bool, cx: &mut Context<'_>) {
+        let mut acked = acked;
+        self.reads = self.reads.saturating_add(1);
+        let due = match self.plan {
+            Plan::Read => true,
+            Plan::Reads(reads, _) => self.reads >= reads,
+            Plan::Reply | Plan::Every(_) => false,
+        };
+        if due || self.unacked >= COVERED_LIMIT {
+            self.flush(cx);
+            acked = true;
+        }
+        match (self.unacked, self.armed) {
+            (0, true) => {
+                cx.clear_timer();
+                self.armed = false;
+            }
+            (0, false) => self.reads = 0,
+            // Its time counts from the oldest that waits; after an ack, that came with this read.
+            (_, armed) if acked || !armed => {
+                cx.set_timer(self.plan.at_latest());
+                self.armed = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) -> Step {
+        self.flush(cx);
+        Step::Close
+    }
+}
+
+/// The ack of `covered` messages, the last of which is `id`.
+fn ack(id: u64, covered: u32) -> [u8; 12] {
+    let mut ack = [0; 12];
+    ack[..8].copy_from_slice(&id.to_le_bytes());
+    ack[8..].copy_from_slice(&(covered - 1).to_le_bytes());
+    ack
+}
+
+impl Protocol for Connection {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        // The rest of the message in which it was asked to end; what follows is not received.
+        let until = if self.ending { self.parser.payload_left as usize } else { usize::MAX };
+        let bytes = input.bytes();
+        let (parsed, acked) = self.take(&bytes[..bytes.len().min(until)], cx);
+        input.take(parsed.taken);
+        if parsed.oversize || (self.ending && self.parser.payload_left == 0) {
+            return self.close(cx);
+        }
+        self.after_read(acked, cx);
+        Step::Continue
+    }
+
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        self.close(cx)
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        self.armed = false;
+        self.flush(cx);
+        Step::Continue
+    }
+
+    /// No byte is left untaken, but the payload of a message may still be under way, and it is received first.
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.parser.payload_left == 0 {
+            return self.close(cx);
+        }
+        self.ending = true;
+        Step::Continue
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        to.u64(self.plan.size_order() as u64);
+        for number in [self.unacked, self.reads, self.parser.payload_left, self.armed.into(), self.ending.into()] {
+            to.u64(number.into());
+        }
+        to.u64(self.last);
+        to.u64(self.parser.id);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

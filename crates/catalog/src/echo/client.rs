@@ -1,0 +1,148 @@
+//! The client that measures: a block out, the same block back.
+
+use super::WINDOW;
+use crate::meter::{Meter, connect_failed, meter};
+use crate::numbers::Numbers;
+use crate::pace::{Answer, Ask, Asking, Pace};
+use sockdrawer::{ConnectFailure, ConnectionId, Context, Input, Local, Peer, Service};
+use std::sync::Arc;
+
+/// The client: one operation is a block of `size` bytes, sent and received whole. Every byte is compared.
+#[derive(Clone, Debug)]
+pub struct Client<F> {
+    size: u32,
+    seed: u64,
+    pace: Arc<Pace>,
+    meter: F,
+}
+
+impl<F> Client<F> {
+    /// Blocks of `size` bytes, at least 1, that differ for each `seed` and connection. The program's default is 4 bytes back to
+    /// back with a time-out of 1 s. `meter` makes the meter of a loop.
+    pub fn new(size: u32, seed: u64, pace: Pace, meter: F) -> Client<F> {
+        Client { size: size.max(1), seed, pace: Arc::new(pace), meter }
+    }
+}
+
+/// Blocks of one stream of numbered bytes.
+#[derive(Debug)]
+pub struct Block {
+    size: u32,
+    seed: u64,
+    /// Offsets in the stream: sent so far, received so far, and where this block ends.
+    sent: u64,
+    received: u64,
+    end: u64,
+}
+
+impl Block {
+    fn numbers(&self, id: ConnectionId) -> Numbers {
+        Numbers::new(self.seed, id)
+    }
+
+    fn send_on(&mut self, cx: &mut Context<'_>) {
+        let count = (self.end - self.sent).min(WINDOW - (self.sent - self.received));
+        self.numbers(cx.id()).send(self.sent, count, cx.out());
+        self.sent += count;
+    }
+}
+
+impl Ask for Block {
+    fn ask(&mut self, cx: &mut Context<'_>) {
+        self.end += u64::from(self.size);
+        self.send_on(cx);
+    }
+
+    fn answered<M: Meter>(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Answer {
+        let count = input.bytes().len() as u64;
+        let wrong =
+            self.numbers(cx.id()).wrong(self.received, input.bytes()).max(count.saturating_sub(self.sent - self.received));
+        meter::<M>(cx).verified(count - wrong, wrong);
+        input.take_all();
+        if wrong > 0 {
+            return Answer::Wrong;
+        }
+        self.received += count;
+        self.send_on(cx);
+        if self.received == self.end { Answer::Complete } else { Answer::Partial }
+    }
+}
+
+impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
+    type Protocol = Asking<M, Block>;
+
+    fn open(&self, peer: &Peer) -> Asking<M, Block> {
+        let block = Block { size: self.size, seed: self.seed, sent: 0, received: 0, end: 0 };
+        Asking::new(self.pace.clone(), block, peer)
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        connect_failed::<M>(failure, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::tests::{Book, book, connect};
+    use crate::meter::{End, Phase, TIMED_OUT};
+    use crate::pace::Budget;
+    use sockdrawer::Closed;
+    use sockdrawer::testing::Connection;
+    use std::time::Duration;
+
+    fn open(size: u32, operations: u64) -> Connection<Client<fn() -> Book>> {
+        let pace = Pace { interval: Duration::ZERO, timeout: Duration::from_secs(1), budget: Budget::Each(operations) };
+        connect(Client::new(size, 42, pace, Book::default as fn() -> Book))
+    }
+
+    #[test]
+    fn blocks_of_any_size_come_back_by_a_real_server() {
+        for size in [1, 7, 16, 1_000, 100_000] {
+            let mut client = open(size, 3);
+            let mut server = Connection::open(super::super::Echo);
+            while client.closed().is_none() {
+                let sent = client.sent();
+                assert!(!sent.is_empty() && sent.len() as u64 <= WINDOW);
+                server.receive(&sent);
+                let echoed = server.sent();
+                let (first, second) = echoed.split_at(echoed.len() / 2);
+                client.receive(first);
+                client.receive(second);
+            }
+            let book = book(&mut client);
+            assert_eq!((book.operations.len(), book.right, book.wrong), (3, 3 * u64::from(size), 0));
+            assert_eq!((&book.failures[..], &book.ends[..]), (&[][..], &[End::Complete][..]));
+        }
+    }
+
+    #[test]
+    fn one_wrong_byte_or_one_too_many_is_found() {
+        let changed: fn(&mut Vec<u8>) = |echo| echo[9] ^= 1;
+        let longer: fn(&mut Vec<u8>) = |echo| echo.push(0);
+        let shifted: fn(&mut Vec<u8>) = |echo| echo.rotate_left(1);
+        for spoil in [changed, longer, shifted] {
+            let mut client = open(16, 9);
+            let mut echo = client.sent();
+            spoil(&mut echo);
+            client.receive(&echo);
+            assert_eq!(client.closed(), Some(Closed::Aborted));
+            let book = book(&mut client);
+            assert!(book.wrong > 0 && book.operations.is_empty());
+            assert_eq!((&book.failures[..], &book.ends[..]), (&[(Phase::Verify, None)][..], &[End::Failed][..]));
+        }
+    }
+
+    #[test]
+    fn half_an_echo_times_out() {
+        let mut client = open(16, 9);
+        let echo = client.sent();
+        client.receive(&echo[..8]);
+        client.advance(Duration::from_secs(1));
+        assert_eq!(book(&mut client).failures, [(Phase::Answer, TIMED_OUT)]);
+    }
+}

@@ -1,0 +1,186 @@
+//! The client side of protocols where one operation is a connection: a request, a known answer, the end of the stream.
+
+use crate::meter::{End, Meter, Phase, TIMED_OUT, ended, meter};
+use sockdrawer::{Closed, Context, Input, Peer, Protocol, Step};
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+/// What is said and what must be answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) request: &'static [u8],
+    pub(crate) answer: &'static [u8],
+}
+
+/// One connection of a client of `hello` or `http`.
+#[derive(Debug)]
+pub struct Session<M> {
+    exchange: Exchange,
+    timeout: Duration,
+    connect_time: Duration,
+    sent: Option<Instant>,
+    matched: usize,
+    end: Option<End>,
+    meter: PhantomData<fn() -> M>,
+}
+
+impl<M: Meter> Session<M> {
+    pub(crate) fn new(exchange: Exchange, timeout: Duration, peer: &Peer) -> Session<M> {
+        Session { exchange, timeout, connect_time: peer.connect_time(), sent: None, matched: 0, end: None, meter: PhantomData }
+    }
+
+    fn waiting_for(&self) -> Phase {
+        if self.matched == self.exchange.answer.len() { Phase::End } else { Phase::Answer }
+    }
+
+    fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
+        meter::<M>(cx).failed(phase, errno);
+        self.end = Some(end);
+        if end == End::Lost { Step::Close } else { Step::Abort }
+    }
+}
+
+impl<M: Meter> Protocol for Session<M> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        meter::<M>(cx).connected(self.connect_time);
+        self.sent = Some(cx.now());
+        cx.set_timer(self.timeout);
+        cx.send(self.exchange.request);
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let now = cx.now();
+        if let Some(sent) = self.sent.filter(|_| self.matched == 0) {
+            meter::<M>(cx).first_byte(now - sent);
+        }
+        if !self.exchange.answer[self.matched..].starts_with(input.bytes()) {
+            return self.fail(Phase::Verify, None, End::Failed, cx);
+        }
+        self.matched += input.bytes().len();
+        input.take_all();
+        Step::Continue
+    }
+
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        let (Phase::End, Some(sent)) = (self.waiting_for(), self.sent) else {
+            return self.fail(Phase::Answer, None, End::Lost, cx);
+        };
+        let (now, scheduled) = (cx.now(), sent.checked_sub(self.connect_time).unwrap_or(sent));
+        meter::<M>(cx).operation(scheduled, sent, now);
+        self.end = Some(End::Complete);
+        Step::Close
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx)
+    }
+
+    /// It ends by itself, with its answer.
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        ended::<M>(cx, why, self.end, self.waiting_for());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
+    use crate::{hello, http};
+    use sockdrawer::testing::Connection;
+    use sockdrawer::{ConnectFailure, Service};
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    type Hello = Connection<hello::Client<fn() -> Book>>;
+
+    fn client() -> hello::Client<fn() -> Book> {
+        hello::Client { timeout: TIMEOUT, meter: Book::default }
+    }
+
+    fn failures(connection: &mut Hello) -> (Vec<(Phase, Option<i32>)>, Vec<End>) {
+        let book = book(connection);
+        assert!(book.operations.is_empty(), "what failed is no operation");
+        (book.failures.clone(), book.ends.clone())
+    }
+
+    #[test]
+    fn an_answer_split_anywhere_and_the_end_are_an_operation() {
+        for at in 0..=hello::ANSWER.len() {
+            let mut connection = connect(client());
+            assert_eq!(connection.sent(), b"Hello\n");
+            connection.advance(Duration::from_millis(2));
+            connection.receive(&hello::ANSWER[..at]);
+            connection.receive(&hello::ANSWER[at..]);
+            assert_eq!(book(&mut connection).operations, []);
+            connection.advance(Duration::from_millis(1));
+            connection.finish();
+            let book = book(&mut connection);
+            assert_eq!((&book.connected[..], &book.first_bytes[..]), (&[CONNECT_TIME][..], &[Duration::from_millis(2)][..]));
+            assert_eq!(book.operations, [(CONNECT_TIME, Duration::from_millis(3))]);
+            assert_eq!((&book.failures[..], &book.ends[..]), (&[][..], &[End::Complete][..]));
+        }
+    }
+
+    #[test]
+    fn both_ends_of_http_understand_each_other() {
+        for path in [http::Path::Fast, http::Path::Slow] {
+            let mut connection = connect(http::Client { path, timeout: TIMEOUT, meter: Book::default });
+            let mut server = Connection::open(http::Http { slow_duration: Duration::ZERO, in_worker: true });
+            server.receive(&connection.sent());
+            if path == http::Path::Slow {
+                server.run_job();
+            }
+            connection.receive_split(&server.sent());
+            connection.finish();
+            assert_eq!((book(&mut connection).operations.len(), connection.closed()), (1, Some(Closed::Done)));
+        }
+    }
+
+    #[test]
+    fn every_way_to_fail_is_told_apart() {
+        let mut wrong = connect(client());
+        wrong.receive(b"Hello World!");
+        assert_eq!(failures(&mut wrong), (vec![(Phase::Verify, None)], vec![End::Failed]));
+        let mut long = connect(client());
+        long.receive(b"Hello World\nmore");
+        assert_eq!(failures(&mut long), (vec![(Phase::Verify, None)], vec![End::Failed]));
+        let mut short = connect(client());
+        short.receive(b"Hello Worl");
+        short.finish();
+        assert_eq!(failures(&mut short), (vec![(Phase::Answer, None)], vec![End::Lost]));
+        let mut silent = connect(client());
+        silent.advance(TIMEOUT);
+        assert_eq!(failures(&mut silent), (vec![(Phase::Answer, TIMED_OUT)], vec![End::Failed]));
+        let mut endless = connect(client());
+        endless.receive(hello::ANSWER);
+        endless.advance(TIMEOUT);
+        assert_eq!(failures(&mut endless), (vec![(Phase::End, TIMED_OUT)], vec![End::Failed]));
+        for (errno, phase) in [(104, Phase::Answer), (32, Phase::Send)] {
+            let mut reset = connect(client());
+            reset.end(Closed::Error(errno));
+            assert_eq!(failures(&mut reset), (vec![(phase, Some(errno))], vec![End::Lost]));
+        }
+    }
+
+    #[test]
+    fn what_this_side_ends_is_no_failure() {
+        let mut purged = connect(client());
+        purged.drain();
+        assert_eq!(purged.closed(), None);
+        purged.end(Closed::Purged);
+        assert_eq!(failures(&mut purged), (vec![], vec![End::Stopped]));
+    }
+
+    #[test]
+    fn a_failed_connect_is_reported() {
+        let client = client();
+        let mut local = client.local();
+        client.connect_failed(&ConnectFailure { target: None, errno: 111, after: Duration::ZERO }, &mut *local);
+        assert_eq!(local.downcast_ref::<Book>().map(|book| book.failures.clone()), Some(vec![(Phase::Connect, Some(111))]));
+    }
+}

@@ -1,0 +1,131 @@
+//! `hello`: the server reads once, writes `Hello World\n` and closes.
+
+pub use crate::exchange::Session;
+
+use crate::exchange::Exchange;
+use crate::meter::Meter;
+use crate::{WrongOptions, recipe};
+use sockdrawer::{
+    CannotRestore, CannotSave, Closing, ConnectFailure, Context, Input, Local, Peer, Protocol, Recipe, Saved, Saver, Service,
+    Step,
+};
+use std::time::Duration;
+
+/// What the server answers.
+pub const ANSWER: &[u8] = b"Hello World\n";
+
+/// The server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hello;
+
+impl Hello {
+    /// Name of its recipe.
+    pub const NAME: &str = "hello";
+
+    /// From the options of its recipe: there are none.
+    ///
+    /// # Errors
+    /// When there are some.
+    pub fn from_options(options: &[u8]) -> Result<Hello, WrongOptions> {
+        WrongOptions::unless_empty(Hello::NAME, options).map(|()| Hello)
+    }
+}
+
+impl Service for Hello {
+    type Protocol = Connection;
+
+    fn open(&self, _peer: &Peer) -> Connection {
+        Connection
+    }
+
+    fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
+        Ok(Connection)
+    }
+
+    fn closing(&self) -> Closing {
+        Closing::PeerIsDone
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        recipe(Hello::NAME, [])
+    }
+}
+
+/// A connection of [`Hello`]: one that stands has read nothing, so there is nothing to remember.
+#[derive(Debug)]
+pub struct Connection;
+
+impl Protocol for Connection {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        cx.send(ANSWER);
+        Step::Close
+    }
+
+    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
+        Ok(())
+    }
+}
+
+/// The client: one operation is a connection. It speaks first, expects exactly [`ANSWER`] and then the end of the stream.
+#[derive(Clone, Debug)]
+pub struct Client<F> {
+    /// From the connect until the end of the stream; 30 s is the program's default.
+    pub timeout: Duration,
+    /// Makes the meter of a loop.
+    pub meter: F,
+}
+
+impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
+    type Protocol = Session<M>;
+
+    fn open(&self, peer: &Peer) -> Session<M> {
+        Session::new(Exchange { request: b"Hello\n", answer: ANSWER }, self.timeout, peer)
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        crate::meter::connect_failed::<M>(failure, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sockdrawer::Closed;
+    use sockdrawer::testing::Connection;
+
+    #[test]
+    fn one_read_is_answered_and_the_connection_closed() {
+        for request in [&b"x"[..], &[0; 100_000]] {
+            let mut connection = Connection::open(Hello);
+            assert_eq!(connection.sent(), b"");
+            connection.receive(request);
+            assert_eq!((connection.sent(), connection.closed()), (b"Hello World\n".to_vec(), Some(Closed::Done)));
+            assert_eq!(connection.kept(), b"", "all is taken, so the end may ride on the answer");
+        }
+        assert_eq!(Hello.closing(), Closing::PeerIsDone);
+    }
+
+    #[test]
+    fn a_silent_peer_that_ends_and_a_drain_close_without_an_answer() {
+        let mut ended = Connection::open(Hello);
+        ended.finish();
+        assert_eq!((ended.sent(), ended.closed()), (vec![], Some(Closed::Done)));
+        let mut drained = Connection::open(Hello);
+        drained.drain();
+        assert_eq!((drained.sent(), drained.closed()), (vec![], Some(Closed::Done)));
+    }
+
+    #[test]
+    fn it_can_be_adopted_and_built_elsewhere() {
+        let mut connection = Connection::open(Hello).save_and_restore(Hello).expect("it can be saved");
+        connection.receive(b"x");
+        assert_eq!(connection.sent(), ANSWER);
+        let recipe = Hello.recipe().expect("it has one");
+        assert!(Hello::from_options(&recipe.options).is_ok() && Hello::from_options(b"x").is_err());
+    }
+}

@@ -1,0 +1,348 @@
+//! `http`: `GET /test/fast` and `GET /test/slow`, any HTTP version or none, answered by the same 57 bytes and the end of the
+//! connection. No more of HTTP than a benchmark of short connections needs.
+//!
+//! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed
+//! without an answer. Not reset: a reset could overtake nothing here, but it would look like a failure of the machine.
+
+pub use crate::exchange::Session;
+
+use crate::exchange::Exchange;
+use crate::meter::Meter;
+use crate::{WrongOptions, recipe, time};
+use sockdrawer::{
+    CannotRestore, CannotSave, Closing, ConnectFailure, Context, Input, Job, JobResult, Local, Peer, Protocol, Recipe, Saved,
+    Saver, Service, Step,
+};
+use std::time::Duration;
+
+/// What the server answers, to fast and to slow.
+pub const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+/// A request's head may be this long, its end included.
+pub const MAX_HEAD: usize = 4096;
+
+const HEAD_END: &[u8] = b"\r\n\r\n";
+const START: &[u8] = b"GET /test/";
+
+/// The server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// How long `/test/slow` waits in a worker.
+    pub slow_duration: Duration,
+    /// Whether there are workers. Without them slow is answered at once, like fast.
+    pub in_worker: bool,
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        Http { slow_duration: Duration::from_millis(30), in_worker: true }
+    }
+}
+
+impl Http {
+    /// Name of its recipe.
+    pub const NAME: &str = "http";
+
+    /// From the options of its recipe: the slow duration, or `none` for no workers.
+    ///
+    /// # Errors
+    /// When they are others.
+    pub fn from_options(options: &[u8]) -> Result<Http, WrongOptions> {
+        let wrong = || WrongOptions::new(Http::NAME, options);
+        match std::str::from_utf8(options).map_err(|_| wrong())? {
+            "none" => Ok(Http { in_worker: false, ..Http::default() }),
+            slow => Ok(Http { slow_duration: time::parse(slow).map_err(|_| wrong())?, in_worker: true }),
+        }
+    }
+
+    fn connection(&self) -> Connection {
+        Connection { slow: self.in_worker.then_some(self.slow_duration), looked_at: 0 }
+    }
+}
+
+impl Service for Http {
+    type Protocol = Connection;
+
+    fn open(&self, _peer: &Peer) -> Connection {
+        self.connection()
+    }
+
+    fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
+        Ok(self.connection())
+    }
+
+    fn closing(&self) -> Closing {
+        Closing::PeerIsDone
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        recipe(Http::NAME, if self.in_worker { time::format(self.slow_duration) } else { "none".to_owned() })
+    }
+}
+
+/// A connection of [`Http`].
+#[derive(Debug)]
+pub struct Connection {
+    slow: Option<Duration>,
+    /// Bytes of the head known not to hold its end, so that a head that drips in is not searched again for each byte.
+    looked_at: u16,
+}
+
+/// What a head asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    Fast,
+    Slow,
+    Wrong,
+}
+
+/// `/test/fast` or `/test/slow` of a whole head, or None while `head` is the first part of one.
+fn request(head: &[u8]) -> Option<Request> {
+    let common = head.len().min(START.len());
+    if head[..common] != START[..common] {
+        return Some(Request::Wrong);
+    }
+    let line = &head[common..];
+    let end = line.windows(2).position(|window| window == b"\r\n");
+    let (path, version) = line[..end.unwrap_or(line.len())].split_at(4.min(line.len().min(end.unwrap_or(usize::MAX))));
+    let known = [(&b"fast"[..], Request::Fast), (b"slow", Request::Slow)];
+    match (known.into_iter().find(|(name, _)| *name == path), end) {
+        (Some((_, request)), Some(_)) => Some(if is_version(version) { request } else { Request::Wrong }),
+        (Some(_), None) => (version.first().is_some_and(|byte| !b" \r".contains(byte))).then_some(Request::Wrong),
+        (None, None) if known.iter().any(|(name, _)| name.starts_with(path)) => None,
+        (None, _) => Some(Request::Wrong),
+    }
+}
+
+/// Nothing, or a space and an HTTP version.
+fn is_version(text: &[u8]) -> bool {
+    let Some(version) = text.strip_prefix(b" HTTP/") else { return text.is_empty() };
+    !version.is_empty() && version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
+}
+
+impl Connection {
+    fn answer(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(ANSWER);
+        Step::Close
+    }
+}
+
+impl Protocol for Connection {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let bytes = input.bytes();
+        let head = &bytes[..bytes.len().min(MAX_HEAD)];
+        // The end may have begun in the bytes that were looked at before.
+        let from = usize::from(self.looked_at).saturating_sub(HEAD_END.len() - 1).min(head.len());
+        let end = head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END).map(|at| from + at + HEAD_END.len());
+        let request = match (request(head), end) {
+            (Some(Request::Fast | Request::Slow) | None, None) if head.len() < MAX_HEAD => {
+                self.looked_at = head.len() as u16;
+                return Step::Continue;
+            }
+            (Some(request), Some(_)) => request,
+            _ => Request::Wrong,
+        };
+        match (request, end, self.slow) {
+            (Request::Wrong, _, _) | (_, None, _) => {
+                // Nothing is owed: what the peer sent besides needs no care.
+                input.take_all();
+                Step::Close
+            }
+            (Request::Slow, Some(end), Some(slow)) => {
+                input.take(end);
+                Step::Work(Job::new(move || std::thread::sleep(slow)))
+            }
+            (_, Some(end), _) => {
+                input.take(end);
+                self.answer(cx)
+            }
+        }
+    }
+
+    /// A full queue of workers is no answer: the client sees the end and counts a failure, as with any overloaded server.
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        match result.take::<()>() {
+            Ok(()) => self.answer(cx),
+            Err(_) => Step::Close,
+        }
+    }
+
+    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
+        Ok(())
+    }
+}
+
+/// Which of the two the client asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// Answered at once.
+    #[default]
+    Fast,
+    /// Answered by a worker after the server's slow duration.
+    Slow,
+}
+
+impl Path {
+    /// What is sent for it.
+    pub fn request(self) -> &'static [u8] {
+        match self {
+            Path::Fast => b"GET /test/fast HTTP/1.1\r\nHost: sockdrawer\r\nConnection: close\r\n\r\n",
+            Path::Slow => b"GET /test/slow HTTP/1.1\r\nHost: sockdrawer\r\nConnection: close\r\n\r\n",
+        }
+    }
+}
+
+/// The client: one operation is a connection. It sends a request and expects exactly [`ANSWER`] and the end of the stream.
+#[derive(Clone, Debug)]
+pub struct Client<F> {
+    /// What to ask for.
+    pub path: Path,
+    /// From the connect until the end of the stream; 30 s is the program's default.
+    pub timeout: Duration,
+    /// Makes the meter of a loop.
+    pub meter: F,
+}
+
+impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
+    type Protocol = Session<M>;
+
+    fn open(&self, peer: &Peer) -> Session<M> {
+        Session::new(Exchange { request: self.path.request(), answer: ANSWER }, self.timeout, peer)
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        crate::meter::connect_failed::<M>(failure, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sockdrawer::testing::Connection;
+    use sockdrawer::{Closed, JobError};
+
+    fn open() -> Connection<Http> {
+        Connection::open(Http { slow_duration: Duration::ZERO, in_worker: true })
+    }
+
+    fn is_answered(connection: &mut Connection<Http>) -> bool {
+        connection.sent() == ANSWER && connection.closed() == Some(Closed::Done)
+    }
+
+    fn is_refused(connection: &mut Connection<Http>) -> bool {
+        connection.sent().is_empty() && connection.closed() == Some(Closed::Done)
+    }
+
+    #[test]
+    fn the_answer_is_57_bytes() {
+        assert_eq!(ANSWER.len(), 57);
+    }
+
+    #[test]
+    fn any_version_or_none_is_answered_wherever_it_is_split() {
+        for head in
+            ["GET /test/fast\r\n\r\n", "GET /test/fast HTTP/1.0\r\n\r\n", "GET /test/fast HTTP/3\r\nHost: a\r\nX: \r\r\n\r\n"]
+        {
+            for at in 0..head.len() {
+                let mut connection = open();
+                connection.receive(&head.as_bytes()[..at]);
+                assert_eq!((connection.sent(), connection.closed()), (vec![], None), "{head:?} at {at}");
+                connection.receive(&head.as_bytes()[at..]);
+                assert!(is_answered(&mut connection), "{head:?} at {at}");
+            }
+            let mut connection = open();
+            connection.receive_split(head.as_bytes());
+            assert!(is_answered(&mut connection), "{head:?} byte by byte");
+        }
+    }
+
+    #[test]
+    fn slow_is_a_job_and_fast_is_not() {
+        let mut connection = open();
+        connection.receive(Path::Slow.request());
+        connection.finish();
+        assert_eq!((connection.sent(), connection.closed()), (vec![], None));
+        connection.run_job();
+        assert!(is_answered(&mut connection));
+        let mut connection = open();
+        connection.receive(Path::Slow.request());
+        connection.fail_job(JobError::QueueFull);
+        assert!(is_refused(&mut connection));
+        let mut connection = Connection::open(Http { in_worker: false, ..Http::default() });
+        connection.receive(Path::Slow.request());
+        assert!(is_answered(&mut connection));
+    }
+
+    #[test]
+    fn anything_else_is_closed_as_soon_as_it_can_be_told() {
+        for wrong in ["P", "GET /x", "GET /test/fa-", "GET /test/faste", "GET /test/fast?", "GET /test/f\r\n", "GET /test/\r\n"] {
+            let mut connection = open();
+            connection.receive(&wrong.as_bytes()[..wrong.len() - 1]);
+            let before = connection.closed();
+            connection.receive(&wrong.as_bytes()[wrong.len() - 1..]);
+            assert!(is_refused(&mut connection), "{wrong:?}");
+            assert!(wrong.len() == 1 || before.is_none() || wrong.ends_with("\n"), "{wrong:?} could not be told before");
+            assert_eq!(connection.kept(), b"");
+        }
+        for wrong in ["GET /test/fast HTTP/\r\n\r\n", "GET /test/fast FTP/1\r\n\r\n", "GET /test/fast HTTP/1.1 \r\n\r\n"] {
+            let mut connection = open();
+            connection.receive_split(wrong.as_bytes());
+            assert!(is_refused(&mut connection), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_may_have_4096_bytes_and_no_more() {
+        for (length, answered) in [(MAX_HEAD, true), (MAX_HEAD + 1, false)] {
+            let line = "GET /test/fast HTTP/1.1\r\nA: ";
+            let head = format!("{line}{}\r\n\r\n", "x".repeat(length - line.len() - 4));
+            assert_eq!(head.len(), length);
+            let mut whole = open();
+            whole.receive(head.as_bytes());
+            assert_eq!(whole.sent() == ANSWER, answered);
+            let mut split = open();
+            split.receive_split(head.as_bytes());
+            assert_eq!((split.sent() == ANSWER, split.closed()), (answered, Some(Closed::Done)));
+        }
+    }
+
+    #[test]
+    fn what_follows_a_request_is_left_so_that_the_close_lingers() {
+        let mut connection = open();
+        connection.receive(b"GET /test/fast\r\n\r\nmore");
+        assert!(is_answered(&mut connection));
+        assert_eq!(connection.kept(), b"more");
+    }
+
+    #[test]
+    fn half_a_request_that_ends_is_closed_and_one_that_drains_is_answered_first() {
+        let mut connection = open();
+        connection.receive(b"GET /test/fast\r\n");
+        connection.finish();
+        assert!(is_refused(&mut connection));
+        let mut connection = open();
+        connection.receive(b"GET /test/fast\r\n");
+        connection.drain();
+        assert_eq!(connection.closed(), None);
+        connection.receive(b"\r\n");
+        assert!(is_answered(&mut connection));
+    }
+
+    #[test]
+    fn it_can_be_adopted_and_built_elsewhere() {
+        let mut connection = open();
+        connection.receive(b"GET /test/slow\r\n");
+        let mut connection = connection.save_and_restore(Http { in_worker: false, ..Http::default() }).expect("it can be saved");
+        connection.receive(b"\r\n");
+        assert_eq!(connection.sent(), ANSWER, "the new service's options count");
+        for http in [Http::default(), Http { in_worker: false, ..Http::default() }] {
+            let recipe = http.recipe().expect("it has one");
+            assert_eq!(Http::from_options(&recipe.options), Ok(http));
+        }
+        assert!(Http::from_options(b"soon").is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! What a client reports, so that somebody can count it.
+//!
+//! ```
+//! use sockdrawer::testing::Connection;
+//! use sockdrawer_catalog::meter::{End, Meter, Phase};
+//! use sockdrawer_catalog::{Budget, Pace, ping};
+//! use std::time::{Duration, Instant};
+//!
+//! #[derive(Default)]
+//! struct Count {
+//!     operations: u64,
+//! }
+//! impl Meter for Count {
+//!     fn connected(&mut self, _took: Duration) {}
+//!     fn operation(&mut self, _scheduled: Instant, _sent: Instant, _now: Instant) {
+//!         self.operations += 1;
+//!     }
+//!     fn failed(&mut self, _phase: Phase, _errno: Option<i32>) {}
+//!     fn closed(&mut self, _end: End) {}
+//! }
+//!
+//! let pace = Pace { interval: Duration::ZERO, timeout: Duration::from_secs(1), budget: Budget::Each(2) };
+//! let mut connection = Connection::open(ping::Client::new(pace, Count::default));
+//! connection.receive(b"Pong");
+//! connection.receive(b"Pong");
+//! assert_eq!(connection.local::<Count>().map(|count| count.operations), Some(2));
+//! ```
+
+use rustix::io::Errno;
+use sockdrawer::{Closed, ConnectFailure, Context, Local};
+use std::time::{Duration, Instant};
+
+/// What a time-out of a client is reported as: the errno that the kernel's own time-outs have.
+pub(crate) const TIMED_OUT: Option<i32> = Some(Errno::TIMEDOUT.raw_os_error());
+
+/// Counts for the connections of one loop. A client service makes one for each loop ([`sockdrawer::Service::local`]), so nothing
+/// here needs a lock. Every connection reports `connected` first and `closed` last, once each.
+pub trait Meter: Send + 'static {
+    /// A connection stands; connecting took this long.
+    fn connected(&mut self, took: Duration);
+
+    /// The first byte of the connection's first answer, this long after its question was sent.
+    fn first_byte(&mut self, _after: Duration) {}
+
+    /// An operation succeeded at `now`. `sent` is when its question was written, `scheduled` when it should have been: from
+    /// there latency counts, or a slow server would slow the questions and look fast. For a client whose operation is a
+    /// connection, `scheduled` is when the connect began.
+    fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant);
+
+    /// So many bytes came back as they were sent, and so many came back wrong. Clients of `echo` only.
+    fn verified(&mut self, _right: u64, _wrong: u64) {}
+
+    /// Something failed. `errno` is the socket's, `ETIMEDOUT` for a time-out, and None where no error number tells it: the peer
+    /// ended the stream or sent wrong bytes.
+    fn failed(&mut self, phase: Phase, errno: Option<i32>);
+
+    /// The connection has ended.
+    fn closed(&mut self, end: End);
+}
+
+/// What a client was waiting for when something failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Phase {
+    /// The connection: none came about.
+    Connect,
+    /// The kernel taking the question: the peer was gone when it was written.
+    Send,
+    /// The whole answer.
+    Answer,
+    /// The right bytes: others came.
+    Verify,
+    /// The end of the stream after the answer.
+    End,
+    /// Nothing: the connection was at rest, and the peer or the network ended it.
+    Closed,
+    /// A callback of the client itself: it panicked or could not keep up. A bug of the client.
+    Client,
+}
+
+impl Phase {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Connect => "connect",
+            Phase::Send => "send",
+            Phase::Answer => "answer",
+            Phase::Verify => "verify",
+            Phase::End => "end",
+            Phase::Closed => "closed",
+            Phase::Client => "client",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum End {
+    /// The client did all it had to do.
+    Complete,
+    /// This side ended it before: drained, purged or killed.
+    Stopped,
+    /// The client gave up after a failure, such as a time-out or a wrong byte.
+    Failed,
+    /// The peer or the network ended it unasked.
+    Lost,
+}
+
+/// The loop's meter.
+///
+/// # Panics
+/// When the loop's local is another type, which no client's is: a panic ends the connection.
+pub(crate) fn meter<'a, M: Meter>(cx: &'a mut Context<'_>) -> &'a mut M {
+    cx.local::<M>().expect("the client's Service::local made a meter")
+}
+
+/// Reports a connect that failed.
+pub(crate) fn connect_failed<M: Meter>(failure: &ConnectFailure, local: &mut Local) {
+    if let Some(meter) = local.downcast_mut::<M>() {
+        meter.failed(Phase::Connect, Some(failure.errno));
+    }
+}
+
+/// Reports the end of a connection that was `decided` by its client, or came over it while it was `waiting_for` something.
+pub(crate) fn ended<M: Meter>(cx: &mut Context<'_>, why: Closed, decided: Option<End>, waiting_for: Phase) {
+    let meter = meter::<M>(cx);
+    let end = match (decided, why) {
+        // It goes on elsewhere.
+        (_, Closed::Adopted) => return,
+        (Some(end), _) => end,
+        (None, Closed::Purged | Closed::Killed) => End::Stopped,
+        (None, Closed::Error(errno)) => {
+            let phase = if errno == Errno::PIPE.raw_os_error() { Phase::Send } else { waiting_for };
+            meter.failed(phase, Some(errno));
+            End::Lost
+        }
+        (None, Closed::TooLong) => {
+            meter.failed(Phase::Verify, None);
+            End::Failed
+        }
+        (None, _) => {
+            meter.failed(Phase::Client, None);
+            End::Failed
+        }
+    };
+    meter.closed(end);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Writes down what it is told.
+    #[derive(Debug, Default)]
+    pub(crate) struct Book {
+        pub(crate) connected: Vec<Duration>,
+        pub(crate) first_bytes: Vec<Duration>,
+        /// From scheduled to sent, and from sent to answered.
+        pub(crate) operations: Vec<(Duration, Duration)>,
+        pub(crate) right: u64,
+        pub(crate) wrong: u64,
+        pub(crate) failures: Vec<(Phase, Option<i32>)>,
+        pub(crate) ends: Vec<End>,
+    }
+
+    impl Meter for Book {
+        fn connected(&mut self, took: Duration) {
+            self.connected.push(took);
+        }
+        fn first_byte(&mut self, after: Duration) {
+            self.first_bytes.push(after);
+        }
+        fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant) {
+            self.operations.push((sent - scheduled, now - sent));
+        }
+        fn verified(&mut self, right: u64, wrong: u64) {
+            self.right += right;
+            self.wrong += wrong;
+        }
+        fn failed(&mut self, phase: Phase, errno: Option<i32>) {
+            self.failures.push((phase, errno));
+        }
+        fn closed(&mut self, end: End) {
+            self.ends.push(end);
+        }
+    }
+
+    pub(crate) const CONNECT_TIME: Duration = Duration::from_micros(70);
+
+    /// A client's connection that stands after [`CONNECT_TIME`].
+    pub(crate) fn connect<S: sockdrawer::Service>(client: S) -> sockdrawer::testing::Connection<S> {
+        let peer = sockdrawer::testing::peer(sockdrawer::Side::Connected, CONNECT_TIME);
+        sockdrawer::testing::Connection::open_with(client, peer, Default::default())
+    }
+
+    pub(crate) fn book<S: sockdrawer::Service>(connection: &mut sockdrawer::testing::Connection<S>) -> &mut Book {
+        connection.local().expect("the client's meter is a Book")
+    }
+}

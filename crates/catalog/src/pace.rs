@@ -1,0 +1,208 @@
+//! When a client asks: at its own interval or back to back, one question under way on each connection.
+
+use crate::meter::{End, Meter, Phase, TIMED_OUT, ended, meter};
+use crate::numbers::scatter;
+use sockdrawer::{Closed, ConnectionId, Context, Input, Peer, Protocol, Step};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many operations may be begun.
+#[derive(Clone, Debug, Default)]
+pub enum Budget {
+    /// Any number.
+    #[default]
+    Unlimited,
+    /// So many on each connection.
+    Each(u64),
+    /// So many by all connections that share it, whichever is first.
+    Shared(Arc<AtomicU64>),
+}
+
+impl Budget {
+    /// Takes one operation of a connection that has `done` so many.
+    fn take(&self, done: u64) -> bool {
+        match self {
+            Budget::Unlimited => true,
+            Budget::Each(limit) => done < *limit,
+            // The number alone is shared, so no order with other memory is needed.
+            Budget::Shared(left) => left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok(),
+        }
+    }
+
+    fn is_spent(&self, done: u64) -> bool {
+        match self {
+            Budget::Unlimited => false,
+            Budget::Each(limit) => done >= *limit,
+            Budget::Shared(left) => left.load(Ordering::Relaxed) == 0,
+        }
+    }
+}
+
+/// When a connection asks, how long it waits for an answer, and how often it may.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// From one question to the next; zero is back to back. Each connection begins at a random point of its first interval.
+    /// A late answer delays the next question but not its schedule.
+    pub interval: Duration,
+    /// For one whole answer. Then the operation has failed and the connection is aborted.
+    pub timeout: Duration,
+    /// When it is spent, connections at rest end by themselves.
+    pub budget: Budget,
+}
+
+impl Pace {
+    fn first(&self, now: Instant, id: ConnectionId) -> Instant {
+        match u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX) {
+            0 => now,
+            interval => now + Duration::from_nanos(scatter(id.0) % interval),
+        }
+    }
+}
+
+/// What of an answer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A part of it; the rest is awaited.
+    Partial,
+    /// All of it.
+    Complete,
+    /// Something else.
+    Wrong,
+}
+
+/// One kind of question, for [`Asking`] to ask again and again.
+pub trait Ask: Send + 'static {
+    /// Sends the question.
+    fn ask(&mut self, cx: &mut Context<'_>);
+
+    /// Takes what has come of the answer, or leaves a part of it for later. May send more of a long question. Bytes left when it
+    /// is complete are a failure: they answer nothing that was asked.
+    fn answered<M: Meter>(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Answer;
+}
+
+enum State {
+    /// Connected after this time; not yet told.
+    New(Duration),
+    /// The next question is due then.
+    Resting(Instant),
+    Asked {
+        scheduled: Instant,
+        sent: Instant,
+    },
+}
+
+/// One connection of a client that asks again and again, at a [`Pace`], and reports to a [`Meter`], the loop's local.
+///
+/// Its one timer is the next question's while it rests, and the time-out's while it waits for an answer.
+pub struct Asking<M, A> {
+    pace: Arc<Pace>,
+    ask: A,
+    state: State,
+    done: u64,
+    heard: bool,
+    stopping: bool,
+    end: Option<End>,
+    meter: PhantomData<fn() -> M>,
+}
+
+impl<M: Meter, A: Ask> Asking<M, A> {
+    /// The connection to `peer`.
+    pub fn new(pace: Arc<Pace>, ask: A, peer: &Peer) -> Asking<M, A> {
+        let state = State::New(peer.connect_time());
+        Asking { pace, ask, state, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
+    }
+
+    fn waiting_for(&self) -> Phase {
+        if let State::Asked { .. } = self.state { Phase::Answer } else { Phase::Closed }
+    }
+
+    fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
+        meter::<M>(cx).failed(phase, errno);
+        self.end(end)
+    }
+
+    fn end(&mut self, end: End) -> Step {
+        self.end = Some(end);
+        if end == End::Failed { Step::Abort } else { Step::Close }
+    }
+
+    /// At rest until `due`: asks now, sets the timer for it, or ends.
+    fn rest(&mut self, due: Instant, cx: &mut Context<'_>) -> Step {
+        self.state = State::Resting(due);
+        if self.stopping {
+            return self.end(End::Stopped);
+        }
+        if self.pace.budget.is_spent(self.done) {
+            return self.end(End::Complete);
+        }
+        let now = cx.now();
+        if due > now {
+            cx.set_timer_at(due);
+            return Step::Continue;
+        }
+        if !self.pace.budget.take(self.done) {
+            return self.end(End::Complete);
+        }
+        self.state = State::Asked { scheduled: due, sent: now };
+        cx.set_timer_at(now + self.pace.timeout);
+        self.ask.ask(cx);
+        Step::Continue
+    }
+}
+
+impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        if let State::New(took) = self.state {
+            meter::<M>(cx).connected(took);
+        }
+        self.rest(self.pace.first(cx.now(), cx.id()), cx)
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let State::Asked { scheduled, sent } = self.state else {
+            return self.fail(Phase::Verify, None, End::Failed, cx);
+        };
+        let now = cx.now();
+        if !self.heard {
+            self.heard = true;
+            meter::<M>(cx).first_byte(now - sent);
+        }
+        match self.ask.answered::<M>(input, cx) {
+            Answer::Partial => Step::Continue,
+            // More than the answer is an answer to nothing.
+            Answer::Complete if input.is_empty() => {
+                meter::<M>(cx).operation(scheduled, sent, now);
+                self.done += 1;
+                let due = if self.pace.interval.is_zero() { now } else { scheduled + self.pace.interval };
+                self.rest(due, cx)
+            }
+            Answer::Complete | Answer::Wrong => self.fail(Phase::Verify, None, End::Failed, cx),
+        }
+    }
+
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        self.fail(self.waiting_for(), None, End::Lost, cx)
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        match self.state {
+            State::Resting(due) => self.rest(due, cx),
+            State::New(_) | State::Asked { .. } => self.fail(Phase::Answer, TIMED_OUT, End::Failed, cx),
+        }
+    }
+
+    /// What was asked is still answered.
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.stopping = true;
+        match self.state {
+            State::Resting(_) => self.end(End::Stopped),
+            State::New(_) | State::Asked { .. } => Step::Continue,
+        }
+    }
+
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        ended::<M>(cx, why, self.end, self.waiting_for());
+    }
+}

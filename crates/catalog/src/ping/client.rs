@@ -1,0 +1,194 @@
+//! The client of `ping`.
+
+use super::{PING, PONG};
+use crate::meter::{Meter, connect_failed};
+use crate::pace::{Answer, Ask, Asking, Pace};
+use sockdrawer::{ConnectFailure, Context, Input, Local, Peer, Service};
+use std::sync::Arc;
+
+/// The client: one operation is a `Ping` and its `Pong`.
+#[derive(Clone, Debug)]
+pub struct Client<F> {
+    pace: Arc<Pace>,
+    meter: F,
+}
+
+impl<F> Client<F> {
+    /// A client at this pace; the program's default is every 5 s with a time-out of 1 s. `meter` makes the meter of a loop.
+    pub fn new(pace: Pace, meter: F) -> Client<F> {
+        Client { pace: Arc::new(pace), meter }
+    }
+}
+
+/// `Ping`.
+#[derive(Debug)]
+pub struct Question;
+
+impl Ask for Question {
+    fn ask(&mut self, cx: &mut Context<'_>) {
+        cx.send(PING);
+    }
+
+    fn answered<M: Meter>(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Answer {
+        match input.bytes().first_chunk::<4>() {
+            Some(PONG) => {
+                input.take(PONG.len());
+                Answer::Complete
+            }
+            None if PONG.starts_with(input.bytes()) => Answer::Partial,
+            _ => Answer::Wrong,
+        }
+    }
+}
+
+impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
+    type Protocol = Asking<M, Question>;
+
+    fn open(&self, peer: &Peer) -> Asking<M, Question> {
+        Asking::new(self.pace.clone(), Question, peer)
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        connect_failed::<M>(failure, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
+    use crate::meter::{End, Phase, TIMED_OUT};
+    use crate::pace::Budget;
+    use sockdrawer::Closed;
+    use sockdrawer::testing::Connection;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const MILLI: Duration = Duration::from_millis(1);
+
+    type Pinging = Connection<Client<fn() -> Book>>;
+
+    fn client(interval: Duration, budget: Budget) -> Client<fn() -> Book> {
+        Client::new(Pace { interval, timeout: SECOND, budget }, Book::default)
+    }
+
+    fn back_to_back() -> Pinging {
+        connect(client(Duration::ZERO, Budget::Unlimited))
+    }
+
+    fn outcome(connection: &mut Pinging) -> (Vec<(Phase, Option<i32>)>, Vec<End>) {
+        let book = book(connection);
+        (book.failures.clone(), book.ends.clone())
+    }
+
+    #[test]
+    fn back_to_back_each_pong_asks_again() {
+        let mut connection = back_to_back();
+        assert_eq!((connection.sent(), connection.timer()), (b"Ping".to_vec(), Some(SECOND)));
+        connection.advance(MILLI * 3);
+        connection.receive_split(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (b"Ping".to_vec(), Some(SECOND)));
+        connection.receive(b"Pong");
+        let book = book(&mut connection);
+        assert_eq!(book.operations, [(Duration::ZERO, MILLI * 3), (Duration::ZERO, Duration::ZERO)]);
+        assert_eq!((&book.connected[..], &book.first_bytes[..]), (&[CONNECT_TIME][..], &[MILLI * 3][..]));
+    }
+
+    #[test]
+    fn an_interval_begins_at_a_random_point_and_a_late_pong_does_not_shift_it() {
+        let interval = 200 * MILLI;
+        let mut connection = connect(client(interval, Budget::Unlimited));
+        let first = connection.timer().expect("the first ping is due");
+        assert!(first < interval && connection.sent().is_empty());
+        connection.advance(first);
+        assert_eq!(connection.sent(), b"Ping");
+        connection.advance(50 * MILLI);
+        connection.receive(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (vec![], Some(150 * MILLI)));
+        connection.advance(150 * MILLI);
+        assert_eq!(connection.sent(), b"Ping");
+        // Half a second late: the two pings that were due meanwhile are sent at once, and count from when they were due.
+        connection.advance(500 * MILLI);
+        connection.receive(b"Pong");
+        connection.receive(b"Pong");
+        connection.receive(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (b"PingPing".to_vec(), Some(100 * MILLI)));
+        let operations = &book(&mut connection).operations;
+        assert_eq!(
+            operations[1..],
+            [(Duration::ZERO, 500 * MILLI), (300 * MILLI, Duration::ZERO), (100 * MILLI, Duration::ZERO)]
+        );
+    }
+
+    #[test]
+    fn wrong_late_and_unasked_answers_end_the_connection() {
+        for wrong in [&b"Pung"[..], b"Ping", b"PongP", b"PongPong", b"x"] {
+            let mut connection = back_to_back();
+            connection.receive(wrong);
+            assert_eq!(connection.closed(), Some(Closed::Aborted), "{wrong:?}");
+            assert_eq!(outcome(&mut connection), (vec![(Phase::Verify, None)], vec![End::Failed]));
+        }
+        let mut unasked = connect(client(SECOND, Budget::Unlimited));
+        unasked.receive(b"Pong");
+        assert_eq!(outcome(&mut unasked), (vec![(Phase::Verify, None)], vec![End::Failed]));
+        let mut late = back_to_back();
+        late.receive(b"Pon");
+        late.advance(SECOND);
+        assert_eq!(outcome(&mut late), (vec![(Phase::Answer, TIMED_OUT)], vec![End::Failed]));
+        assert_eq!(book(&mut late).operations, []);
+    }
+
+    #[test]
+    fn what_the_peer_ends_is_lost_and_what_this_side_ends_is_not() {
+        let mut asked = back_to_back();
+        asked.receive(b"Po");
+        asked.finish();
+        assert_eq!(outcome(&mut asked), (vec![(Phase::Answer, None)], vec![End::Lost]));
+        let mut resting = connect(client(SECOND, Budget::Unlimited));
+        resting.end(Closed::Error(104));
+        assert_eq!(outcome(&mut resting), (vec![(Phase::Closed, Some(104))], vec![End::Lost]));
+        let mut killed = back_to_back();
+        killed.end(Closed::Killed);
+        assert_eq!(outcome(&mut killed), (vec![], vec![End::Stopped]));
+    }
+
+    #[test]
+    fn a_drain_waits_for_the_answer_and_not_for_the_next_question() {
+        let mut asked = back_to_back();
+        asked.drain();
+        assert_eq!(asked.closed(), None);
+        asked.receive(b"Pong");
+        assert_eq!((asked.closed(), outcome(&mut asked)), (Some(Closed::Done), (vec![], vec![End::Stopped])));
+        assert_eq!(book(&mut asked).operations.len(), 1);
+        let mut resting = connect(client(SECOND, Budget::Unlimited));
+        resting.drain();
+        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Done), (vec![], vec![End::Stopped])));
+    }
+
+    #[test]
+    fn a_budget_ends_connections_of_their_own() {
+        let mut each = connect(client(Duration::ZERO, Budget::Each(2)));
+        each.receive(b"Pong");
+        each.receive(b"Pong");
+        assert_eq!((each.sent(), outcome(&mut each)), (b"PingPing".to_vec(), (vec![], vec![End::Complete])));
+        let left = Arc::new(AtomicU64::new(3));
+        let mut one = connect(client(Duration::ZERO, Budget::Shared(left.clone())));
+        let mut other = connect(client(Duration::ZERO, Budget::Shared(left.clone())));
+        one.receive(b"Pong");
+        one.receive(b"Pong");
+        other.receive(b"Pong");
+        assert_eq!((one.sent(), other.sent()), (b"PingPing".to_vec(), b"Ping".to_vec()));
+        assert_eq!((outcome(&mut one), outcome(&mut other)), ((vec![], vec![End::Complete]), (vec![], vec![End::Complete])));
+        assert_eq!(outcome(&mut connect(client(Duration::ZERO, Budget::Shared(left)))), (vec![], vec![End::Complete]));
+    }
+
+    #[test]
+    fn a_session_is_small() {
+        assert!(size_of::<Asking<Book, Question>>() <= 64, "{}", size_of::<Asking<Book, Question>>());
+    }
+}
