@@ -137,7 +137,7 @@ impl Default for Settings {
         Settings {
             options: SocketOptions::default(),
             high_water: 64 * 1024,
-            low_water: 16 * 1024,
+            low_water: 32 * 1024,
             max_partial: 64 * 1024,
             notes_when_full: NotesWhenFull::Drop,
             linger: Duration::from_secs(2),

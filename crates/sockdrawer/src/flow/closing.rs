@@ -68,7 +68,9 @@ impl Flow {
     pub(super) fn ask_to_drain(&mut self, seat: u32) {
         let place = self.seats.at(seat);
         let asked = place.flags.any(Flags::DRAINING) && !place.flags.any(Flags::TOLD_DRAINING);
-        if asked && place.has_protocol() && place.kept == buffer::NONE && !place.flags.any(Flags::WORKING) {
+        // What is partial stays partial once the peer has finished.
+        let whole = place.kept == buffer::NONE || place.flags.any(Flags::PEER_FINISHED);
+        if asked && place.has_protocol() && whole && !place.flags.any(Flags::WORKING) {
             place.flags.set(Flags::TOLD_DRAINING);
             self.callback(seat, Event::Draining);
         }

@@ -187,18 +187,17 @@ impl Flow {
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.buffers.push(&mut self.seats.at(seat).kept, &read[taken..length]);
         self.read = read;
-        let table = self.seats.at(seat).table;
-        if length - taken > self.place(table).generation.settings.max_partial
-            && matches!(outcome, Ok(Step::Continue | Step::Wait | Step::Finish))
-        {
+        let epoch = self.seats.at(seat).epoch;
+        self.act(seat, outcome, tail, more_follows);
+        if !self.is_still(seat, epoch) || !self.seats.at(seat).has_protocol() {
+            return;
+        }
+        let (table, may_receive) = (self.seats.at(seat).table, self.seats.at(seat).may_receive());
+        if may_receive && length - taken > self.place(table).generation.settings.max_partial {
             self.counters.too_long.add(1);
             return self.end(seat, Closed::TooLong, true);
         }
-        let epoch = self.seats.at(seat).epoch;
-        self.act(seat, outcome, tail, more_follows);
-        if self.is_still(seat, epoch) {
-            self.ask_to_drain(seat);
-        }
+        self.ask_to_drain(seat);
     }
 
     /// Calls the protocol. What it appended waits in the scratch.
@@ -320,6 +319,10 @@ impl Flow {
     }
 
     fn work(&mut self, seat: u32, job: Job) {
+        if self.seats.at(seat).flags.any(Flags::WORKING) {
+            self.count_panic(seat, "a protocol asked for a second job while one runs".to_owned());
+            return self.end(seat, Closed::Panicked, true);
+        }
         self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
         let token = self.seats.token(seat);
         if !self.shared.workers.is_used() {

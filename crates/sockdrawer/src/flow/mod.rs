@@ -165,9 +165,11 @@ impl Flow {
         let generation = self.shared.switch.current();
         let table = generation.table(self.index)?;
         self.epoch = epoch;
-        let headroom = generation.settings.max_partial;
-        if self.read.len() < headroom + READ_BYTES {
-            self.read = vec![0; headroom + READ_BYTES];
+        // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
+        // that are never touched cost nothing.
+        let room = generation.settings.max_partial + 2 * READ_BYTES;
+        if self.read.len() < room {
+            self.read = vec![0; room];
         }
         self.drop_empty_places(true);
         let free = self.places.iter().position(Option::is_none);
@@ -297,11 +299,6 @@ impl Flow {
                 None => Told::JobPanicked { message },
             });
         }
-    }
-
-    /// Whether no connection is left, lingering ones included.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.seats.taken() == 0
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Flow;
-use crate::behaviour::Event;
 use super::inbox::Inbox;
 use super::seat::Flags;
 use crate::net::SocketOptions;
@@ -179,14 +178,6 @@ impl Flow {
             }
         }
         close_inbox(&self.inbox);
-    }
-
-    /// Wakes what waits for the protocol's own turn: used by tests of this folder.
-    #[cfg(test)]
-    pub(crate) fn poke(&mut self, token: u64) {
-        if let Some(seat) = self.seats.find(token) {
-            self.callback(seat, Event::Timeout);
-        }
     }
 }
 

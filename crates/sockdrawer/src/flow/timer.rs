@@ -67,11 +67,6 @@ impl Wheel {
         self.armed == 0
     }
 
-    /// Since the wheel began, for ages.
-    pub(crate) fn elapsed(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.start)
-    }
-
     fn ticks(&self, at: Instant) -> u64 {
         (at.saturating_duration_since(self.start).as_nanos() >> TICK_SHIFT) as u64
     }

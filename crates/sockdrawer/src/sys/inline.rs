@@ -8,7 +8,7 @@ use std::any::TypeId;
 use std::mem::{MaybeUninit, align_of, size_of};
 
 /// The largest value kept inline, in bytes.
-pub const INLINE_BYTES: usize = 96;
+pub(crate) const INLINE_BYTES: usize = 96;
 
 #[repr(align(16))]
 struct Bytes(MaybeUninit<[u8; INLINE_BYTES]>);
@@ -67,19 +67,19 @@ unsafe fn call_at<T: Send + 'static, F: FnOnce() -> T>(at: *mut u8) -> InlineVal
 }
 
 /// A `Send` value of any type up to [`INLINE_BYTES`], without a box.
-pub struct InlineValue(Cell);
+pub(crate) struct InlineValue(Cell);
 
 // SAFETY: the only constructor asks for `T: Send`, and the value is reached by `self` or `&mut self` alone.
 unsafe impl Send for InlineValue {}
 
 impl InlineValue {
     /// Keeps `value`; a larger one does not compile.
-    pub fn new<T: Send + 'static>(value: T) -> InlineValue {
+    pub(crate) fn new<T: Send + 'static>(value: T) -> InlineValue {
         InlineValue(Cell::new(value, const { &Table { type_id: TypeId::of::<T>, drop: drop_at::<T>, call: None } }))
     }
 
     /// The value, or itself again when it is of another type.
-    pub fn take<T: 'static>(self) -> Result<T, InlineValue> {
+    pub(crate) fn take<T: 'static>(self) -> Result<T, InlineValue> {
         if (self.0.table.type_id)() != TypeId::of::<T>() {
             return Err(self);
         }
@@ -90,20 +90,20 @@ impl InlineValue {
 }
 
 /// A `FnOnce() -> T` of up to [`INLINE_BYTES`], without a box.
-pub struct InlineCall(Cell);
+pub(crate) struct InlineCall(Cell);
 
 // SAFETY: the only constructor asks for `F: Send`, and the closure is reached by value alone.
 unsafe impl Send for InlineCall {}
 
 impl InlineCall {
     /// Keeps `function`; a larger one does not compile.
-    pub fn new<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(function: F) -> InlineCall {
+    pub(crate) fn new<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(function: F) -> InlineCall {
         let table = const { &Table { type_id: TypeId::of::<F>, drop: drop_at::<F>, call: Some(call_at::<T, F>) } };
         InlineCall(Cell::new(function, table))
     }
 
     /// Calls it. A panic of the closure passes through; the closure is gone all the same.
-    pub fn call(self) -> InlineValue {
+    pub(crate) fn call(self) -> InlineValue {
         let mut cell = std::mem::ManuallyDrop::new(self);
         let call = cell.0.table.call.expect("made by InlineCall::new");
         // SAFETY: the Cell owns the closure, `call` moves it out, and ManuallyDrop keeps it from being dropped again.
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_value_comes_back_and_only_as_its_own_type() {
         let value = InlineValue::new(7_u32);
-        let value = value.take::<u64>().err().expect("a u32 is no u64");
+        let Err(value) = value.take::<u64>() else { panic!("a u32 is no u64") };
         assert_eq!(value.take::<u32>().ok(), Some(7));
     }
 

@@ -4,14 +4,17 @@
 use super::Result;
 use super::options::last_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use rustix::thread::{UnshareFlags, unshare};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::os::fd::AsRawFd;
 
 /// Moves this thread, and those it starts later, into a new network namespace whose loopback is up. Needs root, or unprivileged
 /// user namespaces.
 pub(crate) fn private_network() -> Result<()> {
-    if unshare(UnshareFlags::NEWNET).is_err() {
-        unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)?;
+    // SAFETY: unshare(2) is unsafe for what other threads share; neither flag unshares descriptors or memory.
+    let alone = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
+    if alone.is_err() {
+        // SAFETY: as above; NEWUSER fails in a process with several threads.
+        unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }?;
     }
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all-zero bytes are a valid ifreq; its name is then "lo" with a terminator.

@@ -43,8 +43,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+mod breakage;
 #[cfg(test)]
 mod tests;
+
+pub use breakage::{crash_loop, private_network, reset_queue};
 
 /// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;
