@@ -1,2 +1,40 @@
-//! The program.
-fn main() {}
+//! `sockdrawer`: serves, loads and measures sockets, and proves that they survive changes. Glue over the libraries: low arguments
+//! become a plan in each command's own file, and only this crate prints.
+
+mod arguments;
+mod events;
+mod limits;
+mod load;
+mod names;
+mod outcome;
+mod print;
+mod progress;
+mod serve;
+mod signals;
+mod trial;
+mod usage;
+mod values;
+mod words;
+
+use arguments::Command;
+use outcome::{Exit, Failure};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            print::tell(format_args!("error: {failure}"));
+            failure.exit.into()
+        }
+    }
+}
+
+fn run() -> Result<Exit, Failure> {
+    match usage::parse(std::env::args_os())? {
+        None => Ok(Exit::Ok),
+        Some(Command::Serve(arguments)) => serve::run(arguments),
+        Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Trial(arguments)) => trial::run(arguments),
+    }
+}

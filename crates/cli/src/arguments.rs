@@ -1,0 +1,166 @@
+//! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
+//! `trial` turn these low arguments into what is done.
+
+use crate::names::{Model, Protocol};
+use crate::values::{Count, Destination, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use sockdrawer::Address;
+use sockdrawer_catalog::acks::AckPattern;
+
+/// Holds sockets so that the program around them can change.
+#[derive(Debug, Parser)]
+#[command(name = "sockdrawer", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a protocol until SIGTERM or SIGINT.
+    Serve(ServeArguments),
+    /// Put load on a server and say what came of it.
+    Load(LoadArguments),
+    /// Prove on this machine that live changes lose nothing.
+    Trial(TrialArguments),
+}
+
+/// `sockdrawer serve`.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct ServeArguments {
+    /// echo, hello, ping, http or acks.
+    pub(crate) protocol: Protocol,
+    /// Where to listen: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path or unix:@name; repeat it for more
+    /// [default: 127.0.0.1:9000].
+    #[arg(short, long, value_name = "ADDR")]
+    pub(crate) listen: Vec<Address>,
+    /// Who runs the connections.
+    #[arg(long, default_value_t)]
+    pub(crate) model: Model,
+    /// Threads that run connections [default: one for each CPU].
+    #[arg(long, value_name = "N")]
+    pub(crate) loops: Option<Positive>,
+    /// Threads that run slow jobs; 0 runs them in the loops [default: as many as loops].
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<Count>,
+    /// Connections for which each loop keeps memory ready; not a limit.
+    #[arg(long, value_name = "N")]
+    pub(crate) capacity: Option<Count>,
+    /// The most connections at once [default: as many as descriptors allow].
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<Positive>,
+    /// What happens to a connection above the limit.
+    #[arg(long, value_enum, default_value = "backpressure")]
+    pub(crate) on_full: WhenFull,
+    /// Tell events on standard error, one line each.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// http: how long the slow answer takes [default: 30ms].
+    #[arg(long, value_name = "T")]
+    pub(crate) slow_duration: Option<Time>,
+    /// acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K [default: read].
+    #[arg(long, value_name = "HOW")]
+    pub(crate) ack: Option<AckPattern>,
+}
+
+/// What happens to a connection above the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenFull {
+    /// It waits in the kernel's queue.
+    Backpressure,
+    /// It is accepted and closed.
+    Reject,
+}
+
+/// `sockdrawer load`.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct LoadArguments {
+    /// ping, echo, hello or http.
+    pub(crate) workload: Protocol,
+    /// Servers, taken in turn; none: one inside this program.
+    #[arg(value_name = "TARGET")]
+    pub(crate) targets: Vec<Address>,
+    /// Connections at once.
+    #[arg(short, long, value_name = "N", default_value = "64")]
+    pub(crate) connections: Positive,
+    /// End after so many operations of all connections: round trips of ping and echo, connections of hello and http.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) operations: Option<Positive>,
+    /// End so long after the first connect [default without -n and --hold: 10s].
+    #[arg(short, long, value_name = "T", conflicts_with = "hold")]
+    pub(crate) duration: Option<PositiveTime>,
+    /// End so long after the last connection stands.
+    #[arg(long, value_name = "T")]
+    pub(crate) hold: Option<PositiveTime>,
+    /// The most connects per second [default: as fast as it goes].
+    #[arg(long, value_name = "R")]
+    pub(crate) connect_rate: Option<Rate>,
+    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo].
+    #[arg(long, value_name = "T")]
+    pub(crate) interval: Option<Time>,
+    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello and http].
+    #[arg(long, value_name = "T")]
+    pub(crate) timeout: Option<PositiveTime>,
+    /// echo: bytes of a message; k is 1,024, m is 1,048,576 [default: 4].
+    #[arg(long, value_name = "B")]
+    pub(crate) size: Option<Size>,
+    /// Local addresses to connect from, taken in turn: 127.0.0.2,127.0.0.3.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) source: Vec<Source>,
+    /// Write the result as JSON to a file, or to standard output with -.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<Destination>,
+    /// echo: chooses the bytes of messages [default: chosen and printed].
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<Seed>,
+}
+
+/// `sockdrawer trial`.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct TrialArguments {
+    /// End after so many changes [default: 1000].
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub(crate) changes: Option<Positive>,
+    /// End after so many seconds.
+    #[arg(long, value_name = "N")]
+    pub(crate) seconds: Option<PositiveTime>,
+    /// Clients that connect, exchange and close all the time.
+    #[arg(long, value_name = "N", default_value = "24")]
+    pub(crate) connections: Positive,
+    /// Connections kept from the first to the last change.
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(crate) kept: Count,
+    /// What random choices begin with [default: chosen and printed].
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<Seed>,
+    /// Break the server on purpose, to see that the trial notices.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) sabotage: Option<Sabotage>,
+    /// Where the server under trial listens [default: 127.0.0.1, any free port].
+    #[arg(short, long, value_name = "ADDR")]
+    pub(crate) listen: Option<Address>,
+    /// Who runs the connections.
+    #[arg(long, default_value_t)]
+    pub(crate) model: Model,
+    /// Write the result as JSON to a file, or to standard output with -.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<Destination>,
+}
+
+/// A fault that a trial must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sabotage {
+    /// Each change closes the listening socket and opens it again.
+    Reopen,
+    /// Each change resets what waits in the listening socket's queue.
+    DropQueue,
+    /// Now and then the server drops a byte.
+    LoseByte,
+    /// A change closes a kept connection.
+    CloseKept,
+}

@@ -1,0 +1,41 @@
+//! A pool's events as lines for people.
+
+use sockdrawer::Event;
+use std::io;
+
+/// One line.
+pub(crate) fn words(event: &Event) -> String {
+    match event {
+        Event::Listening(address) => format!("accepting on {address}"),
+        Event::ListenerRemoved(address) => format!("no longer accepting on {address}"),
+        Event::ListenerGone(address) => format!("the socket of {address} no longer listens: another process shut it down"),
+        Event::AcceptStarved { errno } => {
+            format!("accepting pauses: {}; waiting connections are kept", io::Error::from_raw_os_error(*errno))
+        }
+        Event::AcceptResumed => "accepting goes on".to_owned(),
+        Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
+        Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
+        Event::ConnectionPanicked { id, message } => format!("connection {id} panicked: {message}"),
+        Event::JobPanicked { message } => format!("a job panicked: {message}"),
+        Event::ConnectionKilled { id, why } => format!("connection {id} was ended as asked: {why:?}"),
+        Event::LoopReplaced { index, reason } => {
+            format!("loop {index} died and was replaced, its connections are gone: {reason}")
+        }
+        Event::LoopStuck { index, since } => format!("loop {index} is stuck for {since:?}, its listeners moved"),
+        Event::LoopRecovered { index } => format!("loop {index} turns again"),
+        Event::WorkerReplaced { reason } => format!("a worker died and was replaced: {reason}"),
+        Event::GaveUp { reason } => format!("too many restarts, stopping: {reason}"),
+        event => format!("{event:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_is_told_in_words() {
+        let line = words(&Event::AcceptStarved { errno: 24 });
+        assert!(line.contains("Too many open files") && !line.contains('\n'), "{line}");
+    }
+}

@@ -1,0 +1,179 @@
+//! `sockdrawer load`: from the command line to a plan, and from its report to the exit code.
+
+use crate::arguments::LoadArguments;
+use crate::names::Protocol;
+use crate::outcome::{Exit, Failure};
+use crate::print::{People, Sink};
+use crate::signals::{self, Signal};
+use crate::values::{PositiveTime, Seed, Time};
+use crate::{limits, progress, words};
+use sockdrawer::Address;
+use sockdrawer_load::{End, Plan, Report, Stop, Workload};
+use std::fmt;
+use std::net::IpAddr;
+use std::process;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Runs the load and tells what came of it.
+pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
+    let plan = plan(&arguments)?;
+    let people = People::beside(arguments.json.as_ref());
+    let sink = arguments.json.map(Sink::open).transpose()?;
+    let stop = Stop::new();
+    let signalled = stop_by_signals(&stop)?;
+    limits::raise();
+    people.tell(words::start(&plan))?;
+    let mut live = progress::Live::new();
+    let report = sockdrawer_load::run(&plan, &stop, |progress| live.show(progress));
+    live.end();
+    let report = report?;
+    people.tell(&report)?;
+    if let Some(sink) = sink {
+        sink.write(json(&report)?)?;
+    }
+    Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
+}
+
+fn verdict(report: &Report) -> Exit {
+    if report.is_clean() { Exit::Ok } else { Exit::Failed }
+}
+
+fn json(report: &Report) -> Result<String, Failure> {
+    serde_json::to_string(report).map_err(|error| Failure::run(format_args!("cannot write the report as JSON: {error}")))
+}
+
+/// The first signal ends the run, and what was reached is reported; the second ends the program.
+fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Failure> {
+    let first = Arc::new(OnceLock::new());
+    let (told, stop) = (first.clone(), stop.clone());
+    signals::watch(move |signal| {
+        if told.set(signal).is_err() {
+            process::exit(signal.exit() as i32);
+        }
+        stop.stop();
+    })?;
+    Ok(first)
+}
+
+/// The high arguments: defaults filled in, and what makes no sense together refused.
+fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
+    let workload = workload(arguments)?;
+    let targets = arguments.targets.clone();
+    let sources: Vec<IpAddr> = arguments.source.iter().map(|source| source.0).collect();
+    sources_fit(&sources, &targets)?;
+    Ok(Plan {
+        workload,
+        targets,
+        sources,
+        connections: arguments.connections.in_memory(),
+        operations: arguments.operations.map(|operations| operations.0),
+        end: end(arguments, workload)?,
+        connect_rate: arguments.connect_rate.map(|rate| rate.0),
+        timeout: arguments.timeout.map_or(default_timeout(workload), |PositiveTime(timeout)| timeout),
+        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+    })
+}
+
+fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
+    let protocol = arguments.workload;
+    if protocol != Protocol::Echo && arguments.size.is_some() {
+        return Err(misplaced("--size", "echo", protocol));
+    }
+    if !matches!(protocol, Protocol::Ping | Protocol::Echo) && arguments.interval.is_some() {
+        return Err(misplaced("--interval", "ping and echo", protocol));
+    }
+    let interval = |default| arguments.interval.map_or(default, |Time(interval)| interval);
+    match protocol {
+        Protocol::Ping => Ok(Workload::Ping { interval: interval(Duration::from_secs(5)) }),
+        Protocol::Echo => {
+            Ok(Workload::Echo { interval: interval(Duration::ZERO), size: arguments.size.map_or(4, |size| size.0) })
+        }
+        Protocol::Hello => Ok(Workload::Hello),
+        Protocol::Http => Ok(Workload::Http),
+        Protocol::Acks => Err(usage("load has no workload `acks` in this build: use ping, echo, hello or http")),
+    }
+}
+
+fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
+    match (arguments.duration, arguments.hold) {
+        (_, Some(_)) if workload.is_short() => {
+            let name = workload.name();
+            Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
+        }
+        (_, Some(PositiveTime(hold))) => Ok(End::AfterLastConnect(hold)),
+        (Some(PositiveTime(duration)), None) => Ok(End::AfterFirstConnect(duration)),
+        (None, None) if arguments.operations.is_some() => Ok(End::Never),
+        (None, None) => Ok(End::AfterFirstConnect(Duration::from_secs(10))),
+    }
+}
+
+fn default_timeout(workload: Workload) -> Duration {
+    Duration::from_secs(if workload.is_short() { 30 } else { 1 })
+}
+
+/// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.
+fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
+    for source in sources {
+        let fits = |target: &Address| matches!(target, Address::Tcp(target) if target.is_ipv4() == source.is_ipv4());
+        if targets.is_empty() && !source.is_ipv4() {
+            return Err(usage(format_args!(
+                "--source {source}: the server in this program is on 127.0.0.1, use an IPv4 address"
+            )));
+        }
+        if let Some(target) = targets.iter().find(|target| !fits(target)) {
+            return Err(usage(format_args!("--source {source} cannot reach {target}: use a source of the target's kind")));
+        }
+    }
+    Ok(())
+}
+
+fn misplaced(option: &str, owners: &str, protocol: Protocol) -> Failure {
+    usage(format_args!("{option} is an option of {owners}, not of {protocol}: leave it out"))
+}
+
+fn usage(line: impl fmt::Display) -> Failure {
+    Failure::usage(format_args!("{line} (try: sockdrawer load --help)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Command;
+
+    fn planned(words: &str) -> Result<Plan, Failure> {
+        let words = ["sockdrawer", "load"].into_iter().chain(words.split_whitespace()).map(Into::into);
+        match crate::usage::parse(words)? {
+            Some(Command::Load(arguments)) => plan(&arguments),
+            other => panic!("{other:?} is not load"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_workload() {
+        let ping = planned("ping").expect("it needs no more");
+        assert_eq!(ping.workload, Workload::Ping { interval: Duration::from_secs(5) });
+        assert_eq!((ping.connections, ping.timeout, ping.operations), (64, Duration::from_secs(1), None));
+        assert_eq!(ping.end, End::AfterFirstConnect(Duration::from_secs(10)));
+        let echo = planned("echo 127.0.0.1:9000").expect("it needs no more");
+        assert_eq!(echo.workload, Workload::Echo { interval: Duration::ZERO, size: 4 });
+        assert_eq!(echo.targets, ["127.0.0.1:9000".parse().expect("an address")]);
+        assert_eq!(planned("http").expect("it needs no more").timeout, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_default_duration_is_only_for_runs_that_would_not_end() {
+        let end = |words| planned(words).expect("a plan").end;
+        assert_eq!(end("ping -n 5"), End::Never);
+        assert_eq!(end("ping -n 5 -d 2"), End::AfterFirstConnect(Duration::from_secs(2)));
+        assert_eq!(end("ping --hold 1m"), End::AfterLastConnect(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn sources_are_of_the_targets_kind() {
+        assert!(planned("ping --source 127.0.0.2,127.0.0.3").is_ok());
+        assert!(planned("ping [::1]:9 --source ::1").is_ok());
+        assert!(planned("ping 127.0.0.1:9 --source ::1").is_err());
+        assert!(planned("ping --source ::1").is_err());
+    }
+}

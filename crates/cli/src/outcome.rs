@@ -1,0 +1,86 @@
+//! How the program ends: its exit codes, and the one line that says why.
+
+use sockdrawer::Error;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Exit codes. The command line's documentation fixes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// All went well.
+    Ok = 0,
+    /// The run failed: an operation failed, a connection was lost, a drain passed its deadline.
+    Failed = 1,
+    /// The command line or what it asks for makes no sense here.
+    Usage = 2,
+    /// SIGINT; what was reached until then was reported.
+    Interrupted = 130,
+    /// SIGTERM; what was reached until then was reported.
+    Terminated = 143,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why the program ends without having done what was asked: one line that says what, why and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    line: String,
+}
+
+impl Failure {
+    /// The command line is at fault.
+    pub(crate) fn usage(line: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Usage, line)
+    }
+
+    /// The run is at fault.
+    pub(crate) fn run(line: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Failed, line)
+    }
+
+    /// Line breaks would make several lines of one; a value given on the command line may contain them.
+    fn new(exit: Exit, line: impl fmt::Display) -> Failure {
+        let line = line.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        Failure { exit, line }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::Stopped { .. } | Error::System { .. } | Error::ServicePanicked { .. } => Failure::run(error),
+            _ => Failure::usage(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line() {
+        let failure = Failure::usage("unknown protocol `a\nb`:\n  there\tis none");
+        assert_eq!(failure.to_string(), "unknown protocol `a b`: there is none");
+        assert_eq!(failure.exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_refused_configuration_is_a_usage_error_and_a_stopped_pool_is_not() {
+        let refused = Error::Invalid { setting: "loops", reason: "at least one".to_owned() };
+        assert_eq!(Failure::from(refused).exit, Exit::Usage);
+        assert_eq!(Failure::from(Error::Stopped { reason: "too many restarts".to_owned() }).exit, Exit::Failed);
+    }
+}

@@ -1,0 +1,143 @@
+//! `sockdrawer serve`: one pool, from its start to the end of its drain.
+
+use crate::arguments::{ServeArguments, WhenFull};
+use crate::names::Protocol;
+use crate::outcome::{Exit, Failure};
+use crate::signals;
+use crate::values::Count;
+use crate::{events, limits, print};
+use sockdrawer::{Address, Behaviour, Config, Drain, Drained, Error, OnFull, Pool, Reject};
+use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// How long connections may take to end by themselves after SIGTERM or SIGINT.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Serves until a signal, or until the pool gives up.
+pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
+    let config = config(arguments)?;
+    limits::raise();
+    let (news, told) = mpsc::channel();
+    let signalled = news.clone();
+    signals::watch(move |_| drop(signalled.send(News::Signal)))?;
+    let pool = Pool::start(config)?;
+    for address in pool.addresses() {
+        // A server whose output nobody can take is still a server.
+        let _ = print::line(format_args!("listening on {address}"));
+    }
+    end(&pool, &news, &told)
+}
+
+/// What the main thread waits for.
+enum News {
+    Signal,
+    Drained(Drained),
+    Stopped(Result<(), Error>),
+}
+
+/// Waits for the first signal, then for the end of the drain, or for a second signal.
+fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
+    let waiting = pool.clone();
+    tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
+    let mut draining = false;
+    loop {
+        match told.recv().expect("this thread has a sender, too") {
+            News::Signal if draining => {
+                return Err(Failure::run(
+                    "a second signal: connections were ended before they had finished; send one to drain them",
+                ));
+            }
+            News::Signal => {
+                draining = true;
+                let pool = pool.clone();
+                tell_when_done("drain", news, move || News::Drained(pool.shutdown(Drain::within(DRAIN_DEADLINE))))?;
+            }
+            News::Drained(drained) => return drained_exit(drained),
+            // The drain tells more of the same end.
+            News::Stopped(Ok(())) if draining => {}
+            News::Stopped(stopped) => return stopped.map(|()| Exit::Ok).map_err(Failure::from),
+        }
+    }
+}
+
+fn tell_when_done(name: &str, news: &Sender<News>, wait: impl FnOnce() -> News + Send + 'static) -> Result<(), Failure> {
+    let news = news.clone();
+    // The receiver is gone when the program ends first, which a second signal does.
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || drop(news.send(wait())));
+    spawned
+        .map(drop)
+        .map_err(|error| Failure::run(format_args!("cannot start a thread: {error}; allow more of them (ulimit -u)")))
+}
+
+fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
+    if drained.purged == 0 {
+        return Ok(Exit::Ok);
+    }
+    let Drained { asked, purged, .. } = drained;
+    let seconds = DRAIN_DEADLINE.as_secs();
+    Err(Failure::run(format_args!("{purged} of {asked} connections had not finished after {seconds} s and were ended")))
+}
+
+/// The high arguments: what the pool is asked to be.
+fn config(arguments: ServeArguments) -> Result<Config, Failure> {
+    let workers = arguments.workers.map(Count::in_memory);
+    let mut config = Config::accept(behaviour(&arguments, workers != Some(0))?);
+    if let Some(loops) = arguments.loops {
+        config = config.loops(loops.in_memory());
+    }
+    let loops = config.loops;
+    config = config.workers(workers.unwrap_or(loops)).on_full(on_full(arguments.on_full));
+    if let Some(capacity) = arguments.capacity {
+        config = config.capacity(capacity.in_memory());
+    }
+    if let Some(limit) = arguments.limit {
+        config = config.limit(limit.in_memory());
+    }
+    if arguments.protocol == Protocol::Http {
+        config.settings.max_partial = sockdrawer_catalog::http::MAX_HEAD;
+    }
+    if arguments.verbose {
+        config = config.observer(|event: &sockdrawer::Event| print::tell(events::words(event)));
+    }
+    let listen = if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen };
+    Ok(listen.into_iter().fold(config, Config::listen))
+}
+
+fn default_address() -> Address {
+    Address::Tcp((Ipv4Addr::LOCALHOST, 9000).into())
+}
+
+fn on_full(when: WhenFull) -> OnFull {
+    match when {
+        WhenFull::Backpressure => OnFull::Backpressure,
+        WhenFull::Reject => OnFull::Reject(Reject::Fin),
+    }
+}
+
+fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, Failure> {
+    belongs("--slow-duration", arguments.slow_duration.is_some(), Protocol::Http, arguments.protocol)?;
+    belongs("--ack", arguments.ack.is_some(), Protocol::Acks, arguments.protocol)?;
+    Ok(match arguments.protocol {
+        Protocol::Echo => Echo.into(),
+        Protocol::Hello => Hello.into(),
+        Protocol::Ping => Ping.into(),
+        Protocol::Http => {
+            let slow_duration = arguments.slow_duration.map_or(Http::default().slow_duration, |time| time.0);
+            Http { slow_duration, in_worker }.into()
+        }
+        Protocol::Acks => Acks { pattern: arguments.ack.unwrap_or_default() }.into(),
+    })
+}
+
+/// An option of one protocol makes no sense with another.
+fn belongs(option: &str, given: bool, to: Protocol, protocol: Protocol) -> Result<(), Failure> {
+    if !given || to == protocol {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!(
+        "{option} is an option of {to}, not of {protocol}: leave it out (try: sockdrawer serve --help)"
+    )))
+}

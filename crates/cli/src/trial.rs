@@ -1,0 +1,211 @@
+//! `sockdrawer trial`: from the command line to a trial, and from its report to a table and the exit code.
+
+use crate::arguments::{self, TrialArguments};
+use crate::limits;
+use crate::outcome::{Exit, Failure};
+use crate::print::{self, People, Sink};
+use crate::signals::{self, Signal};
+use crate::values::{Count, PositiveTime, Seed};
+use sockdrawer::{Address, testing};
+use sockdrawer_load::trial::{Options, Progress, Sabotage, Table, Until, Verdict, loopback, run as run_trial};
+use std::fmt;
+use std::io::{IsTerminal, stderr};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Between two rewritings of the line that shows how far the trial is.
+const BETWEEN_SHOWINGS: Duration = Duration::from_millis(100);
+
+/// Runs the trial and tells what it found.
+pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
+    let mut options = options(&arguments)?;
+    let people = People::beside(arguments.json.as_ref());
+    let sink = arguments.json.map(Sink::open).transpose()?;
+    // The network belongs to a thread and those it starts: this comes before any other thread.
+    let shared_network = match arguments.listen {
+        Some(_) => Some("with --listen the network is shared with others".to_owned()),
+        None => testing::private_network().err().map(|error| format!("no network of its own: {error}")),
+    };
+    options.private_network = shared_network.is_none();
+    let stop = Arc::new(AtomicBool::new(false));
+    let signalled = stop_by_signals(&stop)?;
+    limits::raise();
+    people.tell(start(&options))?;
+    if let Some(why) = shared_network {
+        people.tell(format_args!("the kernel's count of connections is not compared: {why}"))?;
+    }
+    let mut live = Live::new(options.until);
+    let report = run_trial(&options, &stop, |progress| live.show(progress));
+    live.end();
+    let report = report?;
+    let verdict = Verdict::of(&report);
+    people.tell(Table(&report))?;
+    people.tell(verdict.line(&report))?;
+    if let Some(sink) = sink {
+        sink.write(report.json())?;
+    }
+    Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
+}
+
+fn exit(verdict: &Verdict) -> Exit {
+    match verdict {
+        Verdict::Good => Exit::Ok,
+        Verdict::Bad(_) | Verdict::Inconclusive(_) => Exit::Failed,
+    }
+}
+
+/// The first signal ends the trial, and what was found is told; the second ends the program.
+fn stop_by_signals(stop: &Arc<AtomicBool>) -> Result<Arc<OnceLock<Signal>>, Failure> {
+    let first = Arc::new(OnceLock::new());
+    let (told, stop) = (first.clone(), stop.clone());
+    signals::watch(move |signal| {
+        if told.set(signal).is_err() {
+            process::exit(signal.exit() as i32);
+        }
+        stop.store(true, Ordering::Relaxed);
+    })?;
+    Ok(first)
+}
+
+/// The high arguments: defaults filled in, and what makes no sense refused.
+fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
+    let mut options = Options {
+        connections: arguments.connections.in_memory(),
+        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        sabotage: arguments.sabotage.map(sabotage),
+        ..Options::default()
+    };
+    options.kept = match arguments.kept {
+        Count(0) => return Err(usage("--kept: at least one, because changes are looked at on kept connections")),
+        Count(kept) => usize::try_from(kept).unwrap_or(usize::MAX),
+    };
+    options.listen = match &arguments.listen {
+        None => options.listen,
+        Some(Address::Tcp(address)) => loopback(*address).map_err(usage)?,
+        Some(_) => return Err(usage("--listen: a trial needs a TCP address: write 127.0.0.1:9000")),
+    };
+    options.until = match (arguments.changes, arguments.seconds) {
+        (Some(changes), _) => Until::Changes(changes.0),
+        (None, Some(PositiveTime(time))) => Until::Passed(time),
+        (None, None) => options.until,
+    };
+    Ok(options)
+}
+
+fn sabotage(named: arguments::Sabotage) -> Sabotage {
+    match named {
+        arguments::Sabotage::Reopen => Sabotage::Reopen,
+        arguments::Sabotage::DropQueue => Sabotage::DropQueue,
+        arguments::Sabotage::LoseByte => Sabotage::LoseByte,
+        arguments::Sabotage::CloseKept => Sabotage::CloseKept,
+    }
+}
+
+fn usage(line: impl fmt::Display) -> Failure {
+    Failure::usage(format_args!("{line} (try: sockdrawer trial --help)"))
+}
+
+/// The line a trial starts with.
+fn start(options: &Options) -> String {
+    let Options { connections, kept, seed, .. } = options;
+    let until = match options.until {
+        Until::Changes(changes) => format!("{changes} changes"),
+        Until::Passed(time) => format!("changes for {time:?}"),
+    };
+    let sabotage = options.sabotage.map_or_else(String::new, |kind| format!(", sabotage {kind:?}"));
+    format!("trial: {until}, under {connections} clients that come and go and {kept} that stay{sabotage}, seed {seed}")
+}
+
+/// How far the trial is: one line on a terminal, nothing elsewhere.
+struct Live {
+    on_terminal: bool,
+    until: Until,
+    shown: Option<Duration>,
+}
+
+impl Live {
+    fn new(until: Until) -> Live {
+        Live { on_terminal: stderr().is_terminal(), until, shown: None }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        let due = self.shown.map_or(Duration::ZERO, |shown| shown + BETWEEN_SHOWINGS);
+        if self.on_terminal && progress.elapsed >= due {
+            self.shown = Some(progress.elapsed);
+            print::rewrite(self.line(progress));
+        }
+    }
+
+    fn line(&self, progress: &Progress) -> String {
+        let (seconds, seen) = (progress.elapsed.as_secs_f64(), progress.seen);
+        let of = match self.until {
+            Until::Changes(changes) => format!("{}/{changes} changes, {seconds:.1} s", progress.changes),
+            Until::Passed(time) => format!("{seconds:.1}/{:.0} s, {} changes", time.as_secs_f64(), progress.changes),
+        };
+        let (connects, failed, lost, wrong) = (seen.connects, seen.failed, seen.lost, seen.wrong_bytes);
+        format!("{of}, {connects} connects, {failed} failed, {lost} lost, {wrong} wrong bytes")
+    }
+
+    /// No more: what follows takes the line's place.
+    fn end(self) {
+        if self.shown.is_some() {
+            print::rewrite("");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Command;
+    use sockdrawer_load::trial::Seen;
+
+    fn parsed(words: &str) -> Result<Options, Failure> {
+        let all = ["sockdrawer", "trial"].into_iter().chain(words.split_whitespace()).map(Into::into);
+        match crate::usage::parse(all)? {
+            Some(Command::Trial(arguments)) => options(&arguments),
+            other => panic!("not a trial: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_trial_lasts_ten_seconds_unless_told_otherwise() {
+        assert_eq!(parsed("").expect("all has defaults").until, Until::Passed(Duration::from_secs(10)));
+        assert_eq!(parsed("--seconds 2").expect("a time").until, Until::Passed(Duration::from_secs(2)));
+        assert_eq!(parsed("--changes 1k").expect("a count").until, Until::Changes(1_000));
+        let both = parsed("--changes 5 --seconds 2").expect_err("one of them");
+        assert_eq!(both.exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_seed_is_taken_as_it_is() {
+        let given = parsed("--seed 7 --sabotage lose-byte --listen 127.0.0.1:9000").expect("all of it");
+        assert_eq!((given.seed, given.sabotage, given.listen.port()), (7, Some(Sabotage::LoseByte), 9000));
+    }
+
+    #[test]
+    fn what_a_trial_cannot_use_is_refused() {
+        for words in ["--kept 0", "--listen [::1]:9000", "--listen unix:/tmp/x", "--listen 0.0.0.0:9000", "--sabotage all"] {
+            assert_eq!(parsed(words).expect_err(words).exit, Exit::Usage, "{words}");
+        }
+    }
+
+    #[test]
+    fn progress_is_one_line() {
+        let seen = Seen { connects: 5, ..Seen::default() };
+        let progress = Progress { elapsed: Duration::from_millis(1500), changes: 30, seen };
+        let line = Live { on_terminal: true, until: Until::Passed(Duration::from_secs(10)), shown: None }.line(&progress);
+        assert_eq!(line, "1.5/10 s, 30 changes, 5 connects, 0 failed, 0 lost, 0 wrong bytes");
+        let line = Live { on_terminal: true, until: Until::Changes(50), shown: None }.line(&progress);
+        assert_eq!(line, "30/50 changes, 1.5 s, 5 connects, 0 failed, 0 lost, 0 wrong bytes");
+    }
+
+    #[test]
+    fn only_a_good_verdict_is_a_success() {
+        assert_eq!(exit(&Verdict::Good), Exit::Ok);
+        assert_eq!(exit(&Verdict::Bad(vec![])), Exit::Failed);
+        assert_eq!(exit(&Verdict::Inconclusive(vec![])), Exit::Failed);
+    }
+}

@@ -1,0 +1,147 @@
+//! From the words of the command line to [`Arguments`]. Clap's errors, which are a page, become one line that says what is wrong,
+//! why, and what to do.
+
+use crate::arguments::{Arguments, Command};
+use crate::names;
+use crate::outcome::Failure;
+use crate::print;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+use std::error::Error;
+use std::ffi::OsString;
+
+/// What is asked for; None when it was the help or the version, which are printed then.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Failure> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    match Arguments::try_parse_from(&words) {
+        Ok(arguments) => Ok(Some(arguments.command)),
+        Err(error) if error.use_stderr() => Err(Failure::usage(one_line(&error, &words))),
+        Err(help) => print::line(help.to_string().trim_end()).map(|()| None),
+    }
+}
+
+fn one_line(error: &clap::Error, words: &[OsString]) -> String {
+    let (program, command) = program_and_command(words);
+    let what = match error.kind() {
+        ErrorKind::UnknownArgument => unknown_argument(error),
+        ErrorKind::InvalidSubcommand => unknown_command(error),
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            format!("no command: say {}", any_of(&commands()))
+        }
+        ErrorKind::MissingRequiredArgument => missing(error),
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => bad_value(error),
+        ErrorKind::ArgumentConflict => conflict(error),
+        // Options take one value each: only a flag can get too many.
+        ErrorKind::TooManyValues => {
+            format!("{} takes no value: leave out what is behind it", context(error, ContextKind::InvalidArg))
+        }
+        ErrorKind::InvalidUtf8 => "an argument is not UTF-8: only text is understood".to_owned(),
+        _ => first_line(error),
+    };
+    let command = command.map(|command| format!(" {command}")).unwrap_or_default();
+    format!("{what} (try: {program}{command} --help)")
+}
+
+fn unknown_argument(error: &clap::Error) -> String {
+    let word = context(error, ContextKind::InvalidArg);
+    if !word.starts_with('-') {
+        return format!("unexpected argument `{word}`: leave it out");
+    }
+    match context(error, ContextKind::SuggestedArg).as_str() {
+        "" => format!("unknown option `{word}`: leave it out"),
+        known => format!("unknown option `{word}`: did you mean `{known}`?"),
+    }
+}
+
+fn missing(error: &clap::Error) -> String {
+    match context(error, ContextKind::InvalidArg).trim_matches(['<', '>']) {
+        what @ ("PROTOCOL" | "WORKLOAD") => {
+            let known = names::Protocol::ALL.map(|protocol| protocol.name().to_owned());
+            format!("no {}: name {}", what.to_lowercase(), any_of(&known))
+        }
+        other => format!("{other} is missing: add it"),
+    }
+}
+
+fn unknown_command(error: &clap::Error) -> String {
+    let commands = commands();
+    let known: Vec<&str> = commands.iter().map(String::as_str).collect();
+    names::unknown("command", &context(error, ContextKind::InvalidSubcommand), &known).0
+}
+
+fn bad_value(error: &clap::Error) -> String {
+    let argument = context(error, ContextKind::InvalidArg);
+    let option = argument.split_whitespace().next().unwrap_or_default();
+    let value = context(error, ContextKind::InvalidValue);
+    let valid = contexts(error, ContextKind::ValidValue);
+    match error.source() {
+        // A name's parser says all of it.
+        Some(reason) if !argument.starts_with('-') || reason.to_string().contains(&format!("`{value}`")) => reason.to_string(),
+        Some(reason) => format!("{option} {value}: {reason}"),
+        None if value.is_empty() => format!("{option} needs a value"),
+        None => format!("{option}: {}", names::unknown("value", &value, &valid.iter().map(String::as_str).collect::<Vec<_>>())),
+    }
+}
+
+fn conflict(error: &clap::Error) -> String {
+    let option = |kind| context(error, kind).split_whitespace().next().unwrap_or_default().to_owned();
+    let (one, other) = (option(ContextKind::InvalidArg), option(ContextKind::PriorArg));
+    if one == other || other.is_empty() {
+        return format!("{one} is given twice: once is enough");
+    }
+    format!("{one} and {other} exclude each other: leave one out")
+}
+
+/// What clap knows of an error, as text; empty where it knows nothing of this kind.
+fn context(error: &clap::Error, kind: ContextKind) -> String {
+    contexts(error, kind).join(", ")
+}
+
+fn contexts(error: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// For kinds that clap may add: its own words, without the usage that follows them.
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+fn commands() -> Vec<String> {
+    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+fn any_of(names: &[String]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// The program's name without its folder, and the command, when the words begin with one.
+fn program_and_command(words: &[OsString]) -> (String, Option<&str>) {
+    let command = words.get(1).and_then(|word| word.to_str()).filter(|word| commands().iter().any(|name| name == word));
+    (Arguments::command().get_name().to_owned(), command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_is_named_in_what_to_try() {
+        let words = ["/usr/bin/sockdrawer", "serve", "--nonsense"].map(OsString::from);
+        let failure = parse(words).expect_err("there is no such option");
+        assert!(failure.to_string().ends_with("(try: sockdrawer serve --help)"), "{failure}");
+    }
+}

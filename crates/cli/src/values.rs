@@ -1,0 +1,281 @@
+//! Values of options, parsed once into types: counts, times, rates and sizes. An error says what is wrong and shows a right one;
+//! [`crate::usage`] puts the option's name before it.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A value that could not be understood: what it is not, and what would be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadValue(pub(crate) String);
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadValue {}
+
+/// How many, 0 included: `0`, `250`, `10k`, `1.5m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) u64);
+
+impl Count {
+    /// The same for what is counted in memory.
+    pub(crate) fn in_memory(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl FromStr for Count {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Count, BadValue> {
+        let units = [("k", 1_000), ("m", 1_000_000), ("", 1)];
+        match scaled(text, &units) {
+            Some(count) => Ok(Count(count)),
+            None => Err(BadValue("not a count: write a whole number such as 250, 10k or 2m".to_owned())),
+        }
+    }
+}
+
+/// How many, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Positive(pub(crate) u64);
+
+impl Positive {
+    /// The same for what is counted in memory.
+    pub(crate) fn in_memory(self) -> usize {
+        Count(self.0).in_memory()
+    }
+}
+
+impl FromStr for Positive {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Positive, BadValue> {
+        match text.parse()? {
+            Count(0) => Err(BadValue("must be at least 1".to_owned())),
+            Count(count) => Ok(Positive(count)),
+        }
+    }
+}
+
+impl fmt::Display for Positive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A length of time, 0 included: `5` and `5s` are seconds, `50ms`, `1.5m`, `1h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Time(pub(crate) Duration);
+
+impl FromStr for Time {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Time, BadValue> {
+        const SECOND: u64 = 1_000_000_000;
+        let units = [("ms", 1_000_000), ("s", SECOND), ("m", 60 * SECOND), ("h", 3600 * SECOND), ("", SECOND)];
+        match scaled(text, &units) {
+            Some(nanoseconds) => Ok(Time(Duration::from_nanos(nanoseconds))),
+            None => Err(BadValue("not a time: write 5 or 5s (seconds), 50ms, 2m (minutes) or 1h".to_owned())),
+        }
+    }
+}
+
+/// A length of time that passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PositiveTime(pub(crate) Duration);
+
+impl FromStr for PositiveTime {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<PositiveTime, BadValue> {
+        match text.parse()? {
+            Time(Duration::ZERO) => Err(BadValue("must be more than 0: write 50ms or 5s".to_owned())),
+            Time(time) => Ok(PositiveTime(time)),
+        }
+    }
+}
+
+/// How many per second: `1000`, `10k`, `0.5`, `200/s`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate(pub(crate) f64);
+
+impl FromStr for Rate {
+    type Err = BadValue;
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate of 9,000,000 per second is the most that is exact to a billionth")]
+    fn from_str(text: &str) -> Result<Rate, BadValue> {
+        const BILLION: u64 = 1_000_000_000;
+        let units = [("k", 1_000 * BILLION), ("m", 1_000_000 * BILLION), ("", BILLION)];
+        match scaled(text.strip_suffix("/s").unwrap_or(text), &units) {
+            Some(0) => Err(BadValue("must be more than 0 per second".to_owned())),
+            Some(billionths) => Ok(Rate(billionths as f64 / BILLION as f64)),
+            None => Err(BadValue("not a rate: write how many per second, such as 500, 10k or 0.5".to_owned())),
+        }
+    }
+}
+
+/// Bytes, at least one and less than 4 GiB: `64`, `4k`, `1m`; k is 1,024 and m is 1,048,576.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u32);
+
+impl FromStr for Size {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Size, BadValue> {
+        let units = [("k", 1024), ("m", 1024 * 1024), ("", 1)];
+        match scaled(text, &units).and_then(|bytes| u32::try_from(bytes).ok()) {
+            Some(0) => Err(BadValue("must be at least 1 byte".to_owned())),
+            Some(bytes) => Ok(Size(bytes)),
+            None => Err(BadValue("not a size below 4096m: write bytes, such as 64, 4k (4,096) or 1m (1,048,576)".to_owned())),
+        }
+    }
+}
+
+/// A local address to connect from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source(pub(crate) IpAddr);
+
+impl FromStr for Source {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Source, BadValue> {
+        let not_one = |_| BadValue("not a local IP address: write one without a port, such as 127.0.0.2 or ::1".to_owned());
+        text.parse().map(Source).map_err(not_one)
+    }
+}
+
+/// What random choices begin with: any whole number that fits 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seed(pub(crate) u64);
+
+impl FromStr for Seed {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Seed, BadValue> {
+        let not_one = |_| BadValue("not a seed: write a whole number from 0 to 18446744073709551615".to_owned());
+        text.parse().map(Seed).map_err(not_one)
+    }
+}
+
+impl Seed {
+    /// Differs from run to run: the standard library keys its hash maps with the system's random numbers.
+    pub(crate) fn chosen() -> Seed {
+        Seed(RandomState::new().hash_one(0))
+    }
+}
+
+/// Where a report goes: `-` or a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// Standard output.
+    Stdout,
+    /// A file, replaced when it exists.
+    File(PathBuf),
+}
+
+impl FromStr for Destination {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Destination, BadValue> {
+        match text {
+            "" => Err(BadValue("no file: name one, or - for standard output".to_owned())),
+            "-" => Ok(Destination::Stdout),
+            path => Ok(Destination::File(PathBuf::from(path))),
+        }
+    }
+}
+
+/// A decimal number with one of `units` behind it, in the unit's parts. None when it is no such number, is too large, or is not
+/// whole in those parts. The unit without a name comes last.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let places = u32::try_from(fraction.len()).ok()?;
+    let parts = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit);
+    let tenths = 10_u128.checked_pow(places)?;
+    if parts % tenths != 0 {
+        return None;
+    }
+    let parts = u64::try_from(parts / tenths).ok()?;
+    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts<T: FromStr<Err = BadValue> + PartialEq + fmt::Debug>(texts: &[(&str, T)]) {
+        for (text, expected) in texts {
+            assert_eq!(text.parse::<T>().as_ref(), Ok(expected), "{text}");
+        }
+    }
+
+    fn refuses<T: FromStr<Err = BadValue> + fmt::Debug>(texts: &[&str]) {
+        for text in texts {
+            text.parse::<T>().expect_err(text);
+        }
+    }
+
+    #[test]
+    fn counts_take_k_and_m() {
+        accepts(&[("0", Count(0)), ("250", Count(250)), ("10k", Count(10_000)), ("2m", Count(2_000_000))]);
+        accepts(&[("1.5k", Count(1_500)), ("0.25m", Count(250_000)), ("18446744073709551615", Count(u64::MAX))]);
+        refuses::<Count>(&["", "k", "-1", "+1", "1.5", "1.0001k", "10 k", "10K", "ten", "1.", ".5k", "1e3"]);
+        refuses::<Count>(&["18446744073709551616", "18446744073709551615k", "0.99999999999999999999999k"]);
+        refuses::<Positive>(&["0", "0k", "0.0m"]);
+        accepts(&[("1", Positive(1)), ("3k", Positive(3_000))]);
+    }
+
+    #[test]
+    fn a_bare_time_is_seconds() {
+        let time = |milliseconds| Time(Duration::from_millis(milliseconds));
+        accepts(&[("5", time(5_000)), ("50ms", time(50)), ("2s", time(2_000)), ("1m", time(60_000)), ("1h", time(3_600_000))]);
+        accepts(&[("0", time(0)), ("0.5", time(500)), ("1.5m", time(90_000)), ("0.25ms", Time(Duration::from_micros(250)))]);
+        refuses::<Time>(&["", "s", "ms", "-5", "5 s", "5sec", "5us", "1m30s", "99999999h"]);
+        refuses::<PositiveTime>(&["0", "0ms", "0.0h"]);
+        accepts(&[("1ms", PositiveTime(Duration::from_millis(1)))]);
+    }
+
+    #[test]
+    fn a_rate_is_per_second() {
+        accepts(&[("500", Rate(500.0)), ("10k", Rate(10_000.0)), ("0.5", Rate(0.5)), ("200/s", Rate(200.0))]);
+        refuses::<Rate>(&["", "0", "0/s", "/s", "-1", "5/m", "fast", "inf", "nan"]);
+    }
+
+    #[test]
+    fn sizes_are_binary() {
+        accepts(&[("64", Size(64)), ("4k", Size(4096)), ("1m", Size(1_048_576)), ("0.5k", Size(512))]);
+        refuses::<Size>(&["", "0", "0k", "-1", "4kb", "0.3k", "1.5", "4096m"]);
+    }
+
+    #[test]
+    fn a_source_has_no_port() {
+        accepts(&[("127.0.0.2", Source([127, 0, 0, 2].into())), ("::1", Source(std::net::Ipv6Addr::LOCALHOST.into()))]);
+        refuses::<Source>(&["", "127.0.0.2:80", "[::1]", "localhost", "127.0.0.0/8"]);
+    }
+
+    #[test]
+    fn a_seed_is_any_number_and_chosen_ones_differ() {
+        accepts(&[("0", Seed(0)), ("18446744073709551615", Seed(u64::MAX))]);
+        refuses::<Seed>(&["", "-1", "0x10", "18446744073709551616"]);
+        assert_ne!(Seed::chosen(), Seed::chosen());
+    }
+
+    #[test]
+    fn a_dash_is_standard_output() {
+        accepts(&[("-", Destination::Stdout), ("a.json", Destination::File("a.json".into()))]);
+        refuses::<Destination>(&[""]);
+    }
+}

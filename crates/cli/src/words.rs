@@ -1,0 +1,121 @@
+//! A plan in words, so that nobody has to guess what a run does.
+
+use sockdrawer_load::{End, Plan, Workload};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The line a run starts with.
+pub(crate) fn start(plan: &Plan) -> String {
+    let mut line = what(plan);
+    let mut add = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("a String takes what is written to it");
+    if let Some(rate) = plan.connect_rate {
+        add(format_args!(", at most {} connects/s", number(rate)));
+    }
+    match plan.end {
+        End::Never => {}
+        End::AfterFirstConnect(time) => add(format_args!(", for {}", duration(time))),
+        End::AfterLastConnect(time) => add(format_args!(", for {} after the last connect", duration(time))),
+    }
+    if let Some(operations) = plan.operations {
+        add(format_args!(", {operations} operations"));
+    }
+    match plan.targets.as_slice() {
+        [] => add(format_args!(", to a server in this program")),
+        [target] => add(format_args!(", to {target}")),
+        [first, rest @ ..] => add(format_args!(", to {first} and {} more in turn", rest.len())),
+    }
+    if let Workload::Echo { .. } = plan.workload {
+        add(format_args!(", seed {}", plan.seed));
+    }
+    line
+}
+
+fn what(plan: &Plan) -> String {
+    let connections = match plan.connections {
+        1 => "1 connection".to_owned(),
+        connections => format!("{connections} connections"),
+    };
+    match plan.workload {
+        Workload::Ping { interval } => format!("{connections}, {}", paced(plan.connections, "ping", interval)),
+        Workload::Echo { interval, size } => {
+            format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), interval))
+        }
+        workload => format!("{connections} at once, one {} operation each, then the next", workload.name()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "more than 2^53 connections do not exist")]
+fn paced(connections: usize, operation: &str, interval: Duration) -> String {
+    if interval.is_zero() {
+        return format!("one {operation} after the other, back to back");
+    }
+    let rate = number(connections as f64 / interval.as_secs_f64());
+    format!("one {operation} each {}: {rate} operations/s (--interval 0: back to back)", duration(interval))
+}
+
+/// A number with the digits that matter.
+fn number(value: f64) -> String {
+    match value {
+        value if value.fract() == 0.0 => format!("{value}"),
+        value if value < 0.1 => format!("{value:.4}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+/// A time in the unit that people say it in.
+pub(crate) fn duration(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds if seconds < 1.0 => format!("{} ms", seconds * 1000.0),
+        seconds => format!("{seconds} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(workload: Workload) -> Plan {
+        Plan {
+            workload,
+            targets: Vec::new(),
+            sources: Vec::new(),
+            connections: 64,
+            operations: None,
+            end: End::AfterFirstConnect(Duration::from_secs(10)),
+            connect_rate: None,
+            timeout: Duration::from_secs(1),
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn pings_say_their_rate_and_how_to_change_it() {
+        let each = "64 connections, one ping each 5 s: 12.8 operations/s (--interval 0: back to back), for 10 s, \
+                    to a server in this program";
+        assert_eq!(start(&plan(Workload::Ping { interval: Duration::from_secs(5) })), each);
+        let plan =
+            Plan { connections: 1, end: End::Never, operations: Some(7), ..plan(Workload::Ping { interval: Duration::ZERO }) };
+        assert_eq!(
+            start(&plan),
+            "1 connection, one ping after the other, back to back, 7 operations, to a server in this program"
+        );
+    }
+
+    #[test]
+    fn every_limit_is_said() {
+        let plan = Plan {
+            targets: vec!["127.0.0.1:1".parse().expect("an address"), "127.0.0.1:2".parse().expect("an address")],
+            connect_rate: Some(0.5),
+            end: End::AfterLastConnect(Duration::from_millis(250)),
+            ..plan(Workload::Hello)
+        };
+        let expected = "64 connections at once, one hello operation each, then the next, at most 0.5 connects/s, \
+                        for 250 ms after the last connect, to 127.0.0.1:1 and 1 more in turn";
+        assert_eq!(start(&plan), expected);
+    }
+
+    #[test]
+    fn numbers_keep_what_matters() {
+        assert_eq!([12.8, 100.0, 9.142, 0.0166].map(number), ["12.8", "100", "9.1", "0.0166"]);
+    }
+}

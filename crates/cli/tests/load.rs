@@ -1,0 +1,215 @@
+//! `sockdrawer load`: its numbers add up, and its exit code says whether all went well.
+
+mod program;
+
+use program::{End, Program};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::thread;
+
+fn load(words: &str) -> End {
+    Program::start(&["load"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
+}
+
+/// The one object on standard output.
+#[track_caller]
+fn report(end: &End) -> Value {
+    serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"))
+}
+
+#[track_caller]
+fn number(report: &Value, pointer: &str) -> u64 {
+    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number {pointer} in {report}"))
+}
+
+#[track_caller]
+fn numbers<const N: usize>(report: &Value, pointers: [&str; N]) -> [u64; N] {
+    pointers.map(|pointer| number(report, pointer))
+}
+
+/// A server of this test: `serve` gets each connection in turn.
+fn server(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    thread::spawn(move || listener.incoming().flatten().for_each(&mut serve));
+    address
+}
+
+/// An address that refuses as long as the descriptor is open: bound, so that nobody else gets it, and not listening.
+fn deserted() -> (OwnedFd, SocketAddr) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let address = getsockname(&socket).expect("a bound socket has an address");
+    (socket, address.try_into().expect("an IP address, as it was bound to one"))
+}
+
+const CONNECTIONS: [&str; 4] = ["/connections/attempted", "/connections/established", "/connections/failed", "/connections/lost"];
+const OPERATIONS: [&str; 2] = ["/operations/ok", "/operations/failed"];
+
+#[test]
+fn so_many_operations_are_exactly_so_many() {
+    for workload in ["ping --interval 0", "echo", "echo --size 20k --interval 1ms", "hello", "http"] {
+        let end = load(&format!("{workload} -c 7 -n 1000 --timeout 20 --json -"));
+        assert_eq!(end.code, Some(0), "{workload}: {end:?}");
+        let report = report(&end);
+        let connections = if workload.starts_with('h') { 1000 } else { 7 };
+        assert_eq!(numbers(&report, CONNECTIONS), [connections, connections, 0, 0], "{workload}: {report}");
+        assert_eq!(numbers(&report, OPERATIONS), [1000, 0], "{workload}: {report}");
+        assert!((1..=7).contains(&number(&report, "/connections/peak")), "{workload}: {report}");
+        assert_eq!(report["errors"], serde_json::json!([]), "{workload}: {report}");
+        assert!(report["latency_us"]["operation"]["p50"].as_f64().is_some_and(|p50| p50 > 0.0), "{workload}: {report}");
+    }
+}
+
+#[test]
+fn the_report_has_the_documented_fields_in_their_order() {
+    let end = load("ping -c 2 -n 2 --interval 0 --json -");
+    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
+    let report = report(&end);
+    let mut at = 0;
+    for name in "schema workload machine seconds connections operations latency_us errors client server".split(' ') {
+        let found = end.stdout[at..].find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("no {name} in {end:?}"));
+        at += found;
+    }
+    assert_eq!(keys(&report["connections"]), "attempted established failed lost peak");
+    assert_eq!(keys(&report["operations"]), "failed ok per_second");
+    assert_eq!(keys(&report["latency_us"]["connect"]), "max p50 p90 p99 p999");
+    assert_eq!(report["workload"], "ping");
+    assert_eq!(report["server"], serde_json::json!({"cpu_seconds": null, "bytes_per_connection": null}));
+    assert_eq!(report["client"], serde_json::json!({"cpu_seconds": null, "processes": 1}), "the server is in the process");
+    assert!(end.stderr.starts_with("2 connections, one ping"), "the words go elsewhere: {end:?}");
+    assert_eq!(end.stdout.matches('\n').count(), 1, "one line, so that a file of them can be read line by line");
+}
+
+#[test]
+fn the_plan_is_said_first() {
+    let end = load("ping -c 64 -n 1 -d 20");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let first = end.stdout.lines().next().expect("a first line");
+    assert!(first.starts_with("64 connections, one ping each 5 s: 12.8 operations/s (--interval 0: back to back)"), "{first}");
+    assert!(end.stdout.contains("operations   1 ok, 0 failed"), "{end:?}");
+}
+
+#[test]
+fn time_ends_a_run() {
+    for words in ["echo -c 3 -d 300ms", "echo -c 3 --hold 300ms", "hello -c 3 -d 300ms"] {
+        let end = load(&format!("{words} --json -"));
+        let report = report(&end);
+        assert_eq!(end.code, Some(0), "{words}: {report}");
+        assert!(report["seconds"].as_f64().is_some_and(|seconds| seconds >= 0.3), "{words}: {report}");
+        let [attempted, established, failed, lost] = numbers(&report, CONNECTIONS);
+        assert_eq!((attempted, failed, lost), (established, 0, 0), "{words}: {report}");
+        assert!(number(&report, "/operations/ok") > 0, "{words}: {report}");
+    }
+}
+
+#[test]
+fn refused_connects_are_failures_with_their_names() {
+    let (_bound, address) = deserted();
+    let end = load(&format!("ping {address} -c 5 -d 20 --json -"));
+    let report = report(&end);
+    assert_eq!(end.code, Some(1), "{report}");
+    assert_eq!(numbers(&report, CONNECTIONS), [5, 0, 5, 0]);
+    assert_eq!(report["errors"], serde_json::json!([{"phase": "connect", "errno": "ECONNREFUSED", "count": 5}]));
+    assert_eq!(report["latency_us"]["connect"]["p50"], Value::Null);
+    let end = load(&format!("hello {address} -c 2 -n 5"));
+    assert_eq!(end.code, Some(1), "{end:?}");
+    assert!(end.stdout.contains("error        connect ECONNREFUSED: 5"), "{end:?}");
+}
+
+#[test]
+fn a_server_that_answers_wrong_bytes_fails_operations() {
+    let address = server(|mut stream| {
+        let mut ping = [0; 4];
+        stream.read_exact(&mut ping).and_then(|()| stream.write_all(b"Pung")).expect("a ping comes, and its answer is taken");
+    });
+    let end = load(&format!("ping {address} -c 3 -n 3 --interval 0 --json -"));
+    let report = report(&end);
+    assert_eq!(end.code, Some(1), "{report}");
+    assert_eq!(numbers(&report, OPERATIONS), [0, 3], "{report}");
+    assert_eq!(report["errors"], serde_json::json!([{"phase": "verify", "errno": "WRONG_BYTES", "count": 3}]));
+}
+
+#[test]
+fn a_server_that_hangs_up_loses_connections() {
+    let address = server(|mut stream| {
+        let mut ping = [0; 4];
+        stream.read_exact(&mut ping).expect("a ping comes");
+    });
+    let end = load(&format!("ping {address} -c 3 -d 20 --interval 0 --json -"));
+    let report = report(&end);
+    assert_eq!(end.code, Some(1), "{report}");
+    assert_eq!(numbers(&report, CONNECTIONS), [3, 3, 0, 3], "{report}");
+    assert_eq!(numbers(&report, OPERATIONS), [0, 3], "{report}");
+    assert_eq!(report["errors"], serde_json::json!([{"phase": "answer", "errno": "EOF", "count": 3}]));
+}
+
+#[test]
+fn a_silent_server_times_out() {
+    let mut kept = Vec::new();
+    let address = server(move |stream| kept.push(stream));
+    let end = load(&format!("echo {address} -c 2 -n 2 --timeout 50ms --json -"));
+    let report = report(&end);
+    assert_eq!(end.code, Some(1), "{report}");
+    assert_eq!(numbers(&report, OPERATIONS), [0, 2], "{report}");
+    assert_eq!(report["errors"], serde_json::json!([{"phase": "answer", "errno": "ETIMEDOUT", "count": 2}]));
+}
+
+#[test]
+fn targets_and_sources_are_taken_in_turn() {
+    let (peers, seen) = mpsc::channel();
+    let server = |name: &'static str| {
+        let peers = peers.clone();
+        server(move |mut stream| {
+            let mut request = [0; 6];
+            let answered = stream.read_exact(&mut request).and_then(|()| stream.write_all(b"Hello World\n"));
+            answered.expect("a client of hello speaks first");
+            let peer = stream.peer_addr().expect("it is connected").ip().to_string();
+            peers.send((name, peer)).expect("the test waits for it");
+        })
+    };
+    let (one, other) = (server("one"), server("other"));
+    let end = load(&format!("hello {one} {other} -c 1 -n 4 --source 127.0.0.2,127.0.0.3"));
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let seen: Vec<(&str, String)> = seen.into_iter().take(4).collect();
+    for target in ["one", "other"] {
+        assert_eq!(seen.iter().filter(|(name, _)| *name == target).count(), 2, "{seen:?}");
+    }
+    for source in ["127.0.0.2", "127.0.0.3"] {
+        assert_eq!(seen.iter().filter(|(_, peer)| peer == source).count(), 2, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_it_with_a_partial_report() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let (accepted, comes) = mpsc::channel();
+        let address = server(move |stream| accepted.send(stream).expect("the test keeps it")).to_string();
+        let mut program = Program::start(&["load", "echo", &address, "-c", "2", "-d", "1h", "--timeout", "1h"]);
+        let first = program.line();
+        assert!(first.starts_with("2 connections"), "the plan comes first: {first}");
+        let _streams = [comes.recv().expect("a connection"), comes.recv().expect("a connection")];
+        program.signal(signal);
+        let end = program.end();
+        assert_eq!(end.code, Some(code), "{end:?}");
+        assert!(end.stdout.contains("2 attempted, 2 established, 0 failed, 0 lost"), "{end:?}");
+        assert!(end.stdout.contains("operations   0 ok, 0 failed"), "what was under way was ended by this side: {end:?}");
+    }
+}
+
+#[test]
+fn the_report_goes_to_a_file_beside_the_words() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-load-{}.json", std::process::id()));
+    let end = load(&format!("hello -n 3 --json {}", path.display()));
+    let written = std::fs::read_to_string(&path).expect("the file is there");
+    std::fs::remove_file(&path).expect("it can be removed");
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains("operations   3 ok"), "{end:?}");
+    let report: Value = serde_json::from_str(&written).expect("it is JSON");
+    assert_eq!(number(&report, "/operations/ok"), 3);
+}

@@ -1,0 +1,71 @@
+//! The program as a child process, followed by what it prints.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+/// A running program, ended when a test leaves it.
+pub(crate) struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+}
+
+/// How it ended, and what it had still to say.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// Its exit code.
+    pub(crate) code: Option<i32>,
+    /// The rest of its standard output.
+    pub(crate) stdout: String,
+    /// The rest of its standard error.
+    pub(crate) stderr: String,
+}
+
+impl Program {
+    /// Starts it with these words.
+    pub(crate) fn start(words: &[&str]) -> Program {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));
+        Program { child, stdout, stderr }
+    }
+
+    /// The next line of its standard output.
+    pub(crate) fn line(&mut self) -> String {
+        line(&mut self.stdout)
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("a child that nobody has waited for can be signalled");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> End {
+        // Standard error is short in these tests: it fits into the pipe while standard output is read.
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).expect("it prints text");
+        self.stderr.read_to_string(&mut stderr).expect("it prints text");
+        let status = self.child.wait().expect("a child can be waited for");
+        End { code: status.code(), stdout, stderr }
+    }
+}
+
+/// The next line, without its end; empty at the end of what there is.
+fn line(from: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).expect("it prints text");
+    line.trim_end().to_owned()
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,182 @@
+//! `sockdrawer serve`, from `listening on` to its exit code.
+
+mod program;
+
+use program::Program;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Starts a server on a free port; where it listens.
+fn serve(words: &str) -> (Program, SocketAddr) {
+    let words: Vec<&str> = ["serve"].into_iter().chain(words.split_whitespace()).chain(["-l", "127.0.0.1:0"]).collect();
+    let mut program = Program::start(&words);
+    let address = listening_on(&mut program).parse().expect("a real port");
+    (program, address)
+}
+
+fn listening_on(program: &mut Program) -> String {
+    let line = program.line();
+    line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?} is not what a server says first")).to_owned()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
+    stream
+}
+
+/// Sends `request` and reads `count` bytes.
+fn exchange(mut stream: impl Read + Write, request: &[u8], count: usize) -> Vec<u8> {
+    stream.write_all(request).expect("the server reads");
+    let mut answer = vec![0; count];
+    stream.read_exact(&mut answer).expect("the server answers");
+    answer
+}
+
+/// Sends `request` and reads to the end of the stream.
+fn exchange_to_end(address: SocketAddr, request: &[u8]) -> Vec<u8> {
+    let mut stream = connect(address);
+    stream.write_all(request).expect("the server reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the server ends in an orderly way");
+    answer
+}
+
+/// Ends a server that has nothing to wait for.
+#[track_caller]
+fn end_cleanly(program: Program, signal: Signal) {
+    program.signal(signal);
+    let end = program.end();
+    assert_eq!((end.code, end.stdout.as_str(), end.stderr.as_str()), (Some(0), "", ""), "listening on is all it says");
+}
+
+#[test]
+fn every_protocol_answers_and_both_signals_end_it() {
+    let (echo, address) = serve("echo --loops 1");
+    assert_eq!(exchange(connect(address), b"anything", 8), b"anything");
+    end_cleanly(echo, Signal::TERM);
+    let (ping, address) = serve("ping --loops 2 --workers 1 --capacity 10");
+    assert_eq!(exchange(connect(address), b"PingPing", 8), b"PongPong");
+    end_cleanly(ping, Signal::INT);
+    let (hello, address) = serve("hello");
+    assert_eq!(exchange_to_end(address, b"x"), b"Hello World\n");
+    end_cleanly(hello, Signal::TERM);
+    let (acks, address) = serve("acks");
+    // Id 7, an empty payload; the ack covers it and no other.
+    assert_eq!(exchange(connect(address), &[7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 12), [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    end_cleanly(acks, Signal::TERM);
+}
+
+#[test]
+fn protocol_options_arrive() {
+    let answer = sockdrawer_catalog::http::ANSWER;
+    let (http, address) = serve("http --workers 1 --slow-duration 0");
+    assert_eq!(exchange_to_end(address, b"GET /test/fast\r\n\r\n"), answer);
+    assert_eq!(exchange_to_end(address, b"GET /test/slow HTTP/1.1\r\n\r\n"), answer);
+    end_cleanly(http, Signal::TERM);
+    // Without workers slow is answered at once: an hour would not pass in a test.
+    let (http, address) = serve("http --workers 0 --slow-duration 1h");
+    assert_eq!(exchange_to_end(address, b"GET /test/slow\r\n\r\n"), answer);
+    end_cleanly(http, Signal::TERM);
+    let (acks, address) = serve("acks --ack reply");
+    assert_eq!(exchange(connect(address), &[7, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, b'x'], 8), [7, 0, 0, 0, 0, 0, 0, 1]);
+    end_cleanly(acks, Signal::TERM);
+}
+
+#[test]
+fn every_listener_is_told_and_serves() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-serve-{}.sock", std::process::id()));
+    let unix = format!("unix:{}", path.display());
+    let mut server = Program::start(&["serve", "echo", "-l", "127.0.0.1:0", "--listen", &unix]);
+    let told = [listening_on(&mut server), listening_on(&mut server)];
+    let tcp = told.iter().find_map(|address| address.parse().ok()).expect("one is the TCP address");
+    assert!(told.contains(&unix), "{told:?}");
+    assert_eq!(exchange(connect(tcp), b"one", 3), b"one");
+    assert_eq!(exchange(UnixStream::connect(&path).expect("the server accepts"), b"two", 3), b"two");
+    end_cleanly(server, Signal::TERM);
+    // Whether the server removed it is not this test's matter.
+    let _ = std::fs::remove_file(&path);
+}
+
+#[test]
+fn a_drain_waits_for_what_is_under_way() {
+    let (server, address) = serve("ping");
+    let mut stream = connect(address);
+    assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping is there, too");
+    server.signal(Signal::TERM);
+    wait_until_refused(address);
+    stream.write_all(b"ng").expect("the server still reads");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).expect("the server ends in an orderly way");
+    assert_eq!(rest, b"Pong");
+    drop(stream);
+    assert_eq!(server.end().code, Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (server, address) = serve("ping");
+    let stream = connect(address);
+    assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping keeps it from ending");
+    server.signal(Signal::TERM);
+    wait_until_refused(address);
+    server.signal(Signal::INT);
+    let end = server.end();
+    assert_eq!((end.code, end.stderr.matches('\n').count()), (Some(1), 1), "{end:?}");
+    assert!(end.stderr.contains("a second signal"), "{end:?}");
+}
+
+/// A draining server closes its listeners: it is draining when nobody is let in any more.
+fn wait_until_refused(address: SocketAddr) {
+    while TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn above_the_limit_connections_wait_or_are_turned_away() {
+    let (server, address) = serve("echo --limit 1 --on-full reject");
+    let first = connect(address);
+    assert_eq!(exchange(&first, b"in", 2), b"in");
+    assert_eq!(exchange_to_end(address, b""), b"", "the second is ended without a byte");
+    drop(first);
+    end_cleanly(server, Signal::TERM);
+    let (server, address) = serve("echo --limit 1 --on-full backpressure");
+    let first = connect(address);
+    assert_eq!(exchange(&first, b"in", 2), b"in");
+    let second = connect(address);
+    (&second).write_all(b"later").expect("the kernel took the connection");
+    drop(first);
+    assert_eq!(exchange(&second, b"", 5), b"later");
+    drop(second);
+    end_cleanly(server, Signal::TERM);
+}
+
+#[test]
+fn events_are_told_on_standard_error_when_asked() {
+    let (server, address) = serve("hello -v");
+    assert_eq!(exchange_to_end(address, b"x"), b"Hello World\n");
+    server.signal(Signal::TERM);
+    let end = server.end();
+    assert_eq!((end.code, end.stdout.as_str()), (Some(0), ""));
+    assert!(end.stderr.lines().any(|line| line == format!("accepting on {address}")), "{end:?}");
+}
+
+#[test]
+fn a_reader_of_standard_output_that_went_away_does_not_end_it() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+    command.args(["serve", "echo", "-v", "-l", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut told = BufReader::new(child.stderr.take().expect("it was asked for")).lines().map_while(Result::ok);
+    let address = told.find_map(|line| line.strip_prefix("accepting on ")?.parse().ok()).expect("the event says where");
+    assert_eq!(exchange(connect(address), b"still", 5), b"still");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it can be waited for").code(), Some(0));
+    assert!(!told.any(|line| line.contains("panicked")));
+}

@@ -1,0 +1,175 @@
+//! What is wrong on a command line is told in one line that says what, why and what to do, and ends the program with 2.
+
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+fn sockdrawer(words: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_sockdrawer");
+    Command::new(program).args(words).stdin(Stdio::null()).output().expect("the program starts")
+}
+
+/// Runs it, expects exit code 2 and one line on standard error, nothing on standard output, and all of `parts` in the line.
+#[track_caller]
+fn refused(words: &str, parts: &[&str]) {
+    let output = sockdrawer(&words.split_whitespace().collect::<Vec<_>>());
+    let told = String::from_utf8(output.stderr).expect("errors are text");
+    assert_eq!(output.status.code(), Some(2), "{words}: {told}");
+    assert!(output.stdout.is_empty(), "{words}: {:?}", output.stdout);
+    assert_eq!(told.matches('\n').count(), 1, "{words}: {told:?}");
+    assert!(told.starts_with("error: ") && told.ends_with('\n'), "{words}: {told:?}");
+    for part in parts {
+        assert!(told.contains(part), "{words}: no {part:?} in {told:?}");
+    }
+}
+
+#[test]
+fn commands() {
+    refused("", &["no command", "serve, load or trial", "try: sockdrawer --help"]);
+    refused("serv", &["unknown command `serv`", "did you mean `serve`?"]);
+    refused("quux", &["unknown command `quux`", "there are serve, load, trial"]);
+    refused("--lisen", &["unknown option `--lisen`"]);
+    refused("--json x", &["unknown option `--json`", "try: sockdrawer --help"]);
+}
+
+#[test]
+fn protocols() {
+    refused("serve", &["no protocol", "echo, hello, ping, http or acks", "try: sockdrawer serve --help"]);
+    refused("load", &["no workload", "try: sockdrawer load --help"]);
+    refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
+    refused("serve PING", &["did you mean `ping`?"]);
+    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks"]);
+    refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
+    refused("load acks", &["load has no workload `acks`", "use ping, echo, hello or http"]);
+    refused("serve echo hello", &["unexpected argument `hello`"]);
+}
+
+#[test]
+fn options() {
+    refused("serve echo --lisen 1", &["unknown option `--lisen`", "did you mean `--listen`?", "try: sockdrawer serve --help"]);
+    refused("serve echo --frobnicate", &["unknown option `--frobnicate`"]);
+    refused("load ping -x", &["unknown option `-x`", "try: sockdrawer load --help"]);
+    refused("serve echo --loops 1 --loops 2", &["--loops is given twice"]);
+    refused("serve echo --loops", &["--loops needs a value"]);
+    refused("serve echo --verbose=3", &["--verbose takes no value"]);
+    refused("trial --change 5", &["unknown option `--change`", "did you mean `--changes`?", "try: sockdrawer trial --help"]);
+}
+
+#[test]
+fn counts() {
+    refused("serve echo --loops 0", &["--loops 0", "at least 1"]);
+    refused("serve echo --limit 0", &["--limit 0", "at least 1"]);
+    refused("serve echo --workers many", &["--workers many", "not a count", "10k"]);
+    refused("serve echo --capacity -5", &["--capacity -5", "not a count"]);
+    refused("serve echo --loops=", &["--loops", "not a count"]);
+    refused("load ping -n 1.5", &["--operations 1.5", "not a count"]);
+    refused("load ping -n 99999999999999999999", &["--operations", "not a count"]);
+    refused("load ping -c 0", &["--connections 0", "at least 1"]);
+    refused("load ping -c 10K", &["--connections 10K", "not a count", "10k"]);
+    refused("load ping --seed x", &["--seed x", "not a seed"]);
+    refused("trial --changes 0", &["--changes 0", "at least 1"]);
+}
+
+#[test]
+fn times_rates_and_sizes() {
+    refused("load ping -d 0", &["--duration 0", "more than 0"]);
+    refused("load ping -d 5sec", &["--duration 5sec", "not a time", "50ms"]);
+    refused("load ping -d -1", &["--duration -1", "not a time"]);
+    refused("load ping --timeout 0ms", &["--timeout 0ms", "more than 0"]);
+    refused("load ping --interval soon", &["--interval soon", "not a time"]);
+    refused("load ping --connect-rate 0", &["--connect-rate 0", "more than 0"]);
+    refused("load ping --connect-rate fast", &["--connect-rate fast", "not a rate"]);
+    refused("load echo --size 0", &["--size 0", "at least 1 byte"]);
+    refused("load echo --size 4kb", &["--size 4kb", "not a size"]);
+    refused("serve http --slow-duration 30us", &["--slow-duration 30us", "not a time"]);
+    refused("trial --seconds 0", &["--seconds 0", "more than 0"]);
+}
+
+#[test]
+fn choices() {
+    refused("serve echo --on-full rejet", &["--on-full", "`rejet`", "did you mean `reject`?"]);
+    refused("serve echo --on-full panic", &["--on-full", "backpressure, reject"]);
+    for model in ["single", "threads", "fork", "prefork", "tasks"] {
+        refused(&format!("serve echo --model {model}"), &[model, "not in this build", "use `loops`"]);
+        refused(&format!("trial --model {model}"), &[model, "not in this build", "try: sockdrawer trial --help"]);
+    }
+    refused("serve echo --model loop", &["unknown model `loop`", "did you mean `loops`?"]);
+    refused("trial --sabotage drop-cue", &["--sabotage", "did you mean `drop-queue`?"]);
+}
+
+#[test]
+fn what_does_not_go_together() {
+    refused("serve echo --slow-duration 1", &["--slow-duration is an option of http, not of echo", "leave it out"]);
+    refused("serve ping --ack read", &["--ack is an option of acks, not of ping"]);
+    refused("load ping --size 5", &["--size is an option of echo, not of ping"]);
+    refused("load http --interval 5", &["--interval is an option of ping and echo, not of http"]);
+    refused("load hello --hold 5", &["--hold needs connections that stay", "use --duration"]);
+    refused("load ping -d 1 --hold 1", &["--duration and --hold exclude each other"]);
+    refused("trial --changes 1 --seconds 1", &["--changes and --seconds exclude each other"]);
+}
+
+#[test]
+fn acknowledgements() {
+    refused("serve acks --ack raed", &["--ack raed", "read"]);
+    refused("serve acks --ack timer=soon", &["--ack timer=soon"]);
+    refused("serve acks --ack every=0", &["--ack every=0"]);
+}
+
+#[test]
+fn addresses() {
+    refused("serve echo -l nowhere:at:all", &["--listen nowhere:at:all"]);
+    refused("serve echo -l 127.0.0.1:99999", &["--listen 127.0.0.1:99999"]);
+    refused("serve echo -l 127.0.0.1:1 -l x:y", &["--listen x:y"]);
+    refused("load ping 127.0.0.1:port", &["127.0.0.1:port"]);
+    refused("load ping --source localhost", &["--source", "not a local IP address"]);
+    refused("load ping 127.0.0.1:9000 --source ::1", &["--source ::1", "cannot reach 127.0.0.1:9000"]);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_run() {
+    refused("load ping --json /nowhere/at/all.json", &["cannot write /nowhere/at/all.json", "No such file"]);
+    refused("load ping --json=", &["--json", "no file"]);
+}
+
+#[test]
+fn a_line_break_in_an_argument_does_not_make_two_lines() {
+    let output = sockdrawer(&["serve", "ec\nho"]);
+    let told = String::from_utf8(output.stderr).expect("errors are text");
+    assert_eq!((output.status.code(), told.matches('\n').count()), (Some(2), 1), "{told:?}");
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for words in
+        [&["--help"][..], &["--version"], &["serve", "--help"], &["load", "-h"], &["trial", "--help"], &["help", "serve"]]
+    {
+        let output = sockdrawer(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        let told = String::from_utf8(output.stdout).expect("help is text");
+        assert!(told.starts_with("sockdrawer ") || told.contains("Usage:"), "{words:?}: {told}");
+        assert!(output.stderr.is_empty(), "{words:?}: {:?}", output.stderr);
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_panic() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let program = env!("CARGO_BIN_EXE_sockdrawer");
+    let output = Command::new(program).arg("--help").stdout(writer).stderr(Stdio::piped()).output().expect("the program starts");
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+// From here on the library's sockets are needed.
+
+#[test]
+fn a_port_in_use_is_told_with_what_to_do() {
+    let holder = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = holder.local_addr().expect("a bound socket has an address").to_string();
+    refused(&format!("serve echo -l {address}"), &[&address, "in use", "choose another"]);
+}
+
+#[test]
+fn an_address_of_another_machine_is_told_with_what_to_do() {
+    // 192.0.2.0/24 is reserved for documentation (RFC 5737): no machine has it.
+    refused("serve echo -l 192.0.2.1:9000", &["192.0.2.1:9000", "belongs to this machine"]);
+}

@@ -1,0 +1,35 @@
+//! The catalog's clients for each workload, and the servers for runs without a target.
+
+use crate::plan::{Plan, Workload};
+use crate::shared::Shared;
+use crate::tally::Recorder;
+use sockdrawer::{Address, Behaviour, Config};
+use sockdrawer_catalog::{Pace, echo, hello, http, ping};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the connections of a run do.
+pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
+    let timeout = plan.timeout;
+    let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget() };
+    let shared = shared.clone();
+    let meter = move || Recorder::new(shared.clone());
+    match plan.workload {
+        Workload::Ping { interval } => ping::Client::new(pace(interval), meter).into(),
+        Workload::Echo { interval, size } => echo::Client::new(size, plan.seed, pace(interval), meter).into(),
+        Workload::Hello => hello::Client { timeout, meter }.into(),
+        Workload::Http => http::Client { path: http::Path::Fast, timeout, meter }.into(),
+    }
+}
+
+/// A server for it in this process, on a free port.
+pub(crate) fn server(workload: Workload) -> Config {
+    let behaviour: Behaviour = match workload {
+        Workload::Ping { .. } => ping::Ping.into(),
+        Workload::Echo { .. } => echo::Echo.into(),
+        Workload::Hello => hello::Hello.into(),
+        Workload::Http => http::Http { in_worker: false, ..http::Http::default() }.into(),
+    };
+    Config::accept(behaviour).workers(0).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
+}

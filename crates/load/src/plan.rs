@@ -1,0 +1,89 @@
+//! What a run is asked to do: typed, and complete before the first connect.
+
+use sockdrawer::Address;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What the connections do.
+    pub workload: Workload,
+    /// Servers, taken in turn; none: one inside this process.
+    pub targets: Vec<Address>,
+    /// Local addresses, taken in turn; none: the kernel chooses.
+    pub sources: Vec<IpAddr>,
+    /// Connections at once.
+    pub connections: usize,
+    /// The run ends after so many operations of all connections.
+    pub operations: Option<u64>,
+    /// The run ends after this time.
+    pub end: End,
+    /// The most connects per second.
+    pub connect_rate: Option<f64>,
+    /// How long one connect, and one answer, may take.
+    pub timeout: Duration,
+    /// Chooses the bytes of messages: the same seed sends the same.
+    pub seed: u64,
+}
+
+/// What connections do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Workload {
+    /// Each sends `Ping` and waits for `Pong`, each `interval`; zero is back to back. An operation is a round trip.
+    Ping {
+        /// From one ping to the next.
+        interval: Duration,
+    },
+    /// Each sends a message and waits until it is back. An operation is a round trip.
+    Echo {
+        /// From one message to the next.
+        interval: Duration,
+        /// Bytes of a message.
+        size: u32,
+    },
+    /// Each reads a greeting and ends; another takes its place. An operation is a connection.
+    Hello,
+    /// Each asks for the fast answer and ends; another takes its place. An operation is a connection.
+    Http,
+}
+
+impl Workload {
+    /// As it is named on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Ping { .. } => "ping",
+            Workload::Echo { .. } => "echo",
+            Workload::Hello => "hello",
+            Workload::Http => "http",
+        }
+    }
+
+    /// Whether an operation is a whole connection.
+    pub fn is_short(self) -> bool {
+        matches!(self, Workload::Hello | Workload::Http)
+    }
+}
+
+/// What time ends a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// None: it ends when its operations are done.
+    Never,
+    /// So long after the first connect.
+    AfterFirstConnect(Duration),
+    /// So long after the last connect succeeded or failed. Short connections do not stand, so this is for the others.
+    AfterLastConnect(Duration),
+}
+
+impl Plan {
+    /// Connects in all: a connection that is lost is not replaced, because the loss is what one wants to see; a short one is
+    /// replaced as long as operations are left.
+    pub(crate) fn connects(&self) -> Option<u64> {
+        match self.workload.is_short() {
+            true => self.operations,
+            false => Some(self.connections as u64),
+        }
+    }
+}

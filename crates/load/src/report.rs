@@ -1,0 +1,183 @@
+//! What came of a run: the object that `--json` prints, and the same for people.
+
+use crate::latency::Percentiles;
+use crate::machine::Machine;
+use serde::Serialize;
+use std::fmt;
+
+/// What came of a run. Serialized, it is the documented result; its field names are what thresholds and comparisons use.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The number of this form; it grows when a field changes its meaning.
+    pub schema: u32,
+    /// What the connections did.
+    pub workload: &'static str,
+    /// Where.
+    pub machine: Machine,
+    /// From the first connect to the end, or to the last operation when one ended later.
+    pub seconds: f64,
+    /// Connections.
+    pub connections: Connections,
+    /// Operations.
+    pub operations: Operations,
+    /// How long connects and operations took.
+    pub latency_us: Latencies,
+    /// What went wrong, and how often.
+    pub errors: Vec<Errors>,
+    /// What it cost here.
+    pub client: Client,
+    /// What it cost there, where it is known.
+    pub server: Server,
+}
+
+/// Connections of a run; attempted = established + failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Connections {
+    /// Connects whose end is known.
+    pub attempted: u64,
+    /// Of these, those that stood.
+    pub established: u64,
+    /// Of these, those that did not.
+    pub failed: u64,
+    /// Of the established, those that ended before their work was done.
+    pub lost: u64,
+    /// The most that stood at once.
+    pub peak: u64,
+}
+
+/// Operations of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Operations {
+    /// That ended well.
+    pub ok: u64,
+    /// That did not.
+    pub failed: u64,
+    /// Those that ended well, per second.
+    pub per_second: f64,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latencies {
+    /// From the start of a connect until the connection stood.
+    pub connect: Percentiles,
+    /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
+    pub operation: Percentiles,
+}
+
+/// Errors of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Errors {
+    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `end` (of the stream), `closed` (nothing).
+    pub phase: &'static str,
+    /// The errno's name, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else.
+    pub errno: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// The client's cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Client {
+    /// CPU time; None with the server in the same process.
+    pub cpu_seconds: Option<f64>,
+    /// Processes.
+    pub processes: u32,
+}
+
+/// The server's cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Server {
+    /// CPU time, where it is known.
+    pub cpu_seconds: Option<f64>,
+    /// Memory for each connection, where it is known.
+    pub bytes_per_connection: Option<f64>,
+}
+
+impl Report {
+    /// Whether nothing failed and nothing was lost.
+    pub fn is_clean(&self) -> bool {
+        self.connections.failed + self.connections.lost + self.operations.failed == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (connections, operations) = (&self.connections, &self.operations);
+        let Connections { attempted, established, failed, lost, peak } = connections;
+        writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
+        writeln!(
+            f,
+            "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost, {peak} at once"
+        )?;
+        writeln!(f, "time         {:.3} s", self.seconds)?;
+        writeln!(f, "latency      {:>10} {:>10} {:>10} {:>10} {:>10}", "p50", "p90", "p99", "p99.9", "max")?;
+        row(f, "connect", &self.latency_us.connect)?;
+        writeln!(f)?;
+        row(f, "operation", &self.latency_us.operation)?;
+        for Errors { phase, errno, count } in &self.errors {
+            write!(f, "\nerror        {phase} {errno}: {count}")?;
+        }
+        Ok(())
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
+    write!(f, "  {name:<10}")?;
+    for value in [values.p50, values.p90, values.p99, values.p999, values.max] {
+        write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
+    }
+    Ok(())
+}
+
+/// Microseconds in the unit that people read them in.
+fn time(microseconds: f64) -> String {
+    match microseconds {
+        us if us < 1_000.0 => format!("{us:.1} us"),
+        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1_000.0),
+        us => format!("{:.2} s", us / 1_000_000.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let machine = Machine { cpus: 2, cpu: None, architecture: "x86_64", kernel: Some("6.18".to_owned()), memory_bytes: None };
+        let operation = Percentiles { p50: Some(12.5), p90: Some(1_500.0), p99: Some(2_000_000.0), ..Percentiles::default() };
+        Report {
+            schema: 1,
+            workload: "ping",
+            machine,
+            seconds: 2.0,
+            connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, peak: 8 },
+            operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
+            latency_us: Latencies { connect: Percentiles::default(), operation },
+            errors: vec![Errors { phase: "connect", errno: "ECONNREFUSED".to_owned(), count: 2 }],
+            client: Client { cpu_seconds: Some(0.25), processes: 1 },
+            server: Server::default(),
+        }
+    }
+
+    #[test]
+    fn the_json_is_the_documented_object() {
+        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1},"server":{"cpu_seconds":null,"bytes_per_connection":null}}"#;
+        assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
+    }
+
+    #[test]
+    fn people_get_all_of_it() {
+        let expected = "\
+operations   100 ok, 3 failed, 50.0/s
+connections  10 attempted, 8 established, 2 failed, 1 lost, 8 at once
+time         2.000 s
+latency             p50        p90        p99      p99.9        max
+  connect             -          -          -          -          -
+  operation     12.5 us    1.50 ms     2.00 s          -          -
+error        connect ECONNREFUSED: 2";
+        assert_eq!(report().to_string(), expected);
+        assert!(!report().is_clean());
+    }
+}

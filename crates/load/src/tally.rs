@@ -1,0 +1,161 @@
+//! What one loop counted and measured. Loops share nothing while they measure; tallies are added up when somebody asks.
+
+use crate::errno::errno_name;
+use crate::latency::Latency;
+use crate::shared::Shared;
+use sockdrawer_catalog::meter::{End, Meter, Phase};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Numbers of a run so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// Connections that stood.
+    pub established: u64,
+    /// Connects that failed.
+    pub failed: u64,
+    /// Connections that the peer or the network ended unasked.
+    pub lost: u64,
+    /// Operations that ended well.
+    pub operations_ok: u64,
+    /// Operations that did not.
+    pub operations_failed: u64,
+}
+
+impl Numbers {
+    pub(crate) fn add(&mut self, other: &Numbers) {
+        self.established += other.established;
+        self.failed += other.failed;
+        self.lost += other.lost;
+        self.operations_ok += other.operations_ok;
+        self.operations_failed += other.operations_failed;
+    }
+}
+
+/// What one loop knows, or all of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) numbers: Numbers,
+    pub(crate) connect: Latency,
+    pub(crate) operation: Latency,
+    pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
+    /// When the last operation ended well.
+    pub(crate) last: Option<Instant>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.numbers.add(&other.numbers);
+        self.connect.add(&other.connect);
+        self.operation.add(&other.operation);
+        for (error, count) in &other.errors {
+            *self.errors.entry(*error).or_default() += count;
+        }
+        self.last = self.last.max(other.last);
+    }
+}
+
+/// The meter of one loop's clients.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    pub(crate) tally: Tally,
+    shared: Arc<Shared>,
+}
+
+impl Recorder {
+    pub(crate) fn new(shared: Arc<Shared>) -> Recorder {
+        Recorder { tally: Tally::default(), shared }
+    }
+}
+
+impl Meter for Recorder {
+    fn connected(&mut self, took: Duration) {
+        self.tally.numbers.established += 1;
+        self.tally.connect.record(took);
+        self.shared.stands();
+    }
+
+    fn operation(&mut self, scheduled: Instant, _sent: Instant, now: Instant) {
+        self.tally.numbers.operations_ok += 1;
+        self.tally.operation.record(now.saturating_duration_since(scheduled));
+        self.tally.last = Some(now);
+        self.shared.finish();
+    }
+
+    fn failed(&mut self, phase: Phase, errno: Option<i32>) {
+        *self.tally.errors.entry((phase, errno)).or_default() += 1;
+        match phase {
+            Phase::Connect => self.tally.numbers.failed += 1,
+            // The connection was at rest: it is lost, but no operation was under way.
+            Phase::Closed => {}
+            _ => {
+                self.tally.numbers.operations_failed += 1;
+                self.shared.finish();
+            }
+        }
+    }
+
+    fn closed(&mut self, end: End) {
+        if end == End::Lost {
+            self.tally.numbers.lost += 1;
+        }
+        self.shared.fell();
+    }
+}
+
+/// What an error is called in a report: the errno's name, or what happened where no errno tells it.
+pub(crate) fn cause(phase: Phase, errno: Option<i32>) -> String {
+    match (phase, errno) {
+        (_, Some(errno)) => errno_name(errno).map_or_else(|| format!("errno {errno}"), str::to_owned),
+        (Phase::Verify, None) => "WRONG_BYTES".to_owned(),
+        (Phase::Client, None) => "CLIENT_BUG".to_owned(),
+        (_, None) => "EOF".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(tally: &Tally) -> Vec<String> {
+        let words = |((phase, errno), count): (&(Phase, Option<i32>), &u64)| {
+            format!("{} {} {count}", phase.name(), cause(*phase, *errno))
+        };
+        tally.errors.iter().map(words).collect()
+    }
+
+    #[test]
+    fn what_loops_recorded_adds_up() {
+        let (now, took) = (Instant::now(), Duration::from_micros(20));
+        let shared = Arc::new(Shared::new(Some(4)));
+        let (mut one, mut other) = (Recorder::new(shared.clone()), Recorder::new(shared.clone()));
+        one.connected(took);
+        one.operation(now, now, now + took);
+        one.failed(Phase::Connect, Some(111));
+        other.connected(took);
+        other.operation(now, now, now + 2 * took);
+        other.failed(Phase::Answer, Some(110));
+        other.closed(End::Failed);
+        other.failed(Phase::Connect, Some(111));
+        other.connected(took);
+        other.failed(Phase::Closed, None);
+        other.closed(End::Lost);
+        assert!(!shared.is_spent(), "three operations ended");
+        other.failed(Phase::Verify, None);
+        assert!(shared.is_spent());
+        assert_eq!((shared.standing(), shared.peak()), (1, 2));
+        let mut sum = one.tally.clone();
+        sum.add(&other.tally);
+        let numbers = Numbers { established: 3, failed: 2, lost: 1, operations_ok: 2, operations_failed: 2 };
+        assert_eq!(sum.numbers, numbers);
+        assert_eq!((sum.connect.count(), sum.operation.count()), (3, 2));
+        assert_eq!(sum.last, Some(now + 2 * took));
+        assert_eq!(errors(&sum), ["connect ECONNREFUSED 2", "answer ETIMEDOUT 1", "verify WRONG_BYTES 1", "closed EOF 1"]);
+    }
+
+    #[test]
+    fn an_unnamed_errno_is_told_by_its_number() {
+        assert_eq!(cause(Phase::Answer, Some(9999)), "errno 9999");
+    }
+}

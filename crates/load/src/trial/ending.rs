@@ -1,0 +1,80 @@
+//! The changes that ask connections to end: of the second set, which is there for it.
+
+use super::change::{Changer, Unseen};
+use super::churn::PATIENCE;
+use super::guest::Guest;
+use super::tally::Ending;
+use sockdrawer::Drain;
+use std::time::{Duration, Instant};
+
+/// Asked to end, an echo does so at once: the deadline is there to be kept.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+impl Changer<'_> {
+    pub(crate) fn drain(&mut self, value: u64) -> Result<Duration, Unseen> {
+        // 16 connections in 4 to 16 ms.
+        const RATES: [f64; 3] = [1_000.0, 2_000.0, 4_000.0];
+        let rate = RATES[usize::try_from(value % 3).expect("less than 3")];
+        let how = Drain::within(DEADLINE).rate(rate);
+        self.asked(|changer| {
+            let drained = changer.scene.server.drain(&Guest::Second.selector(), how);
+            if drained.ended + drained.purged == drained.asked {
+                return Ok(drained.asked);
+            }
+            Err(format!("a drain that returned left some: {drained:?}"))
+        })
+    }
+
+    pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
+        self.asked(|changer| Ok(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
+    }
+
+    /// `end` ends connections of the second set and says how many. As many clients must see an orderly end, and no more.
+    fn asked(&mut self, end: impl FnOnce(&Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
+        let before = self.before(Ending::Orderly)?;
+        let begun = Instant::now();
+        let asked = end(self)?;
+        let took = begun.elapsed();
+        self.after(Ending::Orderly, before, asked)?;
+        Ok(took)
+    }
+
+    pub(crate) fn kill(&mut self, value: u64) -> Result<Duration, Unseen> {
+        let before = self.before(Ending::Reset)?;
+        let server = &self.scene.server;
+        let there: Vec<_> = server.connections(&Guest::Second.selector()).into_iter().filter(|one| !one.draining).collect();
+        if there.is_empty() {
+            return Err("the server lists no connection of the second set".to_owned());
+        }
+        let chosen = usize::try_from(value % there.len() as u64).expect("less than the number of connections");
+        let begun = Instant::now();
+        let killed = server.kill(there[chosen].id);
+        let took = begun.elapsed();
+        if !killed {
+            return Err("a connection that is there was not killed".to_owned());
+        }
+        self.after(Ending::Reset, before, 1)?;
+        Ok(took)
+    }
+
+    fn before(&self, ending: Ending) -> Result<u64, Unseen> {
+        if !self.scene.second_stands() {
+            return Err(format!("the second set does not stand again within {PATIENCE:?}"));
+        }
+        Ok(self.scene.tally.endings(ending))
+    }
+
+    fn after(&mut self, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
+        if asked == 0 {
+            return Err("nobody was asked to end".to_owned());
+        }
+        let tally = &self.scene.tally;
+        self.asked[tally.current().index()] += asked as u64;
+        let seen = || tally.endings(ending) - before;
+        self.scene.second.wait(PATIENCE, |_| seen() >= asked as u64);
+        if seen() == asked as u64 {
+            return Ok(());
+        }
+        Err(format!("{asked} connections were asked to end, {} did so", seen()))
+    }
+}

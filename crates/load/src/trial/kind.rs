@@ -1,0 +1,160 @@
+//! The kinds of change that a trial applies.
+
+use sockdrawer::How;
+
+/// One kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Another service type, which echoes too. Seen: a connection made afterwards has the new generation.
+    Protocol,
+    /// Water marks and the most that a protocol may leave untaken. Seen like [`Kind::Protocol`].
+    Settings,
+    /// Options of accepted sockets. Seen: the kernel's word on a connection made afterwards.
+    AcceptedOptions,
+    /// Options of live connections. Seen: the kernel's word on a kept connection.
+    LiveOptions,
+    /// Backlog. Seen: the pool's own word, for the kernel does not tell a listener's bound, and an echo.
+    Backlog,
+    /// Threads that run connections, 1 to 3. Seen: as many are active.
+    Loops,
+    /// Threads that run jobs, 0 to 3, while one of the services echoes by jobs. Seen: as many there are.
+    Workers,
+    /// The most connections at once, always well above use. Seen: the status's limit.
+    Limit,
+    /// Memory kept ready. Seen: the pool's own word and an echo.
+    Capacity,
+    /// A second listen address. Seen: it answers.
+    AddAddress,
+    /// The second listen address goes. Seen: it refuses.
+    RemoveAddress,
+    /// Accepting stops and goes on. Seen: nothing is accepted between, something afterwards.
+    Suspend,
+    /// Live connections move to the newest generation. Seen: all kept ones have it.
+    Adopt,
+    /// A service that panics at a marker. Seen: whoever sends it is reset and one panic is counted; the next one gets its echo.
+    Crash,
+    /// A note to every kept connection. Seen: as many were brought.
+    Notify,
+    /// The second set is asked to end, at a rate and with a deadline. Seen: all of it ends in order.
+    Drain,
+    /// The second set is ended now. Seen: all of it ends in order.
+    Purge,
+    /// One of the second set is reset. Seen: one reset.
+    Kill,
+    /// The fault asked for by name.
+    Sabotage,
+}
+
+/// How a kind of change is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a configuration, in this way.
+    Configured(How),
+    /// At once, by an operation.
+    Operation,
+    /// By save and restore.
+    Adopted,
+    /// By asking connections of the second set to end.
+    Asked,
+    /// On purpose wrong.
+    Sabotaged,
+}
+
+impl Kind {
+    /// All of them; the sabotage last.
+    pub const ALL: [Kind; 19] = [
+        Kind::Protocol,
+        Kind::Settings,
+        Kind::AcceptedOptions,
+        Kind::LiveOptions,
+        Kind::Backlog,
+        Kind::Loops,
+        Kind::Workers,
+        Kind::Limit,
+        Kind::Capacity,
+        Kind::AddAddress,
+        Kind::RemoveAddress,
+        Kind::Suspend,
+        Kind::Adopt,
+        Kind::Crash,
+        Kind::Notify,
+        Kind::Drain,
+        Kind::Purge,
+        Kind::Kill,
+        Kind::Sabotage,
+    ];
+
+    /// What a server must stand: all but the sabotage.
+    pub fn proper() -> &'static [Kind] {
+        &Kind::ALL[..Kind::ALL.len() - 1]
+    }
+
+    /// For tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Protocol => "protocol",
+            Kind::Settings => "settings",
+            Kind::AcceptedOptions => "accepted options",
+            Kind::LiveOptions => "live options",
+            Kind::Backlog => "backlog",
+            Kind::Loops => "loops",
+            Kind::Workers => "workers",
+            Kind::Limit => "limit",
+            Kind::Capacity => "capacity",
+            Kind::AddAddress => "add address",
+            Kind::RemoveAddress => "remove address",
+            Kind::Suspend => "suspend, resume",
+            Kind::Adopt => "adopt",
+            Kind::Crash => "crashing protocol",
+            Kind::Notify => "notify",
+            Kind::Drain => "drain",
+            Kind::Purge => "purge",
+            Kind::Kill => "kill",
+            Kind::Sabotage => "sabotage",
+        }
+    }
+
+    /// How it is carried out.
+    pub fn way(self) -> Way {
+        match self {
+            Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash => Way::Configured(How::NewGeneration),
+            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::Capacity => Way::Configured(How::InPlace),
+            Kind::AddAddress | Kind::RemoveAddress => Way::Configured(How::NewSocket),
+            Kind::LiveOptions | Kind::Suspend | Kind::Notify => Way::Operation,
+            Kind::Adopt => Way::Adopted,
+            Kind::Drain | Kind::Purge | Kind::Kill => Way::Asked,
+            Kind::Sabotage => Way::Sabotaged,
+        }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl Way {
+    /// For tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Configured(How::NewGeneration) => "new generation",
+            Way::Configured(How::NewSocket) => "new socket",
+            Way::Configured(_) | Way::Operation => "in place",
+            Way::Adopted => "adopted",
+            Way::Asked => "asked to end",
+            Way::Sabotaged => "on purpose",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_by_its_index() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+        }
+        assert!(!Kind::proper().contains(&Kind::Sabotage));
+    }
+}

@@ -1,0 +1,111 @@
+//! A server and its clients in one process, every kind of change applied to the server again and again, and everything counted
+//! that a client could lose: connects, kept connections, bytes. A server that loses none is good.
+//!
+//! Nothing here prints. Clients are pools that connect; the trial knows their connections by their source addresses.
+
+mod change;
+mod churn;
+mod ending;
+mod guest;
+mod kept;
+mod kernel;
+mod kind;
+mod options;
+mod probe;
+mod random;
+mod report;
+mod sabotage;
+mod scene;
+mod schedule;
+mod served;
+mod table;
+mod tally;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use guest::Guest;
+pub use kind::{Kind, Way};
+pub use options::{NotLoopback, Options, Sabotage, Until, loopback};
+pub use report::{Books, Latency, Report, Row};
+pub use table::Table;
+pub use tally::{Cause, Failure, Phase, Seen};
+pub use verdict::Verdict;
+
+use change::Changer;
+use scene::Scene;
+use schedule::Schedule;
+use sockdrawer::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How far a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the first change.
+    pub elapsed: Duration,
+    /// Changes applied.
+    pub changes: u64,
+    /// What was lost so far, and of how many.
+    pub seen: Seen,
+}
+
+/// Runs a trial. `progress` is told after each change, on this thread; a true `stop` ends the trial after the change that is
+/// being applied.
+///
+/// # Errors
+/// When the server or a set of clients cannot be started. What goes wrong later is part of the report.
+pub fn run(options: &Options, stop: &AtomicBool, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
+    let scene = Scene::start(options)?;
+    let mut changer = Changer::new(&scene);
+    let mut unseen: Vec<(Kind, String)> = Vec::new();
+    let mut note = |kind: Kind, seen: Result<(), String>| {
+        if let Err(why) = seen
+            && unseen.iter().all(|(other, _)| *other != kind)
+        {
+            unseen.push((kind, why));
+        }
+    };
+    let begun = Instant::now();
+    let mut changes = 0;
+    for planned in Schedule::new(options.seed) {
+        let ended = match options.until {
+            Until::Changes(most) => changes >= most,
+            Until::Passed(time) => begun.elapsed() >= time,
+        };
+        if ended || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        note(planned.kind, changer.apply(planned));
+        changer.await_load();
+        changes += 1;
+        if let Some(sabotage) = options.sabotage.filter(|_| changes % sabotage::EVERY == 0) {
+            note(Kind::Sabotage, changer.sabotage(sabotage));
+            changer.await_load();
+        }
+        progress(&Progress { elapsed: begun.elapsed(), changes, seen: scene.tally.total() });
+    }
+    let elapsed = begun.elapsed();
+    let (took, reloads, asked) = (changer.took, changer.reloads, changer.asked);
+    let tally = scene.tally.clone();
+    let books = scene.stop();
+    let row = |kind: Kind| {
+        let took = &took[kind.index()];
+        let (times, apply) = (took.len() as u64, Latency::of(took));
+        Row { kind, times, apply, seen: tally.seen(kind), asked: asked[kind.index()] }
+    };
+    Ok(Report {
+        seed: options.seed,
+        until: options.until,
+        interrupted: stop.load(Ordering::Relaxed),
+        elapsed,
+        changes,
+        rows: Kind::ALL.map(row).to_vec(),
+        reload: Latency::of(&reloads),
+        echoes: tally.echoes(),
+        failures: tally.failures(),
+        unseen,
+        books,
+    })
+}

@@ -1,0 +1,64 @@
+//! Faults committed on purpose, to see that the trial notices.
+
+use super::change::{Changer, Unseen};
+use super::guest::Guest;
+use super::kind::Kind;
+use super::options::Sabotage;
+use sockdrawer::{Address, Config, Endpoint, testing};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+/// One fault after so many changes.
+pub(crate) const EVERY: u64 = 8;
+/// Where the server listens while its own address is away.
+const STAND_IN: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 2);
+/// How long the queue may take to fill.
+const FILLS_WITHIN: Duration = Duration::from_millis(50);
+
+impl Changer<'_> {
+    /// Commits the fault once.
+    pub(crate) fn sabotage(&mut self, sabotage: Sabotage) -> Result<(), Unseen> {
+        self.begin(Kind::Sabotage);
+        let begun = Instant::now();
+        match sabotage {
+            Sabotage::Reopen => self.reopen()?,
+            Sabotage::DropQueue => self.drop_queue()?,
+            Sabotage::CloseKept => {
+                let kept = self.scene.server.connections(&Guest::Kept.selector());
+                if let Some(connection) = kept.first() {
+                    self.scene.server.kill(connection.id);
+                }
+            }
+            // Committed by the served echo, all the time.
+            Sabotage::LoseByte => return Ok(()),
+        }
+        self.took[Kind::Sabotage.index()].push(begun.elapsed());
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<(), Unseen> {
+        let own = Address::Tcp(self.scene.address.into());
+        let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
+        self.reconfigure(Kind::Sabotage, |config| *config = only(config.clone(), stand_in))?;
+        self.reconfigure(Kind::Sabotage, |config| *config = only(config.clone(), own))?;
+        Ok(())
+    }
+
+    fn drop_queue(&mut self) -> Result<(), Unseen> {
+        let socket = self.scene.shared.as_ref().expect("this sabotage shares its listening socket");
+        let server = &self.scene.server;
+        server.suspend();
+        server.wait(FILLS_WITHIN, |status| status.listeners.iter().any(|listener| listener.queued > 0));
+        let reset = testing::reset_queue(socket);
+        server.resume();
+        reset.map_err(|error| format!("the queue could not be reset: {error}"))
+    }
+}
+
+/// Listens at `address` and nowhere else. The configuration has the first address as it was asked for, perhaps with port 0.
+fn only(mut config: Config, address: Address) -> Config {
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners.clear();
+    }
+    config.listen(address)
+}

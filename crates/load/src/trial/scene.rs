@@ -1,0 +1,133 @@
+//! The parts of a trial that run: the server and its clients, all of them pools.
+
+use super::churn::{Churn, PATIENCE};
+use super::guest::Guest;
+use super::kept::Keep;
+use super::kernel;
+use super::options::{Options, Sabotage};
+use super::random::mix;
+use super::report::Books;
+use super::served::{Dish, Leak};
+use super::tally::{Ending, Tally};
+use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Endpoint, Error, Pool, Selector};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Connections of the set that the server asks to end.
+const SECOND: usize = 16;
+
+/// A server and its clients.
+pub(crate) struct Scene {
+    pub(crate) server: Pool,
+    pub(crate) churn: Pool,
+    pub(crate) kept: Pool,
+    pub(crate) second: Pool,
+    pub(crate) tally: Arc<Tally>,
+    /// Where the churn connects to.
+    pub(crate) address: SocketAddrV4,
+    pub(crate) leak: Option<Arc<Leak>>,
+    /// The listening socket that the sabotage `drop-queue` shares with the server.
+    pub(crate) shared: Option<Arc<OwnedFd>>,
+    /// Limits of connections at or above this are well above use.
+    pub(crate) ample: usize,
+    passive_opens: Option<u64>,
+}
+
+impl Scene {
+    pub(crate) fn start(options: &Options) -> Result<Scene, Error> {
+        let passive_opens = kernel::passive_opens().filter(|_| options.private_network);
+        let tally = Arc::new(Tally::new());
+        let leak = (options.sabotage == Some(Sabotage::LoseByte)).then(Arc::default);
+        let shared = match options.sabotage {
+            Some(Sabotage::DropQueue) => Some(listening_socket(options.listen)?),
+            _ => None,
+        };
+        let ample = 2 * (options.connections + options.kept + SECOND) + 64;
+        let mut config = Config::accept(Dish::Plain.behaviour(leak.as_ref())).loops(2).workers(1).limit(ample);
+        config = match &shared {
+            Some((socket, address)) => config.inherit(Address::Tcp((*address).into()), socket.clone()),
+            None => config.listen(Address::Tcp(options.listen.into())),
+        };
+        let server = Pool::start(config)?;
+        let address = address_of(&server);
+
+        let client = |guest: Guest, behaviour: Behaviour, count: usize, total: Option<u64>| {
+            let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
+            connecting.sources = guest.sources();
+            connecting.total = total;
+            connecting.timeout = PATIENCE;
+            Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
+        };
+        let keep = |guest: Guest| Keep::new(tally.clone(), guest, mix(options.seed ^ guest.index() as u64));
+        let kept = client(Guest::Kept, keep(Guest::Kept).into(), options.kept, Some(options.kept as u64))?;
+        let second = client(Guest::Second, keep(Guest::Second).into(), SECOND, None)?;
+        // All stand before the first change. One that does not is counted as failed by its own set.
+        server.wait(PATIENCE, |status| status.connections >= options.kept + SECOND);
+        let churn = client(Guest::Churn, Churn::new(tally.clone(), mix(options.seed)).into(), options.connections, None)?;
+        let shared = shared.map(|(socket, _)| socket);
+        Ok(Scene { server, churn, kept, second, tally, address, leak, shared, ample, passive_opens })
+    }
+
+    /// Waits until the second set stands again, whole, as its clients see it.
+    pub(crate) fn second_stands(&self) -> bool {
+        let ended = || self.tally.endings(Ending::Orderly) + self.tally.endings(Ending::Reset);
+        self.second.wait(PATIENCE, |_| self.tally.established(Guest::Second) >= ended() + SECOND as u64)
+    }
+
+    /// Ends the clients in order, then the server, and closes the books.
+    pub(crate) fn stop(self) -> Books {
+        stop_connecting(&self.churn);
+        // Each visit ends by itself: a step that lasts longer than the patience fails it.
+        self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
+        self.churn.shutdown(Drain::within(PATIENCE));
+        self.second_stands();
+        stop_connecting(&self.second);
+        for stays in [&self.kept, &self.second] {
+            stays.shutdown(Drain::within(2 * PATIENCE));
+        }
+        let established = self.tally.all_established();
+        self.server.wait(2 * PATIENCE, |status| {
+            status.connections == 0 && status.counts.accepted + status.counts.rejected >= established
+        });
+        let status = self.server.status();
+        let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
+        self.server.shutdown(Drain::within(PATIENCE));
+        Books {
+            accepted: status.counts.accepted + status.counts.rejected,
+            still_open: status.connections,
+            queued: status.listeners.iter().map(|listener| listener.queued as u64).sum(),
+            established: Guest::ALL.map(|guest| (guest, self.tally.established(guest))),
+            passive_opens: opened,
+        }
+    }
+}
+
+/// No further connects. Ending the pool at once would cut off those whose handshake runs.
+fn stop_connecting(pool: &Pool) {
+    let mut config = pool.config();
+    if let Endpoint::Connect(connecting) = &mut config.endpoint {
+        connecting.total = Some(0);
+    }
+    pool.reconfigure(config).expect("a running pool of clients takes a smaller total");
+    // Every loop has answered, so every loop has heard of it.
+    pool.connections(&Selector::All);
+}
+
+/// A socket that listens and that the server will share.
+fn listening_socket(address: SocketAddrV4) -> Result<(Arc<OwnedFd>, SocketAddrV4), Error> {
+    let failed = |source| Error::Listen { address: Address::Tcp(address.into()), source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    match listener.local_addr().map_err(failed)? {
+        SocketAddr::V4(real) => Ok((Arc::new(listener.into()), real)),
+        SocketAddr::V6(_) => unreachable!("a socket bound to an IPv4 address has one"),
+    }
+}
+
+fn address_of(server: &Pool) -> SocketAddrV4 {
+    match server.addresses().first() {
+        Some(Address::Tcp(SocketAddr::V4(address))) => *address,
+        other => unreachable!("the server listens on the IPv4 address it was given, not on {other:?}"),
+    }
+}

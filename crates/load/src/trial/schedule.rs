@@ -1,0 +1,94 @@
+//! Which change comes next: random, and the same for the same seed.
+
+use super::kind::Kind;
+use super::random::Random;
+
+/// One change to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) kind: Kind,
+    /// What its parameters are chosen by.
+    pub(crate) value: u64,
+}
+
+/// Rounds without end. Each has every kind once, in a random order, so that all kinds get their share of a short trial; the
+/// second address is added before it is removed, and a round ends without it.
+pub(crate) struct Schedule {
+    random: Random,
+    /// What is left of the round, the next one last.
+    round: Vec<Kind>,
+}
+
+impl Schedule {
+    pub(crate) fn new(seed: u64) -> Schedule {
+        Schedule { random: Random::new(seed), round: Vec::new() }
+    }
+
+    fn refill(&mut self) {
+        self.round.extend(Kind::proper());
+        self.random.shuffle(&mut self.round);
+        let place = |round: &[Kind], kind| round.iter().position(|other| *other == kind).expect("a round has every kind");
+        let (add, remove) = (place(&self.round, Kind::AddAddress), place(&self.round, Kind::RemoveAddress));
+        if add < remove {
+            self.round.swap(add, remove);
+        }
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Planned;
+
+    fn next(&mut self) -> Option<Planned> {
+        if self.round.is_empty() {
+            self.refill();
+        }
+        let kind = self.round.pop().expect("a round was just filled");
+        Some(Planned { kind, value: self.random.next() })
+    }
+}
+
+/// One of `choices` that is not `current`: a change that changes nothing proves nothing.
+///
+/// # Panics
+/// When there is no other.
+pub(crate) fn another<T: PartialEq + Copy>(choices: &[T], current: T, value: u64) -> T {
+    let others: Vec<T> = choices.iter().copied().filter(|choice| *choice != current).collect();
+    let index = usize::try_from(value % others.len() as u64).expect("less than the number of choices");
+    others[index]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_its_changes_and_another_one_does_not() {
+        let first: Vec<Planned> = Schedule::new(42).take(500).collect();
+        let again: Vec<Planned> = Schedule::new(42).take(500).collect();
+        let other: Vec<Planned> = Schedule::new(43).take(500).collect();
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    }
+
+    #[test]
+    fn a_round_has_every_kind_and_adds_before_it_removes() {
+        let kinds = Kind::proper().len();
+        let all: Vec<Kind> = Schedule::new(1).take(kinds * 200).map(|planned| planned.kind).collect();
+        for round in all.chunks(kinds) {
+            let mut sorted = round.to_vec();
+            sorted.sort_unstable();
+            assert_eq!(sorted, Kind::proper());
+            let place = |kind| round.iter().position(|other| *other == kind);
+            assert!(place(Kind::AddAddress) < place(Kind::RemoveAddress));
+        }
+        assert_ne!(all[..kinds], all[kinds..2 * kinds], "rounds differ");
+    }
+
+    #[test]
+    fn another_is_never_the_same() {
+        for value in 0..100 {
+            assert_ne!(another(&[1, 2, 3], 2, value), 2);
+        }
+        assert!((0..100).any(|value| another(&[1, 2, 3], 2, value) == 1));
+    }
+}

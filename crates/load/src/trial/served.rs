@@ -1,0 +1,194 @@
+//! What the server under trial runs: echoes of different types and sizes of state, which take over each other's connections.
+
+use super::guest::Guest;
+use sockdrawer::{
+    Behaviour, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Saved, Saver, Service, Step,
+};
+use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What makes [`Crashing`] panic. No client sends it but the probe that wants to: the others' bytes are random.
+pub(crate) const MARKER: &[u8; 16] = b"please panic now";
+
+/// Which service the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dish {
+    Plain,
+    Counted,
+    Worked,
+    Crashing,
+}
+
+impl Dish {
+    /// Those that stand every input.
+    pub(crate) const SOUND: [Dish; 3] = [Dish::Plain, Dish::Counted, Dish::Worked];
+
+    pub(crate) fn behaviour(self, leak: Option<&Arc<Leak>>) -> Behaviour {
+        match self {
+            Dish::Plain => Served::<Plain>::new(leak).into(),
+            Dish::Counted => Served::<Counted>::new(leak).into(),
+            Dish::Worked => Served::<Worked>::new(leak).into(),
+            Dish::Crashing => Served::<Crashing>::new(leak).into(),
+        }
+    }
+}
+
+/// The sabotage `lose-byte`: one input in so many, of kept connections, loses its first byte.
+#[derive(Debug, Default)]
+pub(crate) struct Leak(AtomicU64);
+
+impl Leak {
+    const EVERY: u64 = 200;
+
+    fn now(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) % Leak::EVERY == Leak::EVERY - 1
+    }
+}
+
+/// How an echo answers. Each is a type of its own, so that a change of protocol is a change of type and of the state's size.
+pub(crate) trait Flavour: Default + Send + 'static {
+    fn answer(&mut self, guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
+}
+
+/// At once.
+#[derive(Default)]
+pub(crate) struct Plain;
+
+/// At once, with a larger state.
+#[derive(Default)]
+pub(crate) struct Counted {
+    /// Inputs by the power of two of their length.
+    sizes: [u32; 17],
+}
+
+/// By jobs, piece by piece; kept connections at once, because a connection is not adopted while its job runs.
+#[derive(Default)]
+pub(crate) struct Worked;
+
+/// At once, but for [`MARKER`].
+#[derive(Default)]
+pub(crate) struct Crashing;
+
+fn echo(input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+    cx.send(input.bytes());
+    input.take_all();
+    Step::Continue
+}
+
+impl Flavour for Plain {
+    fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        echo(input, cx)
+    }
+}
+
+impl Flavour for Counted {
+    fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let power = input.bytes().len().checked_ilog2().unwrap_or(0);
+        let slot = usize::try_from(power).map_or(16, |power| power.min(16));
+        self.sizes[slot] = self.sizes[slot].wrapping_add(1);
+        echo(input, cx)
+    }
+}
+
+/// What one job carries; a job of up to 96 bytes costs no allocation.
+struct Piece {
+    bytes: [u8; Piece::SIZE],
+    used: u8,
+}
+
+impl Piece {
+    const SIZE: usize = 80;
+}
+
+impl Flavour for Worked {
+    fn answer(&mut self, guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if guest == Some(Guest::Kept) {
+            return echo(input, cx);
+        }
+        let used = input.bytes().len().min(Piece::SIZE);
+        let mut piece = Piece { bytes: [0; Piece::SIZE], used: u8::try_from(used).expect("a piece is short") };
+        piece.bytes[..used].copy_from_slice(&input.bytes()[..used]);
+        input.take(used);
+        Step::Work(Job::new(move || piece))
+    }
+}
+
+impl Flavour for Crashing {
+    fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.bytes().starts_with(MARKER) {
+            // A panic like any other, but without the hook that would print it: this one was ordered.
+            resume_unwind(Box::new("a panic that the trial asked for"));
+        }
+        echo(input, cx)
+    }
+}
+
+/// The service of one flavour.
+pub(crate) struct Served<F> {
+    leak: Option<Arc<Leak>>,
+    flavour: PhantomData<fn() -> F>,
+}
+
+impl<F> Served<F> {
+    pub(super) fn new(leak: Option<&Arc<Leak>>) -> Served<F> {
+        Served { leak: leak.cloned(), flavour: PhantomData }
+    }
+
+    fn connection(&self, peer: &Peer, inputs: u64) -> Connection<F>
+    where
+        F: Default,
+    {
+        let guest = Guest::of(peer.remote());
+        let leak = self.leak.clone().filter(|_| guest == Some(Guest::Kept));
+        Connection { flavour: F::default(), guest, leak, inputs }
+    }
+}
+
+impl<F: Flavour> Service for Served<F> {
+    type Protocol = Connection<F>;
+
+    fn open(&self, peer: &Peer) -> Connection<F> {
+        self.connection(peer, 0)
+    }
+
+    fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection<F>, CannotRestore> {
+        Ok(self.connection(peer, from.u64()?))
+    }
+}
+
+/// One connection of [`Served`].
+pub(crate) struct Connection<F> {
+    flavour: F,
+    guest: Option<Guest>,
+    leak: Option<Arc<Leak>>,
+    /// Callbacks with input so far, of all services that had this connection.
+    inputs: u64,
+}
+
+impl<F: Flavour> Protocol for Connection<F> {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        self.inputs += 1;
+        if input.bytes().len() > 1 && self.leak.as_ref().is_some_and(|leak| leak.now()) {
+            input.take(1);
+        }
+        self.flavour.answer(self.guest, input, cx)
+    }
+
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        match result.take::<Piece>() {
+            Ok(piece) => {
+                cx.send(&piece.bytes[..usize::from(piece.used)]);
+                Step::Continue
+            }
+            // Seen by the client as a reset, as any failure of the server should be.
+            Err(_) => Step::Abort,
+        }
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        to.u64(self.inputs);
+        Ok(())
+    }
+}

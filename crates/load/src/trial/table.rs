@@ -1,0 +1,128 @@
+//! The report for people.
+
+use super::guest::Guest;
+use super::report::{Report, Row};
+use std::fmt;
+
+const HEAD: [&str; 11] =
+    ["change", "how", "times", "p50 µs", "p99 µs", "connects", "failed", "kept lost", "wrong bytes", "asked/well/badly", ""];
+/// Columns of words, which stand at the left; the others are numbers.
+const WORDS: usize = 2;
+
+/// The table of a report and its accounts, ready to be printed. The verdict is not part of it.
+pub struct Table<'a>(pub &'a Report);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.0;
+        let mut lines = vec![HEAD.map(str::to_owned)];
+        lines.extend(report.rows.iter().filter(|row| row.times > 0 || spoiled(row)).map(cells));
+        let widths: [usize; HEAD.len()] =
+            std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
+        for line in &lines {
+            writeln!(f, "{}", aligned(line, &widths))?;
+        }
+        writeln!(f)?;
+        let (seconds, rate) = (report.elapsed.as_secs_f64(), report.connects_per_second());
+        let (changes, connects) = (report.changes, report.total().connects);
+        writeln!(f, "{changes} changes and {connects} connects in {seconds:.1} s ({rate:.0} connects/s); a connect counts")?;
+        writeln!(f, "where it ended: from the start of a change to the start of the next")?;
+        let (p50, p99) = (report.reload.p50_us, report.reload.p99_us);
+        writeln!(f, "asked/well/badly: connections of a second set, there to be ended, and how they ended")?;
+        writeln!(f, "reconfigure: p50 {p50} µs, p99 {p99} µs; {} round trips on kept connections", report.echoes)?;
+        accounts(f, report)
+    }
+}
+
+fn spoiled(row: &Row) -> bool {
+    row.seen.failed + row.seen.lost + row.seen.wrong_bytes + row.seen.ended_badly > 0
+}
+
+fn cells(row: &Row) -> [String; HEAD.len()] {
+    let seen = row.seen;
+    let second = match row.asked + seen.ended_well + seen.ended_badly {
+        0 => "-".to_owned(),
+        _ => format!("{}/{}/{}", row.asked, seen.ended_well, seen.ended_badly),
+    };
+    [
+        row.kind.name().to_owned(),
+        row.kind.way().name().to_owned(),
+        row.times.to_string(),
+        row.apply.p50_us.to_string(),
+        row.apply.p99_us.to_string(),
+        seen.connects.to_string(),
+        seen.failed.to_string(),
+        seen.lost.to_string(),
+        seen.wrong_bytes.to_string(),
+        second,
+        if spoiled(row) { "<-".to_owned() } else { String::new() },
+    ]
+}
+
+fn aligned(cells: &[String], widths: &[usize]) -> String {
+    let pad = |(column, (cell, width)): (usize, (&String, &usize))| match column < WORDS {
+        true => format!("{cell:<width$}"),
+        false => format!("{cell:>width$}"),
+    };
+    let line: Vec<String> = cells.iter().zip(widths).enumerate().map(pad).collect();
+    line.join("  ").trim_end().to_owned()
+}
+
+/// Both ends' counts, as the sum that they are.
+fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let books = &report.books;
+    let part = |(guest, count): &(Guest, u64)| format!("{count} {}", guest.name());
+    let parts: Vec<String> = books.established.iter().map(part).collect();
+    let sign = |equal: bool| if equal { "==" } else { "!=" };
+    let equal = sign(books.accepted == books.all_established());
+    write!(f, "accounts: accepted {} {equal} established {}", books.accepted, parts.join(" + "))?;
+    if books.still_open > 0 {
+        write!(f, "; {} still open", books.still_open)?;
+    }
+    if let Some(opened) = books.passive_opens {
+        let equal = sign(books.agrees_with_kernel());
+        write!(f, "\nkernel: passive opens {opened} {equal} accepted {} + queued {}", books.accepted, books.queued)?;
+    }
+    for (failure, count) in report.failures.iter().take(8) {
+        write!(f, "\nfailed: {count} times {failure}")?;
+    }
+    for (kind, why) in &report.unseen {
+        write!(f, "\nnot seen: {}: {why}", kind.name())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::Kind;
+    use super::super::report::tests::good;
+    use super::*;
+
+    #[test]
+    fn columns_stand_under_their_heads() {
+        let mut report = good();
+        report.rows[Kind::Drain.index()].asked = 320;
+        report.rows[Kind::Drain.index()].seen.ended_well = 320;
+        report.rows[Kind::Loops.index()].seen.failed = 3;
+        let text = Table(&report).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("change             how             times  p50 µs  p99 µs  connects  failed"), "{text}");
+        assert_eq!(lines.len(), 1 + Kind::proper().len() + 6, "{text}");
+        let row = |name: &str| *lines.iter().find(|line| line.starts_with(name)).expect("a row for each kind");
+        assert!(row("drain").ends_with("320/320/0"), "{text}");
+        assert!(row("loops").ends_with("<-"), "{text}");
+        assert!(!text.contains("sabotage"), "{text}");
+        let end = |line: &str, what: &str| line.find(what).map(|start| line[..start].chars().count() + what.chars().count());
+        assert_eq!(end(lines[0], "connects"), end(row("protocol"), "5000"), "{text}");
+    }
+
+    #[test]
+    fn accounts_are_a_sum() {
+        let mut report = good();
+        report.books.passive_opens = Some(90_501);
+        let text = Table(&report).to_string();
+        let sum = "accounts: accepted 90500 == established 90500 churn + 0 kept + 0 second set + 0 probe";
+        assert!(text.contains(sum), "{text}");
+        assert!(text.ends_with("kernel: passive opens 90501 != accepted 90500 + queued 0"), "{text}");
+    }
+}

@@ -1,0 +1,214 @@
+//! The trial's clients against its servers, without sockets.
+
+use super::churn::{Churn, PATIENCE};
+use super::guest::Guest;
+use super::kept::Keep;
+use super::kind::Kind;
+use super::served::{Leak, MARKER, Plain, Served, Worked};
+use super::tally::{Cause, Ending, Phase, Tally};
+use sockdrawer::testing::{Connection, Limits, peer};
+use sockdrawer::{Closed, Peer, Service, Side};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ECONNRESET: i32 = 104;
+
+fn client<S: Service>(service: S) -> Connection<S> {
+    Connection::open_with(service, peer(Side::Connected, Duration::from_micros(30)), Limits::default())
+}
+
+fn server<F: super::served::Flavour>(guest: Guest, leak: Option<&Arc<Leak>>) -> Connection<Served<F>> {
+    let from = Peer::new(Some(SocketAddr::new(guest.source(1), 40_000)), Side::Accepted);
+    Connection::open_with(Served::<F>::new(leak), from, Limits::default())
+}
+
+fn churn(tally: &Arc<Tally>) -> Connection<Churn> {
+    client(Churn::new(tally.clone(), 1))
+}
+
+fn kept(tally: &Arc<Tally>, guest: Guest) -> Connection<Keep> {
+    client(Keep::new(tally.clone(), guest, 1))
+}
+
+/// What failed, once.
+fn failure(tally: &Tally) -> (Guest, Phase, Cause) {
+    match tally.failures().as_slice() {
+        [(failure, 1)] => (failure.guest, failure.phase, failure.cause),
+        others => panic!("not one failure: {others:?}"),
+    }
+}
+
+#[test]
+fn a_visit_is_sixteen_bytes_there_and_back() {
+    let tally = Arc::new(Tally::new());
+    let (mut client, mut server) = (churn(&tally), server::<Plain>(Guest::Churn, None));
+    let sent = client.sent();
+    assert_eq!(sent.len(), 16);
+    assert!(client.finished_sending());
+    server.receive(&sent);
+    server.finish();
+    assert_eq!(server.closed(), Some(Closed::Done));
+    client.receive_split(&server.sent());
+    client.finish();
+    assert_eq!(client.closed(), Some(Closed::Done));
+    let seen = tally.total();
+    assert_eq!((seen.connects, seen.failed, seen.wrong_bytes), (1, 0, 0));
+    assert_eq!(tally.established(Guest::Churn), 1);
+}
+
+#[test]
+fn a_visit_fails_by_its_phase_and_cause() {
+    type Spoil = fn(&mut Connection<Churn>);
+    let ways: [(Spoil, Phase, Cause); 6] = [
+        (|client| client.advance(PATIENCE), Phase::Echo, Cause::Late),
+        (|client| client.end(Closed::Error(ECONNRESET)), Phase::Echo, Cause::Errno(ECONNRESET)),
+        (|client| client.finish(), Phase::Echo, Cause::Early),
+        (|client| client.receive(&[0; 16]), Phase::Echo, Cause::Wrong),
+        (
+            |client| {
+                let sent = client.sent();
+                client.receive(&sent);
+                client.advance(PATIENCE);
+            },
+            Phase::End,
+            Cause::Late,
+        ),
+        (
+            |client| {
+                let mut sent = client.sent();
+                sent.push(0);
+                client.receive(&sent);
+            },
+            Phase::End,
+            Cause::Wrong,
+        ),
+    ];
+    for (spoil, phase, cause) in ways {
+        let tally = Arc::new(Tally::new());
+        let mut client = churn(&tally);
+        spoil(&mut client);
+        assert!(client.closed().is_some(), "{phase:?} {cause:?}");
+        assert_eq!(failure(&tally), (Guest::Churn, phase, cause));
+        assert_eq!((tally.total().connects, tally.total().failed), (1, 1));
+    }
+}
+
+/// Exchanges blocks until so many round trips were made.
+fn converse<F: super::served::Flavour>(
+    client: &mut Connection<Keep>,
+    server: &mut Connection<Served<F>>,
+    tally: &Tally,
+    rounds: u64,
+) {
+    for _ in 0..rounds {
+        server.receive(&client.sent());
+        while server.has_job() {
+            server.run_job();
+        }
+        client.receive_split(&server.sent());
+        if client.closed().is_some() {
+            return;
+        }
+        client.advance(client.timer().expect("it pauses"));
+    }
+    assert_eq!(tally.echoes(), rounds);
+}
+
+#[test]
+fn a_kept_connection_compares_until_it_is_asked_to_end() {
+    let tally = Arc::new(Tally::new());
+    let (mut client, mut server) = (kept(&tally, Guest::Kept), server::<Plain>(Guest::Kept, None));
+    converse(&mut client, &mut server, &tally, 20);
+    client.drain();
+    assert!(!client.finished_sending(), "a block is under way");
+    server.receive(&client.sent());
+    client.receive(&server.sent());
+    assert!(client.finished_sending());
+    client.finish();
+    assert_eq!(client.closed(), Some(Closed::Done));
+    assert_eq!(tally.total(), super::Seen::default());
+}
+
+#[test]
+fn echoes_take_over_each_others_connections() {
+    let tally = Arc::new(Tally::new());
+    let (mut client, mut plain) = (kept(&tally, Guest::Second), server::<Plain>(Guest::Second, None));
+    plain.receive(&client.sent());
+    client.receive(&plain.sent());
+    client.advance(client.timer().expect("it pauses"));
+    let Ok(mut worked) = plain.save_and_restore(Served::<Worked>::new(None)) else { panic!("its state can be saved") };
+    worked.receive(&client.sent());
+    while worked.has_job() {
+        worked.run_job();
+    }
+    client.receive(&worked.sent());
+    assert_eq!((tally.echoes(), tally.total().wrong_bytes), (2, 0));
+}
+
+#[test]
+fn a_dropped_byte_is_seen_as_wrong_bytes_and_not_as_a_loss() {
+    let tally = Arc::new(Tally::new());
+    let leak = Arc::default();
+    let (mut client, mut server) = (kept(&tally, Guest::Kept), server::<Plain>(Guest::Kept, Some(&leak)));
+    converse(&mut client, &mut server, &tally, 1_000);
+    assert_eq!(client.closed(), Some(Closed::Aborted));
+    assert!(tally.total().wrong_bytes > 0);
+    assert_eq!(tally.total().lost, 0);
+}
+
+#[test]
+fn only_kept_connections_lose_bytes() {
+    let leak: Arc<Leak> = Arc::default();
+    let mut server = server::<Plain>(Guest::Churn, Some(&leak));
+    for _ in 0..1_000 {
+        server.receive(b"ab");
+    }
+    assert_eq!(server.sent().len(), 2_000);
+}
+
+#[test]
+fn an_end_nobody_asked_for_is_a_loss() {
+    type End = fn(&mut Connection<Keep>);
+    let ways: [(End, Cause); 3] = [
+        (|client| client.finish(), Cause::Early),
+        (|client| client.end(Closed::Error(ECONNRESET)), Cause::Errno(ECONNRESET)),
+        (|client| client.advance(PATIENCE), Cause::Late),
+    ];
+    for (end, cause) in ways {
+        let tally = Arc::new(Tally::new());
+        let mut client = kept(&tally, Guest::Kept);
+        end(&mut client);
+        assert_eq!(failure(&tally), (Guest::Kept, Phase::Echo, cause));
+        assert_eq!(tally.total().lost, 1);
+    }
+}
+
+#[test]
+fn the_second_set_ends_well_only_as_asked() {
+    let ended = |kind: Kind, end: fn(&mut Connection<Keep>)| {
+        let tally = Arc::new(Tally::new());
+        tally.begin(kind);
+        let mut client = kept(&tally, Guest::Second);
+        end(&mut client);
+        let (orderly, reset) = (tally.endings(Ending::Orderly), tally.endings(Ending::Reset));
+        (tally.total().ended_well, tally.total().ended_badly, orderly, reset)
+    };
+    let orderly: fn(&mut Connection<Keep>) = |client| client.finish();
+    let reset: fn(&mut Connection<Keep>) = |client| client.end(Closed::Error(ECONNRESET));
+    assert_eq!(ended(Kind::Drain, orderly), (1, 0, 1, 0));
+    assert_eq!(ended(Kind::Purge, orderly), (1, 0, 1, 0));
+    assert_eq!(ended(Kind::Kill, reset), (1, 0, 0, 1));
+    assert_eq!(ended(Kind::Drain, reset), (0, 1, 0, 0));
+    assert_eq!(ended(Kind::Kill, orderly), (0, 1, 0, 0));
+    assert_eq!(ended(Kind::Loops, orderly), (0, 1, 0, 0));
+}
+
+#[test]
+fn only_the_marker_makes_the_crashing_service_panic() {
+    let mut server = server::<super::served::Crashing>(Guest::Probe, None);
+    server.receive(b"is it in force?");
+    assert_eq!(server.sent(), b"is it in force?");
+    server.receive(MARKER);
+    assert_eq!(server.closed(), Some(Closed::Panicked));
+}

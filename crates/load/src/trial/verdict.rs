@@ -1,0 +1,225 @@
+//! Good, bad or too little to tell.
+
+use super::guest::Guest;
+use super::options::Until;
+use super::report::{Report, Row};
+use std::fmt;
+
+/// A kind of change that fewer connections ended under says nothing.
+const LEAST_CONNECTS_PER_KIND: u64 = 20;
+/// A server under less load than this was not under load.
+const LEAST_CONNECTS_PER_SECOND: f64 = 5_000.0;
+
+/// What a trial says about the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing was lost.
+    Good,
+    /// Something was; each line names the column.
+    Bad(Vec<String>),
+    /// Nothing was, but too little was tried; each line says what.
+    Inconclusive(Vec<String>),
+}
+
+impl Verdict {
+    /// The verdict on what was found. What was lost in an interrupted trial was lost.
+    pub fn of(report: &Report) -> Verdict {
+        let bad = spoiled(report);
+        if !bad.is_empty() {
+            return Verdict::Bad(bad);
+        }
+        let missing = missing(report);
+        if missing.is_empty() { Verdict::Good } else { Verdict::Inconclusive(missing) }
+    }
+
+    /// `good`, `bad` or `inconclusive`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Good => "good",
+            Verdict::Bad(_) => "bad",
+            Verdict::Inconclusive(_) => "inconclusive",
+        }
+    }
+
+    /// Why it is not good.
+    pub fn reasons(&self) -> &[String] {
+        match self {
+            Verdict::Good => &[],
+            Verdict::Bad(reasons) | Verdict::Inconclusive(reasons) => reasons,
+        }
+    }
+
+    /// The last line of a trial.
+    pub fn line(&self, report: &Report) -> impl fmt::Display {
+        let (total, seed) = (report.total(), report.seed);
+        let word = self.word();
+        match self {
+            Verdict::Good => format!(
+                "verdict: {word}, {} changes, {} connects, 0 failed, 0 lost, 0 wrong bytes (seed {seed})",
+                report.changes, total.connects
+            ),
+            _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),
+        }
+    }
+}
+
+/// The columns that are not 0, and the accounts that do not add up.
+fn spoiled(report: &Report) -> Vec<String> {
+    let total = report.total();
+    let mut bad = Vec::new();
+    let mut column = |count: u64, name: &str, guest: Option<Guest>| {
+        if count > 0 {
+            bad.push(format!("{count} {name}{}", example(report, guest)));
+        }
+    };
+    column(total.failed, "failed connects", Some(Guest::Churn));
+    column(total.lost, "kept connections lost", Some(Guest::Kept));
+    column(total.wrong_bytes, "wrong bytes", None);
+    column(total.ended_badly, "of the second set ended badly", Some(Guest::Second));
+    if let Some((kind, why)) = report.unseen.first() {
+        let all: Vec<&str> = report.unseen.iter().map(|(kind, _)| kind.name()).collect();
+        bad.push(format!("changes not seen: {} ({}: {why})", all.join(", "), kind.name()));
+    }
+    let books = &report.books;
+    if !books.balanced() {
+        let (accepted, established, open) = (books.accepted, books.all_established(), books.still_open);
+        bad.push(format!("accounts: the server accepted {accepted}, the clients established {established}, {open} are open"));
+    }
+    if !books.agrees_with_kernel() {
+        let opened = books.passive_opens.unwrap_or(0);
+        bad.push(format!("kernel: it completed {opened}, the server accepted {} and {} wait", books.accepted, books.queued));
+    }
+    bad
+}
+
+/// The most frequent failure of this set.
+fn example(report: &Report, guest: Option<Guest>) -> String {
+    let first = report.failures.iter().find(|(failure, _)| Some(failure.guest) == guest);
+    first.map_or_else(String::new, |(failure, count)| format!(" (most: {failure}, {count} times)"))
+}
+
+/// What would have to be more for a verdict.
+fn missing(report: &Report) -> Vec<String> {
+    let mut missing = Vec::new();
+    if report.interrupted {
+        missing.push("interrupted".to_owned());
+    }
+    // Whoever asks for a number of changes chose how many kinds there are; a time is to be long enough for all.
+    let all_kinds = matches!(report.until, Until::Passed(_));
+    let is_thin = |row: &&Row| match row.times {
+        0 => all_kinds,
+        _ => row.seen.connects < LEAST_CONNECTS_PER_KIND,
+    };
+    let proper = report.rows.iter().filter(|row| row.kind != super::kind::Kind::Sabotage);
+    let thin: Vec<&str> = proper.filter(is_thin).map(|row| row.kind.name()).collect();
+    if !thin.is_empty() {
+        missing.push(format!("fewer than {LEAST_CONNECTS_PER_KIND} connects during: {}", thin.join(", ")));
+    }
+    let rate = report.connects_per_second();
+    if rate < LEAST_CONNECTS_PER_SECOND {
+        missing.push(format!("{rate:.0} connects/s, {LEAST_CONNECTS_PER_SECOND:.0} are needed"));
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::Kind;
+    use super::super::report::tests::good;
+    use super::super::tally::{Cause, Failure, Phase};
+    use super::*;
+    use std::time::Duration;
+
+    fn line(report: &Report) -> String {
+        Verdict::of(report).line(report).to_string()
+    }
+
+    fn spoil(change: impl FnOnce(&mut Report)) -> Report {
+        let mut report = good();
+        change(&mut report);
+        report
+    }
+
+    #[test]
+    fn nothing_lost_is_good() {
+        let expected = "verdict: good, 450 changes, 90000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
+        assert_eq!(line(&good()), expected);
+    }
+
+    #[test]
+    fn each_column_makes_it_bad_and_is_named() {
+        let spoiled = [
+            (spoil(|report| report.rows[3].seen.failed = 2), "verdict: bad: 2 failed connects (seed 7)"),
+            (spoil(|report| report.rows[3].seen.lost = 1), "verdict: bad: 1 kept connections lost (seed 7)"),
+            (spoil(|report| report.rows[3].seen.wrong_bytes = 9), "verdict: bad: 9 wrong bytes (seed 7)"),
+            (spoil(|report| report.rows[3].seen.ended_badly = 4), "verdict: bad: 4 of the second set ended badly (seed 7)"),
+            (
+                spoil(|report| report.unseen.push((Kind::Loops, "no".to_owned()))),
+                "verdict: bad: changes not seen: loops (loops: no) (seed 7)",
+            ),
+            (
+                spoil(|report| report.books.accepted -= 1),
+                "verdict: bad: accounts: the server accepted 90499, the clients established 90500, 0 are open (seed 7)",
+            ),
+            (
+                spoil(|report| report.books.still_open = 1),
+                "verdict: bad: accounts: the server accepted 90500, the clients established 90500, 1 are open (seed 7)",
+            ),
+            (
+                spoil(|report| report.books.passive_opens = Some(90_503)),
+                "verdict: bad: kernel: it completed 90503, the server accepted 90500 and 0 wait (seed 7)",
+            ),
+        ];
+        for (report, expected) in spoiled {
+            assert_eq!(line(&report), expected);
+            assert_eq!(Verdict::of(&report).word(), "bad");
+        }
+    }
+
+    #[test]
+    fn a_failure_says_what_it_mostly_was() {
+        let report = spoil(|report| {
+            report.rows[3].seen.failed = 2;
+            let failure = Failure { guest: Guest::Churn, phase: Phase::Echo, cause: Cause::Errno(104), kind: Kind::LiveOptions };
+            report.failures.push((failure, 2));
+        });
+        assert!(line(&report).contains("churn echo: reset (ECONNRESET), during live options, 2 times"), "{}", line(&report));
+    }
+
+    #[test]
+    fn a_kernel_that_counts_the_same_is_good() {
+        let report = spoil(|report| report.books.passive_opens = Some(90_500));
+        assert_eq!(Verdict::of(&report), Verdict::Good);
+    }
+
+    #[test]
+    fn too_little_is_inconclusive_and_says_of_what() {
+        let thin = spoil(|report| report.rows[5].seen.connects = 19);
+        assert_eq!(line(&thin), "verdict: inconclusive: fewer than 20 connects during: loops (seed 7)");
+        let never = spoil(|report| report.rows[5].times = 0);
+        assert_eq!(line(&never), line(&thin));
+        let slow = spoil(|report| report.elapsed = Duration::from_secs(20));
+        assert_eq!(line(&slow), "verdict: inconclusive: 4500 connects/s, 5000 are needed (seed 7)");
+        let interrupted = spoil(|report| report.interrupted = true);
+        assert_eq!(line(&interrupted), "verdict: inconclusive: interrupted (seed 7)");
+    }
+
+    #[test]
+    fn a_number_of_changes_need_not_have_every_kind() {
+        let few = spoil(|report| {
+            report.until = Until::Changes(3);
+            report.rows[5].times = 0;
+            report.rows[5].seen.connects = 0;
+        });
+        assert_eq!(Verdict::of(&few), Verdict::Good);
+    }
+
+    #[test]
+    fn a_loss_is_bad_however_little_was_tried() {
+        let report = spoil(|report| {
+            report.interrupted = true;
+            report.rows[0].seen.lost = 1;
+        });
+        assert_eq!(Verdict::of(&report).word(), "bad");
+    }
+}
