@@ -7,7 +7,7 @@ use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
 use crate::{limits, progress, words};
-use sockdrawer::Address;
+use sockdrawer::{Address, Error};
 use sockdrawer_load::{End, Plan, Report, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
@@ -27,12 +27,20 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut live = progress::Live::new();
     let report = sockdrawer_load::run(&plan, &stop, |progress| live.show(progress));
     live.end();
-    let report = report?;
+    let report = report.map_err(failure)?;
     people.tell(&report)?;
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
     }
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
+}
+
+/// What the pool calls its limit is an option here.
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::LimitTooHigh { .. } => usage(format_args!("--connections is too high: {error}")),
+        error => error.into(),
+    }
 }
 
 fn verdict(report: &Report) -> Exit {

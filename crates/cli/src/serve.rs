@@ -141,3 +141,33 @@ fn belongs(option: &str, given: bool, to: Protocol, protocol: Protocol) -> Resul
         "{option} is an option of {to}, not of {protocol}: leave it out (try: sockdrawer serve --help)"
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_drain_that_cut_nobody_off_is_complete() {
+        let drained = |ended, purged| Drained { asked: ended + purged, ended, purged };
+        assert_eq!(drained_exit(drained(3, 0)), Ok(Exit::Ok));
+        let cut = drained_exit(drained(2, 1)).expect_err("one was cut off");
+        assert_eq!((cut.exit, cut.to_string().contains("1 of 3 connections")), (Exit::Failed, true), "{cut}");
+    }
+
+    #[test]
+    fn workers_are_as_many_as_loops_unless_said_otherwise() {
+        let configured = |words: &str| {
+            let words = ["sockdrawer", "serve", "http"].into_iter().chain(words.split_whitespace()).map(Into::into);
+            match crate::usage::parse(words) {
+                Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments).expect("it makes sense"),
+                other => panic!("{other:?} is not serve"),
+            }
+        };
+        let threads = |config: &Config| (config.loops, config.workers);
+        assert_eq!(threads(&configured("--loops 7")), (7, 7));
+        assert_eq!(threads(&configured("--loops 7 --workers 0")), (7, 0));
+        let http = configured("--limit 5k --capacity 0 --on-full reject");
+        assert_eq!((http.limit, http.capacity, http.on_full), (Some(5000), 0, OnFull::Reject(Reject::Fin)));
+        assert_eq!(http.settings.max_partial, 4096);
+    }
+}

@@ -17,7 +17,7 @@ pub(crate) fn start(plan: &Plan) -> String {
         End::AfterLastConnect(time) => add(format_args!(", for {} after the last connect", duration(time))),
     }
     if let Some(operations) = plan.operations {
-        add(format_args!(", {operations} operations"));
+        add(format_args!(", {operations} operation{}", if operations == 1 { "" } else { "s" }));
     }
     match plan.targets.as_slice() {
         [] => add(format_args!(", to a server in this program")),

@@ -23,13 +23,15 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     }
 }
 
-/// A server for it in this process, on a free port.
-pub(crate) fn server(workload: Workload) -> Config {
-    let behaviour: Behaviour = match workload {
+/// A server for it in this process, on a free port. It takes no more of the process's descriptors than the clients need from it;
+/// a short connection may end here a moment after its client began the next.
+pub(crate) fn server(plan: &Plan) -> Config {
+    let limit = if plan.workload.is_short() { plan.connections.saturating_mul(2) } else { plan.connections };
+    let behaviour: Behaviour = match plan.workload {
         Workload::Ping { .. } => ping::Ping.into(),
         Workload::Echo { .. } => echo::Echo.into(),
         Workload::Hello => hello::Hello.into(),
         Workload::Http => http::Http { in_worker: false, ..http::Http::default() }.into(),
     };
-    Config::accept(behaviour).workers(0).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
+    Config::accept(behaviour).workers(0).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
 }

@@ -49,12 +49,16 @@ pub struct Progress {
     pub numbers: Numbers,
 }
 
+/// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
+/// still sends then is nobody's.
+const LINGER: Duration = Duration::from_millis(250);
+
 /// Runs `plan` and tells its progress twice a second. What fails in it is in the report, not an error.
 ///
 /// # Errors
 /// When the clients' pool, or that of the server in this process, cannot start or gives up.
 pub fn run(plan: &Plan, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
-    let server = if plan.targets.is_empty() { Some(Pool::start(clients::server(plan.workload))?) } else { None };
+    let server = if plan.targets.is_empty() { Some(Pool::start(clients::server(plan))?) } else { None };
     let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
     let shared = Arc::new(Shared::new(plan.operations));
     let cpu_before = cpu_time();
@@ -81,8 +85,10 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     connecting.total = plan.connects();
     connecting.rate = plan.connect_rate;
     connecting.timeout = plan.timeout;
+    let mut config = Config::connect(clients::client(plan, shared), connecting);
+    config.settings.linger = LINGER;
     // Clients have no jobs.
-    Config::connect(clients::client(plan, shared), connecting).limit(plan.connections).workers(0)
+    config.limit(plan.connections).workers(0)
 }
 
 /// Why a run is over.
