@@ -244,7 +244,8 @@ mod tests {
                     deadlines[seat] = Some(at);
                 }
             }
-            now += random.below(1 << random.below(34));
+            let step = 1 << random.below(34);
+            now += random.below(step);
             let next = wheel.next().map(|at| (at - start).as_nanos() as u64);
             let nearest = deadlines.iter().flatten().min();
             assert_eq!(next.is_some(), nearest.is_some());
