@@ -39,8 +39,8 @@ impl Changer<'_> {
     fn reopen(&mut self) -> Result<(), Unseen> {
         let own = Address::Tcp(self.scene.address.into());
         let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
-        self.reconfigure(Kind::Sabotage, |config| *config = only(config.clone(), stand_in))?;
-        self.reconfigure(Kind::Sabotage, |config| *config = only(config.clone(), own))?;
+        self.reconfigure(Kind::Sabotage, |config| move_first(config, stand_in))?;
+        self.reconfigure(Kind::Sabotage, |config| move_first(config, own))?;
         Ok(())
     }
 
@@ -55,10 +55,9 @@ impl Changer<'_> {
     }
 }
 
-/// Listens at `address` and nowhere else. The configuration has the first address as it was asked for, perhaps with port 0.
-fn only(mut config: Config, address: Address) -> Config {
+/// Listens at `address` instead of the address that was first. The second one, when there is one, stays.
+fn move_first(config: &mut Config, address: Address) {
     if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.clear();
+        listeners[0].address = address;
     }
-    config.listen(address)
 }
