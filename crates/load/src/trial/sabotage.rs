@@ -18,17 +18,11 @@ const FILLS_WITHIN: Duration = Duration::from_millis(50);
 impl Changer<'_> {
     /// Commits the fault once.
     pub(crate) fn sabotage(&mut self, sabotage: Sabotage) -> Result<(), Unseen> {
-        self.begin(Kind::Sabotage);
         let begun = Instant::now();
         match sabotage {
             Sabotage::Reopen => self.reopen()?,
             Sabotage::DropQueue => self.drop_queue()?,
-            Sabotage::CloseKept => {
-                let kept = self.scene.server.connections(&Guest::Kept.selector());
-                if let Some(connection) = kept.first() {
-                    self.scene.server.kill(connection.id);
-                }
-            }
+            Sabotage::CloseKept => self.close_kept(),
             // Committed by the served echo, all the time.
             Sabotage::LoseByte => return Ok(()),
         }
@@ -37,6 +31,7 @@ impl Changer<'_> {
     }
 
     fn reopen(&mut self) -> Result<(), Unseen> {
+        self.begin(Kind::Sabotage);
         let own = Address::Tcp(self.scene.address.into());
         let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
         self.reconfigure(Kind::Sabotage, |config| move_first(config, stand_in))?;
@@ -44,7 +39,16 @@ impl Changer<'_> {
         Ok(())
     }
 
+    fn close_kept(&mut self) {
+        self.begin(Kind::Sabotage);
+        let server = &self.scene.server;
+        if let Some(connection) = server.connections(&Guest::Kept.selector()).first() {
+            server.kill(connection.id);
+        }
+    }
+
     fn drop_queue(&mut self) -> Result<(), Unseen> {
+        self.begin(Kind::Sabotage);
         let socket = self.scene.shared.as_ref().expect("this sabotage shares its listening socket");
         let server = &self.scene.server;
         server.suspend();
