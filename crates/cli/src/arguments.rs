@@ -123,10 +123,10 @@ pub(crate) struct LoadArguments {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrialArguments {
-    /// End after so many changes [default: 1000].
+    /// End after so many changes.
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     pub(crate) changes: Option<Positive>,
-    /// End after so many seconds.
+    /// End after so many seconds [default: 10].
     #[arg(long, value_name = "N")]
     pub(crate) seconds: Option<PositiveTime>,
     /// Clients that connect, exchange and close all the time.
@@ -155,12 +155,12 @@ pub(crate) struct TrialArguments {
 /// A fault that a trial must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sabotage {
-    /// Each change closes the listening socket and opens it again.
+    /// Every eighth change, the listening socket is closed and opened again.
     Reopen,
-    /// Each change resets what waits in the listening socket's queue.
+    /// Every eighth change, what waits in the listening socket's queue is reset.
     DropQueue,
-    /// Now and then the server drops a byte.
+    /// Now and then the echo of a kept connection lacks a byte.
     LoseByte,
-    /// A change closes a kept connection.
+    /// Every eighth change, a kept connection is reset.
     CloseKept,
 }

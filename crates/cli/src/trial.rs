@@ -114,7 +114,7 @@ fn start(options: &Options) -> String {
         Until::Changes(changes) => format!("{changes} changes"),
         Until::Passed(time) => format!("changes for {time:?}"),
     };
-    let sabotage = options.sabotage.map_or_else(String::new, |kind| format!(", sabotage {kind:?}"));
+    let sabotage = options.sabotage.map_or_else(String::new, |sabotage| format!(", sabotage {}", sabotage.name()));
     format!("trial: {until}, under {connections} clients that come and go and {kept} that stay{sabotage}, seed {seed}")
 }
 

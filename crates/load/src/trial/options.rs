@@ -58,6 +58,18 @@ pub enum Sabotage {
     CloseKept,
 }
 
+impl Sabotage {
+    /// As the command line spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sabotage::Reopen => "reopen",
+            Sabotage::DropQueue => "drop-queue",
+            Sabotage::LoseByte => "lose-byte",
+            Sabotage::CloseKept => "close-kept",
+        }
+    }
+}
+
 /// An address that a trial cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLoopback;

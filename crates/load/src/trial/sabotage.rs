@@ -18,17 +18,11 @@ const FILLS_WITHIN: Duration = Duration::from_millis(50);
 impl Changer<'_> {
     /// Commits the fault once.
     pub(crate) fn sabotage(&mut self, sabotage: Sabotage) -> Result<(), Unseen> {
-        self.begin(Kind::Sabotage);
         let begun = Instant::now();
         match sabotage {
             Sabotage::Reopen => self.reopen()?,
             Sabotage::DropQueue => self.drop_queue()?,
-            Sabotage::CloseKept => {
-                let kept = self.scene.server.connections(&Guest::Kept.selector());
-                if let Some(connection) = kept.first() {
-                    self.scene.server.kill(connection.id);
-                }
-            }
+            Sabotage::CloseKept => self.close_kept(),
             // Committed by the served echo, all the time.
             Sabotage::LoseByte => return Ok(()),
         }
@@ -37,14 +31,24 @@ impl Changer<'_> {
     }
 
     fn reopen(&mut self) -> Result<(), Unseen> {
+        self.begin(Kind::Sabotage);
         let own = Address::Tcp(self.scene.address.into());
         let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
-        self.reconfigure(Kind::Sabotage, |config| *config = only(config.clone(), stand_in))?;
-        self.reconfigure(Kind::Sabotage, |config| *config = only(config.clone(), own))?;
+        self.reconfigure(Kind::Sabotage, |config| move_first(config, stand_in))?;
+        self.reconfigure(Kind::Sabotage, |config| move_first(config, own))?;
         Ok(())
     }
 
+    fn close_kept(&mut self) {
+        self.begin(Kind::Sabotage);
+        let server = &self.scene.server;
+        if let Some(connection) = server.connections(&Guest::Kept.selector()).first() {
+            server.kill(connection.id);
+        }
+    }
+
     fn drop_queue(&mut self) -> Result<(), Unseen> {
+        self.begin(Kind::Sabotage);
         let socket = self.scene.shared.as_ref().expect("this sabotage shares its listening socket");
         let server = &self.scene.server;
         server.suspend();
@@ -55,10 +59,9 @@ impl Changer<'_> {
     }
 }
 
-/// Listens at `address` and nowhere else. The configuration has the first address as it was asked for, perhaps with port 0.
-fn only(mut config: Config, address: Address) -> Config {
+/// Listens at `address` instead of the address that was first. The second one, when there is one, stays.
+fn move_first(config: &mut Config, address: Address) {
     if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.clear();
+        listeners[0].address = address;
     }
-    config.listen(address)
 }

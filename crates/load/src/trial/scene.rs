@@ -114,15 +114,15 @@ fn stop_connecting(pool: &Pool) {
     pool.connections(&Selector::All);
 }
 
-/// A socket that listens and that the server will share.
+/// A socket that listens and that the server will share. Its port is asked for by number: one that the kernel chose is given up
+/// when the socket is shut down, and listening again would be at another one.
 fn listening_socket(address: SocketAddrV4) -> Result<(Arc<OwnedFd>, SocketAddrV4), Error> {
     let failed = |source| Error::Listen { address: Address::Tcp(address.into()), source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
+    let port = TcpListener::bind(address).and_then(|chosen| chosen.local_addr()).map_err(failed)?.port();
+    let real = SocketAddrV4::new(*address.ip(), port);
+    let listener = TcpListener::bind(real).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    match listener.local_addr().map_err(failed)? {
-        SocketAddr::V4(real) => Ok((Arc::new(listener.into()), real)),
-        SocketAddr::V6(_) => unreachable!("a socket bound to an IPv4 address has one"),
-    }
+    Ok((Arc::new(listener.into()), real))
 }
 
 fn address_of(server: &Pool) -> SocketAddrV4 {

@@ -73,7 +73,7 @@ fn spoiled(report: &Report) -> Vec<String> {
         }
     };
     column(total.failed, "failed connects", Some(Guest::Churn));
-    column(total.lost, "kept connections lost", Some(Guest::Kept));
+    column(total.lost, "lost connections", Some(Guest::Kept));
     column(total.wrong_bytes, "wrong bytes", None);
     column(total.ended_badly, "of the second set ended badly", Some(Guest::Second));
     if let Some((kind, why)) = report.unseen.first() {
@@ -150,7 +150,7 @@ mod tests {
     fn each_column_makes_it_bad_and_is_named() {
         let spoiled = [
             (spoil(|report| report.rows[3].seen.failed = 2), "verdict: bad: 2 failed connects (seed 7)"),
-            (spoil(|report| report.rows[3].seen.lost = 1), "verdict: bad: 1 kept connections lost (seed 7)"),
+            (spoil(|report| report.rows[3].seen.lost = 1), "verdict: bad: 1 lost connections (seed 7)"),
             (spoil(|report| report.rows[3].seen.wrong_bytes = 9), "verdict: bad: 9 wrong bytes (seed 7)"),
             (spoil(|report| report.rows[3].seen.ended_badly = 4), "verdict: bad: 4 of the second set ended badly (seed 7)"),
             (
