@@ -1,0 +1,246 @@
+//! What is written before a close arrives, whatever the peer does meanwhile, and no closed connection stays.
+
+mod common;
+
+use common::{Random, assert_empty, connect, read, read_all, start};
+use sockdrawer::{Closing, Config, Context, Input, Peer, Protocol, Selector, Service, Settings, Step};
+use std::io::Write;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Answers each connection once, with so many bytes, and closes.
+struct Answering {
+    bytes: usize,
+    closing: Closing,
+}
+
+struct Answer(usize);
+
+impl Service for Answering {
+    type Protocol = Answer;
+    fn open(&self, _peer: &Peer) -> Answer {
+        Answer(self.bytes)
+    }
+    fn closing(&self) -> Closing {
+        self.closing
+    }
+}
+
+impl Protocol for Answer {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        cx.send(&pattern(self.0));
+        Step::Close
+    }
+}
+
+/// Bytes of which none can be missing or moved unseen.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Asks, sends one more byte within 1 ms before or after the answer's first bytes, and reads all; how many answers were whole.
+fn ask_and_disturb(answer: usize, connections: usize, seed: u64) -> usize {
+    let (pool, at) = start(Config::accept(Answering { bytes: answer, closing: Closing::PeerMaySend }).loops(2));
+    let expected = pattern(answer);
+    let one = |random: &mut Random| {
+        let mut stream = connect(at);
+        stream.write_all(b"?").expect("it stands");
+        let mut first = Vec::new();
+        if random.below(2) == 0 {
+            first = read(&mut stream, 1).unwrap_or_default();
+        }
+        let until = Instant::now() + Duration::from_micros(random.below(1000));
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        // Both the connection's end and its beginning may be over by now.
+        let _ = stream.write_all(b"!");
+        let rest = read_all(&mut stream).unwrap_or_default();
+        usize::from([first, rest].concat() == expected)
+    };
+    let whole = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                scope.spawn(move || {
+                    let mut random = Random(seed + client);
+                    (0..connections / 4).map(|_| one(&mut random)).sum::<usize>()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("a client")).sum()
+    });
+    assert_empty(&pool);
+    whole
+}
+
+#[test]
+fn a_late_byte_destroys_no_short_answer() {
+    assert_eq!(ask_and_disturb(57, 10_000, 1), 10_000);
+}
+
+#[test]
+fn a_late_byte_destroys_no_long_answer() {
+    assert_eq!(ask_and_disturb(60_000, 10_000, 2), 10_000);
+}
+
+#[test]
+fn the_end_rides_on_the_last_bytes_where_peers_are_done() {
+    for answer in [57, 60_000, 1_000_000] {
+        let (pool, at) = start(Config::accept(Answering { bytes: answer, closing: Closing::PeerIsDone }).loops(2));
+        for _ in 0..100 {
+            let mut stream = connect(at);
+            stream.write_all(b"?").expect("it stands");
+            assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(answer));
+        }
+        assert_empty(&pool);
+    }
+}
+
+/// Greets with so many bytes, then reads nothing; says goodbye.
+struct Deaf(usize);
+
+impl Service for Deaf {
+    type Protocol = Deaf;
+    fn open(&self, _peer: &Peer) -> Deaf {
+        Deaf(self.0)
+    }
+}
+
+impl Protocol for Deaf {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(&pattern(self.0));
+        Step::Wait
+    }
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        unreachable!("after Wait nothing is received")
+    }
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(b"goodbye");
+        Step::Close
+    }
+}
+
+/// Purges connections that have unread input and were sent `bytes` each.
+fn purge_with_unread_input(connections: usize, bytes: usize) {
+    let (pool, at) = start(Config::accept(Deaf(bytes)).loops(2));
+    let mut streams: Vec<_> = (0..connections).map(|_| connect(at)).collect();
+    for stream in &mut streams {
+        stream.write_all(&[7; 1000]).expect("it stands");
+    }
+    assert!(pool.wait(common::PATIENCE, |status| status.counts.accepted as usize == connections));
+    let expected = [&pattern(bytes)[..], b"goodbye"].concat();
+    let (purged, whole) = std::thread::scope(|scope| {
+        let purge = scope.spawn(|| pool.purge(&Selector::All, common::PATIENCE));
+        let readers = std::iter::repeat_with(|| streams.split_off(streams.len() - connections / 4)).take(4).map(|part| {
+            let expected = &expected;
+            scope.spawn(move || {
+                // Each is closed as soon as it was read: the purge waits for that.
+                part.into_iter().filter_map(|mut stream| read_all(&mut stream).ok()).filter(|read| read == expected).count()
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let whole: usize = readers.into_iter().map(|reader| reader.join().expect("a reader")).sum();
+        (purge.join().expect("purged"), whole)
+    });
+    assert_eq!((purged, whole), (connections, connections));
+    assert_empty(&pool);
+}
+
+#[test]
+fn a_purge_delivers_what_was_written_before() {
+    purge_with_unread_input(1000, 20_000);
+}
+
+#[test]
+fn a_purge_delivers_what_the_kernel_had_not_taken_yet() {
+    purge_with_unread_input(20, 8_000_000);
+}
+
+/// Says its end after the first input and goes on receiving, or says the last word after the peer's end.
+struct Half(mpsc::Sender<Vec<u8>>);
+
+impl Service for Half {
+    type Protocol = HalfClosed;
+    fn open(&self, _peer: &Peer) -> HalfClosed {
+        HalfClosed { told: self.0.clone(), got: Vec::new(), finished: false }
+    }
+}
+
+struct HalfClosed {
+    told: mpsc::Sender<Vec<u8>>,
+    got: Vec<u8>,
+    finished: bool,
+}
+
+impl Protocol for HalfClosed {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        self.got.extend_from_slice(input.bytes());
+        input.take_all();
+        if self.got == b"finish" {
+            self.finished = true;
+            cx.send(&pattern(100_000));
+            return Step::Finish;
+        }
+        Step::Continue
+    }
+
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        self.told.send(std::mem::take(&mut self.got)).expect("the test listens");
+        if self.finished {
+            return Step::Close;
+        }
+        cx.set_timer(Duration::from_millis(1));
+        Step::Continue
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(&pattern(100_000));
+        Step::Close
+    }
+}
+
+#[test]
+fn a_server_that_said_its_end_goes_on_receiving() {
+    let (told, hears) = mpsc::channel();
+    let (pool, at) = start(Config::accept(Half(told)).loops(1));
+    let mut stream = connect(at);
+    stream.write_all(b"finish").expect("it stands");
+    assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(100_000));
+    for part in [&b" and"[..], b" more"] {
+        stream.write_all(part).expect("our half is open");
+    }
+    stream.shutdown(std::net::Shutdown::Write).expect("it stands");
+    assert_eq!(hears.recv_timeout(common::PATIENCE).expect("finished"), b"finish and more");
+    assert_empty(&pool);
+}
+
+#[test]
+fn a_peer_that_said_its_end_is_still_answered() {
+    let (told, hears) = mpsc::channel();
+    let (pool, at) = start(Config::accept(Half(told)).loops(1));
+    let mut stream = connect(at);
+    stream.write_all(b"the last word").expect("it stands");
+    stream.shutdown(std::net::Shutdown::Write).expect("it stands");
+    assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(100_000));
+    assert_eq!(hears.recv_timeout(common::PATIENCE).expect("finished"), b"the last word");
+    assert_empty(&pool);
+}
+
+#[test]
+fn a_peer_that_never_closes_is_given_up_after_the_linger_time() {
+    let mut settings = Settings::default();
+    settings.linger = Duration::from_millis(200);
+    let answering = Answering { bytes: 57, closing: Closing::PeerMaySend };
+    let (pool, at) = start(Config::accept(answering).loops(1).settings(settings));
+    let mut streams: Vec<_> = (0..100).map(|_| connect(at)).collect();
+    let began = Instant::now();
+    for stream in &mut streams {
+        stream.write_all(b"?").expect("it stands");
+        assert_eq!(read_all(stream).expect("an orderly end"), pattern(57));
+    }
+    assert_empty(&pool);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(200), "gone after {took:?}");
+    assert!(took < Duration::from_secs(2), "gone after {took:?} only");
+}

@@ -1,0 +1,227 @@
+//! What the tests of running pools share.
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Nothing on this machine takes longer, however busy it is; a test that waits for so long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends back what it gets.
+pub(crate) struct Echo;
+
+impl Service for Echo {
+    type Protocol = Echo;
+    fn open(&self, _peer: &Peer) -> Echo {
+        Echo
+    }
+}
+
+impl Protocol for Echo {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+/// Starts a pool on a free port.
+pub(crate) fn start(config: Config) -> (Pool, SocketAddr) {
+    let pool = Pool::start(config.listen(Address::Tcp(([127, 0, 0, 1], 0).into()))).expect("the pool starts");
+    let at = address(&pool);
+    (pool, at)
+}
+
+pub(crate) fn address(pool: &Pool) -> SocketAddr {
+    match pool.addresses()[0] {
+        Address::Tcp(address) => address,
+        ref other => panic!("{other} is no TCP address"),
+    }
+}
+
+/// A connection whose reads fail when they take too long.
+pub(crate) fn connect(at: SocketAddr) -> TcpStream {
+    connect_from(Ipv4Addr::LOCALHOST, at)
+}
+
+/// The same from an address of 127.0.0.0/8: the server knows clients by it.
+pub(crate) fn connect_from(source: Ipv4Addr, at: SocketAddr) -> TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    if source != Ipv4Addr::LOCALHOST {
+        rustix::net::bind(&socket, &SocketAddr::from((source, 0))).expect("all of 127.0.0.0/8 is local");
+    }
+    rustix::net::connect(&socket, &at).expect("the server listens");
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    stream.set_write_timeout(Some(PATIENCE)).expect("not zero");
+    stream.set_nodelay(true).expect("a TCP socket");
+    stream
+}
+
+/// Closes with a reset, which also leaves no TIME_WAIT behind.
+pub(crate) fn reset(stream: TcpStream) {
+    sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).expect("a socket");
+    drop(stream);
+}
+
+/// Sends `bytes` and waits until they come back.
+pub(crate) fn echoes(stream: &mut TcpStream, bytes: &[u8]) -> bool {
+    stream.write_all(bytes).is_ok() && read(stream, bytes.len()).is_some_and(|back| back == bytes)
+}
+
+/// The next `count` bytes; None when the connection ends before or nothing comes.
+pub(crate) fn read(stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).ok().map(|()| bytes)
+}
+
+/// All bytes until the end, which must be an orderly one.
+pub(crate) fn read_all(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).map(|_| bytes)
+}
+
+/// Waits until no connection is left, not even one that lingers.
+#[track_caller]
+pub(crate) fn assert_empty(pool: &Pool) {
+    let empty = pool.wait(PATIENCE, |status| {
+        status.connections == 0 && status.loops.iter().all(|one| one.connections == 0) && status.jobs_waiting == 0
+    });
+    assert!(empty, "{:#?}", pool.status());
+}
+
+/// Descriptors this process has open.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count() - 1
+}
+
+/// The last number of an IPv4 address, by which tests tell their clients apart.
+pub(crate) fn last_octet(peer: &Peer) -> u8 {
+    match peer.remote().map(|remote| remote.ip()) {
+        Some(IpAddr::V4(ip)) => ip.octets()[3],
+        other => panic!("{other:?} is no IPv4 address"),
+    }
+}
+
+/// The duration below which `share` of all are.
+pub(crate) fn percentile(durations: &mut [Duration], share: f64) -> Duration {
+    durations.sort_unstable();
+    durations[((durations.len() - 1) as f64 * share) as usize]
+}
+
+/// Whether this run may take longer, for numbers worth more.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("SOCKDRAWER_LONG").is_some()
+}
+
+/// Random numbers that are the same in each run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+const ROLE: &str = "SOCKDRAWER_TEST_ROLE";
+
+/// This test program once more, running only the test `name`, which does what `role` says instead of testing. Its pipes are
+/// ours. It must print [`READY`] before its first line for us.
+pub(crate) fn play(name: &str, role: &str) -> Player {
+    let program = std::env::current_exe().expect("this program has a path");
+    let child = Command::new(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this program can be started again");
+    Player(child)
+}
+
+/// What [`play`] asked this process to do, if it did.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// What a child says begins with this; the rest is from the test harness.
+const SAYS: &str = "says: ";
+
+/// In a child: tells the parent something.
+pub(crate) fn say(what: &str) {
+    println!("\n{SAYS}{what}");
+    std::io::stdout().flush().expect("the parent listens");
+}
+
+/// In a child: what the parent tells next; None at its end.
+pub(crate) fn hear() -> Option<String> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("text");
+    (!line.is_empty()).then(|| line.trim_end().to_owned())
+}
+
+/// A child process; killed when it is dropped.
+pub(crate) struct Player(pub(crate) Child);
+
+impl Player {
+    /// The next thing it says.
+    pub(crate) fn hear(&mut self) -> String {
+        let stdout = self.0.stdout.as_mut().expect("a pipe");
+        loop {
+            let line = read_line(stdout);
+            if let Some(said) = line.strip_prefix(SAYS) {
+                return said.to_owned();
+            }
+            assert!(!line.is_empty(), "the child ended: {}", self.errors());
+        }
+    }
+
+    /// Tells it something.
+    pub(crate) fn tell(&mut self, what: &str) {
+        writeln!(self.0.stdin.as_mut().expect("a pipe"), "{what}").expect("the child listens");
+    }
+
+    /// Waits for its end and returns what it wrote to stderr.
+    pub(crate) fn errors(&mut self) -> String {
+        drop(self.0.stdin.take());
+        let mut text = String::new();
+        self.0.stderr.take().expect("a pipe").read_to_string(&mut text).expect("text");
+        text
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+/// One line, byte by byte: what follows it stays in the pipe. Empty at the end.
+fn read_line(from: &mut impl Read) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while from.read(&mut byte).expect("a pipe") == 1 {
+        if byte[0] != b'\n' {
+            line.push(byte[0]);
+        } else if !line.is_empty() {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&line).into_owned()
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
