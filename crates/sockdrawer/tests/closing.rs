@@ -115,6 +115,9 @@ impl Protocol for Deaf {
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
         unreachable!("after Wait nothing is received")
     }
+    fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Wait
+    }
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         cx.send(b"goodbye");
         Step::Close
