@@ -15,6 +15,7 @@ use crate::flow::connector::Course;
 use crate::flow::gate::Gate;
 use crate::flow::generation::Switch;
 use crate::flow::inbox::Letter;
+use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{
@@ -23,6 +24,7 @@ use crate::observe::{
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
+use crate::sys;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,11 +75,12 @@ impl Pool {
     /// By who is at fault: see [`Error`]. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
         validate(&config)?;
-        let limit = effective_limit(&config, 0)?;
+        let others = sys::descriptors_open();
+        let limit = effective_limit(&config, others)?;
         let generation = prepare_generation(1, &config, config.loops)?;
         let places = config.listeners().iter().map(|listening| open(&config, listening)).collect::<Result<Vec<_>, _>>()?;
         let course = match &config.endpoint {
-            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone())),
+            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone(), None)),
             Endpoint::Accept { .. } => None,
         };
         let shared = Arc::new(Shared {
@@ -102,6 +105,7 @@ impl Pool {
             restarts: VecDeque::new(),
             restarts_in_all: 0,
             past: Counts::default(),
+            others,
         };
         let (reports, heard) = mpsc::channel();
         let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
@@ -181,7 +185,7 @@ impl Pool {
         let (inboxes, selector) = (self.core.inboxes(), selector.clone());
         let newest = self.core.shared.switch.current().id;
         let counts = self.core.ask(&inboxes, move |flow| {
-            let older = flow.choose(&|connection| connection.generation != newest && selector.matches(connection));
+            let older = flow.choose(&Older(newest, &selector));
             let moved = older.iter().filter(|token| flow.adopt_one(**token)).count();
             Adopted { moved, stayed: older.len() - moved }
         });
@@ -206,7 +210,7 @@ impl Pool {
     /// Ends one connection with a reset. False when there is none of that number.
     pub fn kill(&self, id: ConnectionId) -> bool {
         let found = self.core.ask(&self.core.inboxes(), move |flow| {
-            let tokens = flow.choose(&|connection| connection.id == id);
+            let tokens = flow.choose(&Selector::Id(id));
             tokens.into_iter().any(|token| flow.kill_one(token))
         });
         found.into_iter().any(|(_, killed)| killed)
@@ -222,7 +226,7 @@ impl Pool {
         for inbox in self.core.inboxes() {
             let (selector, bytes) = (selector.clone(), bytes.clone());
             let order = Box::new(move |flow: &mut crate::flow::Flow| {
-                flow.notify(&|connection| selector.matches(connection), &bytes);
+                flow.notify(&selector, &bytes);
             });
             if !inbox.put_bounded(order) {
                 result = Err(Error::InboxFull);
@@ -235,7 +239,7 @@ impl Pool {
     pub fn apply_options(&self, selector: &Selector) -> usize {
         let (selector, options) = (selector.clone(), self.config().settings.options);
         let counts = self.core.ask(&self.core.inboxes(), move |flow| {
-            let tokens = flow.choose(&|connection| selector.matches(connection));
+            let tokens = flow.choose(&selector);
             tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count()
         });
         counts.into_iter().map(|(_, count)| count).sum()
@@ -244,7 +248,7 @@ impl Pool {
     /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for.
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         let found = self.core.ask(&self.core.inboxes(), move |flow| {
-            let token = flow.choose(&|connection| connection.id == id).pop()?;
+            let token = flow.choose(&Selector::Id(id)).pop()?;
             flow.options_of(token)
         });
         found.into_iter().find_map(|(_, options)| options)
@@ -253,7 +257,7 @@ impl Pool {
     /// The connections that match, in no order.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
         let selector = selector.clone();
-        let lists = self.core.ask(&self.core.inboxes(), move |flow| flow.list(&|connection| selector.matches(connection)));
+        let lists = self.core.ask(&self.core.inboxes(), move |flow| flow.list(&selector));
         lists.into_iter().flat_map(|(_, list)| list).collect()
     }
 
@@ -305,6 +309,19 @@ impl Pool {
         let Some(member) = control.members.get(index) else { return false };
         let crash: crate::flow::inbox::Order = Box::new(|_| panic!("a test crashed this loop"));
         member.inbox.put(Letter::Order(crash)).is_ok()
+    }
+}
+
+/// Those of a selector's that are of an older generation.
+struct Older<'a>(u32, &'a Selector);
+
+impl Choice for Older<'_> {
+    fn needs_peer(&self) -> bool {
+        self.1.needs_peer()
+    }
+
+    fn takes(&self, connection: &Traits) -> bool {
+        connection.generation != self.0 && self.1.takes(connection)
     }
 }
 

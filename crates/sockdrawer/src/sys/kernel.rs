@@ -62,6 +62,10 @@ impl System for Kernel {
         rustix::net::getsockname(socket).map(internet)
     }
 
+    fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>> {
+        Ok(rustix::net::getpeername(socket)?.and_then(internet))
+    }
+
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool> {
         sockopt::socket_acceptconn(socket)
     }

@@ -58,6 +58,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// None for a Unix socket.
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
+    /// None for a Unix socket.
+    fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
     /// Whether it still listens (`SO_ACCEPTCONN`).
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
     /// Connections that wait to be accepted.
