@@ -4,8 +4,8 @@
 use super::Flow;
 use super::buffer;
 use super::connection::Tail;
-use crate::behaviour::{Event, Panicked};
 use super::seat::Flags;
+use crate::behaviour::{Event, Panicked};
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;

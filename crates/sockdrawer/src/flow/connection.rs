@@ -1,11 +1,11 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
 use super::buffer;
-use crate::behaviour::{Event, Frame, Panicked, Table};
 use super::inbox::Letter;
 use super::seat::Flags;
 use super::worker::Task;
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
+use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::protocol::{Closed, ConnectionId, Input, Job, JobResult, Note, Peer, Step, Timer};
 use crate::sync::atomic::Ordering;

@@ -148,7 +148,8 @@ impl Flow {
         let (old_table, old_slot) = (place.table, place.slot);
         (place.table, place.slot) = (table, slot);
         let (mut timer, now) = (crate::protocol::Timer::Keep, std::cell::Cell::new(None));
-        let told = self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
+        let told =
+            self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
         self.scratch.bytes.clear();
         if told.is_err() {
             self.counters.panics.add(1);

@@ -66,8 +66,7 @@ impl Core {
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
-        let flows =
-            (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
+        let flows = (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
         let course = match (&wanted.endpoint, &control.config.endpoint) {
             (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.course.clone(),
             (Endpoint::Connect(new), _) => Some(Course::new(new.clone(), control.course.as_deref())),
@@ -185,7 +184,8 @@ impl Core {
         }
         drop(done);
         let addresses: Vec<_> = gone.iter().map(|place| place.listener.address.clone()).collect();
-        let unix: Vec<_> = gone.iter().filter(|place| place.asked.inherited.is_none()).map(|place| &place.asked.address).collect();
+        let unix: Vec<_> =
+            gone.iter().filter(|place| place.asked.inherited.is_none()).map(|place| &place.asked.address).collect();
         for address in unix {
             remove_path(address);
         }

@@ -5,7 +5,6 @@ use super::control::{Control, Core, Report};
 use super::drain::{Drain, Drained};
 use super::plan::{Plan, plan};
 use super::selector::Selector;
-use super::supervise;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
@@ -18,9 +17,8 @@ use crate::flow::inbox::Letter;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::net::{Address, AddressError, SocketOptions};
-use crate::observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status,
-};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
+use crate::pool::supervise;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
@@ -111,8 +109,7 @@ impl Pool {
         let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
         let pool = Pool { core: core.clone(), _last: Arc::new(StopWhenDropped(core.clone())) };
         core.start_workers(config.workers)?;
-        let flows =
-            (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
+        let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
         supervise::start(Arc::downgrade(&core), heard)?;
         let mut control = lock(&core.control);
         for (index, flow) in flows.into_iter().enumerate() {
@@ -330,11 +327,8 @@ impl Core {
         let serving = to == Readiness::Serving;
         control.readiness = to;
         let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
-        let courses: Vec<_> = control
-            .members
-            .iter()
-            .map(|member| if serving && member.active { control.course.clone() } else { None })
-            .collect();
+        let courses: Vec<_> =
+            control.members.iter().map(|member| if serving && member.active { control.course.clone() } else { None }).collect();
         for (inbox, course) in inboxes.iter().zip(courses) {
             let order: crate::flow::inbox::Order = Box::new(move |flow| {
                 flow.set_course(course);
@@ -368,10 +362,10 @@ impl Core {
             queued: place.listener.queued(system),
             sockets: place.listener.shards.len(),
         });
-        let generations = control.generations.iter().map(|generation| GenerationStatus {
-            id: generation.id,
-            connections: generation.live.load(Ordering::Acquire),
-        });
+        let generations = control
+            .generations
+            .iter()
+            .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
         Status {
             readiness: control.readiness.clone(),
             generation: control.generations.last().map_or(0, |generation| generation.id),

@@ -4,11 +4,11 @@
 //! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
 //! the kernel's place.
 
+pub(crate) mod inline;
 mod kernel;
 mod limits;
 mod namespace;
 mod options;
-pub(crate) mod inline;
 pub(crate) mod panics;
 
 pub(crate) use kernel::Kernel;
