@@ -125,7 +125,6 @@ impl Flow {
         let epoll = system.epoll()?;
         system.watch_event(epoll.as_fd(), inbox.event(), INBOX_TOKEN)?;
         let start = Instant::now();
-        let waiter = Waiter::new(inbox.clone());
         let mut flow = Flow {
             index,
             system,
@@ -137,8 +136,9 @@ impl Flow {
             places: Vec::new(),
             active: 0,
             epoch: 0,
-            acceptor: Acceptor::new(waiter.clone()),
-            connector: Connector::new(waiter),
+            acceptor: Acceptor::new(Waiter::new(inbox.clone())),
+            // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
+            connector: Connector::new(Waiter::new(inbox.clone())),
             buffers: Buffers::default(),
             scratch: Output::default(),
             read: Vec::new(),
