@@ -164,6 +164,14 @@ impl Flow {
         self.watch_shards();
     }
 
+    /// The policy above the limit is another: who waits for a permit looks again.
+    pub(crate) fn policy_changed(&mut self) {
+        if !self.acceptor.suspended {
+            self.suspend();
+            self.resume_accepting();
+        }
+    }
+
     /// A listener has something.
     pub(super) fn accept_event(&mut self, token: u64) {
         let index = (token - 1) as usize;

@@ -107,6 +107,11 @@ impl Core {
         }
         self.shared.gate.set_limit(prepared.limit);
         *lock(&self.shared.on_full) = wanted.on_full.clone();
+        if control.config.on_full != wanted.on_full {
+            for member in &control.members {
+                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
+            }
+        }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
         if control.config.backlog() != wanted.backlog() {
