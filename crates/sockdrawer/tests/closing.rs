@@ -5,21 +5,21 @@ mod common;
 use common::{Random, assert_empty, connect, read, read_all, start};
 use sockdrawer::{Closing, Config, Context, Input, Peer, Protocol, Selector, Service, Settings, Step};
 use std::io::Write;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Answers each connection once, with so many bytes, and closes.
 struct Answering {
-    bytes: usize,
+    answer: Arc<[u8]>,
     closing: Closing,
 }
 
-struct Answer(usize);
+struct Answer(Arc<[u8]>);
 
 impl Service for Answering {
     type Protocol = Answer;
     fn open(&self, _peer: &Peer) -> Answer {
-        Answer(self.bytes)
+        Answer(self.answer.clone())
     }
     fn closing(&self) -> Closing {
         self.closing
@@ -29,9 +29,13 @@ impl Service for Answering {
 impl Protocol for Answer {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         input.take_all();
-        cx.send(&pattern(self.0));
+        cx.send(&self.0);
         Step::Close
     }
+}
+
+fn answering(bytes: usize, closing: Closing) -> Answering {
+    Answering { answer: pattern(bytes).into(), closing }
 }
 
 /// Bytes of which none can be missing or moved unseen.
@@ -41,7 +45,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 
 /// Asks, sends one more byte within 1 ms before or after the answer's first bytes, and reads all; how many answers were whole.
 fn ask_and_disturb(answer: usize, connections: usize, seed: u64) -> usize {
-    let (pool, at) = start(Config::accept(Answering { bytes: answer, closing: Closing::PeerMaySend }).loops(2));
+    let (pool, at) = start(Config::accept(answering(answer, Closing::PeerMaySend)).loops(2));
     let expected = pattern(answer);
     let one = |random: &mut Random| {
         let mut stream = connect(at);
@@ -87,7 +91,7 @@ fn a_late_byte_destroys_no_long_answer() {
 #[test]
 fn the_end_rides_on_the_last_bytes_where_peers_are_done() {
     for answer in [57, 60_000, 1_000_000] {
-        let (pool, at) = start(Config::accept(Answering { bytes: answer, closing: Closing::PeerIsDone }).loops(2));
+        let (pool, at) = start(Config::accept(answering(answer, Closing::PeerIsDone)).loops(2));
         for _ in 0..100 {
             let mut stream = connect(at);
             stream.write_all(b"?").expect("it stands");
@@ -234,8 +238,7 @@ fn a_peer_that_said_its_end_is_still_answered() {
 fn a_peer_that_never_closes_is_given_up_after_the_linger_time() {
     let mut settings = Settings::default();
     settings.linger = Duration::from_millis(200);
-    let answering = Answering { bytes: 57, closing: Closing::PeerMaySend };
-    let (pool, at) = start(Config::accept(answering).loops(1).settings(settings));
+    let (pool, at) = start(Config::accept(answering(57, Closing::PeerMaySend)).loops(1).settings(settings));
     let mut streams: Vec<_> = (0..100).map(|_| connect(at)).collect();
     let began = Instant::now();
     for stream in &mut streams {
