@@ -1,0 +1,86 @@
+//! A process that may open no more descriptors waits for some without spinning, and loses nobody who waits.
+
+mod common;
+
+use common::{Echo, connect, echoes, hear, play, role, say, start};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use sockdrawer::{Config, Event};
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+/// How long the server has no descriptors.
+const STARVED: Duration = Duration::from_secs(5);
+
+/// The server is a process of its own: its limit is nobody else's.
+fn serve() {
+    let (pool, at) = start(Config::accept(Echo).loops(2).observer(|event: &Event| {
+        if let Event::AcceptStarved { errno } = event {
+            say(&format!("starved {errno}"));
+        }
+    }));
+    say(&at.to_string());
+    while hear().is_some() {
+        let counts = pool.status().counts;
+        say(&format!("{} {}", counts.accepted, counts.accept_starved));
+    }
+}
+
+/// CPU time a process has used, from the ticks of 10 ms that proc(5) gives.
+fn cpu_time(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    // The name, in parentheses, may hold spaces; utime and stime are the 12th and 13th behind it.
+    let (_, fields) = stat.rsplit_once(')').expect("proc(5)");
+    let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("proc(5)")).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+fn set_descriptor_limit(process: u32, current: u64) {
+    let pid = Pid::from_raw(process.cast_signed());
+    let old = prlimit(pid, Resource::Nofile, Rlimit { current: Some(current), maximum: None });
+    // None means no limit, which an unprivileged process may not ask for: then the maximum stays as it is.
+    if old.is_err() {
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        prlimit(pid, Resource::Nofile, Rlimit { current: Some(current), maximum }).expect("our own child");
+    }
+}
+
+#[test]
+fn a_starved_server_rests_and_then_serves_all_who_waited() {
+    if role().is_some() {
+        return serve();
+    }
+    let mut server = play("a_starved_server_rests_and_then_serves_all_who_waited", "server");
+    let at = server.hear().parse().expect("an address");
+    let mut held: Vec<_> = (0..50).map(|_| connect(at)).collect();
+    assert!(held.iter_mut().all(|stream| echoes(stream, b"held")));
+    set_descriptor_limit(server.id(), 60);
+    let mut waiting: Vec<_> = (0..50).map(|_| connect(at)).collect();
+    for stream in &mut waiting {
+        stream.write_all(b"wait").expect("the kernel accepted it");
+    }
+    assert_eq!(server.hear(), "starved 24", "EMFILE is told");
+    let before = cpu_time(server.id());
+    let first = &mut waiting[0];
+    first.set_read_timeout(Some(STARVED)).expect("not zero");
+    let error = first.read(&mut [0; 4]).expect_err("nobody can serve it");
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    let used = cpu_time(server.id()) - before;
+    println!("{used:?} of CPU in {STARVED:?}");
+    assert!(used < STARVED / 50, "{used:?} of CPU");
+    assert!(held.iter_mut().all(|stream| echoes(stream, b"held")), "who is in is served meanwhile");
+    set_descriptor_limit(server.id(), 1000);
+    let began = Instant::now();
+    for stream in &mut waiting {
+        let mut back = [0; 4];
+        stream.read_exact(&mut back).expect("nobody is lost");
+        assert_eq!(&back, b"wait");
+    }
+    let took = began.elapsed();
+    println!("all served after {took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    server.tell("counts");
+    let counts = std::iter::repeat_with(|| server.hear()).find(|said| !said.starts_with("starved")).expect("endless");
+    let (accepted, starved) = counts.split_once(' ').expect("two numbers");
+    assert_eq!(accepted, "100");
+    assert!(starved.parse::<u64>().expect("a number") < 1000, "{starved} failures in {STARVED:?}");
+}

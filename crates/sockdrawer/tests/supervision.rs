@@ -1,0 +1,532 @@
+//! What breaks in one place stays there: a panic ends one connection, a dead loop is replaced, a stuck one is left aside.
+
+mod common;
+
+use common::{Echo, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start};
+use sockdrawer::testing::crash_loop;
+use sockdrawer::{
+    Closed, Config, ConnectionStatus, Context, Drain, Error, Event, Handle, Input, Job, JobError, JobResult, Local, Note, Peer,
+    Pool, Protocol, Restarts, Selector, Service, Step,
+};
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// Where a connection panics. The peer's address says which: 127.0.0.100 and those that follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Open,
+    Opened,
+    Received,
+    Finished,
+    Timeout,
+    Done,
+    Notified,
+    Writable,
+    Draining,
+    Closed,
+    Drop,
+}
+
+const ALL: [At; 11] = [
+    At::Open,
+    At::Opened,
+    At::Received,
+    At::Finished,
+    At::Timeout,
+    At::Done,
+    At::Notified,
+    At::Writable,
+    At::Draining,
+    At::Closed,
+    At::Drop,
+];
+
+impl At {
+    fn source(self) -> Ipv4Addr {
+        let position = ALL.iter().position(|at| *at == self).expect("all are listed");
+        Ipv4Addr::new(127, 0, 0, 100 + position as u8)
+    }
+
+    fn of(peer: &Peer) -> Option<At> {
+        ALL.get(usize::from(last_octet(peer).checked_sub(100)?)).copied()
+    }
+}
+
+/// Panics where it should; else it answers a byte with itself, `j` with `J` by way of a job and `t` with `T` by the timer.
+#[derive(Clone, Default)]
+struct Fragile {
+    handles: Arc<Mutex<Vec<Handle>>>,
+}
+
+struct Glass {
+    at: Option<At>,
+    handles: Arc<Mutex<Vec<Handle>>>,
+}
+
+impl Glass {
+    fn breaks(&self, here: At) {
+        assert!(self.at != Some(here), "broken in {here:?}");
+    }
+}
+
+impl Service for Fragile {
+    type Protocol = Glass;
+    fn open(&self, peer: &Peer) -> Glass {
+        let glass = Glass { at: At::of(peer), handles: self.handles.clone() };
+        if glass.at == Some(At::Open) {
+            std::mem::forget(glass);
+            panic!("broken in open");
+        }
+        glass
+    }
+}
+
+impl Drop for Glass {
+    fn drop(&mut self) {
+        self.breaks(At::Drop);
+    }
+}
+
+impl Protocol for Glass {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Opened);
+        if self.at == Some(At::Notified) {
+            self.handles.lock().expect("no panic").push(cx.handle());
+        }
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Received);
+        let byte = input.bytes()[0];
+        input.take(1);
+        match (byte, self.at) {
+            (b'j', _) => return Step::Work(Job::new(|| b'J')),
+            (b'p', _) => return Step::Work(Job::new(|| -> u8 { panic!("broken in a job") })),
+            (b't', _) => cx.set_timer(Duration::from_millis(1)),
+            (b'w', _) => cx.send(&vec![0; 20_000_000]),
+            (b'c', _) => return Step::Close,
+            _ => cx.send(&[byte]),
+        }
+        Step::Continue
+    }
+
+    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Finished);
+        Step::Close
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Timeout);
+        cx.send(b"T");
+        Step::Continue
+    }
+
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Done);
+        cx.send(&[result.take::<u8>().unwrap_or_else(|error| if error == JobError::Panicked { b'!' } else { b'?' })]);
+        Step::Continue
+    }
+
+    fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Notified);
+        Step::Continue
+    }
+
+    fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Writable);
+        Step::Continue
+    }
+
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.breaks(At::Draining);
+        Step::Close
+    }
+
+    fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {
+        self.breaks(At::Closed);
+    }
+}
+
+/// Brings a connection to where it panics and waits for its end.
+fn provoke(pool: &Pool, service: &Fragile, address: SocketAddr, at: At) {
+    let mut stream = connect_from(at.source(), address);
+    match at {
+        At::Open | At::Opened => {}
+        At::Received => stream.write_all(b"x").expect("it stands"),
+        At::Finished => stream.shutdown(std::net::Shutdown::Write).expect("it stands"),
+        At::Timeout => stream.write_all(b"t").expect("it stands"),
+        At::Done => stream.write_all(b"j").expect("it stands"),
+        At::Writable => stream.write_all(b"w").expect("it stands"),
+        At::Closed | At::Drop => stream.write_all(b"c").expect("it stands"),
+        At::Notified => {
+            assert!(echoes(&mut stream, b"x"));
+            let handle = service.handles.lock().expect("no panic").pop().expect("opened");
+            handle.notify(Note::value(())).expect("room");
+        }
+        At::Draining => {
+            assert!(echoes(&mut stream, b"x"));
+            pool.drain(&Selector::Peers(at.source().into(), 32), Drain::within(PATIENCE));
+        }
+    }
+    let end = read_all(&mut stream).map_err(|error| error.kind());
+    match at {
+        // The close had begun: it goes on in order.
+        At::Closed | At::Drop => assert_eq!(end, Ok(Vec::new()), "{at:?}"),
+        _ => assert_eq!(end, Err(ErrorKind::ConnectionReset), "{at:?}"),
+    }
+}
+
+#[test]
+fn a_panic_anywhere_ends_one_connection() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let events = told.clone();
+    let service = Fragile::default();
+    let (pool, address) = start(Config::accept(service.clone()).loops(2).workers(1).observer(move |event: &Event| {
+        if let Event::ConnectionPanicked { message, .. } = event {
+            events.lock().expect("no panic").push(message.clone());
+        }
+    }));
+    let mut others: Vec<_> = (0..20).map(|_| connect(address)).collect();
+    assert!(others.iter_mut().all(|other| echoes(other, b"x")));
+    for (before, at) in ALL.into_iter().enumerate() {
+        provoke(&pool, &service, address, at);
+        assert!(pool.wait(PATIENCE, |status| status.connections == others.len()), "{at:?}: {:#?}", pool.status());
+        assert_eq!(pool.status().counts.panics, before as u64 + 1, "{at:?} is counted once");
+        assert!(others.iter_mut().all(|other| echoes(other, b"x")), "{at:?}");
+    }
+    let told = told.lock().expect("no panic").clone();
+    let expected: Vec<_> = ALL.into_iter().map(|at| format!("broken in {at:?}")).collect();
+    assert_eq!(told.join("\n").to_lowercase(), expected.join("\n").to_lowercase());
+    assert_eq!(pool.status().restarts, 0);
+}
+
+#[test]
+fn a_panic_in_a_job_is_its_result() {
+    for workers in [0, 1] {
+        let (pool, address) = start(Config::accept(Fragile::default()).loops(1).workers(workers));
+        let mut stream = connect(address);
+        for _ in 0..10 {
+            stream.write_all(b"pj").expect("it stands");
+            assert_eq!(read(&mut stream, 2).as_deref(), Some(&b"!J"[..]));
+        }
+        assert_eq!((pool.status().workers, pool.status().restarts), (workers, 0));
+    }
+}
+
+#[test]
+fn a_panic_in_a_job_is_told() {
+    let (tells, told) = mpsc::channel();
+    let (_pool, address) = start(Config::accept(Fragile::default()).loops(1).workers(1).observer(move |event: &Event| {
+        if let Event::JobPanicked { message } = event {
+            tells.send(message.clone()).expect("the test listens");
+        }
+    }));
+    let mut stream = connect(address);
+    stream.write_all(b"p").expect("it stands");
+    assert_eq!(read(&mut stream, 1).as_deref(), Some(&b"!"[..]));
+    assert_eq!(told.recv_timeout(Duration::from_secs(1)).as_deref(), Ok("broken in a job"));
+}
+
+/// Its `local` panics.
+struct Unprepared;
+
+impl Service for Unprepared {
+    type Protocol = Echo;
+    fn open(&self, _peer: &Peer) -> Echo {
+        Echo
+    }
+    fn local(&self) -> Box<Local> {
+        panic!("broken in local")
+    }
+}
+
+#[test]
+fn a_service_that_panics_while_it_is_prepared_changes_nothing() {
+    assert!(matches!(Pool::start(Config::accept(Unprepared)), Err(Error::ServicePanicked { .. })));
+    let (pool, address) = start(Config::accept(Fragile::default()).loops(2));
+    let mut stream = connect(address);
+    assert!(echoes(&mut stream, b"x"));
+    let refused = pool.reconfigure(pool.config().behaviour(Unprepared));
+    assert!(matches!(refused, Err(Error::ServicePanicked { ref message }) if message == "broken in local"), "{refused:?}");
+    assert!(echoes(&mut stream, b"x") && echoes(&mut connect(address), b"x"));
+    assert_eq!((pool.status().generation, pool.status().restarts), (1, 0));
+}
+
+/// Something whose Drop panics.
+struct Mine;
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        panic!("broken in the Drop of a value");
+    }
+}
+
+/// Gives values whose Drop panics to whoever keeps values for it.
+struct Miner(mpsc::Sender<Handle>);
+
+struct Mining;
+
+impl Service for Miner {
+    type Protocol = Mining;
+    fn open(&self, _peer: &Peer) -> Mining {
+        Mining
+    }
+    fn local(&self) -> Box<Local> {
+        Box::new(self.0.clone())
+    }
+}
+
+impl Protocol for Mining {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        let handle = cx.handle();
+        cx.local::<mpsc::Sender<Handle>>().expect("made by Miner").send(handle).expect("the test listens");
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let byte = input.bytes()[0];
+        input.take(1);
+        match byte {
+            // The result comes when the connection is gone.
+            b'j' => Step::Work(Job::boxed(|| {
+                // waits because: nothing tells a job that its connection is gone.
+                std::thread::sleep(Duration::from_millis(50));
+                Mine
+            })),
+            b'p' => std::panic::panic_any(Mine),
+            _ => {
+                cx.send(&[byte]);
+                Step::Continue
+            }
+        }
+    }
+}
+
+/// Starts a pool of one loop with a connection that must outlive all, and one to be lost.
+fn mined() -> (Pool, TcpStream, TcpStream, Handle) {
+    let (tells, hears) = mpsc::channel();
+    let (pool, address) = start(Config::accept(Miner(tells)).loops(1).workers(1));
+    let mut other = connect(address);
+    assert!(echoes(&mut other, b"x"));
+    hears.recv().expect("opened");
+    let mut lost = connect(address);
+    assert!(echoes(&mut lost, b"x"));
+    let handle = hears.recv().expect("opened");
+    (pool, other, lost, handle)
+}
+
+#[test]
+fn a_note_nobody_gets_may_panic_when_dropped() {
+    let (pool, mut other, lost, handle) = mined();
+    drop(lost);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 1));
+    handle.notify(Note::value(Mine)).expect("room");
+    assert!(echoes(&mut other, b"x"), "the other connection lives");
+    assert_eq!(pool.status().restarts, 0);
+}
+
+#[test]
+fn a_job_result_nobody_gets_may_panic_when_dropped() {
+    let (pool, mut other, mut lost, _handle) = mined();
+    lost.write_all(b"j").expect("it stands");
+    common::reset(lost);
+    assert!(pool.wait(PATIENCE, |status| status.counts.jobs == 1 && status.connections == 1), "{:#?}", pool.status());
+    // The result has come when the next job of the same worker has been done.
+    let turns = pool.status().counts.turns;
+    assert!(pool.wait(PATIENCE, |status| status.counts.turns > turns || status.restarts > 0));
+    assert!(echoes(&mut other, b"x"), "the other connection lives");
+    assert_eq!((pool.status().restarts, pool.status().workers), (0, 1));
+}
+
+#[test]
+fn a_panic_whose_payload_panics_when_dropped_ends_one_connection() {
+    let (pool, mut other, mut lost, _handle) = mined();
+    lost.write_all(b"p").expect("it stands");
+    assert!(read_all(&mut lost).is_err());
+    assert!(echoes(&mut other, b"x"), "the other connection lives");
+    assert_eq!((pool.status().restarts, pool.status().counts.panics), (0, 1));
+}
+
+#[test]
+fn a_panic_of_a_visitor_ends_nothing() {
+    let (pool, address) = start(Config::accept(Echo).loops(1));
+    let mut other = connect(address);
+    assert!(echoes(&mut other, b"x"));
+    pool.gather(|(): &mut ()| -> u8 { panic!("broken in a visitor") });
+    assert!(echoes(&mut other, b"x"), "the other connection lives");
+    assert_eq!(pool.status().restarts, 0);
+}
+
+#[test]
+fn a_storm_of_panics_prints_nothing_and_tells_little() {
+    const NAME: &str = "a_storm_of_panics_prints_nothing_and_tells_little";
+    if role().is_some() {
+        let told = Arc::new(AtomicU64::new(0));
+        let events = told.clone();
+        let config = Config::accept(Fragile::default()).loops(2).observer(move |_: &Event| _ = events.fetch_add(1, SeqCst));
+        let (pool, address) = start(config);
+        for _ in 0..1000 {
+            let mut stream = connect_from(At::Received.source(), address);
+            stream.write_all(b"x").expect("it stands");
+            assert!(read_all(&mut stream).is_err());
+        }
+        return say(&format!("{} {}", pool.status().counts.panics, told.load(SeqCst)));
+    }
+    let mut child = play(NAME, "storm");
+    let said = child.hear();
+    let (panics, told) = said.split_once(' ').expect("two numbers");
+    assert_eq!(panics, "1000");
+    assert!(told.parse::<u64>().expect("a number") < 300, "{told} events");
+    assert_eq!(child.errors(), "", "nothing is printed");
+}
+
+/// Tells each connection which loop it is in: `local` is made once for each.
+#[derive(Default)]
+struct Located(AtomicU64);
+
+struct Where;
+
+impl Service for Located {
+    type Protocol = Where;
+    fn open(&self, _peer: &Peer) -> Where {
+        Where
+    }
+    fn local(&self) -> Box<Local> {
+        Box::new(self.0.fetch_add(1, SeqCst) as u8)
+    }
+}
+
+impl Protocol for Where {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        let number = *cx.local::<u8>().expect("made by Located");
+        cx.send(&[number]);
+        Step::Continue
+    }
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+fn located(address: SocketAddr) -> (TcpStream, u8) {
+    let mut stream = connect(address);
+    let number = read(&mut stream, 1).expect("greeted")[0];
+    (stream, number)
+}
+
+#[test]
+fn a_dead_loop_is_replaced_and_the_others_connections_live() {
+    let (tells, told) = mpsc::channel();
+    let config = Config::accept(Located::default()).loops(2).observer(move |event: &Event| {
+        if let Event::LoopReplaced { index, reason } = event {
+            tells.send((*index, reason.clone())).expect("the test listens");
+        }
+    });
+    let (pool, address) = start(config);
+    let mut all: Vec<_> = (0..40).map(|_| located(address)).collect();
+    assert!(crash_loop(&pool, 0));
+    let (victim, _) = all.iter_mut().find(|(_, number)| *number == 0).expect("40 are in both loops");
+    assert!(read_all(victim).is_ok_and(|rest| rest.is_empty()), "a loop that dies says its end");
+    // These come while the loop is dead, or just replaced; none is lost.
+    let mut late: Vec<_> = (0..40).map(|_| located(address)).collect();
+    let (index, reason) = told.recv_timeout(PATIENCE).expect("replaced");
+    assert_eq!((index, reason.as_str()), (0, "a test crashed this loop"));
+    for (stream, number) in &mut all {
+        assert_eq!(echoes(stream, b"x"), *number == 1, "only what was in loop 0 ended");
+    }
+    late.extend((0..40).map(|_| located(address)));
+    let dead = late.iter().filter(|(_, number)| *number == 0).count();
+    assert_eq!(dead, 0, "nobody is accepted by a dead loop");
+    let kept: Vec<&mut TcpStream> = late.iter_mut().map(|(stream, _)| stream).collect();
+    assert!(kept.into_iter().all(|stream| echoes(stream, b"x")));
+    let status = pool.status();
+    assert!(status.loops.len() == 2 && status.loops.iter().all(|one| one.active && one.connections > 0), "{status:#?}");
+    assert_eq!((status.restarts, status.counts.accepted), (1, 120), "what the dead loop counted stays counted");
+    drop((all, late));
+    common::assert_empty(&pool);
+}
+
+#[test]
+fn a_pool_whose_loops_die_too_often_gives_up_and_says_why() {
+    let mut config = Config::accept(Echo).loops(2);
+    config.restarts = Restarts { most: 2, within: Duration::from_secs(60) };
+    let (pool, address) = start(config);
+    for restarts in 1..=2 {
+        assert!(crash_loop(&pool, 0));
+        assert!(pool.wait(PATIENCE, |status| status.restarts == restarts));
+        assert!(echoes(&mut connect(address), b"x"));
+    }
+    assert!(crash_loop(&pool, 1));
+    let Err(Error::Stopped { reason }) = pool.join() else { panic!("it gave up") };
+    assert!(reason.contains("too often") && reason.contains("a test crashed this loop"), "{reason}");
+    assert!(matches!(pool.reconfigure(pool.config()), Err(Error::Stopped { .. })));
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
+
+/// Holds its loop up until it is let go, when it gets `h`.
+struct Holding(Arc<Mutex<mpsc::Receiver<()>>>);
+
+struct Held(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Service for Holding {
+    type Protocol = Held;
+    fn open(&self, _peer: &Peer) -> Held {
+        Held(self.0.clone())
+    }
+}
+
+impl Protocol for Held {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.bytes() == b"h" {
+            self.0.lock().expect("no panic").recv().expect("let go");
+        }
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+#[test]
+fn a_stuck_loop_is_told_left_aside_and_taken_back() {
+    let (lets_go, holds) = mpsc::channel();
+    let (tells, told) = mpsc::channel();
+    let mut config = Config::accept(Holding(Arc::new(Mutex::new(holds)))).loops(2).observer(move |event: &Event| match event {
+        Event::LoopStuck { index, since } => tells.send((*index, Some(*since))).expect("the test listens"),
+        Event::LoopRecovered { index } => tells.send((*index, None)).expect("the test listens"),
+        _ => {}
+    });
+    config.stuck_after = Duration::from_millis(200);
+    let (pool, address) = start(config);
+    let mut holder = connect(address);
+    assert!(echoes(&mut holder, b"x"));
+    let loop_of_holder = pool.status().loops.iter().position(|one| one.accepted == 1).expect("accepted");
+    holder.write_all(b"h").expect("it stands");
+    // Some of these wait at the stuck loop until it is known to be stuck.
+    let mut early: Vec<_> = (0..32).map(|_| connect(address)).collect();
+    assert!(early.iter_mut().all(|stream| echoes(stream, b"x")));
+    let (index, since) = told.recv_timeout(PATIENCE).expect("told");
+    assert_eq!(index, loop_of_holder);
+    assert!(since.is_some_and(|since| since >= Duration::from_millis(200)), "{since:?}");
+    let mut late: Vec<_> = (0..32).map(|_| connect(address)).collect();
+    assert!(late.iter_mut().all(|stream| echoes(stream, b"x")));
+    let status = pool.status();
+    assert_eq!((status.loops[index].stuck, status.loops[index].accepted), (true, 1), "{status:#?}");
+    lets_go.send(()).expect("the protocol waits");
+    assert_eq!(read(&mut holder, 1).as_deref(), Some(&b"h"[..]));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok((index, None)), "recovered");
+    let taken_back = |_: usize| late.push(connect(address));
+    (0..64).for_each(taken_back);
+    assert!(late.iter_mut().chain(&mut early).all(|stream| echoes(stream, b"x")) && echoes(&mut holder, b"x"));
+    let status = pool.status();
+    assert!(status.loops[index].accepted > 1 && status.loops.iter().all(|one| !one.stuck), "{status:#?}");
+    assert_eq!((status.restarts, ids(&pool).len()), (0, 129));
+}
+
+fn ids(pool: &Pool) -> Vec<ConnectionStatus> {
+    pool.connections(&Selector::All)
+}
