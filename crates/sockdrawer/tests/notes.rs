@@ -1,0 +1,182 @@
+//! Notes: one message to very many connections, and receivers that do not read.
+
+mod common;
+
+use common::{PATIENCE, assert_empty, connect, connect_from, hear, percentile, play, read, read_all, role, say, start};
+use sockdrawer::{
+    Config, Context, Drain, Handle, Input, NotesWhenFull, Note, Peer, Pool, Protocol, Selector, Service, Settings, Step,
+};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The tests of this file measure: one after the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const MESSAGE: usize = 64;
+const MESSAGES: usize = 100;
+
+/// Message `number`, of which no byte can be wrong unseen.
+fn message(number: usize) -> [u8; MESSAGE] {
+    std::array::from_fn(|index| ((number * MESSAGE + index).wrapping_mul(2_654_435_761) >> 8) as u8)
+}
+
+/// Sends on each note it gets. Gives away its handles.
+#[derive(Clone, Default)]
+struct Relay {
+    handles: Arc<Mutex<Vec<Handle>>>,
+}
+
+impl Service for Relay {
+    type Protocol = Relay;
+    fn open(&self, _peer: &Peer) -> Relay {
+        self.clone()
+    }
+}
+
+impl Protocol for Relay {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.handles.lock().expect("no panic").push(cx.handle());
+        Step::Continue
+    }
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        Step::Continue
+    }
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        cx.send(note.bytes().expect("these tests send bytes"));
+        Step::Continue
+    }
+}
+
+/// The clients, in a process of their own, because both ends would need more descriptors than one may have.
+fn listen() {
+    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    let at: SocketAddr = hear().expect("told").parse().expect("an address");
+    let count: usize = hear().expect("told").parse().expect("a number");
+    let mut streams: Vec<_> = (0..count).map(|_| connect(at)).collect();
+    say("connected");
+    let expected: Vec<u8> = (0..=MESSAGES).flat_map(message).collect();
+    let mut got = vec![0; expected.len()];
+    let whole = streams.iter_mut().filter(|stream| Read::read_exact(&mut &**stream, &mut got).is_ok() && got == expected).count();
+    say(&whole.to_string());
+    let ended = streams.iter_mut().filter(|stream| Read::read(&mut &**stream, &mut got).is_ok_and(|count| count == 0)).count();
+    say(&ended.to_string());
+}
+
+#[test]
+fn every_note_reaches_every_connection_once_and_in_order() {
+    const NAME: &str = "every_note_reaches_every_connection_once_and_in_order";
+    if role().is_some() {
+        return listen();
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    let count = limit.saturating_sub(200).min(10_000);
+    let relay = Relay::default();
+    let (pool, at) = start(Config::accept(relay.clone()).loops(2));
+    let mut clients = play(NAME, "clients");
+    clients.tell(&at.to_string());
+    clients.tell(&count.to_string());
+    assert_eq!(clients.hear(), "connected");
+    assert!(pool.wait(PATIENCE, |status| status.generations[0].connections == count));
+    for number in 0..MESSAGES {
+        pool.notify(&Selector::All, message(number)).expect("100 notes fit into the inboxes");
+    }
+    let handles = std::mem::take(&mut *relay.handles.lock().expect("no panic"));
+    assert_eq!(handles.len(), count);
+    let last: Arc<[u8]> = message(MESSAGES)[..].into();
+    handles.iter().for_each(|handle| handle.notify(last.clone()).expect("10,000 notes fit into the inboxes"));
+    assert_eq!(clients.hear(), count.to_string(), "clients that got all in order");
+    let counts = pool.status().counts;
+    assert_eq!((counts.notes, counts.notes_dropped), ((count * (MESSAGES + 1)) as u64, 0));
+    pool.drain(&Selector::All, Drain::within(PATIENCE));
+    assert_eq!(clients.hear(), count.to_string(), "clients that got no more");
+}
+
+/// Bytes of this process in memory.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc(5)");
+    let kibibytes: usize = line.trim().trim_end_matches(" kB").parse().expect("proc(5)");
+    kibibytes * 1024
+}
+
+/// A pool whose connections buffer little, and those of its clients that read.
+struct Audience {
+    pool: Pool,
+    at: SocketAddr,
+    readers: Vec<TcpStream>,
+    took: Vec<Duration>,
+}
+
+const LAZY: usize = 1000;
+const READERS: usize = 50;
+
+impl Audience {
+    fn gather() -> Audience {
+        let mut settings = Settings::default();
+        settings.options.send_buffer = Some(8 * 1024);
+        (settings.high_water, settings.low_water) = (16 * 1024, 8 * 1024);
+        settings.notes_when_full = NotesWhenFull::Drop;
+        let (pool, at) = start(Config::accept(Relay::default()).loops(1).settings(settings));
+        Audience { pool, at, readers: Vec::new(), took: Vec::new() }
+    }
+
+    fn add_readers(&mut self) {
+        self.readers.extend((0..READERS).map(|_| connect(self.at)));
+        let connections = self.pool.status().connections;
+        let all = if connections >= LAZY { LAZY + READERS } else { READERS };
+        assert!(self.pool.wait(PATIENCE, |status| status.connections == all));
+    }
+
+    /// Sends one message to all and notes when each reader has got it.
+    fn send(&mut self, number: usize) {
+        let began = Instant::now();
+        self.pool.notify(&Selector::All, message(number)).expect("one note");
+        for reader in &mut self.readers {
+            assert_eq!(read(reader, MESSAGE).as_deref(), Some(&message(number)[..]));
+            self.took.push(began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    let (mut with, mut without) = (Audience::gather(), Audience::gather());
+    let lazy: Vec<_> = (0..LAZY).map(|_| connect_from(Ipv4Addr::new(127, 0, 0, 2), with.at)).collect();
+    assert!(with.pool.wait(PATIENCE, |status| status.connections == LAZY));
+    let before = resident();
+    let long: Arc<[u8]> = vec![7; 4096].into();
+    for _ in 0..300 {
+        with.pool.notify(&Selector::All, long.clone()).expect("300 notes fit into the inbox");
+    }
+    let all = 300 * LAZY as u64;
+    assert!(with.pool.wait(PATIENCE, |status| status.counts.notes + status.counts.notes_dropped == all));
+    let growth = resident().saturating_sub(before);
+    let counts = with.pool.status().counts;
+    println!("{LAZY} receivers that never read hold {} KiB; sent to them were {} KiB", growth / 1024, all * 4);
+    assert!(counts.notes_dropped > all / 2, "{counts:#?}");
+    // 16 KiB may wait, and one note above it; a Vec may be twice as large as what it holds.
+    assert!(growth < LAZY * 2 * (16 + 4) * 1024, "{growth} bytes");
+
+    with.add_readers();
+    without.add_readers();
+    for number in 0..600 {
+        with.send(number);
+        without.send(number);
+    }
+    let [with_p99, without_p99] = [&mut with.took, &mut without.took].map(|took| percentile(took, 0.99));
+    println!("p99 {with_p99:?} with {LAZY} receivers that never read, {without_p99:?} without");
+    assert!(with_p99 < 2 * without_p99, "{with_p99:?} with, {without_p99:?} without");
+    drop(lazy);
+    let Audience { pool, readers, .. } = with;
+    readers.into_iter().for_each(|mut reader| {
+        reader.shutdown(std::net::Shutdown::Write).expect("it stands");
+        assert!(read_all(&mut reader).expect("an orderly end").is_empty());
+    });
+    assert_empty(&pool);
+}
