@@ -138,7 +138,9 @@ fn a_limit_is_reached_and_never_passed() {
         over.store(true, SeqCst);
         sampler.join().expect("the sampler")
     });
-    assert_eq!((most_permits, open.most.load(SeqCst)), (LIMIT, LIMIT));
+    // On one core the sampler may miss the moments at which all permits are taken; clients do not.
+    assert!(most_permits <= LIMIT, "{most_permits} permits");
+    assert_eq!(open.most.load(SeqCst), LIMIT);
     assert_eq!(pool.status().counts.accepted, 100 * LIMIT as u64);
     assert_empty(&pool);
 }
