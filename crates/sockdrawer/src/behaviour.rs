@@ -1,8 +1,8 @@
 //! What a pool runs, without its type: one service becomes, for each loop, a slab of states behind one virtual call per event.
 
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output, Peer,
-    Post, Protocol, Saved, Saver, Service, Step, Timer,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output,
+    Peer, Post, Protocol, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
 use std::cell::Cell;

@@ -27,7 +27,9 @@ pub enum Error {
         source: io::Error,
     },
     /// More connections were asked for than the process may open descriptors.
-    #[error("a limit of {asked} connections needs {needed} descriptors, this process may open {allowed}: at most {fits} fit; raise `ulimit -n` or lower the limit")]
+    #[error(
+        "a limit of {asked} connections needs {needed} descriptors, this process may open {allowed}: at most {fits} fit; raise `ulimit -n` or lower the limit"
+    )]
     LimitTooHigh {
         /// The limit asked for.
         asked: usize,

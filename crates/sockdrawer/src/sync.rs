@@ -1,7 +1,7 @@
 //! The only place of the data and control planes that names `std::sync`, so that a model checker can take its place.
 
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
 use std::sync::PoisonError;
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
 
 /// Locks, also after a panic of another holder: what the mutexes here protect is valid between any two statements.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -14,6 +14,10 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
 }
 
 /// The same, but not longer than `timeout`.
-pub(crate) fn wait_timeout<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, timeout: std::time::Duration) -> MutexGuard<'a, T> {
+pub(crate) fn wait_timeout<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: std::time::Duration,
+) -> MutexGuard<'a, T> {
     condvar.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
 }

@@ -4,8 +4,8 @@
 use super::Flow;
 use super::buffer;
 use super::connection::Tail;
-use crate::behaviour::{Event, Panicked};
 use super::seat::Flags;
+use crate::behaviour::{Event, Panicked};
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
@@ -102,7 +102,7 @@ impl Flow {
     fn start_closing(&mut self, seat: u32, flush: Duration) {
         let flags = &mut self.seats.at(seat).flags;
         flags.set(Flags::FLUSHING);
-        flags.clear(Flags::WAITING.and(Flags::WORKING).and(Flags::FULL));
+        flags.clear(Flags::WAITING.and(Flags::FULL));
         if self.seats.at(seat).unsent == buffer::NONE {
             return self.all_sent(seat);
         }
@@ -203,7 +203,11 @@ impl Flow {
         (place.kept, place.unsent) = (buffer::NONE, buffer::NONE);
         self.buffers.release(&mut kept);
         self.buffers.release(&mut unsent);
-        self.seats.leave(seat);
+        let (token, working) = (self.seats.token(seat), self.seats.at(seat).flags.any(Flags::WORKING));
+        let permit = self.seats.leave(seat);
+        if working {
+            self.orphans.insert(token, permit);
+        }
         self.counters.closed.add(1);
         self.acceptor.descriptor_freed();
     }

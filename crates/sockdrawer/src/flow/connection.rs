@@ -1,18 +1,19 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
 use super::buffer;
-use crate::behaviour::{Event, Frame, Panicked, Table};
 use super::inbox::Letter;
-use super::seat::{Flags, Remote};
+use super::seat::Flags;
 use super::worker::Task;
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
+use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::protocol::{Closed, ConnectionId, Input, Job, JobResult, Note, Peer, Step, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest, Ready};
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the last read of a connection says about input still to come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,10 +37,8 @@ enum Read {
 impl Flow {
     /// Seats a connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
     pub(super) fn enter(&mut self, socket: OwnedFd, permit: super::gate::Permit, peer: &Peer) {
-        let remote = Remote::new(peer.remote(), peer.side());
         let seat = self.seats.take(socket, permit);
         self.seats.at(seat).id = self.next_id();
-        self.seats.at(seat).peer = remote;
         self.open_protocol(seat, peer);
     }
 
@@ -339,10 +338,10 @@ impl Flow {
     }
 
     pub(super) fn job_done(&mut self, token: u64, result: JobResult) {
-        let Some(seat) = self.seats.find(token) else { return };
+        let Some(seat) = self.seats.find(token) else { return drop(self.orphans.remove(&token)) };
         let place = self.seats.at(seat);
-        if !place.has_protocol() || !place.flags.any(Flags::WORKING) {
-            return;
+        if !place.has_protocol() {
+            return place.flags.clear(Flags::WORKING);
         }
         let epoch = place.epoch;
         // Held until the callback, so that it resumes; then the job is over.
@@ -535,9 +534,11 @@ impl Flow {
         self.end(seat, Closed::Error(errno.raw_os_error()), false);
     }
 
-    /// Since it opened.
-    pub(super) fn age(&mut self, seat: u32) -> Duration {
-        let opened = Duration::from_secs(u64::from(self.seats.at(seat).opened));
-        self.start.elapsed().saturating_sub(opened)
+    /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
+    pub(super) fn remote(&mut self, seat: u32) -> Option<SocketAddr> {
+        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
+            return self.connecting_to(seat);
+        }
+        self.with_socket(seat, |system, socket| system.peer_address(socket)).ok().flatten()
     }
 }

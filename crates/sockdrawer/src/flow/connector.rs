@@ -1,7 +1,7 @@
 //! Connecting: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
 
 use super::gate::{Permit, Waiter};
-use super::seat::{Flags, Remote};
+use super::seat::Flags;
 use super::{Flow, lock};
 use crate::behaviour::Panicked;
 use crate::config::Connecting;
@@ -30,9 +30,10 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    pub(crate) fn new(connecting: Connecting) -> Arc<Course> {
-        let (begun, turn, next_due) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::new(Instant::now()));
-        Arc::new(Course { connecting, begun, turn, next_due })
+    /// A new course; the connects begun on the one before count towards its total.
+    pub(crate) fn new(connecting: Connecting, before: Option<&Course>) -> Arc<Course> {
+        let begun = AtomicU64::new(before.map_or(0, |before| before.begun.load(Ordering::Relaxed)));
+        Arc::new(Course { connecting, begun, turn: AtomicUsize::new(0), next_due: Mutex::new(Instant::now()) })
     }
 
     fn is_over(&self) -> bool {
@@ -62,6 +63,8 @@ impl Course {
 /// The connecting part of a loop.
 pub(super) struct Connector {
     course: Option<Arc<Course>>,
+    /// Every target there was; connecting seats name theirs by its place.
+    targets: Vec<Address>,
     waiter: Arc<Waiter>,
     waiting: bool,
     retry_at: Option<Instant>,
@@ -70,7 +73,16 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(waiter: Arc<Waiter>) -> Connector {
-        Connector { course: None, waiter, waiting: false, retry_at: None, pause: FIRST_PAUSE }
+        Connector { course: None, targets: Vec::new(), waiter, waiting: false, retry_at: None, pause: FIRST_PAUSE }
+    }
+
+    fn number_of(&mut self, target: &Address) -> u32 {
+        let known = self.targets.iter().position(|known| known == target);
+        let number = known.unwrap_or_else(|| {
+            self.targets.push(target.clone());
+            self.targets.len() - 1
+        });
+        u32::try_from(number).expect("fewer than 4 billion targets")
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
@@ -138,14 +150,14 @@ impl Flow {
         match self.open_connecting(connecting, turn, target) {
             Ok(socket) => {
                 let seat = self.seats.take(socket, permit);
-                let remote = internet(target);
+                let number = self.connector.number_of(target);
                 let since = u64::try_from((began - self.start).as_nanos()).unwrap_or(u64::MAX);
                 let id = self.next_id();
                 let place = self.seats.at(seat);
                 place.id = id;
-                place.peer = Remote::new(remote, Side::Connected);
+                place.slot = number;
                 place.bytes_in = since;
-                place.flags.set(Flags::CONNECTING);
+                place.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
                 self.set_timer(seat, began + connecting.timeout, began);
                 self.watch_connecting(seat);
             }
@@ -193,7 +205,7 @@ impl Flow {
             system.take_error(socket)?;
             system.local_address(socket)
         });
-        let remote = self.seats.at(seat).peer.address();
+        let remote = self.connecting_to(seat);
         match ended {
             // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
             Ok(local) if local.is_some() && local == remote => self.connect_failed(seat, Errno::CONNREFUSED),
@@ -219,6 +231,11 @@ impl Flow {
         self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_connect_time(took));
     }
 
+    pub(super) fn connecting_to(&mut self, seat: u32) -> Option<SocketAddr> {
+        let number = self.seats.at(seat).slot;
+        internet(&self.connector.targets[number as usize])
+    }
+
     fn connect_time(&mut self, seat: u32) -> Duration {
         let began = self.start + Duration::from_nanos(self.seats.at(seat).bytes_in);
         began.elapsed()
@@ -226,7 +243,7 @@ impl Flow {
 
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, seat: u32, errno: Errno) {
-        let (target, after) = (self.seats.at(seat).peer.address(), self.connect_time(seat));
+        let (target, after) = (self.connecting_to(seat), self.connect_time(seat));
         let reset = errno == Errno::TIMEDOUT;
         self.leave(seat, reset);
         self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after });

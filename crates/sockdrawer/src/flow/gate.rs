@@ -15,8 +15,40 @@ pub(crate) struct Gate {
     queue: Mutex<VecDeque<Arc<Waiter>>>,
 }
 
-/// The right to one connection. It goes back when it is dropped, wherever that is.
-pub(crate) struct Permit(Arc<Gate>);
+/// The right to one connection. It goes back when it is dropped, wherever that is. Empty once it was paid into an account.
+pub(crate) struct Permit(Option<Arc<Gate>>);
+
+/// The permits of a loop's seated connections: a count, where each seat would carry a pointer. Those left when it is dropped go
+/// back.
+pub(crate) struct Account {
+    gate: Arc<Gate>,
+    held: usize,
+}
+
+impl Account {
+    pub(crate) fn new(gate: Arc<Gate>) -> Account {
+        Account { gate, held: 0 }
+    }
+
+    pub(crate) fn pay_in(&mut self, mut permit: Permit) {
+        let gate = permit.0.take().expect("a permit is paid in once");
+        debug_assert!(Arc::ptr_eq(&gate, &self.gate), "a permit of another pool");
+        self.held += 1;
+    }
+
+    pub(crate) fn draw(&mut self) -> Permit {
+        self.held = self.held.checked_sub(1).expect("as many permits as seats");
+        Permit(Some(self.gate.clone()))
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        while self.held > 0 {
+            drop(self.draw());
+        }
+    }
+}
 
 /// A loop that waits for permits, and those it was given.
 pub(crate) struct Waiter {
@@ -63,7 +95,7 @@ impl Gate {
         self.taken
             .fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1))
             .ok()
-            .map(|_| Permit(self.clone()))
+            .map(|_| Permit(Some(self.clone())))
     }
 
     /// Puts the waiter at the end of the queue, once; its inbox is woken when it is given a permit.
@@ -114,10 +146,11 @@ impl Gate {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, SeqCst);
+        let Some(gate) = self.0.take() else { return };
+        gate.taken.fetch_sub(1, SeqCst);
         // Both sides store first and look second, so one of them sees the other.
-        if self.0.waiting.load(SeqCst) > 0 {
-            self.0.give();
+        if gate.waiting.load(SeqCst) > 0 {
+            gate.give();
         }
     }
 }

@@ -64,12 +64,7 @@ impl Shard {
 impl Listener {
     /// Binds and listens. The first socket is bound alone, so that a second program is refused; then the port is shared among
     /// the others.
-    pub(crate) fn bind(
-        system: &dyn System,
-        address: &Address,
-        backlog: u32,
-        options: &SocketOptions,
-    ) -> Result<Listener, Error> {
+    pub(crate) fn bind(system: &dyn System, address: &Address, backlog: u32, options: &SocketOptions) -> Result<Listener, Error> {
         let fail = |errno: Errno| listen_error(address, errno);
         let first = open(system, address, false, backlog, options).map_err(fail)?;
         let Address::Tcp(asked) = address else {

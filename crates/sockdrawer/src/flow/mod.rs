@@ -28,7 +28,7 @@ use acceptor::Acceptor;
 use bell::Bell;
 use buffer::Buffers;
 use connector::Connector;
-use gate::{Gate, Waiter};
+use gate::{Gate, Permit, Waiter};
 use generation::{Generation, Switch};
 use inbox::{Inbox, Letter};
 use seat::Seats;
@@ -94,6 +94,8 @@ pub(crate) struct Flow {
     post: Arc<dyn Post>,
     pub(crate) counters: Arc<Counters>,
     seats: Seats,
+    /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
+    orphans: HashMap<u64, Permit>,
     places: Vec<Option<Place>>,
     /// The generation in force, and the switch's epoch at which it was.
     active: u16,
@@ -130,7 +132,8 @@ impl Flow {
             epoll,
             post: inbox.clone(),
             counters: Arc::default(),
-            seats: Seats::with_capacity(capacity),
+            seats: Seats::with_capacity(capacity, shared.gate.clone()),
+            orphans: HashMap::new(),
             places: Vec::new(),
             active: 0,
             epoch: 0,

@@ -15,32 +15,38 @@ use std::time::Duration;
 pub(crate) struct Traits {
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
+    /// Only where the choice asks for it: it costs a system call.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) age: Duration,
 }
 
+/// Says which connections are meant.
+pub(crate) trait Choice: Send + Sync {
+    fn needs_peer(&self) -> bool;
+    fn takes(&self, connection: &Traits) -> bool;
+}
+
 impl Flow {
-    /// The tokens of connections with a protocol that match. Those still connecting match as of the active generation.
-    pub(crate) fn choose(&mut self, matches: &dyn Fn(&Traits) -> bool) -> Vec<u64> {
-        (0..self.seats.len())
-            .filter(|seat| {
-                let place = self.seats.at(*seat);
-                if !place.has_protocol() && !place.flags.any(Flags::CONNECTING) {
-                    return false;
+    /// The tokens of connections with a protocol that are meant. Those still connecting are of the active generation.
+    pub(crate) fn choose(&mut self, choice: &dyn Choice) -> Vec<u64> {
+        let (uptime, needs_peer) = (self.start.elapsed(), choice.needs_peer());
+        let mut chosen = Vec::new();
+        for seat in 0..self.seats.len() {
+            let place = self.seats.at(seat);
+            if place.has_protocol() || place.flags.any(Flags::CONNECTING) {
+                let traits = self.traits(seat, uptime, needs_peer);
+                if choice.takes(&traits) {
+                    chosen.push(self.seats.token(seat));
                 }
-                let traits = self.traits(*seat);
-                matches(&traits)
-            })
-            .collect::<Vec<u32>>()
-            .into_iter()
-            .map(|seat| self.seats.token(seat))
-            .collect()
+            }
+        }
+        chosen
     }
 
-    fn traits(&mut self, seat: u32) -> Traits {
-        let age = self.age(seat);
+    fn traits(&mut self, seat: u32, uptime: Duration, needs_peer: bool) -> Traits {
+        let peer = if needs_peer { self.remote(seat) } else { None };
         let place = self.seats.at(seat);
-        let (id, peer) = (place.id, place.peer.address());
+        let (id, age) = (place.id, uptime.saturating_sub(Duration::from_secs(u64::from(place.opened))));
         let table = if place.flags.any(Flags::CONNECTING) { self.active } else { place.table };
         Traits { id, peer, age, generation: self.place(table).generation.id }
     }
@@ -50,17 +56,18 @@ impl Flow {
         self.seats.find(token).is_some()
     }
 
-    pub(crate) fn list(&mut self, matches: &dyn Fn(&Traits) -> bool) -> Vec<ConnectionStatus> {
-        self.choose(matches)
+    pub(crate) fn list(&mut self, choice: &dyn Choice) -> Vec<ConnectionStatus> {
+        let uptime = self.start.elapsed();
+        self.choose(choice)
             .into_iter()
             .map(|token| {
-                let traits = self.traits(token as u32);
+                let traits = self.traits(token as u32, uptime, true);
                 let place = self.seats.at(token as u32);
                 ConnectionStatus {
                     id: traits.id,
                     generation: traits.generation,
                     peer: traits.peer,
-                    side: place.peer.side,
+                    side: place.side(),
                     age: traits.age,
                     bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in },
                     bytes_out: place.bytes_out,
@@ -90,9 +97,9 @@ impl Flow {
         true
     }
 
-    /// Everybody who matches gets the note.
-    pub(crate) fn notify(&mut self, matches: &dyn Fn(&Traits) -> bool, bytes: &Arc<[u8]>) {
-        for token in self.choose(matches) {
+    /// Everybody who is meant gets the note.
+    pub(crate) fn notify(&mut self, choice: &dyn Choice, bytes: &Arc<[u8]>) {
+        for token in self.choose(choice) {
             self.note(token, Note::Bytes(bytes.clone()));
         }
     }
@@ -120,8 +127,9 @@ impl Flow {
         if old == new {
             return false;
         }
+        let remote = self.remote(seat);
         let place = self.seats.at(seat);
-        let (slot, peer) = (place.slot, crate::protocol::Peer::new(place.peer.address(), place.peer.side));
+        let (slot, peer) = (place.slot, crate::protocol::Peer::new(remote, place.side()));
         let mut saver = Saver::default();
         // A panic in save or restore leaves the connection with its old state, as an error does.
         if !matches!(self.place(old).table.save(slot, &mut saver), Ok(Ok(()))) {
@@ -140,7 +148,8 @@ impl Flow {
         let (old_table, old_slot) = (place.table, place.slot);
         (place.table, place.slot) = (table, slot);
         let (mut timer, now) = (crate::protocol::Timer::Keep, std::cell::Cell::new(None));
-        let told = self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
+        let told =
+            self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
         self.scratch.bytes.clear();
         if told.is_err() {
             self.counters.panics.add(1);

@@ -215,7 +215,7 @@ mod tests {
 
     fn seats(count: usize) -> Seats {
         let gate = Gate::new(count);
-        let mut seats = Seats::with_capacity(count);
+        let mut seats = Seats::with_capacity(count, gate.clone());
         for _ in 0..count {
             let socket = std::fs::File::open("/dev/null").expect("/dev/null");
             seats.take(socket.into(), gate.take().expect("free"));
@@ -298,7 +298,7 @@ mod tests {
     fn a_million_timers_are_set_and_fire() {
         let start = Instant::now();
         let gate = Gate::new(1_000_000);
-        let mut seats = Seats::with_capacity(1_000_000);
+        let mut seats = Seats::with_capacity(1_000_000, gate.clone());
         let mut wheel = Wheel::new(start);
         // Nodes live in seats; taken or not makes no difference to the wheel.
         for seat in 0..1_000_000_u32 {

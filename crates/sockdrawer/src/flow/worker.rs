@@ -37,10 +37,7 @@ pub(crate) enum Next {
 impl Workers {
     pub(crate) fn new(bound: usize) -> Arc<Workers> {
         let tasks = VecDeque::with_capacity(bound.min(64));
-        Arc::new(Workers {
-            state: Mutex::new(State { tasks, bound, wanted: 0, running: 0 }),
-            work: Condvar::new(),
-        })
+        Arc::new(Workers { state: Mutex::new(State { tasks, bound, wanted: 0, running: 0 }), work: Condvar::new() })
     }
 
     /// Whether jobs run here; else the loop runs them itself.

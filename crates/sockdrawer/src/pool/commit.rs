@@ -51,7 +51,7 @@ impl Core {
     }
 
     fn prepare(&self, control: &mut Control, plan: &Plan, wanted: &Config) -> Result<Prepared, Error> {
-        let limit = effective_limit(wanted, sockets(&control.config))?;
+        let limit = effective_limit(wanted, control.others)?;
         let generation = if plan.has(How::NewGeneration) {
             let id = control.generations.last().map_or(1, |generation| generation.id + 1);
             Some(prepare_generation(id, wanted, wanted.loops.max(control.members.len()))?)
@@ -66,11 +66,10 @@ impl Core {
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
-        let flows =
-            (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
+        let flows = (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
         let course = match (&wanted.endpoint, &control.config.endpoint) {
             (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.course.clone(),
-            (Endpoint::Connect(new), _) => Some(Course::new(new.clone())),
+            (Endpoint::Connect(new), _) => Some(Course::new(new.clone(), control.course.as_deref())),
             (Endpoint::Accept { .. }, _) => None,
         };
         self.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)?;
@@ -131,7 +130,11 @@ impl Core {
             }
         }
         self.rebalance(control);
-        if control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() {
+        let same_course = match (&control.config.endpoint, &wanted.endpoint) {
+            (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
+            _ => true,
+        };
+        if control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course {
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
         }
@@ -181,7 +184,8 @@ impl Core {
         }
         drop(done);
         let addresses: Vec<_> = gone.iter().map(|place| place.listener.address.clone()).collect();
-        let unix: Vec<_> = gone.iter().filter(|place| place.asked.inherited.is_none()).map(|place| &place.asked.address).collect();
+        let unix: Vec<_> =
+            gone.iter().filter(|place| place.asked.inherited.is_none()).map(|place| &place.asked.address).collect();
         for address in unix {
             remove_path(address);
         }
@@ -265,13 +269,12 @@ fn sockets(config: &Config) -> usize {
     config.listeners().iter().map(sockets).sum()
 }
 
-/// The permits that descriptors allow. `open_sockets` of the descriptors open now are the pool's own listeners.
-pub(super) fn effective_limit(config: &Config, open_sockets: usize) -> Result<usize, Error> {
+/// The permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and
+/// the pool's own.
+pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();
-    // An epoll and an eventfd for each loop, the sockets to come, and what the program has open beside connections. What is
-    // open now may be connections of this very pool, which the limit counts; only a new pool can tell them apart.
-    let others = if open_sockets == 0 { sys::descriptors_open() } else { open_sockets + SPARE_DESCRIPTORS };
-    let own = others + sockets(config).saturating_sub(open_sockets) + 2 * config.loops + SPARE_DESCRIPTORS;
+    // An epoll and an eventfd for each loop.
+    let own = others + sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
     let fits = allowed.saturating_sub(own);
     match config.limit {
         Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),

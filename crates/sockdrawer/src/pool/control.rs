@@ -43,6 +43,8 @@ pub(crate) struct Control {
     pub(crate) restarts_in_all: usize,
     /// What loops counted that are gone.
     pub(crate) past: Counts,
+    /// Descriptors the program had open before the pool.
+    pub(crate) others: usize,
 }
 
 /// An address and who accepts from it.

@@ -74,7 +74,7 @@ impl Core {
     pub(crate) fn targets(&self, selector: &Selector) -> Vec<Target> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
-        self.ask(&inboxes, move |flow| flow.choose(&|connection| selector.matches(connection)))
+        self.ask(&inboxes, move |flow| flow.choose(&selector))
             .into_iter()
             .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
             .map(|(index, token)| (inboxes[index].clone(), token))

@@ -5,7 +5,6 @@ use super::control::{Control, Core, Report};
 use super::drain::{Drain, Drained};
 use super::plan::{Plan, plan};
 use super::selector::Selector;
-use super::supervise;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
@@ -15,14 +14,15 @@ use crate::flow::connector::Course;
 use crate::flow::gate::Gate;
 use crate::flow::generation::Switch;
 use crate::flow::inbox::Letter;
+use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::net::{Address, AddressError, SocketOptions};
-use crate::observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status,
-};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
+use crate::pool::supervise;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
+use crate::sys;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,11 +73,12 @@ impl Pool {
     /// By who is at fault: see [`Error`]. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
         validate(&config)?;
-        let limit = effective_limit(&config, 0)?;
+        let others = sys::descriptors_open();
+        let limit = effective_limit(&config, others)?;
         let generation = prepare_generation(1, &config, config.loops)?;
         let places = config.listeners().iter().map(|listening| open(&config, listening)).collect::<Result<Vec<_>, _>>()?;
         let course = match &config.endpoint {
-            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone())),
+            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone(), None)),
             Endpoint::Accept { .. } => None,
         };
         let shared = Arc::new(Shared {
@@ -102,13 +103,13 @@ impl Pool {
             restarts: VecDeque::new(),
             restarts_in_all: 0,
             past: Counts::default(),
+            others,
         };
         let (reports, heard) = mpsc::channel();
         let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
         let pool = Pool { core: core.clone(), _last: Arc::new(StopWhenDropped(core.clone())) };
         core.start_workers(config.workers)?;
-        let flows =
-            (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
+        let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
         supervise::start(Arc::downgrade(&core), heard)?;
         let mut control = lock(&core.control);
         for (index, flow) in flows.into_iter().enumerate() {
@@ -181,7 +182,7 @@ impl Pool {
         let (inboxes, selector) = (self.core.inboxes(), selector.clone());
         let newest = self.core.shared.switch.current().id;
         let counts = self.core.ask(&inboxes, move |flow| {
-            let older = flow.choose(&|connection| connection.generation != newest && selector.matches(connection));
+            let older = flow.choose(&Older(newest, &selector));
             let moved = older.iter().filter(|token| flow.adopt_one(**token)).count();
             Adopted { moved, stayed: older.len() - moved }
         });
@@ -206,7 +207,7 @@ impl Pool {
     /// Ends one connection with a reset. False when there is none of that number.
     pub fn kill(&self, id: ConnectionId) -> bool {
         let found = self.core.ask(&self.core.inboxes(), move |flow| {
-            let tokens = flow.choose(&|connection| connection.id == id);
+            let tokens = flow.choose(&Selector::Id(id));
             tokens.into_iter().any(|token| flow.kill_one(token))
         });
         found.into_iter().any(|(_, killed)| killed)
@@ -222,7 +223,7 @@ impl Pool {
         for inbox in self.core.inboxes() {
             let (selector, bytes) = (selector.clone(), bytes.clone());
             let order = Box::new(move |flow: &mut crate::flow::Flow| {
-                flow.notify(&|connection| selector.matches(connection), &bytes);
+                flow.notify(&selector, &bytes);
             });
             if !inbox.put_bounded(order) {
                 result = Err(Error::InboxFull);
@@ -235,7 +236,7 @@ impl Pool {
     pub fn apply_options(&self, selector: &Selector) -> usize {
         let (selector, options) = (selector.clone(), self.config().settings.options);
         let counts = self.core.ask(&self.core.inboxes(), move |flow| {
-            let tokens = flow.choose(&|connection| selector.matches(connection));
+            let tokens = flow.choose(&selector);
             tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count()
         });
         counts.into_iter().map(|(_, count)| count).sum()
@@ -244,7 +245,7 @@ impl Pool {
     /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for.
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         let found = self.core.ask(&self.core.inboxes(), move |flow| {
-            let token = flow.choose(&|connection| connection.id == id).pop()?;
+            let token = flow.choose(&Selector::Id(id)).pop()?;
             flow.options_of(token)
         });
         found.into_iter().find_map(|(_, options)| options)
@@ -253,7 +254,7 @@ impl Pool {
     /// The connections that match, in no order.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
         let selector = selector.clone();
-        let lists = self.core.ask(&self.core.inboxes(), move |flow| flow.list(&|connection| selector.matches(connection)));
+        let lists = self.core.ask(&self.core.inboxes(), move |flow| flow.list(&selector));
         lists.into_iter().flat_map(|(_, list)| list).collect()
     }
 
@@ -308,16 +309,26 @@ impl Pool {
     }
 }
 
+/// Those of a selector's that are of an older generation.
+struct Older<'a>(u32, &'a Selector);
+
+impl Choice for Older<'_> {
+    fn needs_peer(&self) -> bool {
+        self.1.needs_peer()
+    }
+
+    fn takes(&self, connection: &Traits) -> bool {
+        connection.generation != self.0 && self.1.takes(connection)
+    }
+}
+
 impl Core {
     pub(crate) fn set_readiness(&self, control: &mut Control, to: Readiness) {
         let serving = to == Readiness::Serving;
         control.readiness = to;
         let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
-        let courses: Vec<_> = control
-            .members
-            .iter()
-            .map(|member| if serving && member.active { control.course.clone() } else { None })
-            .collect();
+        let courses: Vec<_> =
+            control.members.iter().map(|member| if serving && member.active { control.course.clone() } else { None }).collect();
         for (inbox, course) in inboxes.iter().zip(courses) {
             let order: crate::flow::inbox::Order = Box::new(move |flow| {
                 flow.set_course(course);
@@ -351,10 +362,10 @@ impl Core {
             queued: place.listener.queued(system),
             sockets: place.listener.shards.len(),
         });
-        let generations = control.generations.iter().map(|generation| GenerationStatus {
-            id: generation.id,
-            connections: generation.live.load(Ordering::Acquire),
-        });
+        let generations = control
+            .generations
+            .iter()
+            .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
         Status {
             readiness: control.readiness.clone(),
             generation: control.generations.last().map_or(0, |generation| generation.id),

@@ -1,6 +1,6 @@
 //! Which connections an operation means.
 
-use crate::flow::orders::Traits;
+use crate::flow::orders::{Choice, Traits};
 use crate::protocol::ConnectionId;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,8 +23,12 @@ pub enum Selector {
     OlderThan(Duration),
 }
 
-impl Selector {
-    pub(crate) fn matches(&self, connection: &Traits) -> bool {
+impl Choice for Selector {
+    fn needs_peer(&self) -> bool {
+        matches!(self, Selector::Peers(..))
+    }
+
+    fn takes(&self, connection: &Traits) -> bool {
         match self {
             Selector::All => true,
             Selector::Id(id) => connection.id == *id,

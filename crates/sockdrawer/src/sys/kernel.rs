@@ -4,7 +4,9 @@ use super::{Errno, Events, Interest, Result, System, options};
 use crate::net::{Address, SocketOptions};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -60,6 +62,10 @@ impl System for Kernel {
 
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>> {
         rustix::net::getsockname(socket).map(internet)
+    }
+
+    fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>> {
+        Ok(rustix::net::getpeername(socket)?.and_then(internet))
     }
 
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool> {

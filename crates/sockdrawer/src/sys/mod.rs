@@ -4,11 +4,11 @@
 //! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
 //! the kernel's place.
 
+pub(crate) mod inline;
 mod kernel;
 mod limits;
 mod namespace;
 mod options;
-pub(crate) mod inline;
 pub(crate) mod panics;
 
 pub(crate) use kernel::Kernel;
@@ -58,6 +58,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// None for a Unix socket.
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
+    /// None for a Unix socket.
+    fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
     /// Whether it still listens (`SO_ACCEPTCONN`).
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
     /// Connections that wait to be accepted.

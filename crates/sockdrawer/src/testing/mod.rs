@@ -52,7 +52,7 @@ pub use breakage::{crash_loop, private_network, reset_queue};
 /// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;
 /// What a send on a socket whose sending side was shut down fails with.
-const EPIPE: i32 = rustix::io::Errno::PIPE.raw_os_error();
+const EPIPE: i32 = crate::sys::Errno::PIPE.raw_os_error();
 
 /// The limits of a connection under test. The defaults are those of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
