@@ -13,7 +13,8 @@ fn every_option_is_in_the_reference_and_the_reference_has_no_other() {
         let (_, section) = REFERENCE.split_once(&format!("\n## {command}\n")).expect("a section for each command");
         let section = section.split("\n## ").next().unwrap_or_default();
         let in_help = options(help.lines().filter(|line| line.trim_start().starts_with('-')));
-        let in_reference = options(section.lines().filter(|line| line.starts_with("| `-")).filter_map(|line| line.split('|').nth(1)));
+        let in_reference =
+            options(section.lines().filter(|line| line.starts_with("| `-")).filter_map(|line| line.split('|').nth(1)));
         assert!(in_help.len() > 5, "{command}: {help}");
         assert_eq!(in_help, in_reference, "docs/reference/command-line.md differs from `sockdrawer {command} --help`");
     }
