@@ -75,8 +75,9 @@ fn bad_value(error: &clap::Error) -> String {
     let value = context(error, ContextKind::InvalidValue);
     let valid = contexts(error, ContextKind::ValidValue);
     match error.source() {
-        // A name's parser says all of it.
-        Some(reason) if !argument.starts_with('-') || reason.to_string().contains(&format!("`{value}`")) => reason.to_string(),
+        Some(reason) if !argument.starts_with('-') => reason.to_string(),
+        // The reason names the value itself.
+        Some(reason) if reason.to_string().contains(&format!("`{value}`")) => format!("{option}: {reason}"),
         Some(reason) => format!("{option} {value}: {reason}"),
         None if value.is_empty() => format!("{option} needs a value"),
         None => format!("{option}: {}", names::unknown("value", &value, &valid.iter().map(String::as_str).collect::<Vec<_>>())),

@@ -109,9 +109,9 @@ fn what_does_not_go_together() {
 
 #[test]
 fn acknowledgements() {
-    refused("serve acks --ack raed", &["--ack raed", "read"]);
-    refused("serve acks --ack timer=soon", &["--ack timer=soon"]);
-    refused("serve acks --ack every=0", &["--ack every=0"]);
+    refused("serve acks --ack raed", &["--ack", "`raed`", "read"]);
+    refused("serve acks --ack timer=soon", &["--ack", "timer=soon"]);
+    refused("serve acks --ack every=0", &["--ack", "every=0"]);
 }
 
 #[test]

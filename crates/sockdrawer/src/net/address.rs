@@ -30,7 +30,7 @@ const UNIX_MAX: usize = 107;
 ///
 /// let address: Address = "localhost:9000".parse()?;
 /// assert_eq!(address.to_string(), "127.0.0.1:9000");
-/// # Ok::<(), sockdrawer::net::AddressError>(())
+/// # Ok::<(), sockdrawer::AddressError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
