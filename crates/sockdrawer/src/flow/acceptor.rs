@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
 const STARVED: Duration = Duration::from_millis(100);
 
+/// A busy turn accepts one connection more from each listener for so many events.
+const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
+
 /// A connection on its way into a loop.
 pub(crate) struct Parcel {
     pub(super) socket: OwnedFd,
@@ -172,15 +175,22 @@ impl Flow {
         }
     }
 
-    /// A listener has something.
-    pub(super) fn accept_event(&mut self, token: u64) {
+    /// A listener has something: one connection is accepted, because looking for a second that is not there costs more than
+    /// accepting one; in a turn with many events that cost is nothing, and the queue should not wait for them all.
+    pub(super) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
-        if self.acceptor.state != State::Open || self.acceptor.suspended {
-            return;
-        }
-        match self.shared.gate.take() {
-            Some(permit) => _ = self.accept(index, Some(permit)),
-            None => self.accept_when_full(index),
+        for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
+            if self.acceptor.state != State::Open || self.acceptor.suspended {
+                return;
+            }
+            match self.shared.gate.take() {
+                Some(permit) => {
+                    if !matches!(self.accept(index, Some(permit)), Accepted::Yes) {
+                        return;
+                    }
+                }
+                None => return self.accept_when_full(index),
+            }
         }
     }
 
@@ -203,7 +213,7 @@ impl Flow {
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
                 self.counters.accepted.add(1);
-                if shard.take_stale() {
+                if shard.take_stale() && self.refresh().is_ok() {
                     let active = self.active;
                     let options = self.place(active).generation.settings.options;
                     // It fails where the connection is gone, which reading it will tell.
@@ -334,12 +344,10 @@ impl Flow {
             return self.watch_shards();
         };
         let before = self.counters.accept_starved.get();
-        let accepted = self.accept_any(permit);
+        self.accept_any(permit);
         if self.counters.accept_starved.get() == before {
-            if let Accepted::Yes = accepted {
-                self.shared.tell(&Told::AcceptResumed);
-            }
             self.acceptor.state = State::Open;
+            self.shared.tell(&Told::AcceptResumed);
             self.watch_shards();
         }
     }

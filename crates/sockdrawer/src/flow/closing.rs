@@ -179,15 +179,17 @@ impl Flow {
 
     /// A connection is no longer of this generation.
     pub(super) fn left_generation(&mut self, table: u16) {
-        let generation = self.place(table).generation.clone();
-        let last = generation.live.fetch_sub(1, Ordering::AcqRel) == 1;
-        if generation.retired.load(Ordering::Acquire) {
-            if last {
-                self.shared.tell(&Told::GenerationEnded(generation.id));
-            }
-            if table != self.active {
-                self.drop_empty_places(false);
-            }
+        let generation = &self.place(table).generation;
+        generation.live.fetch_sub(1, Ordering::AcqRel);
+        if !generation.retired.load(Ordering::Acquire) {
+            return;
+        }
+        if generation.has_ended() {
+            let id = generation.id;
+            self.shared.tell(&Told::GenerationEnded(id));
+        }
+        if table != self.active {
+            self.drop_empty_places(false);
         }
     }
 
@@ -199,6 +201,9 @@ impl Flow {
         }
         self.clear_timer(seat);
         let place = self.seats.at(seat);
+        if !place.flags.any(Flags::CONNECTING) {
+            self.counters.closed.add(1);
+        }
         let (mut kept, mut unsent) = (place.kept, place.unsent);
         (place.kept, place.unsent) = (buffer::NONE, buffer::NONE);
         self.buffers.release(&mut kept);
@@ -208,7 +213,6 @@ impl Flow {
         if working {
             self.orphans.insert(token, permit);
         }
-        self.counters.closed.add(1);
         self.acceptor.descriptor_freed();
     }
 

@@ -3,11 +3,11 @@
 use super::buffer;
 use super::inbox::Letter;
 use super::seat::Flags;
-use super::worker::Task;
+use super::worker::{Submitted, Task};
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
 use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
-use crate::protocol::{Closed, ConnectionId, Input, Job, JobResult, Note, Peer, Step, Timer};
+use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Step, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest, Ready};
 use std::cell::Cell;
@@ -55,8 +55,9 @@ impl Flow {
                 (place.table, place.slot, place.opened) = (table, slot, opened);
                 self.place(table).generation.live.fetch_add(1, Ordering::Relaxed);
                 let epoch = self.seats.at(seat).epoch;
-                self.callback(seat, Event::Opened);
-                if self.is_still(seat, epoch) && self.seats.at(seat).has_protocol() {
+                // epoll hears of the connection only when it has been read and stays: many are over by then.
+                self.call(seat, Event::Opened);
+                if self.is_still(seat, epoch) {
                     self.readable(seat);
                 }
             }
@@ -240,6 +241,14 @@ impl Flow {
     /// A callback other than `received`, and all that follows from it.
     pub(super) fn callback(&mut self, seat: u32, event: Event<'_, '_>) {
         let epoch = self.seats.at(seat).epoch;
+        self.call(seat, event);
+        if self.is_still(seat, epoch) {
+            self.settle(seat, false);
+        }
+    }
+
+    fn call(&mut self, seat: u32, event: Event<'_, '_>) {
+        let epoch = self.seats.at(seat).epoch;
         let held = !self.seats.at(seat).may_receive();
         let outcome = self.dispatch(seat, event);
         self.act(seat, outcome, Tail::Unknown, false);
@@ -248,9 +257,6 @@ impl Flow {
         }
         if self.is_still(seat, epoch) {
             self.ask_to_drain(seat);
-        }
-        if self.is_still(seat, epoch) && !self.seats.at(seat).flags.any(Flags::CONNECTING) {
-            self.settle(seat, false);
         }
     }
 
@@ -324,15 +330,15 @@ impl Flow {
         }
         self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
         let token = self.seats.token(seat);
-        if !self.shared.workers.is_used() {
-            self.counters.jobs.add(1);
-            return self.unread.push_back(Letter::Done(token, job.run()));
-        }
         match self.shared.workers.submit(Task { job, token, inbox: self.inbox.clone() }) {
-            Ok(()) => self.counters.jobs.add(1),
-            Err(refused) => {
+            Submitted::Queued => self.counters.jobs.add(1),
+            Submitted::NoWorkers(task) => {
+                self.counters.jobs.add(1);
+                self.unread.push_back(Letter::Done(token, task.job.run()));
+            }
+            Submitted::QueueFull => {
                 self.counters.jobs_refused.add(1);
-                self.unread.push_back(Letter::Done(token, JobResult(Err(refused))));
+                self.unread.push_back(Letter::Done(token, JobResult(Err(JobError::QueueFull))));
             }
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connects begun in one turn, so that the loops share the work and events are seen.
-const CONNECTS_PER_TURN: usize = 16;
+const CONNECTS_PER_TURN: usize = 64;
 /// The pause after connects that all failed: doubled each time, up to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);

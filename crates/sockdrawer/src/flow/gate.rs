@@ -129,17 +129,21 @@ impl Gate {
 
     fn give(self: &Arc<Gate>) {
         while self.waiting.load(SeqCst) > 0 {
-            let Some(permit) = self.try_take() else { return };
             let waiter = {
                 let mut queue = lock(&self.queue);
-                let waiter = queue.pop_front();
+                if queue.is_empty() {
+                    return;
+                }
+                let Some(permit) = self.try_take() else { return };
+                let waiter = queue.pop_front().expect("not empty");
                 self.waiting.store(queue.len(), SeqCst);
+                // Under the queue's lock: who stops waiting sees all that it was given.
+                lock(&waiter.given).push(permit);
                 waiter
             };
-            // Without a waiter the permit goes back below, which looks for waiters again.
-            let Some(waiter) = waiter else { continue };
-            lock(&waiter.given).push(permit);
             waiter.inbox.wake();
+            // The last of a dead loop: its permits go back here, outside the lock.
+            drop(waiter);
         }
     }
 }

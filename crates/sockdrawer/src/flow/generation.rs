@@ -15,6 +15,8 @@ pub(crate) struct Generation {
     pub(crate) live: AtomicUsize,
     /// Another one is in force.
     pub(crate) retired: AtomicBool,
+    /// Its end was told.
+    told: AtomicBool,
     service: Arc<dyn AnyService>,
     capacity: usize,
     /// Made for each loop before the switch, so that no loop builds one while it accepts.
@@ -31,8 +33,13 @@ impl Generation {
         loops: usize,
     ) -> Result<Arc<Generation>, Panicked> {
         let prepared = (0..loops).map(|_| service.table(capacity).map(Some)).collect::<Result<_, _>>()?;
-        let (live, retired) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Generation { id, settings, live, retired, service, capacity, prepared: Mutex::new(prepared) }))
+        let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(Generation { id, settings, live, retired, told, service, capacity, prepared: Mutex::new(prepared) }))
+    }
+
+    /// Whether it is retired and its last connection ended; true once.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.retired.load(Ordering::Acquire) && self.live.load(Ordering::Acquire) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
 
     /// The table prepared for this loop; a loop that came later or replaced another builds its own.

@@ -66,7 +66,11 @@ impl Listener {
     /// the others.
     pub(crate) fn bind(system: &dyn System, address: &Address, backlog: u32, options: &SocketOptions) -> Result<Listener, Error> {
         let fail = |errno: Errno| listen_error(address, errno);
-        let first = open(system, address, false, backlog, options).map_err(fail)?;
+        let first = match open(system, address, false, backlog, options) {
+            Err(Errno::ADDRINUSE) if remove_stale_path(system, address) => open(system, address, false, backlog, options),
+            opened => opened,
+        }
+        .map_err(fail)?;
         let Address::Tcp(asked) = address else {
             return Ok(Listener { address: address.clone(), shards: vec![Shard::new(Arc::new(first), true)] });
         };
@@ -117,6 +121,13 @@ impl Listener {
     }
 }
 
+/// The path of a Unix socket outlives a process that crashed. It is removed when nobody answers there.
+fn remove_stale_path(system: &dyn System, address: &Address) -> bool {
+    let Address::Unix(path) = address else { return false };
+    let refused = system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED);
+    refused && std::fs::remove_file(path).is_ok()
+}
+
 fn open(system: &dyn System, address: &Address, share: bool, backlog: u32, options: &SocketOptions) -> Result<OwnedFd, Errno> {
     let socket = system.socket(address)?;
     if share {
@@ -146,6 +157,19 @@ fn listen_error(address: &Address, errno: Errno) -> Error {
 mod tests {
     use super::*;
     use crate::sys::Kernel;
+
+    #[test]
+    fn a_path_that_a_crash_left_behind_is_taken_over_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-stale-{}", std::process::id()));
+        let address = Address::Unix(path.clone());
+        let options = SocketOptions::default();
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("binds"));
+        let live = Listener::bind(&Kernel, &address, 16, &options).expect("the path is stale");
+        let second = Listener::bind(&Kernel, &address, 16, &options);
+        assert!(matches!(second, Err(Error::AddressInUse(_))));
+        drop(live);
+        std::fs::remove_file(&path).expect("there is a path");
+    }
 
     #[test]
     fn a_second_listener_of_the_same_user_is_refused() {

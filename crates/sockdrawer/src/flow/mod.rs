@@ -223,7 +223,7 @@ impl Flow {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
-                (0, listener) => self.accept_event(listener),
+                (0, listener) => self.accept_event(listener, events.len()),
                 (_, token) => self.connection_event(token, ready),
             }
         }

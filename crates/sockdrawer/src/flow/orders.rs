@@ -7,6 +7,7 @@ use crate::net::SocketOptions;
 use crate::observe::ConnectionStatus;
 use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
 use crate::sync::atomic::Ordering;
+use crate::sys::Errno;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,7 +94,11 @@ impl Flow {
     /// Ends a connection with a reset.
     pub(crate) fn kill_one(&mut self, token: u64) -> bool {
         let Some(seat) = self.seats.find(token) else { return false };
-        self.end(seat, Closed::Killed, true);
+        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
+            self.connect_failed(seat, Errno::CONNABORTED);
+        } else {
+            self.end(seat, Closed::Killed, true);
+        }
         true
     }
 

@@ -1,7 +1,7 @@
 //! Workers: threads for jobs too slow for a loop, fed by one bounded queue, first in first out.
 
 use super::inbox::{Inbox, Letter};
-use crate::protocol::{Job, JobError, JobResult};
+use crate::protocol::{Job, JobResult};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +27,14 @@ struct State {
     running: usize,
 }
 
+/// What became of a job.
+pub(crate) enum Submitted {
+    Queued,
+    /// There are none, by configuration: the loop runs it itself.
+    NoWorkers(Task),
+    QueueFull,
+}
+
 /// What a worker thread found.
 pub(crate) enum Next {
     Task(Task),
@@ -40,21 +48,19 @@ impl Workers {
         Arc::new(Workers { state: Mutex::new(State { tasks, bound, wanted: 0, running: 0 }), work: Condvar::new() })
     }
 
-    /// Whether jobs run here; else the loop runs them itself.
-    pub(crate) fn is_used(&self) -> bool {
-        lock(&self.state).wanted > 0
-    }
-
-    /// Puts a job in the queue.
-    pub(crate) fn submit(&self, task: Task) -> Result<(), JobError> {
+    /// Puts a job in the queue, or gives it back.
+    pub(crate) fn submit(&self, task: Task) -> Submitted {
         let mut state = lock(&self.state);
+        if state.wanted == 0 && state.running == 0 {
+            return Submitted::NoWorkers(task);
+        }
         if state.tasks.len() >= state.bound {
-            return Err(JobError::QueueFull);
+            return Submitted::QueueFull;
         }
         state.tasks.push_back(task);
         drop(state);
         self.work.notify_one();
-        Ok(())
+        Submitted::Queued
     }
 
     pub(crate) fn waiting(&self) -> usize {

@@ -19,7 +19,7 @@ pub enum Event {
         /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM.
         errno: i32,
     },
-    /// `accept4` works again after [`Event::AcceptStarved`].
+    /// Accepting goes on after [`Event::AcceptStarved`].
     AcceptResumed,
     /// A new generation is in force: every connection accepted from now on has it.
     GenerationStarted(u32),

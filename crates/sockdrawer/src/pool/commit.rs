@@ -134,12 +134,12 @@ impl Core {
                 let _ = member.inbox.put(Letter::Order(Box::new(move |flow| flow.reserve(capacity))));
             }
         }
-        self.rebalance(control);
         let same_course = match (&control.config.endpoint, &wanted.endpoint) {
             (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
             _ => true,
         };
         if control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course {
+            self.rebalance(control);
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
         }
@@ -148,9 +148,12 @@ impl Core {
     fn switch_to(&self, control: &mut Control, generation: Arc<Generation>) {
         let id = generation.id;
         self.shared.switch.commit(generation.clone());
-        control.generations.retain(|old| old.live.load(Ordering::Acquire) > 0);
-        control.generations.push(generation);
         self.tell(&Event::GenerationStarted(id));
+        for old in control.generations.iter().filter(|old| old.has_ended()) {
+            self.tell(&Event::GenerationEnded(old.id));
+        }
+        control.generations.push(generation);
+        Core::forget_ended(control);
     }
 
     fn set_loops(&self, control: &mut Control, wanted: usize, flows: Vec<Flow>) {
@@ -238,9 +241,6 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if config.loops == 0 {
         return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
-    }
-    if config.limit == Some(0) {
-        return invalid("limit", "a limit of 0 lets nobody in: use at least 1, or suspend the pool");
     }
     let settings = &config.settings;
     if settings.low_water > settings.high_water {

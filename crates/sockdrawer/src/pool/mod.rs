@@ -7,6 +7,8 @@ mod handle;
 mod plan;
 mod selector;
 mod supervise;
+#[cfg(test)]
+mod tests;
 
 pub use drain::{Drain, Drained};
 pub use handle::{Adopted, Applied, Pool};

@@ -1,6 +1,6 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
-use crate::config::{Config, Connecting, Endpoint};
+use crate::config::{Config, Connecting, Endpoint, Settings};
 use std::fmt;
 
 /// What a change of configuration would do, setting by setting. Empty where nothing differs.
@@ -78,7 +78,7 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
         let detail = "another service".to_owned();
         plan.changes.push(Change { setting: "behaviour", how: How::NewGeneration, detail });
     }
-    plan.note("settings", How::NewGeneration, &running.settings, &wanted.settings, |settings| format!("{settings:?}"));
+    settings(&mut plan, &running.settings, &wanted.settings);
     endpoint(&mut plan, &running.endpoint, &wanted.endpoint);
     plan.note("loops", How::InPlace, &running.loops, &wanted.loops, usize::to_string);
     plan.note("workers", How::InPlace, &running.workers, &wanted.workers, usize::to_string);
@@ -92,6 +92,17 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("restarts", How::InPlace, &running.restarts, &wanted.restarts, |restarts| format!("{restarts:?}"));
     plan.note("stuck_after", How::InPlace, &running.stuck_after, &wanted.stuck_after, |time| format!("{time:?}"));
     plan
+}
+
+fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {
+    let new = How::NewGeneration;
+    plan.note("settings.options", new, &running.options, &wanted.options, |options| format!("{options:?}"));
+    plan.note("settings.high_water", new, &running.high_water, &wanted.high_water, usize::to_string);
+    plan.note("settings.low_water", new, &running.low_water, &wanted.low_water, usize::to_string);
+    plan.note("settings.max_partial", new, &running.max_partial, &wanted.max_partial, usize::to_string);
+    plan.note("settings.notes_when_full", new, &running.notes_when_full, &wanted.notes_when_full, |policy| format!("{policy:?}"));
+    plan.note("settings.linger", new, &running.linger, &wanted.linger, |time| format!("{time:?}"));
+    plan.note("settings.flush", new, &running.flush, &wanted.flush, |time| format!("{time:?}"));
 }
 
 fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
@@ -115,5 +126,66 @@ fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
             let detail = "a pool accepts or connects for life: start another one".to_owned();
             plan.changes.push(Change { setting: "endpoint", how: How::Refused, detail });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
+
+    struct Silent;
+
+    impl Service for Silent {
+        type Protocol = Silent;
+        fn open(&self, _peer: &Peer) -> Silent {
+            Silent
+        }
+    }
+
+    impl Protocol for Silent {
+        fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+            Step::Close
+        }
+    }
+
+    fn running() -> Config {
+        Config::accept(Silent).listen("127.0.0.1:9000".parse().expect("an address"))
+    }
+
+    #[test]
+    fn nothing_differs_from_a_copy() {
+        let running = running();
+        assert_eq!(plan(&running, &running.clone()).to_string(), "nothing to change");
+    }
+
+    #[test]
+    fn each_difference_is_named_with_how_it_is_carried_out() {
+        let running = running();
+        let mut wanted = running.clone().behaviour(Silent).loops(running.loops + 1).limit(7);
+        wanted.settings.high_water = 1;
+        wanted.endpoint = Endpoint::Accept {
+            listeners: Config::accept(Silent).listen("127.0.0.1:9001".parse().expect("an address")).listeners().to_vec(),
+            backlog: 1,
+        };
+        let plan = plan(&running, &wanted);
+        let found: Vec<_> = plan.changes.iter().map(|change| (change.setting, change.how)).collect();
+        let expected = [
+            ("behaviour", How::NewGeneration),
+            ("settings.high_water", How::NewGeneration),
+            ("listeners", How::NewSocket),
+            ("listeners", How::NewSocket),
+            ("backlog", How::InPlace),
+            ("loops", How::InPlace),
+            ("limit", How::InPlace),
+        ];
+        assert_eq!(found, expected);
+        assert!(plan.to_string().contains("limit: in place (none to 7)"), "{plan}");
+    }
+
+    #[test]
+    fn accepting_and_connecting_are_for_life() {
+        let connecting = Connecting::to(vec!["127.0.0.1:9000".parse().expect("an address")]);
+        assert!(plan(&running(), &Config::connect(Silent, connecting)).has(How::Refused));
     }
 }

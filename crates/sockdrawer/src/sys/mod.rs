@@ -4,6 +4,8 @@
 //! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
 //! the kernel's place.
 
+#[cfg(test)]
+pub(crate) mod faulty;
 pub(crate) mod inline;
 mod kernel;
 mod limits;

@@ -1,0 +1,176 @@
+//! What a pool does when the system refuses: each call of the accept, connection and change paths fails in turn.
+
+use super::{Drain, Pool};
+use crate::config::Config;
+use crate::net::Address;
+use crate::observe::Event;
+use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
+use crate::sys::Errno;
+use crate::sys::faulty::Faulty;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+struct Echo;
+
+impl Service for Echo {
+    type Protocol = Echo;
+    fn open(&self, _peer: &Peer) -> Echo {
+        Echo
+    }
+}
+
+impl Protocol for Echo {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+/// A pool over a kernel that fails, and what it told.
+struct Scene {
+    pool: Pool,
+    system: Arc<Faulty>,
+    events: Arc<Mutex<Vec<String>>>,
+}
+
+const LONG: Duration = Duration::from_secs(10);
+
+impl Scene {
+    fn new() -> Scene {
+        let system = Arc::new(Faulty::default());
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let told = events.clone();
+        let mut config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(1);
+        config = config.observer(move |event: &Event| told.lock().expect("no panic").push(format!("{event:?}")));
+        config.system = system.clone();
+        Scene { pool: Pool::start(config).expect("starts"), system, events }
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self.pool.addresses()[0] {
+            Address::Tcp(address) => address,
+            _ => unreachable!("it listens on TCP"),
+        }
+    }
+
+    fn client(&self) -> TcpStream {
+        let client = TcpStream::connect(self.address()).expect("connects");
+        client.set_read_timeout(Some(LONG)).expect("a time-out");
+        client
+    }
+
+    fn told(&self, what: &str) -> usize {
+        self.events.lock().expect("no panic").iter().filter(|event| event.contains(what)).count()
+    }
+}
+
+fn echoes(client: &mut TcpStream) -> bool {
+    let mut answer = [0; 4];
+    client.write_all(b"ping").is_ok() && client.read_exact(&mut answer).is_ok() && answer == *b"ping"
+}
+
+#[test]
+fn a_lack_of_descriptors_or_memory_pauses_accepting_and_loses_nobody() {
+    for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+        let scene = Scene::new();
+        let mut held = scene.client();
+        assert!(echoes(&mut held));
+        scene.system.fail("accept", errno, 3);
+        let mut waiting = scene.client();
+        assert!(echoes(&mut waiting), "served once the system has what it needs");
+        assert_eq!(scene.system.left(), 0);
+        let counts = scene.pool.status().counts;
+        assert_eq!((counts.accept_starved, counts.accepted), (3, 2));
+        assert!(scene.pool.wait(LONG, |_| scene.told("AcceptResumed") == 1));
+        assert_eq!(scene.told("AcceptStarved"), 1, "told once for each pause");
+        assert!(echoes(&mut held));
+    }
+}
+
+#[test]
+fn a_connection_that_failed_before_it_was_accepted_is_counted_and_passed() {
+    for errno in [Errno::CONNABORTED, Errno::PROTO, Errno::PERM, Errno::NETDOWN, Errno::HOSTUNREACH, Errno::INTR] {
+        let scene = Scene::new();
+        scene.system.fail("accept", errno, 2);
+        assert!(echoes(&mut scene.client()));
+        assert_eq!(scene.pool.status().counts.accept_failed, 2);
+    }
+}
+
+#[test]
+fn a_socket_that_cannot_be_watched_costs_its_own_connection_only() {
+    let scene = Scene::new();
+    let mut held = scene.client();
+    // It is watched after the first answer, and before the second.
+    assert!(echoes(&mut held) && echoes(&mut held));
+    scene.system.fail("watch", Errno::NOSPC, 1);
+    let mut unlucky = scene.client();
+    assert!(matches!(unlucky.read(&mut [0]), Ok(0)), "it ends");
+    assert!(echoes(&mut held));
+    assert!(echoes(&mut scene.client()));
+    assert_eq!(scene.pool.status().counts.errors, 1);
+}
+
+#[test]
+fn errors_of_a_socket_end_its_connection_and_interrupted_calls_are_made_again() {
+    let scene = Scene::new();
+    scene.system.fail("receive", Errno::INTR, 1);
+    scene.system.fail("send", Errno::INTR, 1);
+    let mut lucky = scene.client();
+    assert!(echoes(&mut lucky));
+    scene.system.fail("send", Errno::PIPE, 1);
+    assert!(!echoes(&mut scene.client()));
+    scene.system.fail("receive", Errno::CONNRESET, 1);
+    assert!(!echoes(&mut scene.client()));
+    assert!(echoes(&mut lucky));
+    assert_eq!(scene.pool.status().counts.errors, 2);
+}
+
+#[test]
+fn a_change_that_the_system_refuses_leaves_the_pool_as_it_was() {
+    for (call, errno) in [
+        ("socket", Errno::MFILE),
+        ("bind", Errno::ADDRINUSE),
+        ("bind", Errno::ACCESS),
+        ("listen", Errno::ADDRINUSE),
+        ("share_port", Errno::PERM),
+        ("set_options", Errno::INVAL),
+        ("epoll", Errno::MFILE),
+        ("event", Errno::MFILE),
+    ] {
+        let scene = Scene::new();
+        let mut held = scene.client();
+        assert!(echoes(&mut held));
+        let before = scene.pool.status();
+        let mut wanted = scene.pool.config().listen("127.0.0.2:0".parse().expect("an address")).loops(3).behaviour(Echo);
+        wanted.settings.options.nodelay = false;
+        scene.system.fail(call, errno, 1);
+        let error = scene.pool.reconfigure(wanted.clone()).expect_err(call).to_string();
+        assert!(!error.contains('\n'), "{error}");
+        let after = scene.pool.status();
+        assert_eq!((after.generation, after.loops.len(), after.listeners.len()), (1, 1, 1), "{call}: {error}");
+        assert_eq!(after.workers, before.workers);
+        assert!(echoes(&mut held) && echoes(&mut scene.client()), "{call}");
+        scene.system.heal();
+        scene.pool.reconfigure(wanted).expect("the system gives it now");
+        assert!(echoes(&mut held) && echoes(&mut scene.client()), "{call}");
+        assert_eq!(scene.pool.status().listeners.len(), 2);
+    }
+}
+
+#[test]
+fn a_start_that_the_system_refuses_leaves_nothing_behind() {
+    let system = Arc::new(Faulty::default());
+    let mut config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(2);
+    config.system = system.clone();
+    for call in ["socket", "bind", "listen", "share_port", "set_options", "epoll", "event", "watch_event"] {
+        system.fail(call, Errno::MFILE, 1);
+        assert!(Pool::start(config.clone()).is_err(), "{call}");
+        assert_eq!(system.left(), 0, "{call} was called");
+    }
+    let pool = Pool::start(config).expect("starts");
+    assert_eq!(pool.shutdown(Drain::within(LONG)).asked, 0);
+}

@@ -1,0 +1,175 @@
+//! A kernel that fails when told to, for tests of every path that a system call's error takes.
+
+use super::{Errno, Events, Interest, Kernel, Result, System};
+use crate::net::{Address, SocketOptions};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// The real kernel, but for calls that were told to fail.
+#[derive(Default)]
+pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Errno)>>);
+
+impl Faulty {
+    /// The next `times` calls of this name fail.
+    pub(crate) fn fail(&self, call: &'static str, errno: Errno, times: usize) {
+        self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, errno), times));
+    }
+
+    /// Failures that were not met yet.
+    pub(crate) fn left(&self) -> usize {
+        self.0.lock().expect("no test panics here").len()
+    }
+
+    /// All failures that were not met yet are forgotten.
+    pub(crate) fn heal(&self) {
+        self.0.lock().expect("no test panics here").clear();
+    }
+
+    fn pass(&self, call: &str) -> Result<()> {
+        let mut faults = self.0.lock().expect("no test panics here");
+        match faults.iter().position(|(name, _)| *name == call) {
+            Some(at) => Err(faults.remove(at).map_or(Errno::INVAL, |(_, errno)| errno)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl System for Faulty {
+    fn socket(&self, address: &Address) -> Result<OwnedFd> {
+        self.pass("socket")?;
+        Kernel.socket(address)
+    }
+
+    fn bind(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()> {
+        self.pass("bind")?;
+        Kernel.bind(socket, address)
+    }
+
+    fn bind_source(&self, socket: BorrowedFd<'_>, source: IpAddr) -> Result<()> {
+        self.pass("bind_source")?;
+        Kernel.bind_source(socket, source)
+    }
+
+    fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("share_port")?;
+        Kernel.share_port(socket)
+    }
+
+    fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()> {
+        self.pass("listen")?;
+        Kernel.listen(socket, backlog)
+    }
+
+    fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
+        self.pass("accept")?;
+        Kernel.accept(listener)
+    }
+
+    fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()> {
+        self.pass("connect")?;
+        Kernel.connect(socket, address)
+    }
+
+    fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("take_error")?;
+        Kernel.take_error(socket)
+    }
+
+    fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>> {
+        self.pass("local_address")?;
+        Kernel.local_address(socket)
+    }
+
+    fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>> {
+        self.pass("peer_address")?;
+        Kernel.peer_address(socket)
+    }
+
+    fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool> {
+        self.pass("is_listening")?;
+        Kernel.is_listening(socket)
+    }
+
+    fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize> {
+        self.pass("queued")?;
+        Kernel.queued(listener)
+    }
+
+    fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize> {
+        self.pass("receive")?;
+        Kernel.receive(socket, into)
+    }
+
+    fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Result<usize> {
+        self.pass("send")?;
+        Kernel.send(socket, bytes, more)
+    }
+
+    fn finish(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("finish")?;
+        Kernel.finish(socket)
+    }
+
+    fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("reset_on_close")?;
+        Kernel.reset_on_close(socket)
+    }
+
+    fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
+        self.pass("set_options")?;
+        Kernel.set_options(socket, options)
+    }
+
+    fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions> {
+        self.pass("options")?;
+        Kernel.options(socket)
+    }
+
+    fn readable(&self, sockets: &[BorrowedFd<'_>], ready: &mut Vec<bool>) -> Result<()> {
+        self.pass("readable")?;
+        Kernel.readable(sockets, ready)
+    }
+
+    fn epoll(&self) -> Result<OwnedFd> {
+        self.pass("epoll")?;
+        Kernel.epoll()
+    }
+
+    fn event(&self) -> Result<OwnedFd> {
+        self.pass("event")?;
+        Kernel.event()
+    }
+
+    fn ring(&self, event: BorrowedFd<'_>) -> Result<()> {
+        self.pass("ring")?;
+        Kernel.ring(event)
+    }
+
+    fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
+        self.pass("watch")?;
+        Kernel.watch(epoll, fd, token, interest)
+    }
+
+    fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()> {
+        self.pass("watch_event")?;
+        Kernel.watch_event(epoll, event, token)
+    }
+
+    fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
+        self.pass("rewatch")?;
+        Kernel.rewatch(epoll, fd, token, interest)
+    }
+
+    fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {
+        self.pass("unwatch")?;
+        Kernel.unwatch(epoll, fd)
+    }
+
+    fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()> {
+        self.pass("wait")?;
+        Kernel.wait(epoll, events, timeout)
+    }
+}

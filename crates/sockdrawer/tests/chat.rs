@@ -1,0 +1,90 @@
+//! The chat example over real sockets.
+
+#[expect(dead_code, reason = "an example has a main of its own")]
+#[path = "../examples/chat.rs"]
+mod chat;
+
+use sockdrawer::{Address, Pool};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A failing test ends by this; a passing one never waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    /// Somebody who is in the room: its own arrival was told.
+    fn enter(room: &Pool, name: &str) -> Client {
+        let addresses = room.addresses();
+        let [Address::Tcp(address)] = addresses.as_slice() else { panic!("one TCP address, not {addresses:?}") };
+        let stream = TcpStream::connect(address).expect("the room accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out above 0");
+        let mut client = Client(BufReader::new(stream));
+        client.say(name);
+        assert_eq!(client.hear(), format!("* {name} is here"));
+        client
+    }
+
+    fn say(&mut self, line: &str) {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).expect("the room reads");
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).expect("the room speaks");
+        line.trim_end().to_owned()
+    }
+}
+
+fn room() -> Pool {
+    Pool::start(chat::config("127.0.0.1:0").loops(2)).expect("a free port")
+}
+
+#[test]
+fn who_is_in_the_room_hears_who_comes_what_is_said_and_who_leaves() {
+    let room = room();
+    let mut ann = Client::enter(&room, "ann");
+    let mut bob = Client::enter(&room, "bob");
+    assert_eq!(ann.hear(), "* bob is here");
+    bob.say("one\ntwo");
+    for guest in [&mut ann, &mut bob] {
+        assert_eq!((guest.hear(), guest.hear()), ("bob: one".to_owned(), "bob: two".to_owned()));
+    }
+    drop(bob);
+    assert_eq!(ann.hear(), "* bob has left");
+}
+
+#[test]
+fn all_hear_the_lines_of_many_in_one_order() {
+    let room = room();
+    let mut guests: Vec<Client> = (0..4).map(|number| Client::enter(&room, &format!("guest {number}"))).collect();
+    for round in 0..50 {
+        guests.iter_mut().for_each(|guest| guest.say(&round.to_string()));
+    }
+    let heard: Vec<Vec<String>> = guests
+        .iter_mut()
+        .map(|guest| std::iter::repeat_with(|| guest.hear()).filter(|line| !line.starts_with('*')).take(200).collect())
+        .collect();
+    for other in &heard[1..] {
+        assert_eq!(*other, heard[0]);
+    }
+}
+
+#[test]
+fn who_does_not_read_loses_lines_and_holds_up_nobody() {
+    let room = room();
+    let deaf = Client::enter(&room, "deaf");
+    let mut ann = Client::enter(&room, "ann");
+    let line = "x".repeat(32 * 1024);
+    let mut said = 0;
+    while room.status().counts.notes_dropped == 0 {
+        ann.say(&line);
+        assert_eq!(ann.hear().len(), "ann: ".len() + line.len());
+        said += 1;
+        assert!(said < 4096, "128 MiB are kept for somebody who does not read");
+    }
+    drop(deaf);
+    assert_eq!(ann.hear(), "* deaf has left");
+}
