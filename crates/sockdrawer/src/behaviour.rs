@@ -111,7 +111,7 @@ impl<'a> Frame<'a> {
 }
 
 fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked(panics::message(&*payload)))
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked(panics::message(payload)))
 }
 
 /// Makes slabs of one type of state.

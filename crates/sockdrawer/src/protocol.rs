@@ -546,12 +546,16 @@ impl Job {
         Job(Call::Boxed(Box::new(move || InlineValue::new(job()))))
     }
 
-    pub(crate) fn run(self) -> JobResult {
+    /// Runs it; `panicked` gets what it panicked with.
+    pub(crate) fn run(self, panicked: impl FnOnce(Box<dyn Any + Send>)) -> JobResult {
         let run = AssertUnwindSafe(|| match self.0 {
             Call::Inline(call) => call.call(),
             Call::Boxed(call) => call(),
         });
-        JobResult(catch_unwind(run).map_err(|_| JobError::Panicked))
+        JobResult(catch_unwind(run).map_err(|payload| {
+            panicked(payload);
+            JobError::Panicked
+        }))
     }
 }
 

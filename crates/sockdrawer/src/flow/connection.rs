@@ -9,7 +9,7 @@ use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Step, Timer};
 use crate::sync::atomic::Ordering;
-use crate::sys::{Errno, Interest, Ready};
+use crate::sys::{Errno, Interest, Ready, panics};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -334,9 +334,13 @@ impl Flow {
             Submitted::Queued => self.counters.jobs.add(1),
             Submitted::NoWorkers(task) => {
                 self.counters.jobs.add(1);
-                self.unread.push_back(Letter::Done(token, task.job.run()));
+                let mut message = None;
+                let result = task.job.run(|payload| message = Some(panics::message(payload)));
+                message.into_iter().for_each(|message| self.job_panicked(message));
+                self.unread.push_back(Letter::Done(token, result));
             }
-            Submitted::QueueFull => {
+            Submitted::QueueFull(task) => {
+                panics::discard(task.job);
                 self.counters.jobs_refused.add(1);
                 self.unread.push_back(Letter::Done(token, JobResult(Err(JobError::QueueFull))));
             }
@@ -344,10 +348,15 @@ impl Flow {
     }
 
     pub(super) fn job_done(&mut self, token: u64, result: JobResult) {
-        let Some(seat) = self.seats.find(token) else { return drop(self.orphans.remove(&token)) };
+        let Some(seat) = self.seats.find(token) else {
+            panics::discard(result);
+            return drop(self.orphans.remove(&token));
+        };
         let place = self.seats.at(seat);
         if !place.has_protocol() {
-            return place.flags.clear(Flags::WORKING);
+            place.flags.clear(Flags::WORKING);
+            panics::discard(result);
+            return;
         }
         let epoch = place.epoch;
         // Held until the callback, so that it resumes; then the job is over.
@@ -367,14 +376,22 @@ impl Flow {
 
     /// Somebody speaks to the connection. Above its high-water mark the generation's policy says what it gets.
     pub(super) fn note(&mut self, token: u64, note: Note) {
-        let Some(seat) = self.seats.find(token).filter(|seat| self.seats.at(*seat).has_protocol()) else { return };
+        let Some(seat) = self.seats.find(token).filter(|seat| self.seats.at(*seat).has_protocol()) else {
+            panics::discard(note);
+            return;
+        };
         if self.seats.at(seat).flags.any(Flags::FULL) {
             let table = self.seats.at(seat).table;
             match self.place(table).generation.settings.notes_when_full {
                 NotesWhenFull::Keep => {}
-                NotesWhenFull::Drop => return self.counters.notes_dropped.add(1),
+                NotesWhenFull::Drop => {
+                    self.counters.notes_dropped.add(1);
+                    panics::discard(note);
+                    return;
+                }
                 NotesWhenFull::Close => {
                     self.counters.notes_dropped.add(1);
+                    panics::discard(note);
                     return self.end(seat, Closed::Overflow, true);
                 }
             }

@@ -289,6 +289,11 @@ impl Flow {
         }
     }
 
+    pub(super) fn job_panicked(&mut self, message: String) {
+        self.counters.jobs_panicked.add(1);
+        self.told_panic(None, message);
+    }
+
     fn told_panic(&mut self, id: Option<ConnectionId>, message: String) {
         let second = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
         let (at, told) = &mut self.panics_told;

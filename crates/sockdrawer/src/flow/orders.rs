@@ -8,6 +8,7 @@ use crate::observe::ConnectionStatus;
 use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
 use crate::sync::atomic::Ordering;
 use crate::sys::Errno;
+use crate::sys::panics;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -191,6 +192,7 @@ impl Flow {
                 let _ = std::panic::catch_unwind(end);
             }
         }
+        self.unread.drain(..).chain(self.letters.drain(..)).for_each(|letter| _ = panics::discard(letter));
         close_inbox(&self.inbox);
     }
 }
@@ -198,6 +200,6 @@ impl Flow {
 /// Letters that nobody will read are dropped outside the lock: they may hold user values, whose Drop may do anything.
 fn close_inbox(inbox: &Inbox) {
     for letter in inbox.close() {
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(letter)));
+        panics::discard(letter);
     }
 }

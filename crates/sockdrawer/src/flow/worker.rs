@@ -3,6 +3,7 @@
 use super::inbox::{Inbox, Letter};
 use crate::protocol::{Job, JobResult};
 use crate::sync::{Condvar, Mutex, lock, wait};
+use crate::sys::panics;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ pub(crate) enum Submitted {
     Queued,
     /// There are none, by configuration: the loop runs it itself.
     NoWorkers(Task),
-    QueueFull,
+    QueueFull(Task),
 }
 
 /// What a worker thread found.
@@ -55,7 +56,7 @@ impl Workers {
             return Submitted::NoWorkers(task);
         }
         if state.tasks.len() >= state.bound {
-            return Submitted::QueueFull;
+            return Submitted::QueueFull(task);
         }
         state.tasks.push_back(task);
         drop(state);
@@ -113,9 +114,14 @@ impl Workers {
     pub(crate) fn serve(&self) {
         while let Next::Task(task) = self.next() {
             let Task { job, token, inbox } = task;
-            let result: JobResult = job.run();
+            let result: JobResult = job.run(|payload| {
+                let message = panics::message(payload);
+                let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.job_panicked(message))));
+            });
             // A loop that is gone takes its connections with it: nobody waits for the result.
-            let _ = inbox.put(Letter::Done(token, result));
+            if let Err(letter) = inbox.put(Letter::Done(token, result)) {
+                panics::discard(letter);
+            }
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) fn start(
         flow.abandon(Closed::Killed);
         let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
         let panic = outcome.and(dropped).err();
-        ended(panic.map(|payload| panics::message(&*payload)));
+        ended(panic.map(panics::message));
     })?;
     Ok(Running { pulse, counters, thread })
 }

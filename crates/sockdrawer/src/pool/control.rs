@@ -151,7 +151,7 @@ impl Core {
                 panics::quiet_thread();
                 if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
                     workers.died();
-                    let _ = reports.send(Report::WorkerDied { panic: panics::message(&*payload) });
+                    let _ = reports.send(Report::WorkerDied { panic: panics::message(payload) });
                 }
             });
             if let Err(source) = thread {

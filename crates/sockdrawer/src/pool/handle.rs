@@ -22,8 +22,9 @@ use crate::pool::supervise;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
-use crate::sys;
+use crate::sys::{self, panics};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -263,7 +264,14 @@ impl Pool {
     pub fn gather<T: 'static, R: Send + 'static>(&self, visit: impl Fn(&mut T) -> R + Send + Sync + 'static) -> Vec<R> {
         let lists = self.core.ask(&self.core.inboxes(), move |flow| {
             let mut results = Vec::new();
-            flow.visit_locals(&mut |local| results.extend(local.downcast_mut::<T>().map(&visit)));
+            flow.visit_locals(&mut |local| {
+                let visited = AssertUnwindSafe(|| local.downcast_mut::<T>().map(&visit));
+                // A visitor's panic is no reason to end a loop: it has no result.
+                results.extend(catch_unwind(visited).unwrap_or_else(|payload| {
+                    panics::discard(payload);
+                    None
+                }));
+            });
             results
         });
         lists.into_iter().flat_map(|(_, list)| list).collect()

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
@@ -23,11 +24,20 @@ pub(crate) fn quiet_thread() {
     QUIET.with(|quiet| quiet.set(true));
 }
 
-/// The message of a caught panic.
-pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
-    payload
+/// The message of a caught panic, which is dropped: its payload may be a value of the user's.
+pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
+    let message = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
+        .unwrap_or_else(|| "a panic without a message".to_owned());
+    discard(payload);
+    message
+}
+
+/// Drops a value of the user's, whose Drop may do anything, on a thread that must live on. True when it panicked.
+pub(crate) fn discard<T>(value: T) -> bool {
+    let dropped = catch_unwind(AssertUnwindSafe(move || drop(value)));
+    // What such a panic carries could panic again: it is left alone.
+    dropped.map_err(std::mem::forget).is_err()
 }

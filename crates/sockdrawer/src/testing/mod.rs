@@ -276,7 +276,7 @@ impl<S: Service> Connection<S> {
     /// # Panics
     /// When no job is pending.
     pub fn run_job(&mut self) {
-        let result = self.job.take().expect("a job is pending").run();
+        let result = self.job.take().expect("a job is pending").run(drop);
         self.event(|protocol, _, cx| protocol.done(result, cx));
     }
 
