@@ -131,9 +131,7 @@ fn a_limit_is_reached_and_never_passed() {
             }
             most
         });
-        let clients: Vec<_> = (0..10 * LIMIT)
-            .map(|_| scope.spawn(|| (0..10).for_each(|_| open.session(at, &wanted))))
-            .collect();
+        let clients: Vec<_> = (0..10 * LIMIT).map(|_| scope.spawn(|| (0..10).for_each(|_| open.session(at, &wanted)))).collect();
         clients.into_iter().for_each(|client| client.join().expect("a client"));
         over.store(true, SeqCst);
         sampler.join().expect("the sampler")

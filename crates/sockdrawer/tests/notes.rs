@@ -5,7 +5,7 @@ mod common;
 use common::{PATIENCE, assert_empty, connect, hear, percentile, play, read, read_all, role, say, start};
 use rustix::net::sockopt;
 use sockdrawer::{
-    Config, Context, Drain, Handle, Input, NotesWhenFull, Note, Peer, Pool, Protocol, Selector, Service, Settings, Step,
+    Config, Context, Drain, Handle, Input, Note, NotesWhenFull, Peer, Pool, Protocol, Selector, Service, Settings, Step,
 };
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};

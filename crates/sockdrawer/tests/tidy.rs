@@ -23,6 +23,12 @@ const FUNCTION_LINES: usize = 70;
 const LONG: &[(&str, &str, usize, &str)] =
     &[("crates/sockdrawer/src/protocol.rs", "", 700, "the whole contract that users write against, most of it documentation")];
 
+/// Where `unsafe` may stand outside `sys/`, and why.
+const UNSAFE: &[(&str, &str)] = &[(
+    "crates/sockdrawer/tests/allocations.rs",
+    "GlobalAlloc, the only way to count what a thread allocates, is unsafe to implement",
+)];
+
 /// What each part of the library may not import.
 const LAYERS: &[(&str, &[&str])] = &[
     ("sys", &["flow", "model", "pool"]),
@@ -149,7 +155,7 @@ fn unused_allowances(files: &[File], long: &Allowances) -> Vec<Finding> {
 fn unsafe_code(file: &File) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, token) in file.tokens.iter().enumerate().filter(|(_, token)| token.text == "unsafe") {
-        if !file.path.starts_with(SYS) {
+        if !file.path.starts_with(SYS) && !UNSAFE.iter().any(|(path, _)| *path == file.path) {
             found.push(finding(file, token.line, format!("`unsafe` outside {SYS}: move it there behind a safe function")));
             continue;
         }
