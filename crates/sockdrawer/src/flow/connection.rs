@@ -7,9 +7,10 @@ use super::worker::{Submitted, Task};
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
 use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
+use crate::observe::Event as Told;
 use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Step, Timer};
 use crate::sync::atomic::Ordering;
-use crate::sys::{Errno, Interest, Ready};
+use crate::sys::{Errno, Interest, Ready, panics};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -338,12 +339,17 @@ impl Flow {
             }
             Submitted::QueueFull => {
                 self.counters.jobs_refused.add(1);
-                self.unread.push_back(Letter::Done(token, JobResult(Err(JobError::QueueFull))));
+                self.unread.push_back(Letter::Done(token, JobResult::refused(JobError::QueueFull)));
             }
         }
     }
 
-    pub(super) fn job_done(&mut self, token: u64, result: JobResult) {
+    pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
+        if let Some(payload) = result.take_panic() {
+            let message = panics::message(&*payload);
+            self.counters.job_panics.add(1);
+            self.tell_panic(Told::JobPanicked { message });
+        }
         let Some(seat) = self.seats.find(token) else { return drop(self.orphans.remove(&token)) };
         let place = self.seats.at(seat);
         if !place.has_protocol() {
@@ -531,7 +537,7 @@ impl Flow {
     fn count_panic(&mut self, seat: u32, message: String) {
         self.counters.panics.add(1);
         let id: ConnectionId = self.seats.at(seat).id;
-        self.told_panic(Some(id), message);
+        self.tell_panic(Told::ConnectionPanicked { id, message });
     }
 
     /// The socket failed.

@@ -58,6 +58,8 @@ counters! {
     jobs,
     /// Jobs refused because the queue was full.
     jobs_refused,
+    /// Jobs that panicked.
+    job_panics,
     /// Notes brought to connections.
     notes,
     /// Notes dropped because the receiver was above its high-water mark.
