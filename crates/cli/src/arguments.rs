@@ -33,7 +33,7 @@ pub(crate) enum Command {
 pub(crate) struct ServeArguments {
     /// echo, hello, ping, http or acks.
     pub(crate) protocol: Protocol,
-    /// Where to listen: 127.0.0.1:9000, [::1]:9000, localhost:9000, 9000, unix:/path or unix:@name; repeat it for more
+    /// Where to listen: 127.0.0.1:9000, `[::1]:9000`, localhost:9000, 9000, unix:/path or unix:@name; repeat it for more
     /// [default: 127.0.0.1:9000].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Vec<Address>,

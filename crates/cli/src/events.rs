@@ -17,7 +17,9 @@ pub(crate) fn words(event: &Event) -> String {
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
         Event::ConnectionPanicked { id, message } => format!("connection {id} panicked: {message}"),
         Event::JobPanicked { message } => format!("a job panicked: {message}"),
-        Event::ConnectionKilled { id, why } => format!("connection {id} was ended as asked: {why:?}"),
+        Event::ServicePanicked { message } => format!("the service panicked: {message}"),
+        Event::ConnectionKilled(id) => format!("connection {id} was killed as asked"),
+        Event::LoopNotStarted { reason } => format!("a loop could not be started: {reason}"),
         Event::LoopReplaced { index, reason } => {
             format!("loop {index} died and was replaced, its connections are gone: {reason}")
         }

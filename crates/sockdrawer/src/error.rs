@@ -4,11 +4,11 @@ use crate::net::Address;
 use std::io;
 
 /// Why a pool could not be started, changed or asked. Each prints as one line: what, why, what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else listens there, possibly another instance of the same program.
-    #[error("cannot listen on {0}: the address is in use; stop what listens there (ss -ltnp shows it) or choose another")]
+    #[error("cannot listen on {0}: the address is in use; stop what listens there (ss -lnp shows it) or choose another")]
     AddressInUse(Address),
     /// The system does not let this user listen there.
     #[error("cannot listen on {address}: permission denied; {remedy}")]
@@ -19,12 +19,14 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The system refused the address for another reason.
-    #[error("cannot listen on {address}: {source}; check that the address belongs to this machine")]
+    #[error("cannot listen on {address}: {source}; {remedy}")]
     Listen {
         /// The address.
         address: Address,
         /// The system's reason.
         source: io::Error,
+        /// What to do.
+        remedy: &'static str,
     },
     /// More connections were asked for than the process may open descriptors.
     #[error(
@@ -79,4 +81,11 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+}
+
+/// The same line: `fn main() -> Result<(), Error>` prints this form.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }

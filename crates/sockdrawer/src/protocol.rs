@@ -546,23 +546,37 @@ impl Job {
         Job(Call::Boxed(Box::new(move || InlineValue::new(job()))))
     }
 
-    /// Runs it; `panicked` gets what it panicked with.
-    pub(crate) fn run(self, panicked: impl FnOnce(Box<dyn Any + Send>)) -> JobResult {
+    pub(crate) fn run(self) -> JobResult {
         let run = AssertUnwindSafe(|| match self.0 {
             Call::Inline(call) => call.call(),
             Call::Boxed(call) => call(),
         });
-        JobResult(catch_unwind(run).map_err(|payload| {
-            panicked(payload);
-            JobError::Panicked
-        }))
+        match catch_unwind(run) {
+            Ok(value) => JobResult(Ok(value)),
+            Err(payload) => JobResult(Err(Failure { error: JobError::Panicked, panic: Some(payload) })),
+        }
     }
 }
 
 /// How a job ended.
-pub struct JobResult(pub(crate) Result<InlineValue, JobError>);
+pub struct JobResult(Result<InlineValue, Failure>);
+
+struct Failure {
+    error: JobError,
+    panic: Option<Box<dyn Any + Send>>,
+}
 
 impl JobResult {
+    /// Of a job that was not run.
+    pub(crate) fn refused(error: JobError) -> JobResult {
+        JobResult(Err(Failure { error, panic: None }))
+    }
+
+    /// What a panicking job threw, for whoever counts it.
+    pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.0.as_mut().err()?.panic.take()
+    }
+
     /// What the job returned.
     ///
     /// # Errors
@@ -571,13 +585,15 @@ impl JobResult {
     /// # Panics
     /// When `T` is not the type the job returned: a bug of the protocol.
     pub fn take<T: 'static>(self) -> Result<T, JobError> {
-        self.0.map(|value| value.take().ok().expect("a protocol takes its job's result as the type the job returned"))
+        self.0
+            .map_err(|failure| failure.error)
+            .map(|value| value.take().ok().expect("a protocol takes its job's result as the type the job returned"))
     }
 }
 
 impl std::fmt::Debug for JobResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "JobResult({:?})", self.0.as_ref().map(|_| ()).map_err(|error| *error))
+        write!(f, "JobResult({:?})", self.0.as_ref().map(|_| ()).map_err(|failure| failure.error))
     }
 }
 

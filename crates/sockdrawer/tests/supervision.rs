@@ -214,7 +214,7 @@ fn a_panic_in_a_job_is_its_result() {
             assert_eq!(read(&mut stream, 2).as_deref(), Some(&b"!J"[..]));
         }
         let status = pool.status();
-        assert_eq!((status.workers, status.restarts, status.counts.jobs_panicked, status.counts.panics), (workers, 0, 10, 0));
+        assert_eq!((status.workers, status.restarts, status.counts.job_panics, status.counts.panics), (workers, 0, 10, 0));
     }
 }
 

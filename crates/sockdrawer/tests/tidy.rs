@@ -224,7 +224,7 @@ fn layers(file: &File, exports: &HashMap<String, String>) -> Vec<Finding> {
         if part == "lib" && forbidden_globs(&path) {
             broken(format!("`{}` hides which part a name comes from: list the names", path.text));
         }
-        if path.text.starts_with("super::super") {
+        if path.text.starts_with("super::super::") {
             broken("`super::super` hides which part is imported: begin the path with `crate::`".to_owned());
         }
         if part != "sys" && (path.is_under("rustix") || path.is_under("libc")) {

@@ -117,7 +117,11 @@ fn stop_connecting(pool: &Pool) {
 /// A socket that listens and that the server will share. Its port is asked for by number: one that the kernel chose is given up
 /// when the socket is shut down, and listening again would be at another one.
 fn listening_socket(address: SocketAddrV4) -> Result<(Arc<OwnedFd>, SocketAddrV4), Error> {
-    let failed = |source| Error::Listen { address: Address::Tcp(address.into()), source };
+    let failed = |source| Error::Listen {
+        address: Address::Tcp(address.into()),
+        source,
+        remedy: "the trial makes this socket itself: choose another address",
+    };
     let port = TcpListener::bind(address).and_then(|chosen| chosen.local_addr()).map_err(failed)?.port();
     let real = SocketAddrV4::new(*address.ip(), port);
     let listener = TcpListener::bind(real).map_err(failed)?;

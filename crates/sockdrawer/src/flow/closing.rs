@@ -172,7 +172,7 @@ impl Flow {
         self.buffers.release(&mut self.seats.at(seat).kept);
         if let Err(Panicked(message)) = closed {
             self.counters.panics.add(1);
-            self.told_panic(Some(id), message);
+            self.tell_panic(Told::ConnectionPanicked { id, message });
         }
         self.left_generation(table);
     }

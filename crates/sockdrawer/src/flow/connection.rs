@@ -7,6 +7,7 @@ use super::worker::{Submitted, Task};
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
 use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
+use crate::observe::Event as Told;
 use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Step, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest, Ready, panics};
@@ -334,20 +335,22 @@ impl Flow {
             Submitted::Queued => self.counters.jobs.add(1),
             Submitted::NoWorkers(task) => {
                 self.counters.jobs.add(1);
-                let mut message = None;
-                let result = task.job.run(|payload| message = Some(panics::message(payload)));
-                message.into_iter().for_each(|message| self.job_panicked(message));
-                self.unread.push_back(Letter::Done(token, result));
+                self.unread.push_back(Letter::Done(token, task.job.run()));
             }
             Submitted::QueueFull(task) => {
                 panics::discard(task.job);
                 self.counters.jobs_refused.add(1);
-                self.unread.push_back(Letter::Done(token, JobResult(Err(JobError::QueueFull))));
+                self.unread.push_back(Letter::Done(token, JobResult::refused(JobError::QueueFull)));
             }
         }
     }
 
-    pub(super) fn job_done(&mut self, token: u64, result: JobResult) {
+    pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
+        if let Some(payload) = result.take_panic() {
+            let message = panics::message(payload);
+            self.counters.job_panics.add(1);
+            self.tell_panic(Told::JobPanicked { message });
+        }
         let Some(seat) = self.seats.find(token) else {
             panics::discard(result);
             return drop(self.orphans.remove(&token));
@@ -548,7 +551,7 @@ impl Flow {
     fn count_panic(&mut self, seat: u32, message: String) {
         self.counters.panics.add(1);
         let id: ConnectionId = self.seats.at(seat).id;
-        self.told_panic(Some(id), message);
+        self.tell_panic(Told::ConnectionPanicked { id, message });
     }
 
     /// The socket failed.

@@ -6,6 +6,7 @@ use super::{Flow, lock};
 use crate::behaviour::Panicked;
 use crate::config::Connecting;
 use crate::net::Address;
+use crate::observe::Event as Told;
 use crate::protocol::{ConnectFailure, Peer, Side};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -262,7 +263,7 @@ impl Flow {
         });
         if let Err(Panicked(message)) = told {
             self.counters.panics.add(1);
-            self.told_panic(None, message);
+            self.tell_panic(Told::ServicePanicked { message });
         }
     }
 }

@@ -149,7 +149,14 @@ fn listen_error(address: &Address, errno: Errno) -> Error {
                 _ => "the directory must be writable for this user",
             },
         },
-        errno => Error::Listen { address: address.clone(), source: errno.into() },
+        errno => Error::Listen {
+            address: address.clone(),
+            source: errno.into(),
+            remedy: match address {
+                Address::Tcp(_) => "check that the address belongs to this machine",
+                _ => "check that the directory exists and that the path is at most 107 bytes long",
+            },
+        },
     }
 }
 

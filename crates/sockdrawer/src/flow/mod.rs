@@ -289,12 +289,7 @@ impl Flow {
         }
     }
 
-    pub(super) fn job_panicked(&mut self, message: String) {
-        self.counters.jobs_panicked.add(1);
-        self.told_panic(None, message);
-    }
-
-    fn told_panic(&mut self, id: Option<ConnectionId>, message: String) {
+    fn tell_panic(&mut self, event: Told) {
         let second = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
         let (at, told) = &mut self.panics_told;
         if *at != second {
@@ -302,10 +297,7 @@ impl Flow {
         }
         *told += 1;
         if *told <= PANICS_TOLD_PER_SECOND {
-            self.shared.tell(&match id {
-                Some(id) => Told::ConnectionPanicked { id, message },
-                None => Told::JobPanicked { message },
-            });
+            self.shared.tell(&event);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Flow;
 use super::inbox::Inbox;
 use super::seat::Flags;
 use crate::net::SocketOptions;
-use crate::observe::ConnectionStatus;
+use crate::observe::{ConnectionStatus, Event as Told};
 use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
 use crate::sync::atomic::Ordering;
 use crate::sys::Errno;
@@ -98,7 +98,9 @@ impl Flow {
         if self.seats.at(seat).flags.any(Flags::CONNECTING) {
             self.connect_failed(seat, Errno::CONNABORTED);
         } else {
+            let id = self.seats.at(seat).id;
             self.end(seat, Closed::Killed, true);
+            self.shared.tell(&Told::ConnectionKilled(id));
         }
         true
     }

@@ -114,10 +114,7 @@ impl Workers {
     pub(crate) fn serve(&self) {
         while let Next::Task(task) = self.next() {
             let Task { job, token, inbox } = task;
-            let result: JobResult = job.run(|payload| {
-                let message = panics::message(payload);
-                let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.job_panicked(message))));
-            });
+            let result: JobResult = job.run();
             // A loop that is gone takes its connections with it: nobody waits for the result.
             if let Err(letter) = inbox.put(Letter::Done(token, result)) {
                 panics::discard(letter);

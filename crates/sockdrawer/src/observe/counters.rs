@@ -59,7 +59,7 @@ counters! {
     /// Jobs refused because the queue was full.
     jobs_refused,
     /// Jobs that panicked.
-    jobs_panicked,
+    job_panics,
     /// Notes brought to connections.
     notes,
     /// Notes dropped because the receiver was above its high-water mark.

@@ -1,7 +1,7 @@
 //! Every event a pool emits. This file is their specification.
 
 use crate::net::Address;
-use crate::protocol::{Closed, ConnectionId};
+use crate::protocol::ConnectionId;
 use std::time::Duration;
 
 /// Something that happened in a pool. What happens for every connection is counted, not told: see [`Counts`](crate::Counts).
@@ -32,18 +32,18 @@ pub enum Event {
         /// The panic's message.
         message: String,
     },
-    /// A job panicked. Told and counted like the connection's.
+    /// A job panicked; its connection was told so and lives. Told and counted like a connection's panic.
     JobPanicked {
         /// The panic's message.
         message: String,
     },
-    /// A connection ended as asked by name.
-    ConnectionKilled {
-        /// Which.
-        id: ConnectionId,
-        /// How.
-        why: Closed,
+    /// User code panicked where there is no connection: in `connect_failed`.
+    ServicePanicked {
+        /// The panic's message.
+        message: String,
     },
+    /// A connection was ended by [`Pool::kill`](crate::Pool::kill).
+    ConnectionKilled(ConnectionId),
     /// A loop died and was replaced; its connections are gone.
     LoopReplaced {
         /// Which.
@@ -62,6 +62,11 @@ pub enum Event {
     LoopRecovered {
         /// Which.
         index: usize,
+    },
+    /// A loop that was asked for could not be started: the others do its work.
+    LoopNotStarted {
+        /// Why.
+        reason: String,
     },
     /// A worker died and was replaced.
     WorkerReplaced {

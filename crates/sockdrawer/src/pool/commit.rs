@@ -165,7 +165,7 @@ impl Core {
             let index = control.members.len();
             if let Err(error) = self.start_loop(control, index, flow) {
                 // The system has no thread for it: the others share its work, and the configuration says what was wanted.
-                self.tell(&Event::GaveUp { reason: format!("a loop could not be started: {error}") });
+                self.tell(&Event::LoopNotStarted { reason: error.to_string() });
                 break;
             }
         }

@@ -5,6 +5,7 @@ use super::control::{Control, Core, Report};
 use super::drain::{Drain, Drained};
 use super::plan::{Plan, plan};
 use super::selector::Selector;
+use super::supervise;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
@@ -18,7 +19,6 @@ use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
-use crate::pool::supervise;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
@@ -116,6 +116,7 @@ impl Pool {
         for (index, flow) in flows.into_iter().enumerate() {
             core.start_loop(&mut control, index, flow)?;
         }
+        core.tell(&Event::GenerationStarted(1));
         for place in &control.places {
             core.tell(&Event::Listening(place.listener.address.clone()));
         }

@@ -90,6 +90,9 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("on_full", How::InPlace, &running.on_full, &wanted.on_full, |on_full| format!("{on_full:?}"));
     plan.note("inbox", How::InPlace, &running.inbox, &wanted.inbox, usize::to_string);
     plan.note("restarts", How::InPlace, &running.restarts, &wanted.restarts, |restarts| format!("{restarts:?}"));
+    if !std::sync::Arc::ptr_eq(&running.observer, &wanted.observer) {
+        plan.changes.push(Change { setting: "observer", how: How::InPlace, detail: "another observer".to_owned() });
+    }
     plan.note("stuck_after", How::InPlace, &running.stuck_after, &wanted.stuck_after, |time| format!("{time:?}"));
     plan
 }

@@ -5,11 +5,12 @@ use crate::config::Config;
 use crate::net::Address;
 use crate::observe::Event;
 use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
+use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 use crate::sys::faulty::Faulty;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 struct Echo;
@@ -44,7 +45,7 @@ impl Scene {
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = events.clone();
         let mut config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(1);
-        config = config.observer(move |event: &Event| told.lock().expect("no panic").push(format!("{event:?}")));
+        config = config.observer(move |event: &Event| lock(&told).push(format!("{event:?}")));
         config.system = system.clone();
         Scene { pool: Pool::start(config).expect("starts"), system, events }
     }
@@ -63,7 +64,7 @@ impl Scene {
     }
 
     fn told(&self, what: &str) -> usize {
-        self.events.lock().expect("no panic").iter().filter(|event| event.contains(what)).count()
+        lock(&self.events).iter().filter(|event| event.contains(what)).count()
     }
 }
 

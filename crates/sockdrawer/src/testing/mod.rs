@@ -276,7 +276,7 @@ impl<S: Service> Connection<S> {
     /// # Panics
     /// When no job is pending.
     pub fn run_job(&mut self) {
-        let result = self.job.take().expect("a job is pending").run(drop);
+        let result = self.job.take().expect("a job is pending").run();
         self.event(|protocol, _, cx| protocol.done(result, cx));
     }
 
@@ -286,7 +286,7 @@ impl<S: Service> Connection<S> {
     /// When no job is pending.
     pub fn fail_job(&mut self, error: JobError) {
         drop(self.job.take().expect("a job is pending"));
-        self.event(|protocol, _, cx| protocol.done(JobResult(Err(error)), cx));
+        self.event(|protocol, _, cx| protocol.done(JobResult::refused(error), cx));
     }
 
     /// Asks the connection to end: `draining` is called once, now or at the next quiet point.
