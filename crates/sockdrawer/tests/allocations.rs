@@ -197,6 +197,7 @@ impl Server {
         go_on.send(()).expect("it waits");
         assert!(self.pool.wait(PATIENCE, |status| status.counts.notes == notes + 1 + 4 * MOST as u64));
         drop(stream);
+        common::assert_empty(&self.pool);
     }
 
     /// Everything happens at once, once.

@@ -467,22 +467,29 @@ fn a_pool_whose_loops_die_too_often_gives_up_and_says_why() {
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
 }
 
-/// Holds its loop up until it is let go, when it gets `h`.
-struct Holding(Arc<Mutex<mpsc::Receiver<()>>>);
+/// Holds its loop up when it gets `h`: says so, and waits until it is let go.
+struct Holding {
+    holds: mpsc::Sender<()>,
+    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
 
-struct Held(Arc<Mutex<mpsc::Receiver<()>>>);
+struct Held {
+    holds: mpsc::Sender<()>,
+    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
 
 impl Service for Holding {
     type Protocol = Held;
     fn open(&self, _peer: &Peer) -> Held {
-        Held(self.0.clone())
+        Held { holds: self.holds.clone(), lets_go: self.lets_go.clone() }
     }
 }
 
 impl Protocol for Held {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if input.bytes() == b"h" {
-            self.0.lock().expect("no panic").recv().expect("let go");
+            self.holds.send(()).expect("the test listens");
+            self.lets_go.lock().expect("no panic").recv().expect("let go");
         }
         cx.send(input.bytes());
         input.take_all();
@@ -492,19 +499,23 @@ impl Protocol for Held {
 
 #[test]
 fn a_stuck_loop_is_told_left_aside_and_taken_back() {
-    let (lets_go, holds) = mpsc::channel();
+    let (lets_go, waits) = mpsc::channel();
+    let (holds, held) = mpsc::channel();
+    let lets_go_of_all = Arc::new(Mutex::new(waits));
     let (tells, told) = mpsc::channel();
-    let mut config = Config::accept(Holding(Arc::new(Mutex::new(holds)))).loops(2).observer(move |event: &Event| match event {
-        Event::LoopStuck { index, since } => tells.send((*index, Some(*since))).expect("the test listens"),
-        Event::LoopRecovered { index } => tells.send((*index, None)).expect("the test listens"),
-        _ => {}
-    });
+    let mut config =
+        Config::accept(Holding { holds, lets_go: lets_go_of_all }).loops(2).observer(move |event: &Event| match event {
+            Event::LoopStuck { index, since } => tells.send((*index, Some(*since))).expect("the test listens"),
+            Event::LoopRecovered { index } => tells.send((*index, None)).expect("the test listens"),
+            _ => {}
+        });
     config.stuck_after = Duration::from_millis(200);
     let (pool, address) = start(config);
     let mut holder = connect(address);
     assert!(echoes(&mut holder, b"x"));
     let loop_of_holder = pool.status().loops.iter().position(|one| one.accepted == 1).expect("accepted");
     holder.write_all(b"h").expect("it stands");
+    held.recv_timeout(PATIENCE).expect("the loop is held up");
     // Some of these wait at the stuck loop until it is known to be stuck.
     let mut early: Vec<_> = (0..32).map(|_| connect(address)).collect();
     assert!(early.iter_mut().all(|stream| echoes(stream, b"x")));
