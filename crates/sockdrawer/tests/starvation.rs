@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, connect, echoes, hear, play, role, say, start};
+use common::{Echo, Player, connect, echoes, hear, play, role, say, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use sockdrawer::{Config, Event};
 use std::io::{ErrorKind, Read, Write};
@@ -21,8 +21,17 @@ fn serve() {
     say(&at.to_string());
     while hear().is_some() {
         let counts = pool.status().counts;
-        say(&format!("{} {}", counts.accepted, counts.accept_starved));
+        say(&format!("{} {} {}", counts.accepted, counts.accept_starved, counts.turns));
     }
+}
+
+/// Connections accepted, failures for want of a descriptor, and turns of the loops, so far.
+fn counts(server: &mut Player) -> [u64; 3] {
+    server.tell("counts");
+    // Events may come in between.
+    let said = std::iter::repeat_with(|| server.hear()).find(|said| !said.starts_with("starved")).expect("endless");
+    let numbers: Vec<u64> = said.split(' ').map(|number| number.parse().expect("a number")).collect();
+    numbers.try_into().expect("three numbers")
 }
 
 /// CPU time a process has used, from the ticks of 10 ms that proc(5) gives.
@@ -59,14 +68,18 @@ fn a_starved_server_rests_and_then_serves_all_who_waited() {
         stream.write_all(b"wait").expect("the kernel accepted it");
     }
     assert_eq!(server.hear(), "starved 24", "EMFILE is told");
-    let before = cpu_time(server.id());
+    let (before, [_, starved_before, turns_before]) = (cpu_time(server.id()), counts(&mut server));
     let first = &mut waiting[0];
     first.set_read_timeout(Some(STARVED)).expect("not zero");
     let error = first.read(&mut [0; 4]).expect_err("nobody can serve it");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
     let used = cpu_time(server.id()) - before;
-    println!("{used:?} of CPU in {STARVED:?}");
-    assert!(used < STARVED / 50, "{used:?} of CPU");
+    let [_, starved, turns] = counts(&mut server);
+    let (starved, turns) = (starved - starved_before, turns - turns_before);
+    println!("{used:?} of CPU, {turns} turns and {starved} failures in {STARVED:?}");
+    // Each of two loops tries ten times a second.
+    assert!(turns < 400 && starved < 400, "{turns} turns, {starved} failures");
+    assert!(used < STARVED / 50, "{used:?} of CPU for {turns} turns and {starved} failures");
     assert!(held.iter_mut().all(|stream| echoes(stream, b"held")), "who is in is served meanwhile");
     set_descriptor_limit(server.id(), 1000);
     let began = Instant::now();
@@ -78,9 +91,5 @@ fn a_starved_server_rests_and_then_serves_all_who_waited() {
     let took = began.elapsed();
     println!("all served after {took:?}");
     assert!(took < Duration::from_secs(1), "{took:?}");
-    server.tell("counts");
-    let counts = std::iter::repeat_with(|| server.hear()).find(|said| !said.starts_with("starved")).expect("endless");
-    let (accepted, starved) = counts.split_once(' ').expect("two numbers");
-    assert_eq!(accepted, "100");
-    assert!(starved.parse::<u64>().expect("a number") < 1000, "{starved} failures in {STARVED:?}");
+    assert_eq!(counts(&mut server)[0], 100);
 }
