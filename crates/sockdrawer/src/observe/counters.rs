@@ -48,7 +48,7 @@ counters! {
     bytes_in,
     /// Bytes sent.
     bytes_out,
-    /// Connections that ended by a panic of user code.
+    /// Panics of callbacks and services. One connection may count more than one: in a callback, then in Drop.
     panics,
     /// Connections that ended by an error of their socket.
     errors,

@@ -72,7 +72,7 @@ pub struct ListenerStatus {
 pub struct LoopStatus {
     /// Its connections.
     pub connections: usize,
-    /// Connections it accepted so far.
+    /// Connections it accepted since it started, or replaced another.
     pub accepted: u64,
     /// Whether it takes new ones.
     pub active: bool,
