@@ -8,7 +8,7 @@ use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
 use crate::{limits, progress, words};
 use sockdrawer::{Address, Error};
-use sockdrawer_load::{End, Plan, Report, Stop, Workload};
+use sockdrawer_load::{End, Plan, Report, Run, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
 use std::process;
@@ -23,11 +23,12 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
+    let running = Run::start(&plan).map_err(failure)?;
     people.tell(words::start(&plan))?;
     let mut live = progress::Live::new();
-    let report = sockdrawer_load::run(&plan, &stop, |progress| live.show(progress));
+    let report = running.finish(&stop, |progress| live.show(progress));
     live.end();
-    let report = report.map_err(failure)?;
+    let report = report?;
     people.tell(&report)?;
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;

@@ -3,7 +3,7 @@
 use crate::outcome::Failure;
 use crate::values::Destination;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -17,23 +17,33 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     })
 }
 
-/// Where a report is written at the end of a run; opened before it, so that no run is spent on a file that cannot be written.
+/// Where a report is written at the end of a run; opened before it, so that no run is spent on a file that cannot be written. What
+/// the file held before stays until then: a run that fails leaves the last report as it was.
 #[derive(Debug)]
 pub(crate) enum Sink {
     Stdout,
-    File(PathBuf, File),
+    File(Target),
+}
+
+/// A file that is open for a report.
+#[derive(Debug)]
+pub(crate) struct Target {
+    path: PathBuf,
+    file: File,
+    /// It was not there before, and nothing is written yet.
+    empty: bool,
 }
 
 impl Sink {
     /// # Errors
-    /// When the file cannot be created.
+    /// When the file cannot be written or created.
     pub(crate) fn open(destination: Destination) -> Result<Sink, Failure> {
         match destination {
             Destination::Stdout => Ok(Sink::Stdout),
-            Destination::File(path) => match File::create(&path) {
-                Ok(file) => Ok(Sink::File(path, file)),
-                Err(error) => Err(Failure::usage(cannot_write(&path, &error))),
-            },
+            Destination::File(path) => {
+                let target = Target::open(&path).map_err(|error| Failure::usage(cannot_write(&path, &error)))?;
+                Ok(Sink::File(target))
+            }
         }
     }
 
@@ -44,7 +54,37 @@ impl Sink {
     pub(crate) fn write(self, report: impl fmt::Display) -> Result<(), Failure> {
         match self {
             Sink::Stdout => line(report),
-            Sink::File(path, file) => write_line(file, report).map_err(|error| Failure::run(cannot_write(&path, &error))),
+            Sink::File(mut target) => target.write(report).map_err(|error| Failure::run(cannot_write(&target.path, &error))),
+        }
+    }
+}
+
+impl Target {
+    /// Opened in place, not replaced by another file at the end: the path may be a link, a pipe or a device, and others may have
+    /// rights on it.
+    fn open(path: &Path) -> io::Result<Target> {
+        let open = |new| OpenOptions::new().write(true).create_new(new).open(path);
+        let (file, empty) = match open(false) {
+            Err(error) if error.kind() == ErrorKind::NotFound => (open(true)?, true),
+            opened => (opened?, false),
+        };
+        Ok(Target { path: path.to_owned(), file, empty })
+    }
+
+    fn write(&mut self, report: impl fmt::Display) -> io::Result<()> {
+        self.empty = false;
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        write_line(&self.file, report)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.empty {
+            // An empty file says nothing; where it cannot be removed, it stays.
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -113,6 +153,24 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_old_report_stays_until_the_new_one_is_written() {
+        let path = std::env::temp_dir().join(format!("sockdrawer-sink-{}", std::process::id()));
+        let read = || fs::read_to_string(&path).ok();
+        let open = || Sink::open(Destination::File(path.clone())).expect("the folder can be written");
+        drop(open());
+        assert_eq!(read(), None, "a run that failed leaves no file behind");
+        open().write("a report that is long").expect("it can be written");
+        drop(open());
+        assert_eq!(read().as_deref(), Some("a report that is long\n"));
+        open().write("short").expect("it can be written");
+        assert_eq!(read().as_deref(), Some("short\n"));
+        fs::remove_file(&path).expect("it is there");
+        let elsewhere = Destination::File(path.join("nowhere"));
+        assert_eq!(Sink::open(elsewhere).expect_err("no such folder").exit, crate::outcome::Exit::Usage);
+        Sink::open(Destination::File("/dev/null".into())).and_then(|sink| sink.write("x")).expect("a device takes it");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::print::{self, People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{Count, PositiveTime, Seed};
 use sockdrawer::{Address, testing};
-use sockdrawer_load::trial::{Options, Progress, Sabotage, Table, Until, Verdict, loopback, run as run_trial};
+use sockdrawer_load::trial::{Options, Progress, Sabotage, Table, Trial, Until, Verdict, loopback};
 use std::fmt;
 use std::io::{IsTerminal, stderr};
 use std::process;
@@ -32,14 +32,14 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
+    let trial = Trial::start(&options)?;
     people.tell(start(&options))?;
     if let Some(why) = shared_network {
         people.tell(format_args!("the kernel's count of connections is not compared: {why}"))?;
     }
     let mut live = Live::new(options.until);
-    let report = run_trial(&options, &stop, |progress| live.show(progress));
+    let report = trial.finish(&stop, |progress| live.show(progress));
     live.end();
-    let report = report?;
     let verdict = Verdict::of(&report);
     people.tell(Table(&report))?;
     people.tell(verdict.line(&report))?;

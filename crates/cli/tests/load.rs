@@ -185,21 +185,96 @@ fn targets_and_sources_are_taken_in_turn() {
     }
 }
 
+/// A question, and where its answer is awaited.
+type Asked = ([u8; 4], std::net::TcpStream);
+
+/// A run of two connections to a server that takes a message of each and says nothing.
+fn unanswered(words: &str) -> (Program, [Asked; 2]) {
+    let (asked, comes) = mpsc::channel();
+    let address = server(move |mut stream| {
+        let mut message = [0; 4];
+        stream.read_exact(&mut message).expect("a message comes");
+        asked.send((message, stream)).expect("the test keeps it");
+    })
+    .to_string();
+    let words = ["load", "echo", &address, "-c", "2", "--timeout", "1h"].into_iter().chain(words.split_whitespace());
+    let mut program = Program::start(&words.collect::<Vec<_>>());
+    let first = program.line();
+    assert!(first.starts_with("2 connections"), "the plan comes first: {first}");
+    let next = || comes.recv().expect("a connection");
+    (program, [next(), next()])
+}
+
+#[track_caller]
+fn is_interrupted(program: Program, code: i32) {
+    let end = program.end();
+    assert_eq!(end.code, Some(code), "{end:?}");
+    assert!(end.stdout.contains("2 attempted, 2 established, 0 failed, 0 lost"), "{end:?}");
+    assert!(end.stdout.contains("operations   0 ok, 2 failed"), "every operation begun is counted: {end:?}");
+    assert!(end.stdout.contains("error        unfinished CUT_OFF: 2"), "{end:?}");
+}
+
 #[test]
 fn a_signal_ends_it_with_a_partial_report() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let (accepted, comes) = mpsc::channel();
-        let address = server(move |stream| accepted.send(stream).expect("the test keeps it")).to_string();
-        let mut program = Program::start(&["load", "echo", &address, "-c", "2", "-d", "1h", "--timeout", "1h"]);
-        let first = program.line();
-        assert!(first.starts_with("2 connections"), "the plan comes first: {first}");
-        let _streams = [comes.recv().expect("a connection"), comes.recv().expect("a connection")];
+        let (program, _streams) = unanswered("-d 1h");
         program.signal(signal);
-        let end = program.end();
-        assert_eq!(end.code, Some(code), "{end:?}");
-        assert!(end.stdout.contains("2 attempted, 2 established, 0 failed, 0 lost"), "{end:?}");
-        assert!(end.stdout.contains("operations   0 ok, 0 failed"), "what was under way was ended by this side: {end:?}");
+        is_interrupted(program, code);
     }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_the_last_answers_too() {
+    let (program, [(mut message, mut stream), _silent]) = unanswered("-d 50ms");
+    // A client that is answered asks again, until its time is over: then it ends, and the run waits for the other one only.
+    loop {
+        stream.write_all(&message).expect("the client takes it");
+        if stream.read(&mut message).expect("a message or the end") == 0 {
+            break;
+        }
+    }
+    program.signal(Signal::INT);
+    let end = program.end();
+    assert_eq!(end.code, Some(130), "{end:?}");
+    assert!(end.stdout.contains("2 attempted, 2 established"), "{end:?}");
+    assert!(end.stdout.contains("error        unfinished CUT_OFF: 1"), "{end:?}");
+}
+
+#[test]
+fn operations_that_an_interrupt_cuts_off_add_up() {
+    let (asked, questions) = mpsc::channel();
+    let address = server(move |mut stream| {
+        let asked = asked.clone();
+        // Two questions are answered, a third is taken.
+        thread::spawn(move || {
+            for answer in [&b"Pong"[..], b"Pong", b""] {
+                stream.read_exact(&mut [0; 4]).and_then(|()| stream.write_all(answer)).expect("the client asks");
+                asked.send(()).expect("the test counts them");
+            }
+            assert_eq!(stream.read(&mut [0]).expect("the client's end"), 0, "it asks no more");
+        });
+    });
+    let words = format!("load ping {address} -c 5 -d 1h --interval 0 --timeout 1h --json -");
+    let program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(questions.iter().take(15).count(), 15, "three of each connection");
+    program.signal(Signal::INT);
+    let end = program.end();
+    assert_eq!(end.code, Some(130), "{end:?}");
+    let report = report(&end);
+    assert_eq!(numbers(&report, OPERATIONS), [10, 5], "{report}");
+    assert_eq!(report["errors"], serde_json::json!([{"phase": "unfinished", "errno": "CUT_OFF", "count": 5}]));
+}
+
+#[test]
+fn a_run_that_cannot_start_says_only_why_and_keeps_the_old_report() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-kept-{}.json", std::process::id()));
+    std::fs::write(&path, "the last report").expect("a temporary file");
+    let end = load(&format!("echo -c 900m -d 1 --json {}", path.display()));
+    let kept = std::fs::read_to_string(&path);
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!((end.code, end.stdout.as_str()), (Some(2), ""), "{end:?}");
+    assert!(end.stderr.starts_with("error: --connections is too high"), "{end:?}");
+    assert_eq!(kept.expect("it is there"), "the last report");
 }
 
 #[test]

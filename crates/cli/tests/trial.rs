@@ -100,3 +100,16 @@ fn an_address_that_is_not_loopback_is_a_usage_error() {
     assert_eq!(output.status.code(), Some(2), "{}", told(&output));
     assert!(told(&output).contains("loopback"), "{}", told(&output));
 }
+
+#[test]
+fn a_trial_that_cannot_start_says_only_why() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_sockdrawer"))
+        .args(["trial", "--listen", &address])
+        .output()
+        .expect("the program was built");
+    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert!(output.stdout.is_empty(), "{}", told(&output));
+    assert!(told(&output).contains("error: "), "{}", told(&output));
+}

@@ -3,6 +3,7 @@
 use crate::plan::{Plan, Workload};
 use crate::shared::Shared;
 use crate::tally::Recorder;
+use crate::watched::Watched;
 use sockdrawer::{Address, Behaviour, Config};
 use sockdrawer_catalog::{Pace, echo, hello, http, ping};
 use std::net::Ipv4Addr;
@@ -16,10 +17,10 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let shared = shared.clone();
     let meter = move || Recorder::new(shared.clone());
     match plan.workload {
-        Workload::Ping { interval } => ping::Client::new(pace(interval), meter).into(),
-        Workload::Echo { interval, size } => echo::Client::new(size, plan.seed, pace(interval), meter).into(),
-        Workload::Hello => hello::Client { timeout, meter }.into(),
-        Workload::Http => http::Client { path: http::Path::Fast, timeout, meter }.into(),
+        Workload::Ping { interval } => Watched(ping::Client::new(pace(interval), meter)).into(),
+        Workload::Echo { interval, size } => Watched(echo::Client::new(size, plan.seed, pace(interval), meter)).into(),
+        Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
+        Workload::Http => Watched(http::Client { path: http::Path::Fast, timeout, meter }).into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The load engine: what `sockdrawer load` runs, as a library. Clients are a [`sockdrawer::Pool`] on the connect side, so the
 //! engine has no socket and no loop of its own; each loop counts and measures for itself, and the numbers are added when asked.
 //!
-//! It prints nothing: a [`run`] tells its [`Progress`] and ends with a [`Report`].
+//! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
 mod clients;
 mod errno;
@@ -13,11 +13,12 @@ mod run;
 mod shared;
 mod tally;
 pub mod trial;
+mod watched;
 
 pub use errno::errno_name;
 pub use latency::{Latency, Percentiles};
 pub use machine::Machine;
 pub use plan::{End, Plan, Workload};
 pub use report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
-pub use run::{Progress, Stop, run};
+pub use run::{Progress, Run, Stop};
 pub use tally::Numbers;

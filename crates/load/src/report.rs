@@ -46,7 +46,7 @@ pub struct Connections {
     pub peak: u64,
 }
 
-/// Operations of a run.
+/// Operations of a run: each one begun is in one of the two counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Operations {
     /// That ended well.
@@ -69,9 +69,11 @@ pub struct Latencies {
 /// Errors of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Errors {
-    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `end` (of the stream), `closed` (nothing).
+    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `end` (of the stream), `closed` (nothing);
+    /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
     pub phase: &'static str,
-    /// The errno's name, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else.
+    /// The errno's name, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
+    /// `CUT_OFF` when this side ended the connection.
     pub errno: String,
     /// How often.
     pub count: u64,

@@ -7,20 +7,27 @@ use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, 
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
 use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Pool, Readiness, Selector, Status};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
-/// A [`Stop`] is seen after this at the latest.
+/// Between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
 const SLICE: Duration = Duration::from_millis(50);
+/// The first looks come sooner, so that a run of few operations does not wait for one.
+const FIRST_SLICE: Duration = Duration::from_millis(1);
 /// After a [`Stop`], what is under way may take this long.
 const IMPATIENCE: Duration = Duration::from_secs(1);
+/// What is cut off has this long to take what was written already.
+const CUT_WITHIN: Duration = Duration::from_millis(100);
+/// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
+/// still sends then is nobody's.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// Ends a run early, from another thread; what was reached until then is reported.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
 
 impl Stop {
     /// Not stopped.
@@ -30,11 +37,18 @@ impl Stop {
 
     /// Ends the run.
     pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
     }
 
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for it, so long at most.
+    fn wait(&self, within: Duration) {
+        let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.1.wait_timeout_while(set, within, |set| !*set));
     }
 }
 
@@ -49,46 +63,14 @@ pub struct Progress {
     pub numbers: Numbers,
 }
 
-/// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
-/// still sends then is nobody's.
-const LINGER: Duration = Duration::from_millis(250);
-
-/// Runs `plan` and tells its progress twice a second. What fails in it is in the report, not an error.
-///
-/// # Errors
-/// When the clients' pool, or that of the server in this process, cannot start or gives up.
-pub fn run(plan: &Plan, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
-    let server = if plan.targets.is_empty() { Some(Pool::start(clients::server(plan))?) } else { None };
-    let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
-    let shared = Arc::new(Shared::new(plan.operations));
-    let cpu_before = cpu_time();
-    let start = Instant::now();
-    let pool = Pool::start(config(plan, targets, &shared))?;
-    let run = Run { plan, stop, pool: &pool, shared: &shared, start };
-    let over = run.follow(tell)?;
-    let end = Instant::now();
-    run.settle()?;
-    let cpu = cpu_time().saturating_sub(cpu_before);
-    let tally = run.tally();
-    pool.shutdown(Drain::within(Duration::ZERO));
-    let client = Client { cpu_seconds: server.is_none().then_some(cpu.as_secs_f64()), processes: 1 };
-    if let Some(server) = server {
-        server.shutdown(Drain::within(Duration::ZERO));
-    }
-    let seconds = seconds(start, end, over, tally.last);
-    Ok(report(plan, &tally, shared.peak(), seconds, client))
-}
-
-fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
-    let mut connecting = Connecting::to(targets);
-    connecting.sources.clone_from(&plan.sources);
-    connecting.total = plan.connects();
-    connecting.rate = plan.connect_rate;
-    connecting.timeout = plan.timeout;
-    let mut config = Config::connect(clients::client(plan, shared), connecting);
-    config.settings.linger = LINGER;
-    // Clients have no jobs.
-    config.limit(plan.connections).workers(0)
+/// A run that has begun.
+pub struct Run<'a> {
+    plan: &'a Plan,
+    server: Option<Pool>,
+    pool: Pool,
+    shared: Arc<Shared>,
+    cpu_before: Duration,
+    start: Instant,
 }
 
 /// Why a run is over.
@@ -100,46 +82,68 @@ enum Over {
     Done,
 }
 
-struct Run<'a> {
-    plan: &'a Plan,
-    stop: &'a Stop,
-    pool: &'a Pool,
-    shared: &'a Shared,
-    start: Instant,
-}
+impl<'a> Run<'a> {
+    /// Begins what `plan` asks for.
+    ///
+    /// # Errors
+    /// When the clients' pool, or that of the server in this process, cannot start.
+    pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
+        let server = if plan.targets.is_empty() { Some(Pool::start(clients::server(plan))?) } else { None };
+        let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
+        let shared = Arc::new(Shared::new(plan.operations));
+        let cpu_before = cpu_time();
+        let start = Instant::now();
+        let pool = Pool::start(config(plan, targets, &shared))?;
+        Ok(Run { plan, server, pool, shared, cpu_before, start })
+    }
 
-impl Run<'_> {
+    /// Follows it to its end and tells its progress twice a second. What fails in it is in the report, not an error.
+    ///
+    /// # Errors
+    /// When a pool gives up.
+    pub fn finish(self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
+        let over = self.follow(stop, tell)?;
+        let end = Instant::now();
+        self.settle(stop)?;
+        let cpu = cpu_time().saturating_sub(self.cpu_before);
+        let tally = self.tally();
+        self.pool.shutdown(Drain::within(Duration::ZERO));
+        let client = Client { cpu_seconds: self.server.is_none().then_some(cpu.as_secs_f64()), processes: 1 };
+        if let Some(server) = &self.server {
+            server.shutdown(Drain::within(Duration::ZERO));
+        }
+        let seconds = seconds(self.start, end, over, tally.last);
+        Ok(report(self.plan, &tally, self.shared.peak(), seconds, client))
+    }
+
     /// Waits for the plan's end.
-    fn follow(&self, mut tell: impl FnMut(&Progress)) -> Result<Over, Error> {
+    fn follow(&self, stop: &Stop, mut tell: impl FnMut(&Progress)) -> Result<Over, Error> {
         let mut connected = None;
         let mut tick = self.start + TICK;
+        let mut slice = FIRST_SLICE;
         loop {
+            let status = self.pool.status();
             let now = Instant::now();
+            if let Readiness::Stopped(reason) = status.readiness {
+                return Err(Error::Stopped { reason });
+            }
+            if self.is_done(&status) {
+                return Ok(Over::Done);
+            }
+            if connected.is_none() && self.is_connected(&status) {
+                connected = Some(now);
+            }
             if now >= tick {
                 tell(&self.progress());
                 tick = now + TICK;
             }
             let deadline = self.deadline(connected);
-            if self.stop.is_set() || deadline.is_some_and(|deadline| now >= deadline) {
+            if stop.is_set() || deadline.is_some_and(|deadline| now >= deadline) {
                 return Ok(Over::Time);
             }
             let next = deadline.map_or(tick, |deadline| deadline.min(tick));
-            let mut gave_up = None;
-            let done = self.pool.wait(next.saturating_duration_since(now).min(SLICE), |status| {
-                if connected.is_none() && self.is_connected(status) {
-                    connected = Some(Instant::now());
-                }
-                if let Readiness::Stopped(reason) = &status.readiness {
-                    gave_up = Some(reason.clone());
-                }
-                gave_up.is_some() || self.is_done(status)
-            });
-            if let Some(reason) = gave_up {
-                return Err(Error::Stopped { reason });
-            }
-            if done {
-                return Ok(Over::Done);
-            }
+            stop.wait(next.saturating_duration_since(now).min(slice));
+            slice = (2 * slice).min(SLICE);
         }
     }
 
@@ -160,18 +164,36 @@ impl Run<'_> {
         }
     }
 
-    /// No more connects, and the end of those and of the operations under way, so that every one begun is counted.
-    fn settle(&self) -> Result<(), Error> {
+    /// No more connects, and the end of those and of the operations under way. Every operation begun is counted: one that does
+    /// not end in time is cut off, and failed.
+    fn settle(&self, stop: &Stop) -> Result<(), Error> {
         let mut config = self.pool.config();
         if let Endpoint::Connect(connecting) = &mut config.endpoint {
             connecting.total = Some(0);
         }
         self.pool.reconfigure(config)?;
         // Clients give up after the time-out by themselves: the second more is for a loaded machine.
-        let patience = if self.stop.is_set() { IMPATIENCE } else { self.plan.timeout + IMPATIENCE };
-        self.pool.wait(patience, is_settled);
-        self.pool.drain(&Selector::All, Drain::within(patience));
+        let within = self.plan.timeout + IMPATIENCE;
+        let mut patience = Patience::new(stop, within);
+        self.wait(&mut patience, is_settled);
+        patience.renew(within);
+        let pool = self.pool.clone();
+        // A drain waits for its deadline and does not know of `stop`. Without a thread for it, all is cut off at once.
+        let drain = move || pool.drain(&Selector::All, Drain::within(2 * within));
+        if let Ok(draining) = thread::Builder::new().name("drain".to_owned()).spawn(drain) {
+            self.wait(&mut patience, |_| draining.is_finished());
+        }
+        self.pool.purge(&Selector::All, CUT_WITHIN);
         Ok(())
+    }
+
+    /// Waits for `condition` with this patience.
+    fn wait(&self, patience: &mut Patience<'_>, condition: impl Fn(&Status) -> bool) {
+        while let Some(left) = patience.left() {
+            if self.pool.wait(left.min(SLICE), &condition) {
+                return;
+            }
+        }
     }
 
     fn progress(&self) -> Progress {
@@ -184,6 +206,49 @@ impl Run<'_> {
         let mut sum = Tally::default();
         self.pool.gather(|recorder: &mut Recorder| recorder.tally.clone()).iter().for_each(|one| sum.add(one));
         sum
+    }
+}
+
+fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
+    let mut connecting = Connecting::to(targets);
+    connecting.sources.clone_from(&plan.sources);
+    connecting.total = plan.connects();
+    connecting.rate = plan.connect_rate;
+    connecting.timeout = plan.timeout;
+    let mut config = Config::connect(clients::client(plan, shared), connecting);
+    config.settings.linger = LINGER;
+    // Clients have no jobs.
+    config.limit(plan.connections).workers(0)
+}
+
+/// How long to wait for what is under way: as long as it may take, and no longer than [`IMPATIENCE`] once somebody stopped the
+/// run.
+struct Patience<'a> {
+    stop: &'a Stop,
+    until: Instant,
+    stopped: bool,
+}
+
+impl Patience<'_> {
+    fn new(stop: &Stop, within: Duration) -> Patience<'_> {
+        Patience { stop, until: Instant::now() + within, stopped: false }
+    }
+
+    /// None: it is at its end.
+    fn left(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if !self.stopped && self.stop.is_set() {
+            self.stopped = true;
+            self.until = self.until.min(now + IMPATIENCE);
+        }
+        Some(self.until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// For the next step. A stop is not forgotten.
+    fn renew(&mut self, within: Duration) {
+        if !self.stopped {
+            self.until = Instant::now() + within;
+        }
     }
 }
 
@@ -211,6 +276,8 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, client: Client) -
         errno: cause(*phase, *errno),
         count: *count,
     });
+    let unfinished =
+        (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
     Report {
         schema: 1,
         workload: plan.workload.name(),
@@ -225,7 +292,7 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, client: Client) -
         },
         operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
         latency_us: Latencies { connect: tally.connect.percentiles(), operation: tally.operation.percentiles() },
-        errors: errors.collect(),
+        errors: errors.chain(unfinished).collect(),
         client,
         server: Server::default(),
     }
@@ -234,6 +301,20 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, client: Client) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stop_ends_patience_soon_and_for_good() {
+        const LONG: Duration = Duration::from_secs(3_600);
+        let stop = Stop::new();
+        let mut patience = Patience::new(&stop, LONG);
+        assert!(patience.left() > Some(LONG - IMPATIENCE));
+        stop.stop();
+        assert!(patience.left() <= Some(IMPATIENCE));
+        patience.renew(LONG);
+        assert!(patience.left() <= Some(IMPATIENCE));
+        let mut short = Patience::new(&stop, Duration::ZERO);
+        assert_eq!(short.left(), None, "a stop makes it no longer");
+    }
 
     #[test]
     fn time_runs_to_the_last_operation_that_counts() {

@@ -40,6 +40,8 @@ pub(crate) struct Tally {
     pub(crate) connect: Latency,
     pub(crate) operation: Latency,
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
+    /// Of the operations that failed: cut off by this side at the end of the run.
+    pub(crate) unfinished: u64,
     /// When the last operation ended well.
     pub(crate) last: Option<Instant>,
 }
@@ -52,6 +54,7 @@ impl Tally {
         for (error, count) in &other.errors {
             *self.errors.entry(*error).or_default() += count;
         }
+        self.unfinished += other.unfinished;
         self.last = self.last.max(other.last);
     }
 }
@@ -66,6 +69,13 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn new(shared: Arc<Shared>) -> Recorder {
         Recorder { tally: Tally::default(), shared }
+    }
+
+    /// An operation was under way when this side ended its connection.
+    pub(crate) fn cut_off(&mut self) {
+        self.tally.unfinished += 1;
+        self.tally.numbers.operations_failed += 1;
+        self.shared.finish();
     }
 }
 

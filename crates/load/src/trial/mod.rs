@@ -51,13 +51,29 @@ pub struct Progress {
     pub seen: Seen,
 }
 
-/// Runs a trial. `progress` is told after each change, on this thread; a true `stop` ends the trial after the change that is
-/// being applied.
-///
-/// # Errors
-/// When the server or a set of clients cannot be started. What goes wrong later is part of the report.
-pub fn run(options: &Options, stop: &AtomicBool, mut progress: impl FnMut(&Progress)) -> Result<Report, Error> {
-    let scene = Scene::start(options)?;
+/// A trial whose server and clients run.
+pub struct Trial<'a> {
+    options: &'a Options,
+    scene: Scene,
+}
+
+impl<'a> Trial<'a> {
+    /// Starts the server and its clients.
+    ///
+    /// # Errors
+    /// When one of them cannot be started.
+    pub fn start(options: &'a Options) -> Result<Trial<'a>, Error> {
+        Ok(Trial { options, scene: Scene::start(options)? })
+    }
+
+    /// Applies changes until the end. `progress` is told after each, on this thread; a true `stop` ends the trial after the change
+    /// that is being applied. What goes wrong is part of the report.
+    pub fn finish(self, stop: &AtomicBool, progress: impl FnMut(&Progress)) -> Report {
+        finish(self.options, self.scene, stop, progress)
+    }
+}
+
+fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl FnMut(&Progress)) -> Report {
     let mut changer = Changer::new(&scene);
     let mut unseen: Vec<(Kind, String)> = Vec::new();
     let mut note = |kind: Kind, seen: Result<(), String>| {
@@ -95,7 +111,7 @@ pub fn run(options: &Options, stop: &AtomicBool, mut progress: impl FnMut(&Progr
         let (times, apply) = (took.len() as u64, Latency::of(took));
         Row { kind, times, apply, seen: tally.seen(kind), asked: asked[kind.index()] }
     };
-    Ok(Report {
+    Report {
         seed: options.seed,
         until: options.until,
         interrupted: stop.load(Ordering::Relaxed),
@@ -107,5 +123,5 @@ pub fn run(options: &Options, stop: &AtomicBool, mut progress: impl FnMut(&Progr
         failures: tally.failures(),
         unseen,
         books,
-    })
+    }
 }
