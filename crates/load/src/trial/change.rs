@@ -33,8 +33,10 @@ pub(crate) struct Changer<'a> {
     probes: u64,
     /// Churn connections that had ended when the change in force began.
     connects_before: u64,
-    /// Connections of the second set that were asked to end.
+    /// Connections that were asked to end.
     pub(crate) asked: [u64; Kind::ALL.len()],
+    /// Requests under way when their connections were asked to end.
+    pub(crate) at_drains: u64,
     /// How long each change of each kind took to apply.
     pub(crate) took: [Vec<Duration>; Kind::ALL.len()],
     /// How long each reconfiguration took.
@@ -45,7 +47,7 @@ impl<'a> Changer<'a> {
     pub(crate) fn new(scene: &'a Scene) -> Changer<'a> {
         let took = std::array::from_fn(|_| Vec::new());
         let asked = [0; Kind::ALL.len()];
-        Changer { scene, dish: Dish::Plain, probes: 0, connects_before: 0, asked, took, reloads: Vec::new() }
+        Changer { scene, dish: Dish::Plain, probes: 0, connects_before: 0, asked, took, at_drains: 0, reloads: Vec::new() }
     }
 
     /// What happens from now on is put down to `kind`.
@@ -70,6 +72,7 @@ impl<'a> Changer<'a> {
             Kind::AcceptedOptions => self.accepted_options(value),
             Kind::LiveOptions => self.live_options(value),
             Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::Capacity => self.number(kind, value),
+            Kind::LimitBelow => self.limit_below(),
             Kind::AddAddress => self.add_address(),
             Kind::RemoveAddress => self.remove_address(),
             Kind::Suspend => self.suspend(),
@@ -87,7 +90,7 @@ impl<'a> Changer<'a> {
 
     fn protocol(&mut self, value: u64) -> Result<Duration, Unseen> {
         self.dish = another(&Dish::SOUND, self.dish, value);
-        let behaviour = self.dish.behaviour(self.scene.leak.as_ref());
+        let behaviour = self.dish.behaviour(&self.scene.props);
         let took = self.reconfigure(Kind::Protocol, |config| config.behaviour = behaviour)?;
         self.newest()?;
         Ok(took)
@@ -249,7 +252,7 @@ impl<'a> Changer<'a> {
     fn crash(&mut self) -> Result<Duration, Unseen> {
         let server = self.scene.server.clone();
         let before = server.status().counts.panics;
-        let crashing = Dish::Crashing.behaviour(self.scene.leak.as_ref());
+        let crashing = Dish::Crashing.behaviour(&self.scene.props);
         let took = self.reconfigure(Kind::Crash, |config| config.behaviour = crashing)?;
         self.dish = Dish::Crashing;
         let main = Address::Tcp(self.scene.address.into());
@@ -310,7 +313,7 @@ impl<'a> Changer<'a> {
     }
 
     /// A connection made now has the newest generation and gets its echo.
-    fn newest(&mut self) -> Result<(), Unseen> {
+    pub(super) fn newest(&mut self) -> Result<(), Unseen> {
         self.look(|_| Ok(()))
     }
 

@@ -1,6 +1,6 @@
-//! The changes that ask connections to end: of the second set, which is there for it.
+//! The changes that ask connections to end: of the second set and of the requests, which are there for it.
 
-use super::change::{Changer, Unseen};
+use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use super::churn::PATIENCE;
 use super::guest::Guest;
 use super::tally::Ending;
@@ -9,15 +9,30 @@ use std::time::{Duration, Instant};
 
 /// Asked to end, an echo does so at once: the deadline is there to be kept.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// Requests that are under way at the least when their connections are asked to end.
+const UNDER_WAY: u64 = 2;
 
 impl Changer<'_> {
     pub(crate) fn drain(&mut self, value: u64) -> Result<Duration, Unseen> {
         // 16 connections in 4 to 16 ms.
         const RATES: [f64; 3] = [1_000.0, 2_000.0, 4_000.0];
         let rate = RATES[usize::try_from(value % 3).expect("less than 3")];
-        let how = Drain::within(DEADLINE).rate(rate);
-        self.asked(|changer| {
-            let drained = changer.scene.server.drain(&Guest::Second.selector(), how);
+        let (at_once, slowly) = (Drain::within(DEADLINE), Drain::within(DEADLINE).rate(rate));
+        let second = self.drain_set(Guest::Second, slowly)?;
+        let (server, ledger) = (&self.scene.server, &self.scene.props.ledger);
+        if !server.wait(SHOWS_WITHIN, |_| ledger.under_way() >= UNDER_WAY) {
+            return Err(format!("fewer than {UNDER_WAY} requests were under way at once within {SHOWS_WITHIN:?}"));
+        }
+        let requests = self.drain_set(Guest::Requests, if value & 1 == 0 { at_once } else { slowly })?;
+        Ok(second + requests)
+    }
+
+    fn drain_set(&mut self, guest: Guest, how: Drain) -> Result<Duration, Unseen> {
+        self.asked(guest, |changer| {
+            if guest == Guest::Requests {
+                changer.at_drains += changer.scene.props.ledger.under_way();
+            }
+            let drained = changer.scene.server.drain(&guest.selector(), how);
             if drained.ended + drained.purged == drained.asked {
                 return Ok(drained.asked);
             }
@@ -26,21 +41,21 @@ impl Changer<'_> {
     }
 
     pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
-        self.asked(|changer| Ok(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
+        self.asked(Guest::Second, |changer| Ok(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
     }
 
-    /// `end` ends connections of the second set and says how many. As many clients must see an orderly end, and no more.
-    fn asked(&mut self, end: impl FnOnce(&Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
-        let before = self.before(Ending::Orderly)?;
+    /// `end` ends connections of a set and says how many. As many clients must see an orderly end, and no more.
+    fn asked(&mut self, guest: Guest, end: impl FnOnce(&mut Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
+        let before = self.before(guest, Ending::Orderly)?;
         let begun = Instant::now();
         let asked = end(self)?;
         let took = begun.elapsed();
-        self.after(Ending::Orderly, before, asked)?;
+        self.after(guest, Ending::Orderly, before, asked)?;
         Ok(took)
     }
 
     pub(crate) fn kill(&mut self, value: u64) -> Result<Duration, Unseen> {
-        let before = self.before(Ending::Reset)?;
+        let before = self.before(Guest::Second, Ending::Reset)?;
         let server = &self.scene.server;
         let there: Vec<_> = server.connections(&Guest::Second.selector()).into_iter().filter(|one| !one.draining).collect();
         if there.is_empty() {
@@ -53,25 +68,25 @@ impl Changer<'_> {
         if !killed {
             return Err("a connection that is there was not killed".to_owned());
         }
-        self.after(Ending::Reset, before, 1)?;
+        self.after(Guest::Second, Ending::Reset, before, 1)?;
         Ok(took)
     }
 
-    fn before(&self, ending: Ending) -> Result<u64, Unseen> {
-        if !self.scene.second_stands() {
-            return Err(format!("the second set does not stand again within {PATIENCE:?}"));
+    fn before(&self, guest: Guest, ending: Ending) -> Result<u64, Unseen> {
+        if !self.scene.stands(guest) {
+            return Err(format!("{}: not all stand again within {PATIENCE:?}", guest.name()));
         }
-        Ok(self.scene.tally.endings(ending))
+        Ok(self.scene.tally.endings(guest, ending))
     }
 
-    fn after(&mut self, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
+    fn after(&mut self, guest: Guest, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
         if asked == 0 {
             return Err("nobody was asked to end".to_owned());
         }
         let tally = &self.scene.tally;
         self.asked[tally.current().index()] += asked as u64;
-        let seen = || tally.endings(ending) - before;
-        self.scene.second.wait(PATIENCE, |_| seen() >= asked as u64);
+        let seen = || tally.endings(guest, ending) - before;
+        self.scene.set(guest).0.wait(PATIENCE, |_| seen() >= asked as u64);
         if seen() == asked as u64 {
             return Ok(());
         }

@@ -13,6 +13,8 @@ pub enum Guest {
     Kept,
     /// Stay, until the server asks them to end.
     Second,
+    /// Stay too, and ask for answers that take a while: asked to end, they must get those under way.
+    Requests,
     /// Look from outside whether a change is in force.
     Probe,
 }
@@ -24,7 +26,7 @@ const CHURN_ADDRESSES: u8 = 64;
 
 impl Guest {
     /// All of them.
-    pub const ALL: [Guest; 4] = [Guest::Churn, Guest::Kept, Guest::Second, Guest::Probe];
+    pub const ALL: [Guest; 5] = [Guest::Churn, Guest::Kept, Guest::Second, Guest::Requests, Guest::Probe];
 
     /// For reports.
     pub fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Guest {
             Guest::Churn => "churn",
             Guest::Kept => "kept",
             Guest::Second => "second set",
+            Guest::Requests => "requests",
             Guest::Probe => "probe",
         }
     }
@@ -41,7 +44,7 @@ impl Guest {
     }
 
     fn address(self, last: u8) -> IpAddr {
-        let third = u8::try_from(self.index()).expect("there are four");
+        let third = u8::try_from(self.index()).expect("there are five");
         Ipv4Addr::new(127, 0, third, last).into()
     }
 

@@ -164,7 +164,7 @@ impl Protocol for Kept {
     }
 
     /// The server's end. A block that was under way when the server was asked to end may be unanswered, wholly or in part: an
-    /// echo has no word for "this was my last". What did come back was compared.
+    /// echo has no word for "this was my last". What did come back was compared. That answers are whole is for the requests to see.
     fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
         if self.stopping && self.resting() {
             self.result = Some(Outcome::Stopped);
@@ -185,11 +185,11 @@ impl Protocol for Kept {
         let cause = match (self.result, why) {
             (Some(Outcome::Stopped), _) => return,
             (Some(Outcome::Ended), _) if matches!(self.tally.current(), Kind::Drain | Kind::Purge) => {
-                return self.tally.ended(Ending::Orderly);
+                return self.tally.ended(self.guest, Ending::Orderly);
             }
             (Some(Outcome::Ended), _) => Cause::Early,
             (None, Closed::Error(_)) if self.guest == Guest::Second && self.tally.current() == Kind::Kill => {
-                return self.tally.ended(Ending::Reset);
+                return self.tally.ended(self.guest, Ending::Reset);
             }
             (Some(Outcome::Failed(cause)), _) => cause,
             (None, Closed::Error(errno)) => Cause::Errno(errno),

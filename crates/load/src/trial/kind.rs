@@ -21,6 +21,9 @@ pub enum Kind {
     Workers,
     /// The most connections at once, always well above use. Seen: the status's limit.
     Limit,
+    /// Fewer connections at once than there are, and as many as before again. Seen: the status's limit; connects wait in the
+    /// queue, nobody is refused or closed, and afterwards those that waited are accepted.
+    LimitBelow,
     /// Memory kept ready. Seen: the pool's own word and an echo.
     Capacity,
     /// A second listen address. Seen: it answers.
@@ -35,7 +38,8 @@ pub enum Kind {
     Crash,
     /// A note to every kept connection. Seen: as many were brought.
     Notify,
-    /// The second set is asked to end, at a rate and with a deadline. Seen: all of it ends in order.
+    /// The second set and the requests are asked to end, at a rate and with a deadline. Seen: all of them end in order, each
+    /// request that the server had begun to read answered.
     Drain,
     /// The second set is ended now. Seen: all of it ends in order.
     Purge,
@@ -62,7 +66,7 @@ pub enum Way {
 
 impl Kind {
     /// All of them; the sabotage last.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -71,6 +75,7 @@ impl Kind {
         Kind::Loops,
         Kind::Workers,
         Kind::Limit,
+        Kind::LimitBelow,
         Kind::Capacity,
         Kind::AddAddress,
         Kind::RemoveAddress,
@@ -100,6 +105,7 @@ impl Kind {
             Kind::Loops => "loops",
             Kind::Workers => "workers",
             Kind::Limit => "limit",
+            Kind::LimitBelow => "limit below use",
             Kind::Capacity => "capacity",
             Kind::AddAddress => "add address",
             Kind::RemoveAddress => "remove address",
@@ -118,7 +124,9 @@ impl Kind {
     pub fn way(self) -> Way {
         match self {
             Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash => Way::Configured(How::NewGeneration),
-            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::Capacity => Way::Configured(How::InPlace),
+            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Capacity => {
+                Way::Configured(How::InPlace)
+            }
             Kind::AddAddress | Kind::RemoveAddress => Way::Configured(How::NewSocket),
             Kind::LiveOptions | Kind::Suspend | Kind::Notify => Way::Operation,
             Kind::Adopt => Way::Adopted,

@@ -10,10 +10,13 @@ mod guest;
 mod kept;
 mod kernel;
 mod kind;
+mod ledger;
+mod limit;
 mod options;
 mod probe;
 mod random;
 mod report;
+mod requests;
 mod sabotage;
 mod scene;
 mod schedule;
@@ -103,7 +106,7 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
         progress(&Progress { elapsed: begun.elapsed(), changes, seen: scene.tally.total() });
     }
     let elapsed = begun.elapsed();
-    let (took, reloads, asked) = (changer.took, changer.reloads, changer.asked);
+    let (took, reloads, asked, at_drains) = (changer.took, changer.reloads, changer.asked, changer.at_drains);
     let tally = scene.tally.clone();
     let books = scene.stop();
     let row = |kind: Kind| {
@@ -120,6 +123,8 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
         rows: Kind::ALL.map(row).to_vec(),
         reload: Latency::of(&reloads),
         echoes: tally.echoes(),
+        answers: tally.answers(),
+        at_drains,
         failures: tally.failures(),
         unseen,
         books,

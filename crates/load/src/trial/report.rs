@@ -27,6 +27,10 @@ pub struct Report {
     pub reload: Latency,
     /// Round trips of kept connections.
     pub echoes: u64,
+    /// Requests answered.
+    pub answers: u64,
+    /// Requests under way when their connections were asked to end.
+    pub at_drains: u64,
     /// What failed, most frequent first.
     pub failures: Vec<(Failure, u64)>,
     /// Changes that were refused or not seen from outside, the first of each kind.
@@ -47,7 +51,7 @@ pub struct Row {
     pub apply: Latency,
     /// What the clients saw meanwhile.
     pub seen: Seen,
-    /// Connections of the second set that were asked to end.
+    /// Connections that were asked to end.
     pub asked: u64,
 }
 
@@ -111,7 +115,7 @@ impl Report {
         self.rows.iter().map(|row| row.seen).fold(Seen::default(), Seen::plus)
     }
 
-    /// Connections of the second set asked to end.
+    /// Connections asked to end.
     pub fn asked(&self) -> u64 {
         self.rows.iter().map(|row| row.asked).sum()
     }
@@ -136,6 +140,7 @@ impl Report {
             "lost_connections": total.lost,
             "wrong_bytes": total.wrong_bytes,
             "kept_round_trips": self.echoes,
+            "requests": {"answered": self.answers, "under_way_at_drains": self.at_drains},
             "second_set": {"asked": self.asked(), "ended_well": total.ended_well, "ended_badly": total.ended_badly},
             "reload_p50_us": self.reload.p50_us,
             "reload_p99_us": self.reload.p99_us,
@@ -211,17 +216,19 @@ pub(crate) mod tests {
             until: Until::Passed(Duration::from_secs(10)),
             interrupted: false,
             elapsed: Duration::from_secs(10),
-            changes: 450,
+            changes: 475,
             rows: rows.to_vec(),
             reload: apply,
             echoes: 10_000,
+            answers: 4_000,
+            at_drains: 60,
             failures: Vec::new(),
             unseen: Vec::new(),
             books: Books {
-                accepted: 90_500,
+                accepted: 95_500,
                 still_open: 0,
                 queued: 0,
-                established: Guest::ALL.map(|guest| (guest, if guest == Guest::Churn { 90_500 } else { 0 })),
+                established: Guest::ALL.map(|guest| (guest, if guest == Guest::Churn { 95_500 } else { 0 })),
                 passive_opens: None,
             },
         }
@@ -238,9 +245,9 @@ pub(crate) mod tests {
     #[test]
     fn the_json_has_the_names_that_others_build_on() {
         let json = good().json();
-        assert_eq!(json["changes"], 450);
-        assert_eq!(json["connects"], 90_000);
-        assert_eq!(json["connects_per_second"], 9_000.0);
+        assert_eq!(json["changes"], 475);
+        assert_eq!(json["connects"], 95_000);
+        assert_eq!(json["connects_per_second"], 9_500.0);
         assert_eq!(json["failed_connects"], 0);
         assert_eq!(json["lost_connections"], 0);
         assert_eq!(json["wrong_bytes"], 0);

@@ -7,7 +7,8 @@ use super::kernel;
 use super::options::{Options, Sabotage};
 use super::random::mix;
 use super::report::Books;
-use super::served::{Dish, Leak};
+use super::requests::Requests;
+use super::served::{Dish, Props};
 use super::tally::{Ending, Tally};
 use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Endpoint, Error, Pool, Selector};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 
 /// Connections of the set that the server asks to end.
 const SECOND: usize = 16;
+/// Connections that send requests.
+const REQUESTS: usize = 8;
 
 /// A server and its clients.
 pub(crate) struct Scene {
@@ -23,14 +26,17 @@ pub(crate) struct Scene {
     pub(crate) churn: Pool,
     pub(crate) kept: Pool,
     pub(crate) second: Pool,
+    pub(crate) requests: Pool,
     pub(crate) tally: Arc<Tally>,
     /// Where the churn connects to.
     pub(crate) address: SocketAddrV4,
-    pub(crate) leak: Option<Arc<Leak>>,
+    pub(crate) props: Props,
     /// The listening socket that the sabotage `drop-queue` shares with the server.
     pub(crate) shared: Option<Arc<OwnedFd>>,
     /// Limits of connections at or above this are well above use.
     pub(crate) ample: usize,
+    /// Connections that stand all the time, but for the moment after they were asked to end.
+    pub(crate) staying: usize,
     passive_opens: Option<u64>,
 }
 
@@ -39,12 +45,14 @@ impl Scene {
         let passive_opens = kernel::passive_opens().filter(|_| options.private_network);
         let tally = Arc::new(Tally::new());
         let leak = (options.sabotage == Some(Sabotage::LoseByte)).then(Arc::default);
+        let props = Props { leak, ..Props::default() };
         let shared = match options.sabotage {
             Some(Sabotage::DropQueue) => Some(listening_socket(options.listen)?),
             _ => None,
         };
-        let ample = 2 * (options.connections + options.kept + SECOND) + 64;
-        let mut config = Config::accept(Dish::Plain.behaviour(leak.as_ref())).loops(2).workers(1).limit(ample);
+        let staying = options.kept + SECOND + REQUESTS;
+        let ample = 2 * (options.connections + staying) + 64;
+        let mut config = Config::accept(Dish::Plain.behaviour(&props)).loops(2).workers(1).limit(ample);
         config = match &shared {
             Some((socket, address)) => config.inherit(Address::Tcp((*address).into()), socket.clone()),
             None => config.listen(Address::Tcp(options.listen.into())),
@@ -62,17 +70,26 @@ impl Scene {
         let keep = |guest: Guest| Keep::new(tally.clone(), guest, mix(options.seed ^ guest.index() as u64));
         let kept = client(Guest::Kept, keep(Guest::Kept).into(), options.kept, Some(options.kept as u64))?;
         let second = client(Guest::Second, keep(Guest::Second).into(), SECOND, None)?;
+        let seed = mix(options.seed ^ Guest::Requests.index() as u64);
+        let asking = Requests::new(tally.clone(), props.ledger.clone(), seed);
+        let requests = client(Guest::Requests, asking.into(), REQUESTS, None)?;
         // All stand before the first change. One that does not is counted as failed by its own set.
-        server.wait(PATIENCE, |status| status.connections >= options.kept + SECOND);
+        server.wait(PATIENCE, |status| status.connections >= staying);
         let churn = client(Guest::Churn, Churn::new(tally.clone(), mix(options.seed)).into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
-        Ok(Scene { server, churn, kept, second, tally, address, leak, shared, ample, passive_opens })
+        Ok(Scene { server, churn, kept, second, requests, tally, address, props, shared, ample, staying, passive_opens })
     }
 
-    /// Waits until the second set stands again, whole, as its clients see it.
-    pub(crate) fn second_stands(&self) -> bool {
-        let ended = || self.tally.endings(Ending::Orderly) + self.tally.endings(Ending::Reset);
-        self.second.wait(PATIENCE, |_| self.tally.established(Guest::Second) >= ended() + SECOND as u64)
+    /// A set that is there to be asked to end, and its size.
+    pub(crate) fn set(&self, guest: Guest) -> (&Pool, usize) {
+        if guest == Guest::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
+    }
+
+    /// Waits until such a set stands again, whole, as its clients see it.
+    pub(crate) fn stands(&self, guest: Guest) -> bool {
+        let (pool, size) = self.set(guest);
+        let ended = || self.tally.endings(guest, Ending::Orderly) + self.tally.endings(guest, Ending::Reset);
+        pool.wait(PATIENCE, |_| self.tally.established(guest) >= ended() + size as u64)
     }
 
     /// Ends the clients in order, then the server, and closes the books.
@@ -81,9 +98,11 @@ impl Scene {
         // Each visit ends by itself: a step that lasts longer than the patience fails it.
         self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
         self.churn.shutdown(Drain::within(PATIENCE));
-        self.second_stands();
-        stop_connecting(&self.second);
-        for stays in [&self.kept, &self.second] {
+        for guest in [Guest::Second, Guest::Requests] {
+            self.stands(guest);
+            stop_connecting(self.set(guest).0);
+        }
+        for stays in [&self.kept, &self.second, &self.requests] {
             stays.shutdown(Drain::within(2 * PATIENCE));
         }
         let established = self.tally.all_established();

@@ -1,6 +1,8 @@
 //! What the server under trial runs: echoes of different types and sizes of state, which take over each other's connections.
 
 use super::guest::Guest;
+use super::ledger::Ledger;
+use super::requests;
 use sockdrawer::{
     Behaviour, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Saved, Saver, Service, Step,
 };
@@ -25,14 +27,21 @@ impl Dish {
     /// Those that stand every input.
     pub(crate) const SOUND: [Dish; 3] = [Dish::Plain, Dish::Counted, Dish::Worked];
 
-    pub(crate) fn behaviour(self, leak: Option<&Arc<Leak>>) -> Behaviour {
+    pub(crate) fn behaviour(self, props: &Props) -> Behaviour {
         match self {
-            Dish::Plain => Served::<Plain>::new(leak).into(),
-            Dish::Counted => Served::<Counted>::new(leak).into(),
-            Dish::Worked => Served::<Worked>::new(leak).into(),
-            Dish::Crashing => Served::<Crashing>::new(leak).into(),
+            Dish::Plain => Served::<Plain>::new(props).into(),
+            Dish::Counted => Served::<Counted>::new(props).into(),
+            Dish::Worked => Served::<Worked>::new(props).into(),
+            Dish::Crashing => Served::<Crashing>::new(props).into(),
         }
     }
+}
+
+/// What all services of a trial share.
+#[derive(Clone, Default)]
+pub(crate) struct Props {
+    pub(crate) leak: Option<Arc<Leak>>,
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 /// The sabotage `lose-byte`: one input in so many, of kept connections, loses its first byte.
@@ -127,13 +136,13 @@ impl Flavour for Crashing {
 
 /// The service of one flavour.
 pub(crate) struct Served<F> {
-    leak: Option<Arc<Leak>>,
+    props: Props,
     flavour: PhantomData<fn() -> F>,
 }
 
 impl<F> Served<F> {
-    pub(super) fn new(leak: Option<&Arc<Leak>>) -> Served<F> {
-        Served { leak: leak.cloned(), flavour: PhantomData }
+    pub(super) fn new(props: &Props) -> Served<F> {
+        Served { props: props.clone(), flavour: PhantomData }
     }
 
     fn connection(&self, peer: &Peer, inputs: u64) -> Connection<F>
@@ -141,8 +150,9 @@ impl<F> Served<F> {
         F: Default,
     {
         let guest = Guest::of(peer.remote());
-        let leak = self.leak.clone().filter(|_| guest == Some(Guest::Kept));
-        Connection { flavour: F::default(), guest, leak, inputs }
+        let leak = self.props.leak.clone().filter(|_| guest == Some(Guest::Kept));
+        let ledger = Some(self.props.ledger.clone()).filter(|_| guest == Some(Guest::Requests));
+        Connection { flavour: F::default(), guest, leak, ledger, inputs }
     }
 }
 
@@ -163,6 +173,8 @@ pub(crate) struct Connection<F> {
     flavour: F,
     guest: Option<Guest>,
     leak: Option<Arc<Leak>>,
+    /// For connections that send requests.
+    ledger: Option<Arc<Ledger>>,
     /// Callbacks with input so far, of all services that had this connection.
     inputs: u64,
 }
@@ -170,6 +182,9 @@ pub(crate) struct Connection<F> {
 impl<F: Flavour> Protocol for Connection<F> {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         self.inputs += 1;
+        if let Some(ledger) = &self.ledger {
+            return requests::work(ledger, input);
+        }
         if input.bytes().len() > 1 && self.leak.as_ref().is_some_and(|leak| leak.now()) {
             input.take(1);
         }
@@ -177,6 +192,9 @@ impl<F: Flavour> Protocol for Connection<F> {
     }
 
     fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        if let Some(ledger) = &self.ledger {
+            return requests::answer(ledger, result, cx);
+        }
         match result.take::<Piece>() {
             Ok(piece) => {
                 cx.send(&piece.bytes[..usize::from(piece.used)]);

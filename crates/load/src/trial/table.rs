@@ -5,7 +5,7 @@ use super::report::{Report, Row};
 use std::fmt;
 
 const HEAD: [&str; 11] =
-    ["change", "how", "times", "p50 µs", "p99 µs", "connects", "failed", "kept lost", "wrong bytes", "asked/well/badly", ""];
+    ["change", "how", "times", "p50 µs", "p99 µs", "connects", "failed", "lost", "wrong bytes", "asked/well/badly", ""];
 /// Columns of words, which stand at the left; the others are numbers.
 const WORDS: usize = 2;
 
@@ -28,8 +28,10 @@ impl fmt::Display for Table<'_> {
         writeln!(f, "{changes} changes and {connects} connects in {seconds:.1} s ({rate:.0} connects/s); a connect counts")?;
         writeln!(f, "where it ended: from the start of a change to the start of the next")?;
         let (p50, p99) = (report.reload.p50_us, report.reload.p99_us);
-        writeln!(f, "asked/well/badly: connections of a second set, there to be ended, and how they ended")?;
+        writeln!(f, "asked/well/badly: connections that are there to be ended, and how they ended")?;
         writeln!(f, "reconfigure: p50 {p50} µs, p99 {p99} µs; {} round trips on kept connections", report.echoes)?;
+        let (answers, at_drains) = (report.answers, report.at_drains);
+        writeln!(f, "requests: {answers} answered; {at_drains} were under way when their connections were asked to end")?;
         accounts(f, report)
     }
 }
@@ -107,7 +109,7 @@ mod tests {
         let text = Table(&report).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("change             how             times  p50 µs  p99 µs  connects  failed"), "{text}");
-        assert_eq!(lines.len(), 1 + Kind::proper().len() + 6, "{text}");
+        assert_eq!(lines.len(), 1 + Kind::proper().len() + 7, "{text}");
         let row = |name: &str| *lines.iter().find(|line| line.starts_with(name)).expect("a row for each kind");
         assert!(row("drain").ends_with("320/320/0"), "{text}");
         assert!(row("loops").ends_with("<-"), "{text}");
@@ -119,10 +121,10 @@ mod tests {
     #[test]
     fn accounts_are_a_sum() {
         let mut report = good();
-        report.books.passive_opens = Some(90_501);
+        report.books.passive_opens = Some(95_501);
         let text = Table(&report).to_string();
-        let sum = "accounts: accepted 90500 == established 90500 churn + 0 kept + 0 second set + 0 probe";
+        let sum = "accounts: accepted 95500 == established 95500 churn + 0 kept + 0 second set + 0 requests + 0 probe";
         assert!(text.contains(sum), "{text}");
-        assert!(text.ends_with("kernel: passive opens 90501 != accepted 90500 + queued 0"), "{text}");
+        assert!(text.ends_with("kernel: passive opens 95501 != accepted 95500 + queued 0"), "{text}");
     }
 }

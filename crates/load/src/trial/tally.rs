@@ -16,6 +16,8 @@ pub enum Phase {
     Connect,
     /// Before the echo was complete.
     Echo,
+    /// Before the answers to its requests were complete.
+    Answer,
     /// Before its orderly end.
     End,
 }
@@ -55,11 +57,11 @@ pub struct Seen {
     pub connects: u64,
     /// Of these, not well.
     pub failed: u64,
-    /// Kept connections lost.
+    /// Connections lost that were to stay, or to end with an answer.
     pub lost: u64,
     /// Bytes that were not those sent, of all clients.
     pub wrong_bytes: u64,
-    /// Connections of the second set that ended as asked.
+    /// Connections, there to be ended, that ended as asked.
     pub ended_well: u64,
     /// Connections of the second set that ended otherwise.
     pub ended_badly: u64,
@@ -81,7 +83,7 @@ macro_rules! shared_seen {
 }
 shared_seen!(connects, failed, lost, wrong_bytes, ended_well, ended_badly);
 
-/// How a connection of the second set ended.
+/// How a connection ended that is there to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// An orderly end, after bytes that were all right.
@@ -98,8 +100,9 @@ pub(crate) struct Tally {
     kinds: [SharedSeen; Kind::ALL.len()],
     established: [AtomicU64; Guest::ALL.len()],
     echoes: AtomicU64,
-    orderly: AtomicU64,
-    resets: AtomicU64,
+    answers: AtomicU64,
+    orderly: [AtomicU64; Guest::ALL.len()],
+    resets: [AtomicU64; Guest::ALL.len()],
     failures: Mutex<BTreeMap<Failure, u64>>,
 }
 
@@ -110,8 +113,9 @@ impl Tally {
             kinds: std::array::from_fn(|_| SharedSeen::default()),
             established: std::array::from_fn(|_| AtomicU64::new(0)),
             echoes: AtomicU64::new(0),
-            orderly: AtomicU64::new(0),
-            resets: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            orderly: std::array::from_fn(|_| AtomicU64::new(0)),
+            resets: std::array::from_fn(|_| AtomicU64::new(0)),
             failures: Mutex::default(),
         }
     }
@@ -143,9 +147,14 @@ impl Tally {
         self.echoes.load(Ordering::Relaxed)
     }
 
-    /// Connections of the second set that ended in this way.
-    pub(crate) fn endings(&self, ending: Ending) -> u64 {
-        self.ending(ending).load(Ordering::Relaxed)
+    /// Requests that were answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Connections of this set that ended in this way, as asked.
+    pub(crate) fn endings(&self, guest: Guest, ending: Ending) -> u64 {
+        self.ending(guest, ending).load(Ordering::Relaxed)
     }
 
     /// All failures, most frequent first.
@@ -164,6 +173,10 @@ impl Tally {
         add(&self.echoes, 1);
     }
 
+    pub(crate) fn answered(&self, requests: usize) {
+        add(&self.answers, requests as u64);
+    }
+
     pub(crate) fn churned(&self) {
         add(&self.now().connects, 1);
     }
@@ -172,9 +185,9 @@ impl Tally {
         add(&self.now().wrong_bytes, bytes as u64);
     }
 
-    /// One of the second set ended as the change in force asks for.
-    pub(crate) fn ended(&self, ending: Ending) {
-        add(self.ending(ending), 1);
+    /// A connection ended as the change in force asks for.
+    pub(crate) fn ended(&self, guest: Guest, ending: Ending) {
+        add(self.ending(guest, ending), 1);
         add(&self.now().ended_well, 1);
     }
 
@@ -186,7 +199,7 @@ impl Tally {
                 add(&seen.connects, 1);
                 add(&seen.failed, 1);
             }
-            Guest::Kept => add(&seen.lost, 1),
+            Guest::Kept | Guest::Requests => add(&seen.lost, 1),
             Guest::Second => add(&seen.ended_badly, 1),
             Guest::Probe => {}
         }
@@ -202,10 +215,10 @@ impl Tally {
         &self.kinds[self.current.load(Ordering::Relaxed)]
     }
 
-    fn ending(&self, ending: Ending) -> &AtomicU64 {
+    fn ending(&self, guest: Guest, ending: Ending) -> &AtomicU64 {
         match ending {
-            Ending::Orderly => &self.orderly,
-            Ending::Reset => &self.resets,
+            Ending::Orderly => &self.orderly[guest.index()],
+            Ending::Reset => &self.resets[guest.index()],
         }
     }
 }
@@ -233,6 +246,7 @@ impl Phase {
         match self {
             Phase::Connect => "connect",
             Phase::Echo => "echo",
+            Phase::Answer => "answer",
             Phase::End => "end",
         }
     }
@@ -286,14 +300,15 @@ mod tests {
         tally.begin(Kind::Drain);
         tally.failed(Guest::Kept, Phase::Echo, Cause::Early);
         tally.failed(Guest::Second, Phase::Echo, Cause::Late);
-        tally.ended(Ending::Orderly);
+        tally.ended(Guest::Second, Ending::Orderly);
+        tally.failed(Guest::Requests, Phase::Answer, Cause::Early);
         tally.wrong(3);
         assert_eq!(tally.seen(Kind::Loops), Seen { connects: 2, failed: 1, ..Seen::default() });
-        let drain = Seen { lost: 1, wrong_bytes: 3, ended_well: 1, ended_badly: 1, ..Seen::default() };
+        let drain = Seen { lost: 2, wrong_bytes: 3, ended_well: 1, ended_badly: 1, ..Seen::default() };
         assert_eq!(tally.seen(Kind::Drain), drain);
         assert_eq!(tally.total(), tally.seen(Kind::Loops).plus(drain));
         let failures = tally.failures();
-        assert_eq!(failures.len(), 3);
+        assert_eq!(failures.len(), 4);
         let refused = failures.iter().find(|(failure, _)| failure.guest == Guest::Churn).expect("it was counted");
         assert_eq!(refused.0.to_string(), "churn connect: refused (ECONNREFUSED), during loops");
         assert_eq!(refused.0.cause.errno(), Some(111));

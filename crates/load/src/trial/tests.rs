@@ -4,7 +4,9 @@ use super::churn::{Churn, PATIENCE};
 use super::guest::Guest;
 use super::kept::Keep;
 use super::kind::Kind;
-use super::served::{Leak, MARKER, Plain, Served, Worked};
+use super::ledger::Ledger;
+use super::requests::{Requests, SIZE};
+use super::served::{Leak, MARKER, Plain, Props, Served, Worked};
 use super::tally::{Cause, Ending, Phase, Tally};
 use sockdrawer::testing::{Connection, Limits, peer};
 use sockdrawer::{Closed, Peer, Service, Side};
@@ -20,7 +22,7 @@ fn client<S: Service>(service: S) -> Connection<S> {
 
 fn server<F: super::served::Flavour>(guest: Guest, leak: Option<&Arc<Leak>>) -> Connection<Served<F>> {
     let from = Peer::new(Some(SocketAddr::new(guest.source(1), 40_000)), Side::Accepted);
-    Connection::open_with(Served::<F>::new(leak), from, Limits::default())
+    Connection::open_with(Served::<F>::new(&Props { leak: leak.cloned(), ..Props::default() }), from, Limits::default())
 }
 
 fn churn(tally: &Arc<Tally>) -> Connection<Churn> {
@@ -137,7 +139,9 @@ fn echoes_take_over_each_others_connections() {
     plain.receive(&client.sent());
     client.receive(&plain.sent());
     client.advance(client.timer().expect("it pauses"));
-    let Ok(mut worked) = plain.save_and_restore(Served::<Worked>::new(None)) else { panic!("its state can be saved") };
+    let Ok(mut worked) = plain.save_and_restore(Served::<Worked>::new(&Props::default())) else {
+        panic!("its state can be saved")
+    };
     worked.receive(&client.sent());
     while worked.has_job() {
         worked.run_job();
@@ -191,7 +195,7 @@ fn the_second_set_ends_well_only_as_asked() {
         tally.begin(kind);
         let mut client = kept(&tally, Guest::Second);
         end(&mut client);
-        let (orderly, reset) = (tally.endings(Ending::Orderly), tally.endings(Ending::Reset));
+        let (orderly, reset) = (tally.endings(Guest::Second, Ending::Orderly), tally.endings(Guest::Second, Ending::Reset));
         (tally.total().ended_well, tally.total().ended_badly, orderly, reset)
     };
     let orderly: fn(&mut Connection<Keep>) = |client| client.finish();
@@ -211,4 +215,103 @@ fn only_the_marker_makes_the_crashing_service_panic() {
     assert_eq!(server.sent(), b"is it in force?");
     server.receive(MARKER);
     assert_eq!(server.closed(), Some(Closed::Panicked));
+}
+
+/// A client of requests, its server, and what both tell.
+struct Asked {
+    tally: Arc<Tally>,
+    props: Props,
+    client: Connection<Requests>,
+    server: Connection<Served<Plain>>,
+}
+
+fn asked() -> Asked {
+    let (tally, props) = (Arc::new(Tally::new()), Props::default());
+    tally.begin(Kind::Drain);
+    let client = client(Requests::new(tally.clone(), props.ledger.clone(), 3));
+    let from = Peer::new(Some(SocketAddr::new(Guest::Requests.source(1), 40_000)), Side::Accepted);
+    let server = Connection::open_with(Served::new(&props), from, Limits::default());
+    Asked { tally, props, client, server }
+}
+
+impl Asked {
+    /// All requests of a message are answered, one after the other; how many.
+    fn answer(&mut self) -> usize {
+        let request = self.client.sent();
+        self.server.receive_split(&request);
+        while self.server.has_job() {
+            self.server.run_job();
+        }
+        self.client.receive_split(&self.server.sent());
+        request.len() / SIZE
+    }
+}
+
+#[test]
+fn requests_are_answered_one_by_one_and_end_as_asked() {
+    let mut asked = asked();
+    let mut answered = 0;
+    for _ in 0..20 {
+        answered += asked.answer();
+        asked.client.advance(asked.client.timer().expect("it pauses"));
+    }
+    assert!(answered > 20, "some messages have two requests");
+    assert_eq!((asked.tally.answers(), asked.props.ledger.under_way()), (answered as u64, 0));
+    asked.answer();
+    asked.server.drain();
+    assert_eq!(asked.server.closed(), Some(Closed::Done));
+    asked.client.finish();
+    assert_eq!((asked.tally.endings(Guest::Requests, Ending::Orderly), asked.tally.total().lost), (1, 0));
+}
+
+#[test]
+fn a_request_that_the_server_has_seen_is_owed_an_answer() {
+    // What is done with the request before the server's end comes, and whether that is a loss.
+    type Deal = fn(&mut Asked);
+    let deals: [(Deal, u64); 4] = [
+        (|_| {}, 0),
+        (
+            |asked| {
+                let request = asked.client.sent();
+                asked.server.receive(&request);
+                assert!(asked.props.ledger.under_way() > 0);
+            },
+            1,
+        ),
+        (
+            |asked| {
+                let request = asked.client.sent();
+                asked.server.receive(&request);
+                while asked.server.has_job() {
+                    asked.server.run_job();
+                }
+                let answer = asked.server.sent();
+                asked.client.receive(&answer[..answer.len() - 1]);
+            },
+            1,
+        ),
+        (|asked| _ = asked.answer(), 0),
+    ];
+    for (number, (deal, lost)) in deals.into_iter().enumerate() {
+        let mut asked = asked();
+        deal(&mut asked);
+        asked.client.finish();
+        let ended = asked.tally.endings(Guest::Requests, Ending::Orderly);
+        assert_eq!((asked.tally.total().lost, ended), (lost, 1 - lost), "{number}");
+        if lost > 0 {
+            assert_eq!(failure(&asked.tally), (Guest::Requests, Phase::Answer, Cause::Early));
+        }
+    }
+}
+
+#[test]
+fn a_ledger_counts_each_request_once() {
+    let ledger = Ledger::default();
+    ledger.begin(7, 2);
+    ledger.begin(7, 2);
+    ledger.begin(8, 1);
+    ledger.done();
+    assert_eq!((ledger.begun(7), ledger.begun(8), ledger.begun(9), ledger.under_way()), (2, 1, 0, 2));
+    ledger.open(7 + 256);
+    assert_eq!(ledger.begun(7 + 256), 0, "a slot is used again");
 }

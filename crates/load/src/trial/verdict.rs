@@ -1,6 +1,7 @@
 //! Good, bad or too little to tell.
 
 use super::guest::Guest;
+use super::kind::Kind;
 use super::options::Until;
 use super::report::{Report, Row};
 use std::fmt;
@@ -67,15 +68,15 @@ impl Verdict {
 fn spoiled(report: &Report) -> Vec<String> {
     let total = report.total();
     let mut bad = Vec::new();
-    let mut column = |count: u64, name: &str, guest: Option<Guest>| {
+    let mut column = |count: u64, name: &str, guests: &[Guest]| {
         if count > 0 {
-            bad.push(format!("{count} {name}{}", example(report, guest)));
+            bad.push(format!("{count} {name}{}", example(report, guests)));
         }
     };
-    column(total.failed, "failed connects", Some(Guest::Churn));
-    column(total.lost, "lost connections", Some(Guest::Kept));
-    column(total.wrong_bytes, "wrong bytes", None);
-    column(total.ended_badly, "of the second set ended badly", Some(Guest::Second));
+    column(total.failed, "failed connects", &[Guest::Churn]);
+    column(total.lost, "lost connections", &[Guest::Kept, Guest::Requests]);
+    column(total.wrong_bytes, "wrong bytes", &[]);
+    column(total.ended_badly, "of the second set ended badly", &[Guest::Second]);
     if let Some((kind, why)) = report.unseen.first() {
         let all: Vec<&str> = report.unseen.iter().map(|(kind, _)| kind.name()).collect();
         bad.push(format!("changes not seen: {} ({}: {why})", all.join(", "), kind.name()));
@@ -92,9 +93,9 @@ fn spoiled(report: &Report) -> Vec<String> {
     bad
 }
 
-/// The most frequent failure of this set.
-fn example(report: &Report, guest: Option<Guest>) -> String {
-    let first = report.failures.iter().find(|(failure, _)| Some(failure.guest) == guest);
+/// The most frequent failure of these sets.
+fn example(report: &Report, guests: &[Guest]) -> String {
+    let first = report.failures.iter().find(|(failure, _)| guests.contains(&failure.guest));
     first.map_or_else(String::new, |(failure, count)| format!(" (most: {failure}, {count} times)"))
 }
 
@@ -110,10 +111,14 @@ fn missing(report: &Report) -> Vec<String> {
         0 => all_kinds,
         _ => row.seen.connects < LEAST_CONNECTS_PER_KIND,
     };
-    let proper = report.rows.iter().filter(|row| row.kind != super::kind::Kind::Sabotage);
+    let proper = report.rows.iter().filter(|row| row.kind != Kind::Sabotage);
     let thin: Vec<&str> = proper.filter(is_thin).map(|row| row.kind.name()).collect();
     if !thin.is_empty() {
         missing.push(format!("fewer than {LEAST_CONNECTS_PER_KIND} connects during: {}", thin.join(", ")));
+    }
+    let drains = report.rows.iter().any(|row| row.kind == Kind::Drain && row.times > 0);
+    if drains && report.at_drains == 0 {
+        missing.push("no request was under way at a drain".to_owned());
     }
     let rate = report.connects_per_second();
     if rate < LEAST_CONNECTS_PER_SECOND {
@@ -124,7 +129,6 @@ fn missing(report: &Report) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind::Kind;
     use super::super::report::tests::good;
     use super::super::tally::{Cause, Failure, Phase};
     use super::*;
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn nothing_lost_is_good() {
-        let expected = "verdict: good, 450 changes, 90000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
+        let expected = "verdict: good, 475 changes, 95000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
         assert_eq!(line(&good()), expected);
     }
 
@@ -159,15 +163,15 @@ mod tests {
             ),
             (
                 spoil(|report| report.books.accepted -= 1),
-                "verdict: bad: accounts: the server accepted 90499, the clients established 90500, 0 are open (seed 7)",
+                "verdict: bad: accounts: the server accepted 95499, the clients established 95500, 0 are open (seed 7)",
             ),
             (
                 spoil(|report| report.books.still_open = 1),
-                "verdict: bad: accounts: the server accepted 90500, the clients established 90500, 1 are open (seed 7)",
+                "verdict: bad: accounts: the server accepted 95500, the clients established 95500, 1 are open (seed 7)",
             ),
             (
-                spoil(|report| report.books.passive_opens = Some(90_503)),
-                "verdict: bad: kernel: it completed 90503, the server accepted 90500 and 0 wait (seed 7)",
+                spoil(|report| report.books.passive_opens = Some(95_503)),
+                "verdict: bad: kernel: it completed 95503, the server accepted 95500 and 0 wait (seed 7)",
             ),
         ];
         for (report, expected) in spoiled {
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_counts_the_same_is_good() {
-        let report = spoil(|report| report.books.passive_opens = Some(90_500));
+        let report = spoil(|report| report.books.passive_opens = Some(95_500));
         assert_eq!(Verdict::of(&report), Verdict::Good);
     }
 
@@ -199,7 +203,9 @@ mod tests {
         let never = spoil(|report| report.rows[5].times = 0);
         assert_eq!(line(&never), line(&thin));
         let slow = spoil(|report| report.elapsed = Duration::from_secs(20));
-        assert_eq!(line(&slow), "verdict: inconclusive: 4500 connects/s, 5000 are needed (seed 7)");
+        assert_eq!(line(&slow), "verdict: inconclusive: 4750 connects/s, 5000 are needed (seed 7)");
+        let idle = spoil(|report| report.at_drains = 0);
+        assert_eq!(line(&idle), "verdict: inconclusive: no request was under way at a drain (seed 7)");
         let interrupted = spoil(|report| report.interrupted = true);
         assert_eq!(line(&interrupted), "verdict: inconclusive: interrupted (seed 7)");
     }

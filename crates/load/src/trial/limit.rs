@@ -1,0 +1,65 @@
+//! The change that a server notices most: fewer connections allowed than there are.
+
+use super::change::{Changer, SHOWS_WITHIN, Unseen};
+use super::kind::Kind;
+use sockdrawer::Status;
+use std::time::{Duration, Instant};
+
+/// How long a full server is watched.
+const FULL: Duration = Duration::from_millis(10);
+
+impl Changer<'_> {
+    /// Lowers the limit below the connections that stay and raises it again. Whoever is closed or refused is counted by its
+    /// client.
+    pub(crate) fn limit_below(&mut self) -> Result<Duration, Unseen> {
+        let server = self.scene.server.clone();
+        let before = server.status();
+        // Half of those that stay: above it with or without the churn.
+        let low = (self.scene.staying / 2).max(1);
+        let begun = Instant::now();
+        self.reconfigure(Kind::LimitBelow, |config| config.limit = Some(low))?;
+        let lowering = begun.elapsed();
+        let full = self.full(low);
+        // Raised in any case: the next changes need it.
+        let begun = Instant::now();
+        self.reconfigure(Kind::LimitBelow, |config| config.limit = Some(before.limit))?;
+        let took = lowering + begun.elapsed();
+        let full = full?;
+        let after = server.status();
+        if after.limit != before.limit {
+            return Err(format!("the limit was raised to {}, the status says {}", before.limit, after.limit));
+        }
+        if after.counts.rejected != before.counts.rejected {
+            return Err(format!("{} connections were rejected", after.counts.rejected - before.counts.rejected));
+        }
+        if !server.wait(SHOWS_WITHIN, |status| status.counts.accepted >= full.counts.accepted + queued(&full)) {
+            return Err(format!("not all that waited were accepted {SHOWS_WITHIN:?} after the limit was raised"));
+        }
+        self.newest()?;
+        Ok(took)
+    }
+
+    /// Looks at a server whose limit is `low`: connects wait, and none is accepted.
+    fn full(&self, low: usize) -> Result<Status, Unseen> {
+        let server = &self.scene.server;
+        let status = server.status();
+        if status.limit != low || status.connections <= low {
+            return Err(format!("the status has limit {} and {} connections, not limit {low}", status.limit, status.connections));
+        }
+        if !server.wait(SHOWS_WITHIN, |status| queued(status) > 0) {
+            return Err(format!("no connect waits in the queue {SHOWS_WITHIN:?} after the limit was lowered"));
+        }
+        // A loop may have taken a permit just before: for one connection, and no more.
+        let most = status.counts.accepted + status.loops.len() as u64;
+        server.wait(FULL, |status| status.counts.accepted > most);
+        let full = server.status();
+        if full.counts.accepted > most {
+            return Err(format!("{} connections were accepted above the limit", full.counts.accepted - status.counts.accepted));
+        }
+        Ok(full)
+    }
+}
+
+fn queued(status: &Status) -> u64 {
+    status.listeners.iter().map(|listener| listener.queued as u64).sum()
+}
