@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 /// What rings no bell is seen after this long.
 const LONGEST: Duration = Duration::from_millis(20);
+/// The most between two questions that take long, mostly because loops are busy.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Nobody needs to know sooner.
 const SHORTEST: Duration = Duration::from_micros(100);
 
@@ -30,8 +32,8 @@ impl Bell {
         }
     }
 
-    /// Asks `condition` again and again until it holds or time is up: after a ring, but never so often that asking takes more
-    /// than a fifth of the time, because asking may itself turn a loop.
+    /// Asks `condition` again and again until it holds or time is up: after a ring, but with a pause in proportion to what asking
+    /// took, because asking may itself turn a loop.
     pub(crate) fn wait(&self, until: Instant, mut condition: impl FnMut() -> bool) -> bool {
         self.waiting.fetch_add(1, SeqCst);
         let holds = loop {
@@ -43,7 +45,7 @@ impl Bell {
             if now >= until {
                 break false;
             }
-            std::thread::sleep(((now - began) * 4).max(SHORTEST).min(until - now));
+            std::thread::sleep(((now - began) * 4).clamp(SHORTEST, LONGEST_PAUSE).min(until - now));
             self.sleep_until_rung(heard);
         };
         self.waiting.fetch_sub(1, SeqCst);

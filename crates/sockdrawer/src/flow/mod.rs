@@ -43,8 +43,10 @@ use worker::Workers;
 const READ_BYTES: usize = 256 * 1024;
 /// A connection with more to read than this many reads lets the others go first.
 const READS_PER_TURN: usize = 4;
-/// So many letters, and one order, are read before events are looked at again.
+/// So many letters are read before events are looked at again.
 const LETTERS_PER_TURN: usize = 1024;
+/// Orders too, for so long: some are a word, some visit every connection.
+const ORDERS_PER_TURN: Duration = Duration::from_micros(200);
 /// Memory that a callback's output may leave behind.
 const SCRATCH_BYTES: usize = 256 * 1024;
 /// Panics told as events, for each loop and second; all are counted.
@@ -260,13 +262,20 @@ impl Flow {
             self.inbox.take(&mut self.letters);
             self.unread.extend(self.letters.drain(..));
         }
+        let mut ordered_since = None;
         for _ in 0..LETTERS_PER_TURN {
             match self.unread.pop_front() {
                 None => return,
                 Some(Letter::Done(token, result)) => self.job_done(token, result),
                 Some(Letter::Note(token, note)) => self.note(token, note),
                 Some(Letter::Adopt(parcel)) => self.adopt_parcel(parcel),
-                Some(Letter::Order(order)) => return order(self),
+                Some(Letter::Order(order)) => {
+                    let since = *ordered_since.get_or_insert_with(Instant::now);
+                    order(self);
+                    if since.elapsed() > ORDERS_PER_TURN {
+                        return;
+                    }
+                }
             }
         }
     }
