@@ -10,6 +10,7 @@ compile_error!(
 );
 
 mod behaviour;
+mod clock;
 mod config;
 mod error;
 mod flow;

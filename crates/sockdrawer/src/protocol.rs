@@ -387,8 +387,8 @@ impl Context<'_> {
     /// Sets the connection's one timer, in place of what was set before. Never early; late by up to 70 µs plus what the loop
     /// is busy with.
     pub fn set_timer(&mut self, after: Duration) {
-        let at = self.now() + after;
-        self.set_timer_at(at);
+        // Farther than the clock can say is never.
+        *self.timer = self.now().checked_add(after).map_or(Timer::Off, Timer::At);
     }
 
     /// The same for a point in time.

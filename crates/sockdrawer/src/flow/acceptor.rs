@@ -3,7 +3,7 @@
 use super::gate::{Permit, Waiter};
 use super::inbox::Letter;
 use super::listener::Shard;
-use super::{Flow, lock};
+use super::{Flow, Shared, lock};
 use crate::config::{OnFull, Reject};
 use crate::net::Address;
 use crate::observe::Event as Told;
@@ -35,6 +35,8 @@ pub(super) struct Acceptor {
     held: Vec<Option<Held>>,
     state: State,
     suspended: bool,
+    /// No connection was accepted since the system had no descriptor or memory.
+    starving: bool,
     waiter: Arc<Waiter>,
     /// Where the next look over all shards begins, so that none is always first.
     rotation: usize,
@@ -44,8 +46,28 @@ struct Held {
     shard: Arc<Shard>,
     address: Address,
     watched: bool,
-    /// To be given up as soon as its queue is empty; dropping the sender tells who asked.
-    retiring: Option<mpsc::Sender<()>>,
+    /// To be given up as soon as its queue is empty.
+    retiring: Option<Arc<Retiring>>,
+}
+
+/// The end of an address, shared by the loops that hold its shards. When the last gives up its own, the address is gone: this is
+/// told, and who asked sees its channel closed.
+pub(crate) struct Retiring {
+    address: Address,
+    shared: Arc<Shared>,
+    _done: mpsc::Sender<()>,
+}
+
+impl Retiring {
+    pub(crate) fn new(address: Address, shared: Arc<Shared>, done: mpsc::Sender<()>) -> Arc<Retiring> {
+        Arc::new(Retiring { address, shared, _done: done })
+    }
+}
+
+impl Drop for Retiring {
+    fn drop(&mut self) {
+        self.shared.tell(&Told::ListenerRemoved(self.address.clone()));
+    }
 }
 
 /// Whether this loop takes connections; what is not taken waits in the kernel.
@@ -93,7 +115,11 @@ fn trouble(errno: Errno) -> Trouble {
 
 impl Acceptor {
     pub(super) fn new(waiter: Arc<Waiter>) -> Acceptor {
-        Acceptor { held: Vec::new(), state: State::Open, suspended: false, waiter, rotation: 0 }
+        Acceptor { held: Vec::new(), state: State::Open, suspended: false, starving: false, waiter, rotation: 0 }
+    }
+
+    pub(super) fn waiter(&self) -> Arc<Waiter> {
+        self.waiter.clone()
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
@@ -140,11 +166,11 @@ impl Flow {
         }
     }
 
-    /// Gives up a shard for good, after accepting what waits in its queue. `done` is dropped then.
-    pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, done: &mpsc::Sender<()>) {
+    /// Gives up a shard for good, after accepting what waits in its queue. `retiring` is dropped then.
+    pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, retiring: &Arc<Retiring>) {
         for held in self.acceptor.held.iter_mut().flatten() {
             if Arc::ptr_eq(&held.shard, shard) {
-                held.retiring = Some(done.clone());
+                held.retiring = Some(retiring.clone());
             }
         }
         self.retire_empty_shards();
@@ -213,6 +239,9 @@ impl Flow {
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
                 self.counters.accepted.add(1);
+                if std::mem::take(&mut self.acceptor.starving) {
+                    self.shared.tell(&Told::AcceptResumed);
+                }
                 if shard.take_stale() && self.refresh().is_ok() {
                     let active = self.active;
                     let options = self.place(active).generation.settings.options;
@@ -230,7 +259,7 @@ impl Flow {
     }
 
     fn bring_in(&mut self, shard: &Shard, parcel: Parcel) {
-        if !shard.spread {
+        if !shard.is_spread() {
             return self.adopt_parcel(parcel);
         }
         let next = {
@@ -285,7 +314,7 @@ impl Flow {
             Trouble::Resource => {
                 self.counters.accept_starved.add(1);
                 self.unwatch_shards();
-                if !matches!(self.acceptor.state, State::Starved(_)) {
+                if !std::mem::replace(&mut self.acceptor.starving, true) {
                     self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
                 }
                 self.acceptor.state = State::Starved(Instant::now() + STARVED);
@@ -339,15 +368,15 @@ impl Flow {
     }
 
     fn try_after_starving(&mut self) {
-        let Some(permit) = self.shared.gate.take() else {
-            self.acceptor.state = State::Open;
-            return self.watch_shards();
-        };
         let before = self.counters.accept_starved.get();
-        self.accept_any(permit);
+        // Without a permit, or while suspended, polling finds out later.
+        if !self.acceptor.suspended
+            && let Some(permit) = self.shared.gate.take()
+        {
+            self.accept_any(permit);
+        }
         if self.counters.accept_starved.get() == before {
             self.acceptor.state = State::Open;
-            self.shared.tell(&Told::AcceptResumed);
             self.watch_shards();
         }
     }
@@ -410,7 +439,7 @@ impl Flow {
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
                 Err(_) => {
                     self.acceptor.state = State::Starved(Instant::now() + STARVED);
-                    return;
+                    return self.unwatch_shards();
                 }
             }
         }

@@ -1,31 +1,41 @@
 //! The bell: loops ring it when something may have changed that the control plane waits for.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Condvar, Mutex, lock, wait_timeout};
 use std::time::{Duration, Instant};
 
-/// Wakes those who wait for a condition, at each turn of a loop.
+/// What rings no bell is seen after this long.
+const LONGEST: Duration = Duration::from_millis(20);
+/// Nobody needs to know sooner.
+const SHORTEST: Duration = Duration::from_micros(100);
+
+/// Wakes those who wait for a condition, at a turn of a loop.
 #[derive(Default)]
 pub(crate) struct Bell {
     waiting: AtomicUsize,
-    rings: Mutex<u64>,
+    rings: AtomicU64,
+    /// Of those who wait, the ones that need a wake-up.
+    sleeping: Mutex<usize>,
     rung: Condvar,
 }
 
 impl Bell {
     /// Rings if anybody listens: one load otherwise.
     pub(crate) fn ring(&self) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            *lock(&self.rings) += 1;
-            self.rung.notify_all();
+        if self.waiting.load(SeqCst) > 0 {
+            self.rings.fetch_add(1, SeqCst);
+            if *lock(&self.sleeping) > 0 {
+                self.rung.notify_all();
+            }
         }
     }
 
-    /// Asks `condition` at each ring, and every 20 ms for what rings no bell, until it holds or time is up.
+    /// Asks `condition` again and again until it holds or time is up: after a ring, but never so often that asking takes more
+    /// than a fifth of the time, because asking may itself turn a loop.
     pub(crate) fn wait(&self, until: Instant, mut condition: impl FnMut() -> bool) -> bool {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.waiting.fetch_add(1, SeqCst);
         let holds = loop {
-            let before = *lock(&self.rings);
+            let (heard, began) = (self.rings.load(SeqCst), Instant::now());
             if condition() {
                 break true;
             }
@@ -33,12 +43,20 @@ impl Bell {
             if now >= until {
                 break false;
             }
-            let rings = lock(&self.rings);
-            if *rings == before {
-                drop(wait_timeout(&self.rung, rings, (until - now).min(Duration::from_millis(20))));
-            }
+            std::thread::sleep(((now - began) * 4).max(SHORTEST).min(until - now));
+            self.sleep_until_rung(heard);
         };
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.waiting.fetch_sub(1, SeqCst);
         holds
+    }
+
+    fn sleep_until_rung(&self, heard: u64) {
+        let mut sleeping = lock(&self.sleeping);
+        // Who rings counts first and looks for sleepers second.
+        if self.rings.load(SeqCst) == heard {
+            *sleeping += 1;
+            sleeping = wait_timeout(&self.rung, sleeping, LONGEST);
+            *sleeping -= 1;
+        }
     }
 }

@@ -38,6 +38,8 @@ impl Buffer {
 pub(crate) struct Buffers {
     all: Vec<Buffer>,
     free: Vec<u32>,
+    /// How many of the free ones keep memory; they are taken first.
+    warm: usize,
 }
 
 impl Buffers {
@@ -56,6 +58,7 @@ impl Buffers {
             return;
         }
         if *number == NONE {
+            self.warm = self.warm.saturating_sub(1);
             *number = self.free.pop().unwrap_or_else(|| {
                 self.all.push(Buffer::default());
                 u32::try_from(self.all.len() - 1).expect("fewer buffers than seats")
@@ -70,14 +73,21 @@ impl Buffers {
         if number == NONE {
             return;
         }
-        let keep = self.free.len() < KEPT_BUFFERS;
+        let room = self.warm < KEPT_BUFFERS;
         let buffer = self.at(number);
         buffer.start = 0;
         buffer.bytes.clear();
-        if !keep || buffer.bytes.capacity() > KEPT_BYTES {
+        if room && buffer.bytes.capacity() <= KEPT_BYTES {
+            self.warm += 1;
+            self.free.push(number);
+        } else {
             buffer.bytes = Vec::new();
+            // Below the warm ones, which are the last `warm` of the list.
+            let below = self.free.len() - self.warm;
+            self.free.push(number);
+            let last = self.free.len() - 1;
+            self.free.swap(below, last);
         }
-        self.free.push(number);
     }
 }
 

@@ -6,6 +6,7 @@ use super::buffer;
 use super::connection::Tail;
 use super::seat::Flags;
 use crate::behaviour::{Event, Panicked};
+use crate::clock::deadline;
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
@@ -83,18 +84,21 @@ impl Flow {
         if place.flags.any(Flags::CONNECTING) {
             return self.connect_failed(seat, Errno::CONNABORTED);
         }
-        if !place.has_protocol() {
-            let now = Instant::now();
-            return self.set_timer(seat, now + within, now);
-        }
         let epoch = place.epoch;
-        if !place.flags.any(Flags::TOLD_DRAINING) {
+        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING) {
             place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
             self.callback(seat, Event::Draining);
         }
-        if self.is_still(seat, epoch) && self.seats.at(seat).has_protocol() {
+        if !self.is_still(seat, epoch) {
+            return;
+        }
+        if self.seats.at(seat).has_protocol() {
             self.forget_protocol(seat, Closed::Purged);
             self.start_closing(seat, within);
+        } else if self.seats.at(seat).flags.any(Flags::FLUSHING) {
+            // It was closing by itself, with more patience; one that lingers has less already.
+            let now = Instant::now();
+            self.set_timer(seat, deadline(now, within), now);
         }
     }
 
@@ -107,7 +111,7 @@ impl Flow {
             return self.all_sent(seat);
         }
         let now = Instant::now();
-        self.set_timer(seat, now + flush, now);
+        self.set_timer(seat, deadline(now, flush), now);
         self.settle(seat, false);
     }
 
@@ -128,7 +132,7 @@ impl Flow {
         place.flags.set(Flags::LINGERING);
         place.slot = 0;
         let (now, linger) = (Instant::now(), self.active_settings().linger);
-        self.set_timer(seat, now + linger, now);
+        self.set_timer(seat, deadline(now, linger), now);
         self.discard(seat);
     }
 
@@ -180,8 +184,8 @@ impl Flow {
     /// A connection is no longer of this generation.
     pub(super) fn left_generation(&mut self, table: u16) {
         let generation = &self.place(table).generation;
-        generation.live.fetch_sub(1, Ordering::AcqRel);
-        if !generation.retired.load(Ordering::Acquire) {
+        generation.live.fetch_sub(1, Ordering::SeqCst);
+        if !generation.retired.load(Ordering::SeqCst) {
             return;
         }
         if generation.has_ended() {
@@ -209,8 +213,7 @@ impl Flow {
         self.buffers.release(&mut kept);
         self.buffers.release(&mut unsent);
         let (token, working) = (self.seats.token(seat), self.seats.at(seat).flags.any(Flags::WORKING));
-        let permit = self.seats.leave(seat);
-        if working {
+        if let Some(permit) = self.seats.leave(seat, working) {
             self.orphans.insert(token, permit);
         }
         self.acceptor.descriptor_freed();

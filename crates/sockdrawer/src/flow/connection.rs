@@ -8,7 +8,7 @@ use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
 use crate::behaviour::{Event, Frame, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Step, Timer};
+use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Side, Step, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest, Ready, panics};
 use std::cell::Cell;
@@ -45,27 +45,44 @@ impl Flow {
 
     /// Gives a seat its protocol.
     pub(super) fn open_protocol(&mut self, seat: u32, peer: &Peer) {
-        let opened = self.refresh().and_then(|()| {
+        let opened = self.join_generation().and_then(|()| {
             let active = self.active;
-            self.place(active).table.open(peer)
+            self.place(active).table.open(peer).inspect_err(|_| self.left_generation(active))
         });
         match opened {
             Ok(slot) => {
                 let (table, opened) = (self.active, u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX));
                 let place = self.seats.at(seat);
                 (place.table, place.slot, place.opened) = (table, slot, opened);
-                self.place(table).generation.live.fetch_add(1, Ordering::Relaxed);
                 let epoch = self.seats.at(seat).epoch;
                 // epoll hears of the connection only when it has been read and stays: many are over by then.
                 self.call(seat, Event::Opened);
                 if self.is_still(seat, epoch) {
-                    self.readable(seat);
+                    // Who connected has just sent its first words, if any: there can be no answer yet.
+                    match self.seats.at(seat).side() {
+                        Side::Accepted => self.readable(seat),
+                        Side::Connected => self.settle(seat, false),
+                    }
                 }
             }
             Err(Panicked(message)) => {
                 self.count_panic(seat, message);
                 self.leave(seat, true);
             }
+        }
+    }
+
+    /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
+    /// sees this connection, or it sees the newer generation.
+    fn join_generation(&mut self) -> Result<(), Panicked> {
+        loop {
+            self.refresh()?;
+            let active = self.active;
+            self.place(active).generation.live.fetch_add(1, Ordering::SeqCst);
+            if self.shared.switch.epoch() == self.epoch {
+                return Ok(());
+            }
+            self.left_generation(active);
         }
     }
 
@@ -86,14 +103,14 @@ impl Flow {
         }
         let may_receive = self.seats.at(seat).may_receive() && !flags.any(Flags::FLUSHING.and(Flags::PEER_FINISHED));
         // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
-        if ready.broken && !may_receive && !self.check_broken(seat) {
-            return;
+        if ready.broken && !may_receive {
+            return self.check_broken(seat);
         }
         if ready.write && flags.any(Flags::WATCH_WRITE) {
             self.flush(seat);
         }
         if let Some(seat) = self.seats.find(token) {
-            if ready.read && may_receive && self.seats.at(seat).has_protocol() {
+            if (ready.read || ready.broken) && may_receive && self.seats.at(seat).has_protocol() {
                 self.readable(seat);
             } else {
                 self.settle(seat, ready.read);
@@ -101,20 +118,13 @@ impl Flow {
         }
     }
 
-    /// Whether the connection lives on after epoll called it broken.
-    fn check_broken(&mut self, seat: u32) -> bool {
+    /// epoll calls a connection broken that nobody reads now.
+    fn check_broken(&mut self, seat: u32) {
         match self.with_socket(seat, |system, socket| system.take_error(socket)) {
-            Err(errno) => {
-                self.fail(seat, errno);
-                false
-            }
-            // Hung up on both sides while a job runs or the protocol waits: epoll would say so again and again.
-            Ok(()) => {
-                if self.seats.at(seat).flags.any(Flags::WATCHED) {
-                    self.unwatch(seat);
-                }
-                true
-            }
+            Err(errno) => self.fail(seat, errno),
+            // Hung up on both sides while a job runs or the protocol waits: epoll would say so again and again, and there is
+            // nothing to learn until somebody reads.
+            Ok(()) => self.unwatch(seat),
         }
     }
 
@@ -198,7 +208,10 @@ impl Flow {
             self.counters.too_long.add(1);
             return self.end(seat, Closed::TooLong, true);
         }
-        self.ask_to_drain(seat);
+        // After a read that filled the buffer there is probably more that the peer has sent already.
+        if short {
+            self.ask_to_drain(seat);
+        }
     }
 
     /// Calls the protocol. What it appended waits in the scratch.
@@ -285,8 +298,12 @@ impl Flow {
             return;
         }
         place.flags.set(Flags::TOLD_FINISHED);
+        let epoch = place.epoch;
         let outcome = self.dispatch(seat, Event::Finished);
         self.act(seat, outcome, Tail::Unknown, false);
+        if self.is_still(seat, epoch) {
+            self.ask_to_drain(seat);
+        }
     }
 
     /// Does what the protocol asked for.
@@ -480,19 +497,19 @@ impl Flow {
             self.buffers.release(&mut self.seats.at(seat).unsent);
         }
         let flags = self.seats.at(seat).flags;
+        let epoch = self.seats.at(seat).epoch;
         if left == 0 && flags.any(Flags::FINISHING.and(Flags::FLUSHING)) {
-            return self.all_sent(seat);
+            self.all_sent(seat);
+        }
+        if !self.is_still(seat, epoch) || !self.seats.at(seat).has_protocol() {
+            return;
         }
         let table = self.seats.at(seat).table;
         if flags.any(Flags::FULL) && left <= self.place(table).generation.settings.low_water {
-            // Held until the callback, so that it resumes.
-            let epoch = self.seats.at(seat).epoch;
             self.seats.at(seat).flags.clear(Flags::FULL);
-            if self.seats.at(seat).has_protocol() {
-                self.callback(seat, Event::Writable);
-                if self.is_still(seat, epoch) {
-                    self.resume(seat);
-                }
+            self.callback(seat, Event::Writable);
+            if self.is_still(seat, epoch) {
+                self.resume(seat);
             }
         }
     }
@@ -509,8 +526,9 @@ impl Flow {
         let write = place.unsent != buffer::NONE;
         let interest = Interest { read, write };
         if !flags.any(Flags::WATCHED) {
-            // Hung up while held: nothing more to learn until the protocol wants to read again.
-            if !read && !write {
+            // A job ends by itself; who waits for somebody else must hear when the peer is gone, which epoll always tells.
+            let waits = flags.any(Flags::WAITING) && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
+            if !read && !write && !waits {
                 return;
             }
         } else if read == watched && write == flags.any(Flags::WATCH_WRITE) {

@@ -4,6 +4,7 @@ use super::gate::{Permit, Waiter};
 use super::seat::Flags;
 use super::{Flow, lock};
 use crate::behaviour::Panicked;
+use crate::clock::deadline;
 use crate::config::Connecting;
 use crate::net::Address;
 use crate::observe::Event as Told;
@@ -22,10 +23,14 @@ const CONNECTS_PER_TURN: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// Connects that are late by more are not made up for.
+const MOST_LAG: Duration = Duration::from_millis(100);
+
 /// What the loops of a connect pool share: targets and sources in turn, how many are left, and when the next is due.
 pub(crate) struct Course {
     connecting: Connecting,
-    begun: AtomicU64,
+    /// Shared with the courses before and after, so that none begins one more.
+    begun: Arc<AtomicU64>,
     turn: AtomicUsize,
     next_due: Mutex<Instant>,
 }
@@ -33,7 +38,7 @@ pub(crate) struct Course {
 impl Course {
     /// A new course; the connects begun on the one before count towards its total.
     pub(crate) fn new(connecting: Connecting, before: Option<&Course>) -> Arc<Course> {
-        let begun = AtomicU64::new(before.map_or(0, |before| before.begun.load(Ordering::Relaxed)));
+        let begun = before.map_or_else(Arc::default, |before| before.begun.clone());
         Arc::new(Course { connecting, begun, turn: AtomicUsize::new(0), next_due: Mutex::new(Instant::now()) })
     }
 
@@ -55,8 +60,9 @@ impl Course {
         if *due > now {
             return Some(*due);
         }
-        // After a pause of the loop the lag is caught up, but not more than a tenth of a second of it.
-        *due = (*due + Duration::from_secs_f64(1.0 / rate)).max(now - Duration::from_millis(100));
+        // After a pause of the loop the lag is caught up, but not more than so much of it.
+        let gap = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX);
+        *due = deadline((*due).max(now - MOST_LAG), gap);
         None
     }
 }
@@ -86,6 +92,10 @@ impl Connector {
         u32::try_from(number).expect("fewer than 4 billion targets")
     }
 
+    pub(super) fn waiter(&self) -> Arc<Waiter> {
+        self.waiter.clone()
+    }
+
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.course.as_ref().and(self.retry_at)
     }
@@ -96,12 +106,10 @@ impl Flow {
     pub(crate) fn set_course(&mut self, course: Option<Arc<Course>>) {
         self.connector.course = course;
         self.connector.retry_at = Some(Instant::now());
-        if self.connector.course.is_none() {
-            self.shared.gate.stop_waiting(&self.connector.waiter);
-            self.connector.waiting = false;
-            while let Some(permit) = self.connector.waiter.claim() {
-                drop(permit);
-            }
+        self.shared.gate.stop_waiting(&self.connector.waiter);
+        self.connector.waiting = false;
+        while let Some(permit) = self.connector.waiter.claim() {
+            drop(permit);
         }
     }
 
@@ -117,7 +125,8 @@ impl Flow {
             self.connector.retry_at = None;
             return;
         }
-        if self.connector.retry_at.is_some_and(|at| at > now && permit.is_none()) {
+        if self.connector.retry_at.is_some_and(|at| at > now) {
+            // Also with a permit, which a connect that has just failed may have left.
             return;
         }
         self.connector.retry_at = None;
@@ -159,7 +168,7 @@ impl Flow {
                 place.slot = number;
                 place.bytes_in = since;
                 place.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
-                self.set_timer(seat, began + connecting.timeout, began);
+                self.set_timer(seat, deadline(began, connecting.timeout), began);
                 self.watch_connecting(seat);
             }
             Err(errno) => {

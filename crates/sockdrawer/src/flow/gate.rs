@@ -40,12 +40,18 @@ impl Account {
         self.held = self.held.checked_sub(1).expect("as many permits as seats");
         Permit(Some(self.gate.clone()))
     }
+
+    /// The same, straight back to the gate.
+    pub(crate) fn put_back(&mut self) {
+        self.held = self.held.checked_sub(1).expect("as many permits as seats");
+        self.gate.put_back();
+    }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
         while self.held > 0 {
-            drop(self.draw());
+            self.put_back();
         }
     }
 }
@@ -127,6 +133,14 @@ impl Gate {
         self.give();
     }
 
+    fn put_back(self: &Arc<Gate>) {
+        self.taken.fetch_sub(1, SeqCst);
+        // Both sides store first and look second, so one of them sees the other.
+        if self.waiting.load(SeqCst) > 0 {
+            self.give();
+        }
+    }
+
     fn give(self: &Arc<Gate>) {
         while self.waiting.load(SeqCst) > 0 {
             let waiter = {
@@ -150,11 +164,8 @@ impl Gate {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(gate) = self.0.take() else { return };
-        gate.taken.fetch_sub(1, SeqCst);
-        // Both sides store first and look second, so one of them sees the other.
-        if gate.waiting.load(SeqCst) > 0 {
-            gate.give();
+        if let Some(gate) = self.0.take() {
+            gate.put_back();
         }
     }
 }

@@ -39,7 +39,7 @@ impl Generation {
 
     /// Whether it is retired and its last connection ended; true once.
     pub(crate) fn has_ended(&self) -> bool {
-        self.retired.load(Ordering::Acquire) && self.live.load(Ordering::Acquire) == 0 && !self.told.swap(true, Ordering::AcqRel)
+        self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
 
     /// The table prepared for this loop; a loop that came later or replaced another builds its own.

@@ -101,6 +101,11 @@ impl Inbox {
         }
     }
 
+    /// Whether there is something to take.
+    pub(crate) fn has_rung(&self) -> bool {
+        self.rung.load(Ordering::Acquire)
+    }
+
     /// Swaps the waiting letters for the empty `into`.
     pub(crate) fn take(&self, into: &mut Vec<Letter>) {
         // First: a letter put in after the swap below rings again.

@@ -7,16 +7,49 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::{Errno, System};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Sockets of one TCP address.
 pub(crate) const SHARDS: usize = 16;
+/// More loops than this many shards have one each, up to here.
+pub(crate) const MOST_SHARDS: usize = 1024;
 
 /// One address.
 pub(crate) struct Listener {
     /// With the real port.
     pub(crate) address: Address,
     pub(crate) shards: Vec<Arc<Shard>>,
+    /// Removed with the listener.
+    _path: Option<OwnedPath>,
+}
+
+/// The path of a Unix socket, which outlives its socket unless somebody removes it.
+struct OwnedPath {
+    path: PathBuf,
+    /// Device and inode: another socket may have been put there meanwhile, by a successor.
+    identity: (u64, u64),
+}
+
+impl OwnedPath {
+    fn new(address: &Address) -> Option<OwnedPath> {
+        let Address::Unix(path) = address else { return None };
+        Some(OwnedPath { path: path.clone(), identity: identity(path)? })
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+impl Drop for OwnedPath {
+    fn drop(&mut self) {
+        if identity(&self.path) == Some(self.identity) {
+            // Somebody else may remove it this moment.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// One listening socket.
@@ -25,17 +58,21 @@ pub(crate) struct Shard {
     /// Connections still in the queue that were made before the last change of options: they are given them one by one.
     stale: AtomicUsize,
     /// Whether the connections of this socket are spread over all loops by letter: it is the only one of its address.
-    pub(crate) spread: bool,
+    spread: AtomicBool,
     gone: AtomicBool,
 }
 
 impl Shard {
     fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<Shard> {
-        Arc::new(Shard { socket, stale: AtomicUsize::new(0), spread, gone: AtomicBool::new(false) })
+        Arc::new(Shard { socket, stale: AtomicUsize::new(0), spread: AtomicBool::new(spread), gone: AtomicBool::new(false) })
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    pub(crate) fn is_spread(&self) -> bool {
+        self.spread.load(Ordering::Relaxed)
     }
 
     /// Whether the connection just accepted needs the options set on itself.
@@ -64,7 +101,13 @@ impl Shard {
 impl Listener {
     /// Binds and listens. The first socket is bound alone, so that a second program is refused; then the port is shared among
     /// the others.
-    pub(crate) fn bind(system: &dyn System, address: &Address, backlog: u32, options: &SocketOptions) -> Result<Listener, Error> {
+    pub(crate) fn bind(
+        system: &dyn System,
+        address: &Address,
+        backlog: u32,
+        options: &SocketOptions,
+        loops: usize,
+    ) -> Result<Listener, Error> {
         let fail = |errno: Errno| listen_error(address, errno);
         let first = match open(system, address, false, backlog, options) {
             Err(Errno::ADDRINUSE) if remove_stale_path(system, address) => open(system, address, false, backlog, options),
@@ -72,17 +115,27 @@ impl Listener {
         }
         .map_err(fail)?;
         let Address::Tcp(asked) = address else {
-            return Ok(Listener { address: address.clone(), shards: vec![Shard::new(Arc::new(first), true)] });
+            return Ok(Listener {
+                address: address.clone(),
+                shards: vec![Shard::new(Arc::new(first), true)],
+                _path: OwnedPath::new(address),
+            });
         };
         let real = system.local_address(first.as_fd()).map_err(fail)?.unwrap_or(*asked);
         let real = Address::Tcp(SocketAddr::new(asked.ip(), real.port()));
         system.share_port(first.as_fd()).map_err(fail)?;
         let mut shards = vec![Shard::new(Arc::new(first), false)];
-        for _ in 1..SHARDS {
+        for _ in 1..loops.clamp(SHARDS, MOST_SHARDS) {
             let socket = open(system, &real, true, backlog, options).map_err(fail)?;
             shards.push(Shard::new(Arc::new(socket), false));
         }
-        Ok(Listener { address: real, shards })
+        Ok(Listener { address: real, shards, _path: None })
+    }
+
+    /// More loops than shards: the connections of each shard go round among all loops.
+    pub(crate) fn spread_over(&self, loops: usize) {
+        let spread = self.shards.len() < loops || self.shards.len() == 1;
+        self.shards.iter().for_each(|shard| shard.spread.store(spread, Ordering::Relaxed));
     }
 
     /// A socket that listens already.
@@ -103,8 +156,11 @@ impl Listener {
             Address::Tcp(_) => system.local_address(socket.as_fd()).map_err(fail)?.map_or(address.clone(), Address::Tcp),
             _ => address.clone(),
         };
-        system.set_options(socket.as_fd(), options).map_err(fail)?;
-        Ok(Listener { address: real, shards: vec![Shard::new(socket, true)] })
+        // A blocking listener would hold up the loop whenever somebody who shares it, or a peer that gave up, was faster.
+        system.set_nonblocking(socket.as_fd()).map_err(fail)?;
+        let shard = Shard::new(socket, true);
+        shard.set_options(system, options).map_err(fail)?;
+        Ok(Listener { address: real, shards: vec![shard], _path: None })
     }
 
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
@@ -124,6 +180,10 @@ impl Listener {
 /// The path of a Unix socket outlives a process that crashed. It is removed when nobody answers there.
 fn remove_stale_path(system: &dyn System, address: &Address) -> bool {
     let Address::Unix(path) = address else { return false };
+    // A connect to a file that is no socket is refused too, and that file is not ours.
+    if !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        return false;
+    }
     let refused = system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED);
     refused && std::fs::remove_file(path).is_ok()
 }
@@ -171,23 +231,23 @@ mod tests {
         let address = Address::Unix(path.clone());
         let options = SocketOptions::default();
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds"));
-        let live = Listener::bind(&Kernel, &address, 16, &options).expect("the path is stale");
-        let second = Listener::bind(&Kernel, &address, 16, &options);
+        let live = Listener::bind(&Kernel, &address, 16, &options, 1).expect("the path is stale");
+        let second = Listener::bind(&Kernel, &address, 16, &options, 1);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         drop(live);
-        std::fs::remove_file(&path).expect("there is a path");
+        assert!(!path.exists(), "removed with its listener");
     }
 
     #[test]
     fn a_second_listener_of_the_same_user_is_refused() {
         let options = SocketOptions::default();
         let address = "127.0.0.1:0".parse().expect("an address");
-        let first = Listener::bind(&Kernel, &address, 16, &options).expect("binds");
+        let first = Listener::bind(&Kernel, &address, 16, &options, 1).expect("binds");
         assert_eq!(first.shards.len(), SHARDS);
-        let second = Listener::bind(&Kernel, &first.address, 16, &options);
+        let second = Listener::bind(&Kernel, &first.address, 16, &options, 1);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         let address = first.address.clone();
         drop(first);
-        assert!(Listener::bind(&Kernel, &address, 16, &options).is_ok(), "closed with its last owner");
+        assert!(Listener::bind(&Kernel, &address, 16, &options, 1).is_ok(), "closed with its last owner");
     }
 }

@@ -159,6 +159,11 @@ impl Flow {
         Ok(flow)
     }
 
+    /// Through which it waits for permits.
+    pub(crate) fn waiters(&self) -> [Arc<Waiter>; 2] {
+        [self.acceptor.waiter(), self.connector.waiter()]
+    }
+
     /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
     fn refresh(&mut self) -> Result<(), Panicked> {
         let epoch = self.shared.switch.epoch();
@@ -185,6 +190,12 @@ impl Flow {
         }
         self.active = u16::try_from(at).expect("fewer than 65,536 live generations");
         Ok(())
+    }
+
+    /// Takes the generation in force even if no connection comes, and lets go of the one before.
+    pub(crate) fn look_at_switch(&mut self) {
+        // A panic of the service's `local` is met again, and told, by the next connection.
+        let _ = self.refresh();
     }
 
     /// Forgets generations without connections here; the active one only when another takes its place.
@@ -235,7 +246,8 @@ impl Flow {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.unread.is_empty() {
+        // The inbox may have rung while its letters were not taken: it does not ring twice.
+        if !self.unread.is_empty() || self.inbox.has_rung() {
             return Some(Duration::ZERO);
         }
         let wake = [self.wheel.next(), self.acceptor.retry_at(), self.connector.retry_at()].into_iter().flatten().min()?;
@@ -243,8 +255,11 @@ impl Flow {
     }
 
     fn read_letters(&mut self) {
-        self.inbox.take(&mut self.letters);
-        self.unread.extend(self.letters.drain(..));
+        // Not before the last are read: the bound of the inbox is the bound of all that wait.
+        if self.unread.is_empty() {
+            self.inbox.take(&mut self.letters);
+            self.unread.extend(self.letters.drain(..));
+        }
         for _ in 0..LETTERS_PER_TURN {
             match self.unread.pop_front() {
                 None => return,

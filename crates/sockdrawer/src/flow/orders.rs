@@ -1,12 +1,13 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Flow;
-use super::inbox::Inbox;
+use super::inbox::Letter;
 use super::seat::Flags;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionStatus, Event as Told};
 use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
 use crate::sync::atomic::Ordering;
+use crate::sync::lock;
 use crate::sys::Errno;
 use crate::sys::panics;
 use std::net::SocketAddr;
@@ -145,7 +146,7 @@ impl Flow {
         }
         let restored = self.place(new).table.restore(&peer, &mut Saved::new(&saver.bytes));
         let Ok(Ok(restored)) = restored else { return false };
-        self.place(new).generation.live.fetch_add(1, Ordering::Relaxed);
+        self.place(new).generation.live.fetch_add(1, Ordering::SeqCst);
         self.move_protocol(seat, new, restored);
         self.counters.adopted.add(1);
         true
@@ -194,14 +195,20 @@ impl Flow {
                 let _ = std::panic::catch_unwind(end);
             }
         }
-        self.unread.drain(..).chain(self.letters.drain(..)).for_each(|letter| _ = panics::discard(letter));
-        close_inbox(&self.inbox);
+        let letters: Vec<Letter> = self.unread.drain(..).chain(self.inbox.close()).collect();
+        letters.into_iter().for_each(|letter| self.pass_on(letter));
     }
-}
 
-/// Letters that nobody will read are dropped outside the lock: they may hold user values, whose Drop may do anything.
-fn close_inbox(inbox: &Inbox) {
-    for letter in inbox.close() {
-        panics::discard(letter);
+    /// A letter that this loop will not read: a connection that was on its way here goes to another loop; anything else is
+    /// dropped, and may hold user values, whose Drop may do anything.
+    fn pass_on(&self, letter: Letter) {
+        let others: Vec<_> = lock(&self.shared.roster).iter().filter(|other| !Arc::ptr_eq(other, &self.inbox)).cloned().collect();
+        let mut left = Some(letter);
+        if let Some(Letter::Adopt(_)) = left {
+            for other in others {
+                left = left.take().and_then(|letter| other.put(letter).err());
+            }
+        }
+        panics::discard(left);
     }
 }

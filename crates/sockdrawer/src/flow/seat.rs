@@ -205,8 +205,8 @@ impl Seats {
         number
     }
 
-    /// Empties a seat and closes its socket; its permit is left to the caller.
-    pub(crate) fn leave(&mut self, number: u32) -> Permit {
+    /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
+    pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
         let free = self.free;
         let seat = self.at(number);
         debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
@@ -215,7 +215,11 @@ impl Seats {
         self.free = number;
         self.taken -= 1;
         drop(left.socket);
-        self.permits.draw()
+        if keep_permit {
+            return Some(self.permits.draw());
+        }
+        self.permits.put_back();
+        None
     }
 }
 
@@ -234,7 +238,7 @@ mod tests {
         let seat = seats.take(socket(), gate.take().expect("free"));
         let token = seats.token(seat);
         assert_eq!(seats.find(token), Some(seat));
-        drop(seats.leave(seat));
+        drop(seats.leave(seat, true));
         assert_eq!((seats.find(token), gate.taken()), (None, 0));
         let again = seats.take(socket(), gate.take().expect("free"));
         assert_eq!(again, seat);
@@ -248,7 +252,7 @@ mod tests {
         let mut seats = Seats::with_capacity(0, gate.clone());
         let taken: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
         let length = seats.len();
-        taken.iter().for_each(|seat| drop(seats.leave(*seat)));
+        taken.iter().for_each(|seat| drop(seats.leave(*seat, false)));
         let mut again: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
         again.sort_unstable();
         again.dedup();

@@ -3,7 +3,7 @@
 use crate::flow::Flow;
 use crate::observe::counters::Counters;
 use crate::protocol::Closed;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sys::{Events, panics};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub(crate) struct Pulse {
     /// Counts the loop's sleeps and wakes: odd while it is awake.
     beats: AtomicU64,
     pub(crate) connections: AtomicUsize,
+    /// The thread has nothing more to do.
+    pub(crate) ended: AtomicBool,
 }
 
 impl Pulse {
@@ -56,6 +58,7 @@ pub(crate) fn start(
         let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut flow, &seen)));
         flow.abandon(Closed::Killed);
         let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
+        seen.ended.store(true, Ordering::Release);
         let panic = outcome.and(dropped).err();
         ended(panic.map(panics::message));
     })?;

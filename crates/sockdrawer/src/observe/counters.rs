@@ -11,12 +11,6 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Counts {
-            pub(crate) fn add(&mut self, other: &Counts) {
-                $(self.$name += other.$name;)*
-            }
-        }
-
         /// One loop's own counters.
         #[derive(Default)]
         pub(crate) struct Counters {

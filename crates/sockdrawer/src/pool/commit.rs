@@ -1,24 +1,31 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
 use super::control::{Control, Core, ListeningPlace};
-use super::plan::{How, Plan, plan};
+use super::plan::{How, Plan, difference, plan};
 use crate::config::{Config, Endpoint, Listening};
 use crate::error::Error;
 use crate::flow::Flow;
+use crate::flow::acceptor::Retiring;
 use crate::flow::connector::Course;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
-use crate::flow::listener::{Listener, SHARDS};
+use crate::flow::listener::{Listener, MOST_SHARDS, SHARDS};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{Event, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use crate::sys;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
+/// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
+const MOST_WARM: usize = 1 << 20;
+/// More loops than this are a mistake.
+const MOST_LOOPS: usize = 1024;
+/// More input than this cannot be kept for a connection.
+const MOST_PARTIAL: usize = 256 * 1024 * 1024;
 /// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
 const RETIRE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -33,7 +40,8 @@ struct Prepared {
 
 impl Core {
     /// The whole of a change. The lock is held by the caller, so changes come one after another.
-    pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<Plan, Error> {
+    /// Returns the configuration before it too: its service and observer are the user's, and are dropped without the lock.
+    pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<(Plan, Config), Error> {
         match &control.readiness {
             Readiness::Serving | Readiness::Suspended => {}
             Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
@@ -46,8 +54,7 @@ impl Core {
         validate(&wanted)?;
         let prepared = self.prepare(control, &plan, &wanted)?;
         self.commit(control, &wanted, prepared);
-        control.config = wanted;
-        Ok(plan)
+        Ok((plan, std::mem::replace(&mut control.config, wanted)))
     }
 
     fn prepare(&self, control: &mut Control, plan: &Plan, wanted: &Config) -> Result<Prepared, Error> {
@@ -59,14 +66,13 @@ impl Core {
             None
         };
         let mut listeners = Vec::new();
-        for listening in wanted.listeners() {
-            if !control.places.iter().any(|place| place.asked == *listening) {
-                listeners.push(open(wanted, listening)?);
-            }
+        for listening in difference(wanted.listeners(), control.config.listeners()) {
+            listeners.push(open(wanted, listening)?);
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
-        let flows = (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
+        let flows: Vec<Flow> =
+            (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
         let course = match (&wanted.endpoint, &control.config.endpoint) {
             (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.course.clone(),
             (Endpoint::Connect(new), _) => Some(Course::new(new.clone(), control.course.as_deref())),
@@ -126,11 +132,12 @@ impl Core {
             control.places.push(place);
         }
         control.course = prepared.course;
+        let more_loops = !prepared.flows.is_empty();
         self.set_loops(control, wanted.loops, prepared.flows);
         for member in &control.members {
             member.inbox.set_bound(wanted.inbox);
             if control.config.capacity != wanted.capacity {
-                let capacity = wanted.capacity;
+                let capacity = warm(wanted);
                 let _ = member.inbox.put(Letter::Order(Box::new(move |flow| flow.reserve(capacity))));
             }
         }
@@ -138,7 +145,8 @@ impl Core {
             (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
             _ => true,
         };
-        if control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course {
+        if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course
+        {
             self.rebalance(control);
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
@@ -154,6 +162,10 @@ impl Core {
         }
         control.generations.push(generation);
         Core::forget_ended(control);
+        for member in &control.members {
+            // A loop without traffic would hold the old service until its next connection.
+            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
+        }
     }
 
     fn set_loops(&self, control: &mut Control, wanted: usize, flows: Vec<Flow>) {
@@ -173,36 +185,32 @@ impl Core {
 
     /// Removes addresses: what waits in their queues is accepted first.
     fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
-        let (stay, gone): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut control.places).into_iter().partition(|place| wanted.listeners().contains(&place.asked));
-        control.places = stay;
-        self.retire(control, gone);
+        let mut gone = Vec::new();
+        for listening in difference(control.config.listeners(), wanted.listeners()) {
+            if let Some(at) = control.places.iter().position(|place| place.asked == *listening) {
+                gone.push(control.places.remove(at));
+            }
+        }
+        if !gone.is_empty() {
+            // Nothing is sent: the channel closes when the last shard was given up.
+            let _ = self.retire(control, gone).recv_timeout(RETIRE_WITHIN);
+        }
     }
 
-    pub(crate) fn retire(&self, control: &Control, gone: Vec<ListeningPlace>) {
+    /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have.
+    pub(crate) fn retire(&self, control: &Control, gone: Vec<ListeningPlace>) -> mpsc::Receiver<()> {
         let (done, all_done) = mpsc::channel::<()>();
-        for place in &gone {
+        for place in gone {
+            let retiring = Retiring::new(place.listener.address.clone(), self.shared.clone(), done.clone());
             for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
                 if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
-                    let (shard, done) = (shard.clone(), done.clone());
-                    let order: crate::flow::inbox::Order = Box::new(move |flow| flow.retire_shard(&shard, &done));
+                    let (shard, retiring) = (shard.clone(), retiring.clone());
+                    let order: crate::flow::inbox::Order = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
                     let _ = member.inbox.put(Letter::Order(order));
                 }
             }
         }
-        drop(done);
-        let addresses: Vec<_> = gone.iter().map(|place| place.listener.address.clone()).collect();
-        let unix: Vec<_> =
-            gone.iter().filter(|place| place.asked.inherited.is_none()).map(|place| &place.asked.address).collect();
-        for address in unix {
-            remove_path(address);
-        }
-        drop(gone);
-        // Nothing is sent: the channel closes when the last shard was given up.
-        let _ = all_done.recv_timeout(RETIRE_WITHIN);
-        for address in addresses {
-            self.tell(&Event::ListenerRemoved(address));
-        }
+        all_done
     }
 
     /// Retired generations without connections are forgotten.
@@ -212,17 +220,14 @@ impl Core {
     }
 }
 
-/// The path of a Unix socket outlives the socket.
-fn remove_path(address: &Address) {
-    if let Address::Unix(path) = address {
-        // Somebody else may have removed it already.
-        let _ = std::fs::remove_file(path);
-    }
+/// Connections to keep memory for: never more than there can be.
+pub(super) fn warm(config: &Config) -> usize {
+    config.capacity.min(sys::descriptor_limit()).min(MOST_WARM)
 }
 
 pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
     let service = config.behaviour.service().clone();
-    Generation::prepare(id, service, config.settings.clone(), config.capacity, loops)
+    Generation::prepare(id, service, config.settings.clone(), warm(config), loops)
         .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
 }
 
@@ -230,7 +235,7 @@ pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPl
     let (system, options) = (&*config.system, &config.settings.options);
     let listener = match &listening.inherited {
         Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options)?,
-        None => Listener::bind(system, &listening.address, config.backlog(), options)?,
+        None => Listener::bind(system, &listening.address, config.backlog(), options, config.loops)?,
     };
     let owners = vec![None; listener.shards.len()];
     Ok(ListeningPlace { asked: listening.clone(), listener, owners })
@@ -242,7 +247,13 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if config.loops == 0 {
         return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
     }
+    if config.loops > MOST_LOOPS {
+        return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
+    }
     let settings = &config.settings;
+    if settings.max_partial > MOST_PARTIAL {
+        return invalid("settings.max_partial", "more than 256 MiB: take input in parts instead of keeping it");
+    }
     if settings.low_water > settings.high_water {
         return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
     }
@@ -268,7 +279,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
 /// Listening sockets of a configuration.
 fn sockets(config: &Config) -> usize {
     let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
-        (None, Address::Tcp(_)) => SHARDS,
+        (None, Address::Tcp(_)) => config.loops.clamp(SHARDS, MOST_SHARDS),
         _ => 1,
     };
     config.listeners().iter().map(sockets).sum()
@@ -284,13 +295,7 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
     match config.limit {
         Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),
         Some(asked) => Ok(asked),
-        None => Ok(fits.max(1)),
+        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + 1, allowed, fits }),
+        None => Ok(fits),
     }
-}
-
-/// How long a change took, from its first check.
-pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let began = Instant::now();
-    let result = work();
-    (result, began.elapsed())
 }

@@ -1,8 +1,10 @@
 //! What the control plane knows of a pool, and how it speaks to the loops.
 
+use super::commit::warm;
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::flow::connector::Course;
+use crate::flow::gate::Waiter;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::{Inbox, Letter};
 use crate::flow::listener::{Listener, Shard};
@@ -41,6 +43,8 @@ pub(crate) struct Control {
     /// When parts were replaced, the last few.
     pub(crate) restarts: VecDeque<Instant>,
     pub(crate) restarts_in_all: usize,
+    /// The threads are being stopped, or have been.
+    pub(crate) stopping: bool,
     /// What loops counted that are gone.
     pub(crate) past: Counts,
     /// Descriptors the program had open before the pool.
@@ -58,6 +62,8 @@ pub(crate) struct ListeningPlace {
 /// A loop.
 pub(crate) struct Member {
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) waiters: [Arc<Waiter>; 2],
+    /// None: it died and could not be replaced yet.
     pub(crate) running: Option<Running>,
     /// Whether it takes new connections; else it is parked, and only runs those it has.
     pub(crate) active: bool,
@@ -85,6 +91,16 @@ impl Core {
         inboxes: &[Arc<Inbox>],
         question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
     ) -> Vec<(usize, T)> {
+        self.ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
+    }
+
+    /// The same, with as much patience as the caller has.
+    pub(crate) fn ask_until<T: Send + 'static>(
+        &self,
+        until: Instant,
+        inboxes: &[Arc<Inbox>],
+        question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
+    ) -> Vec<(usize, T)> {
         let (answers, received) = mpsc::channel();
         let question = Arc::new(question);
         let mut asked = 0;
@@ -97,7 +113,6 @@ impl Core {
             asked += usize::from(inbox.put(order).is_ok());
         }
         drop(answers);
-        let until = Instant::now() + ASK_WITHIN;
         let mut answers = Vec::with_capacity(asked);
         while answers.len() < asked {
             match received.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -117,7 +132,7 @@ impl Core {
     pub(crate) fn prepare_loop(&self, index: usize, config: &Config) -> Result<Flow, Error> {
         let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
         let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
-        Flow::new(index, self.shared.clone(), inbox, config.capacity).map_err(|error| match error {
+        Flow::new(index, self.shared.clone(), inbox, warm(config)).map_err(|error| match error {
             FlowError::System(errno) => system(errno),
             FlowError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
         })
@@ -125,7 +140,7 @@ impl Core {
 
     /// Starts a prepared loop in place of the member `index`, or as a new one.
     pub(crate) fn start_loop(&self, control: &mut Control, index: usize, flow: Flow) -> Result<(), Error> {
-        let inbox = flow.inbox.clone();
+        let (inbox, waiters) = (flow.inbox.clone(), flow.waiters());
         let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
         let reports = self.reports.clone();
         let running = loops::start(index, flow, move |panic| {
@@ -133,7 +148,8 @@ impl Core {
             let _ = reports.send(Report::LoopEnded { index, life, panic });
         });
         let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
-        let member = Member { inbox, running: Some(running), active: true, life, stuck: false, seen: (None, Instant::now()) };
+        let member =
+            Member { inbox, waiters, running: Some(running), active: true, life, stuck: false, seen: (None, Instant::now()) };
         if index == control.members.len() {
             control.members.push(member);
         } else {
@@ -166,7 +182,10 @@ impl Core {
     fn assign(control: &Control) -> Vec<Vec<Option<usize>>> {
         let usable = |stuck: bool| -> Vec<usize> {
             let members = control.members.iter().enumerate();
-            members.filter(|(_, member)| member.active && (stuck || !member.stuck)).map(|(index, _)| index).collect()
+            members
+                .filter(|(_, member)| member.active && member.running.is_some() && (stuck || !member.stuck))
+                .map(|(index, _)| index)
+                .collect()
         };
         let mut loops = usable(false);
         if loops.is_empty() {
@@ -219,7 +238,10 @@ impl Core {
                 Box::new(move |flow| leaves.iter().for_each(|shard| flow.release_shard(shard)));
             let _ = member.inbox.put(Letter::Order(order));
         }
-        let active = control.members.iter().filter(|member| member.active && !member.stuck);
+        let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;
+        let active = control.members.iter().filter(usable);
+        let loops = active.clone().count();
+        control.places.iter().for_each(|place| place.listener.spread_over(loops));
         *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
     }
 

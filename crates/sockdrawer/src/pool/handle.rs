@@ -1,12 +1,13 @@
 //! The handle of a running pool.
 
-use super::commit::{effective_limit, open, prepare_generation, timed, validate};
+use super::commit::{effective_limit, open, prepare_generation, validate};
 use super::control::{Control, Core, Report};
 use super::drain::{Drain, Drained};
 use super::plan::{Plan, plan};
 use super::selector::Selector;
 use super::supervise;
 use crate::behaviour::Behaviour;
+use crate::clock::deadline;
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::flow::Shared;
@@ -17,6 +18,7 @@ use crate::flow::generation::Switch;
 use crate::flow::inbox::Letter;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
+use crate::model::loops::Pulse;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
 use crate::protocol::ConnectionId;
@@ -37,6 +39,9 @@ pub struct Pool {
     core: Arc<Core>,
     _last: Arc<StopWhenDropped>,
 }
+
+/// A loop that hangs in user code is waited for so long when its pool ends.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 struct StopWhenDropped(Arc<Core>);
 
@@ -105,6 +110,7 @@ impl Pool {
             restarts_in_all: 0,
             past: Counts::default(),
             others,
+            stopping: false,
         };
         let (reports, heard) = mpsc::channel();
         let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
@@ -156,9 +162,9 @@ impl Pool {
     /// # Errors
     /// What is wrong with the wanted configuration, or what the system refuses; the pool goes on as it was.
     pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
-        let mut control = lock(&self.core.control);
-        let (plan, took) = timed(|| self.core.change(&mut control, wanted));
-        Ok(Applied { plan: plan?, generation: self.core.shared.switch.current().id, took })
+        let began = Instant::now();
+        let (plan, _before) = self.core.change(&mut lock(&self.core.control), wanted)?;
+        Ok(Applied { plan, generation: self.core.shared.switch.current().id, took: began.elapsed() })
     }
 
     /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more.
@@ -285,7 +291,7 @@ impl Pool {
 
     /// Waits until the status satisfies `condition`; false when `within` passed first.
     pub fn wait(&self, within: Duration, mut condition: impl FnMut(&Status) -> bool) -> bool {
-        self.core.shared.bell.wait(Instant::now() + within, || condition(&self.core.status()))
+        self.core.shared.bell.wait(deadline(Instant::now(), within), || condition(&self.core.status()))
     }
 
     /// Ends the pool: accepts what already waits in the kernel, stops listening, drains all connections and stops its threads.
@@ -390,58 +396,56 @@ impl Core {
         }
     }
 
-    /// The end of a pool, in order.
+    /// The end of a pool, in order: what waits in the kernel is accepted, what is connected is drained, then all stops.
     pub(crate) fn shutdown(&self, how: Drain, reason: &str) -> Drained {
-        {
+        let retired = {
             let mut control = lock(&self.control);
-            if matches!(control.readiness, Readiness::Stopped(_)) {
+            if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
                 return Drained::default();
             }
             let gone = std::mem::take(&mut control.places);
-            self.retire(&control, gone);
+            let retired = self.retire(&control, gone);
             self.set_readiness(&mut control, Readiness::Draining);
-        }
-        let drained = self.drain(&Selector::All, how);
-        // Lingering connections have lost their protocol already and are not among those asked.
-        let linger = lock(&self.control).config.settings.linger;
-        self.shared.bell.wait(Instant::now() + linger, || self.shared.gate.taken() == 0);
+            retired
+        };
+        let is_over = || {
+            // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
+            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected) && self.shared.gate.taken() == 0
+        };
+        let drained = self.drain_to_the_end(how, is_over);
         self.stop(reason);
         drained
     }
 
-    /// Stops every thread now. Connections that are left end with their loops.
+    /// Stops every thread now. Connections that are left end with their loops. A loop that hangs in user code is left behind.
     pub(crate) fn stop(&self, reason: &str) {
-        let mut control = lock(&self.control);
-        if matches!(control.readiness, Readiness::Stopped(_)) {
-            return;
-        }
-        control.readiness = Readiness::Stopped(reason.to_owned());
-        control.places.clear();
         let mut threads = Vec::new();
-        for member in &mut control.members {
-            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
-            // A loop that hangs in user code cannot be waited for.
-            if let Some(running) = member.running.take_if(|_| !member.stuck) {
-                threads.push(running);
+        {
+            let mut control = lock(&self.control);
+            if std::mem::replace(&mut control.stopping, true) {
+                return;
             }
+            control.readiness = Readiness::Draining;
+            control.places.clear();
+            for member in &control.members {
+                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+                threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
+            }
+            self.shared.workers.set_wanted(0);
         }
-        self.shared.workers.set_wanted(0);
         // The supervisor may be the one who stops the pool: then nobody listens.
         let _ = self.reports.send(Report::Stop);
-        drop(control);
-        let mut counts = Counts::default();
-        for running in threads {
-            let own = running.thread.thread().id() == std::thread::current().id();
-            if !own {
-                // A panic was reported by the thread itself.
-                let _ = running.thread.join();
-            }
-            running.counters.add_to(&mut counts);
-        }
-        let mut control = lock(&self.control);
-        counts.add(&std::mem::take(&mut control.past));
-        control.past = counts;
-        drop(control);
+        // A loop that drops the last handle of its own pool does not wait for itself.
+        let own = |pulse: &Arc<Pulse>| {
+            let control = lock(&self.control);
+            let mut running = control.members.iter().filter_map(|member| member.running.as_ref());
+            running
+                .any(|running| Arc::ptr_eq(&running.pulse, pulse) && running.thread.thread().id() == std::thread::current().id())
+        };
+        threads.retain(|pulse| !own(pulse));
+        let ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
+        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
         self.stopped.notify_all();
     }
 }

@@ -1,6 +1,6 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
-use crate::config::{Config, Connecting, Endpoint, Settings};
+use crate::config::{Config, Connecting, Endpoint, Listening, Settings};
 use std::fmt;
 
 /// What a change of configuration would do, setting by setting. Empty where nothing differs.
@@ -108,14 +108,27 @@ fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {
     plan.note("settings.flush", new, &running.flush, &wanted.flush, |time| format!("{time:?}"));
 }
 
+/// Those of `these` that `those` have not, each as often as it is missing: port 0 may be asked for twice.
+pub(super) fn difference<'a>(these: &'a [Listening], those: &[Listening]) -> Vec<&'a Listening> {
+    let mut left: Vec<&Listening> = those.iter().collect();
+    let mut missing = |listening: &Listening| match left.iter().position(|other| **other == *listening) {
+        Some(found) => {
+            left.swap_remove(found);
+            false
+        }
+        None => true,
+    };
+    these.iter().filter(|listening| missing(listening)).collect()
+}
+
 fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
     match (running, wanted) {
         (Endpoint::Accept { listeners: from, backlog: old }, Endpoint::Accept { listeners: to, backlog: new }) => {
-            for listening in to.iter().filter(|wanted| !from.contains(wanted)) {
+            for listening in difference(to, from) {
                 let detail = format!("listen on {}", listening.address);
                 plan.changes.push(Change { setting: "listeners", how: How::NewSocket, detail });
             }
-            for listening in from.iter().filter(|running| !to.contains(running)) {
+            for listening in difference(from, to) {
                 let detail = format!("stop listening on {}", listening.address);
                 plan.changes.push(Change { setting: "listeners", how: How::NewSocket, detail });
             }

@@ -4,9 +4,10 @@
 use super::control::{Control, Core, Report};
 use super::drain::Drain;
 use crate::error::Error;
-use crate::observe::{Event, Readiness};
+use crate::flow::inbox::Letter;
+use crate::observe::Event;
 use crate::sync::{lock, mpsc};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A pool that gave up lets its connections end by themselves for this long.
@@ -28,7 +29,10 @@ fn supervise(core: &Weak<Core>, reports: &mpsc::Receiver<Report>) {
             Ok(Report::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
             Ok(Report::LoopEnded { index, life, panic }) => core.loop_ended(index, life, panic),
             Ok(Report::WorkerDied { panic }) => core.worker_died(&panic),
-            Err(mpsc::RecvTimeoutError::Timeout) => core.look_for_stuck_loops(),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                core.look_for_stuck_loops();
+                core.replace_missing_loops();
+            }
         }
     }
 }
@@ -38,10 +42,10 @@ impl Core {
         (lock(&self.control).config.stuck_after / 5).max(Duration::from_millis(1))
     }
 
-    fn loop_ended(&self, index: usize, life: u64, panic: Option<String>) {
+    fn loop_ended(self: &Arc<Core>, index: usize, life: u64, panic: Option<String>) {
         let Some(reason) = panic else { return };
         let mut control = lock(&self.control);
-        if matches!(control.readiness, Readiness::Stopped(_)) || control.members[index].life != life {
+        if control.stopping || control.members[index].life != life {
             return;
         }
         if let Some(dead) = control.members[index].running.take() {
@@ -51,45 +55,58 @@ impl Core {
             // It has reported: it ends at once.
             let _ = dead.thread.join();
         }
+        // The next holder has nothing: shards are given as if they had moved.
+        for place in &mut control.places {
+            place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
+        }
+        self.rebalance(&mut control);
         if !self.may_restart(&mut control) {
             drop(control);
             return self.give_up(format!("loops died too often, the last of: {reason}"));
         }
+        self.replace_loop(&mut control, index);
+        drop(control);
+        self.tell(&Event::LoopReplaced { index, reason });
+    }
+
+    /// Starts a loop in place of a dead one. Where the system has nothing for it, the others do its work until the next look.
+    fn replace_loop(&self, control: &mut Control, index: usize) {
         let active = control.members[index].active;
-        match self.prepare_loop(index, &control.config.clone()).and_then(|flow| self.start_loop(&mut control, index, flow)) {
+        let config = control.config.clone();
+        let started = self.prepare_loop(index, &config).and_then(|flow| self.start_loop(control, index, flow));
+        match started {
             Ok(()) => {
                 control.members[index].active = active;
-                // The new loop has nothing: it is given its shards as if they had moved.
-                for place in &mut control.places {
-                    for owner in place.owners.iter_mut().filter(|owner| **owner == Some(index)) {
-                        *owner = None;
-                    }
-                }
-                self.rebalance(&mut control);
-                drop(control);
-                self.tell(&Event::LoopReplaced { index, reason });
+                self.rebalance(control);
             }
-            Err(error) => {
-                drop(control);
-                self.give_up(format!("a dead loop could not be replaced: {error}"));
+            Err(error) => self.tell(&Event::LoopNotStarted { reason: error.to_string() }),
+        }
+    }
+
+    fn replace_missing_loops(&self) {
+        let mut control = lock(&self.control);
+        for index in 0..control.members.len() {
+            if control.members[index].running.is_none() && !control.stopping {
+                self.replace_loop(&mut control, index);
             }
         }
     }
 
-    fn worker_died(&self, reason: &str) {
-        let (allowed, wanted) = {
-            let mut control = lock(&self.control);
-            if matches!(control.readiness, Readiness::Stopped(_)) {
-                return;
-            }
-            (self.may_restart(&mut control), control.config.workers)
-        };
-        if !allowed {
+    fn worker_died(self: &Arc<Core>, reason: &str) {
+        let mut control = lock(&self.control);
+        if control.stopping {
+            return;
+        }
+        if !self.may_restart(&mut control) {
+            drop(control);
             return self.give_up(format!("workers died too often, the last of: {reason}"));
         }
-        match self.start_workers(wanted) {
-            Ok(()) => self.tell(&Event::WorkerReplaced { reason: reason.to_owned() }),
-            Err(error) => self.give_up(format!("a dead worker could not be replaced: {error}")),
+        // Under the lock: nobody changes what is wanted meanwhile. What the system has no thread for is tried at the next death
+        // or change; the queue is served by the others.
+        let started = self.start_workers(control.config.workers);
+        drop(control);
+        if started.is_ok() {
+            self.tell(&Event::WorkerReplaced { reason: reason.to_owned() });
         }
     }
 
@@ -105,10 +122,20 @@ impl Core {
         true
     }
 
-    /// Ends the pool in order, from the supervisor's own thread.
-    fn give_up(&self, reason: String) {
+    /// Ends the pool in order, on a thread of its own: what is left of it is supervised meanwhile.
+    fn give_up(self: &Arc<Core>, reason: String) {
         self.tell(&Event::GaveUp { reason: reason.clone() });
-        self.shutdown(Drain::within(LAST_DRAIN), &reason);
+        let core = self.clone();
+        let ending = {
+            let reason = reason.clone();
+            move || {
+                core.shutdown(Drain::within(LAST_DRAIN), &reason);
+            }
+        };
+        if std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(ending).is_err() {
+            // Not even a thread: then without patience.
+            self.stop(&reason);
+        }
     }
 
     fn look_for_stuck_loops(&self) {
@@ -128,6 +155,15 @@ impl Core {
             let since = now - member.seen.1;
             if since >= patience && !member.stuck {
                 member.stuck = true;
+                // Permits it was given go round among the others.
+                // When it turns again it asks for permits anew.
+                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
+                for waiter in &member.waiters {
+                    self.shared.gate.stop_waiting(waiter);
+                    while let Some(permit) = waiter.claim() {
+                        drop(permit);
+                    }
+                }
                 events.push(Event::LoopStuck { index, since });
             }
         }

@@ -93,6 +93,11 @@ impl System for Faulty {
         Kernel.is_listening(socket)
     }
 
+    fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("set_nonblocking")?;
+        Kernel.set_nonblocking(socket)
+    }
+
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize> {
         self.pass("queued")?;
         Kernel.queued(listener)

@@ -72,6 +72,10 @@ impl System for Kernel {
         sockopt::socket_acceptconn(socket)
     }
 
+    fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        rustix::io::ioctl_fionbio(socket, true)
+    }
+
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize> {
         options::accept_queue(listener)
     }

@@ -64,6 +64,7 @@ pub(crate) trait System: Send + Sync + 'static {
     fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
     /// Whether it still listens (`SO_ACCEPTCONN`).
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
+    fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Connections that wait to be accepted.
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize>;
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize>;

@@ -1,0 +1,11 @@
+//! Points in time that cannot overflow.
+
+use std::time::{Duration, Instant};
+
+/// "Never", for the purposes of a process: a hundred years.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// `after` from `now`; what is farther than a hundred years is a hundred years away.
+pub(crate) fn deadline(now: Instant, after: Duration) -> Instant {
+    now + after.min(NEVER)
+}
