@@ -254,20 +254,46 @@ impl Drop for Nosy {
     }
 }
 
+/// A pool whose service calls it when it is dropped, and who hears of that.
+fn nosy() -> (Pool, SocketAddr, mpsc::Receiver<usize>) {
+    let (tells, told) = mpsc::channel();
+    let known = Arc::new(Mutex::new(None));
+    let (pool, at) = start(Config::accept(Nosy { pool: known.clone(), tells }).loops(2));
+    *known.lock().expect("no panic") = Some(pool.clone());
+    (pool, at, told)
+}
+
+fn exchange_service(pool: &Pool) {
+    let wanted = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(2);
+    pool.reconfigure(wanted).expect("another service");
+}
+
 #[test]
-fn the_drop_of_a_service_may_call_its_pool() {
+fn the_drop_of_a_service_that_was_exchanged_may_call_its_pool() {
     in_time(|| {
-        for used in [false, true] {
-            let (tells, told) = mpsc::channel();
-            let known = Arc::new(Mutex::new(None));
-            let (pool, at) = start(Config::accept(Nosy { pool: known.clone(), tells }).loops(2));
-            *known.lock().expect("no panic") = Some(pool.clone());
-            let held = used.then(|| connect(at));
-            assert!(held.is_none_or(|mut held| echoes(&mut held, b"x")));
-            pool.reconfigure(Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(3)).expect("a change");
-            let loops = told.recv_timeout(PATIENCE).expect("dropped, and answered");
-            assert!((2..=3).contains(&loops));
-        }
+        let (pool, at, told) = nosy();
+        exchange_service(&pool);
+        assert_eq!(told.recv_timeout(PATIENCE).expect("dropped, and answered"), 2);
+        assert!(echoes(&mut connect(at), b"x"));
+    });
+}
+
+#[test]
+fn the_drop_of_a_service_whose_last_connection_ended_may_call_its_pool() {
+    in_time(|| {
+        let (pool, at, told) = nosy();
+        let mut last = connect(at);
+        assert!(echoes(&mut last, b"x"));
+        exchange_service(&pool);
+        drop(last);
+        // Who asks for the status may be the one who finds that the generation has ended.
+        let mut loops = None;
+        assert!(pool.wait(PATIENCE, |_| {
+            loops = loops.or(told.try_recv().ok());
+            loops.is_some()
+        }));
+        assert_eq!((loops, pool.status().generations.len()), (Some(2), 1));
+        assert!(echoes(&mut connect(at), b"x"));
     });
 }
 

@@ -221,8 +221,9 @@ impl Counted {
         let mut notes = self.notes.0.lock().expect("no panic");
         notes.1 += more;
         self.notes.1.notify_all();
-        let (_, late) = self.notes.1.wait_timeout_while(notes, PATIENCE, |notes| notes.0 < notes.1).expect("no panic");
-        assert!(!late.timed_out(), "not heard");
+        let behind = |notes: &mut (usize, usize)| notes.0 < notes.1;
+        let (notes, _) = self.notes.1.wait_timeout_while(notes, PATIENCE, behind).expect("no panic");
+        assert_eq!(notes.0, notes.1, "heard and allowed");
     }
 }
 
@@ -268,7 +269,7 @@ fn one_sender_cannot_queue_more_notes_than_the_bound() {
             queued += usize::from(sent.is_ok());
             sent.err()
         });
-        assert!(matches!(refused, Some(NotifyError::Full)), "{queued} were queued");
+        assert!(matches!(refused, Some(NotifyError::Full(_))), "{queued} were queued");
         // One inbox may be read while the next fills.
         assert!(queued - heard <= 2 * BOUND, "{} wait after {heard}", queued - heard);
         // More than the loop reads in one turn, so that it has looked into its inbox meanwhile.
