@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Random, assert_empty, connect, read, read_all, start};
-use sockdrawer::{Closing, Config, Context, Input, Peer, Protocol, Selector, Service, Settings, Step};
+use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, start};
+use sockdrawer::{Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step};
 use std::io::Write;
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -135,10 +136,10 @@ fn purge_with_unread_input(connections: usize, bytes: usize) {
     for stream in &mut streams {
         stream.write_all(&[7; 1000]).expect("it stands");
     }
-    assert!(pool.wait(common::PATIENCE, |status| status.counts.accepted as usize == connections));
+    assert!(pool.wait(PATIENCE, |status| status.counts.accepted as usize == connections));
     let expected = [&pattern(bytes)[..], b"goodbye"].concat();
     let (purged, whole) = std::thread::scope(|scope| {
-        let purge = scope.spawn(|| pool.purge(&Selector::All, common::PATIENCE));
+        let purge = scope.spawn(|| pool.purge(&Selector::All, PATIENCE));
         let readers = std::iter::repeat_with(|| streams.split_off(streams.len() - connections / 4)).take(4).map(|part| {
             let expected = &expected;
             scope.spawn(move || {
@@ -164,18 +165,19 @@ fn a_purge_delivers_what_the_kernel_had_not_taken_yet() {
     purge_with_unread_input(20, 8_000_000);
 }
 
-/// Says its end after the first input and goes on receiving, or says the last word after the peer's end.
-struct Half(mpsc::Sender<Vec<u8>>);
+/// Says its end after the first input, with so many bytes, and goes on receiving, or says the last word after the peer's end.
+struct Half(mpsc::Sender<Vec<u8>>, usize);
 
 impl Service for Half {
     type Protocol = HalfClosed;
     fn open(&self, _peer: &Peer) -> HalfClosed {
-        HalfClosed { told: self.0.clone(), got: Vec::new(), finished: false }
+        HalfClosed { told: self.0.clone(), last: self.1, got: Vec::new(), finished: false }
     }
 }
 
 struct HalfClosed {
     told: mpsc::Sender<Vec<u8>>,
+    last: usize,
     got: Vec<u8>,
     finished: bool,
 }
@@ -186,7 +188,7 @@ impl Protocol for HalfClosed {
         input.take_all();
         if self.got == b"finish" {
             self.finished = true;
-            cx.send(&pattern(100_000));
+            cx.send(&pattern(self.last));
             return Step::Finish;
         }
         Step::Continue
@@ -202,35 +204,38 @@ impl Protocol for HalfClosed {
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.send(&pattern(100_000));
+        cx.send(&pattern(self.last));
         Step::Close
     }
 }
 
 #[test]
 fn a_server_that_said_its_end_goes_on_receiving() {
-    let (told, hears) = mpsc::channel();
-    let (pool, at) = start(Config::accept(Half(told)).loops(1));
-    let mut stream = connect(at);
-    stream.write_all(b"finish").expect("it stands");
-    assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(100_000));
-    for part in [&b" and"[..], b" more"] {
-        stream.write_all(part).expect("our half is open");
+    // The kernel takes the first at once. The second is above the high-water mark until the client has read it.
+    for bytes in [100_000, 8_000_000] {
+        let (told, hears) = mpsc::channel();
+        let (pool, at) = start(Config::accept(Half(told, bytes)).loops(1));
+        let mut stream = connect(at);
+        stream.write_all(b"finish").expect("it stands");
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(bytes));
+        for part in [&b" and"[..], b" more"] {
+            stream.write_all(part).expect("our half is open");
+        }
+        stream.shutdown(Shutdown::Write).expect("it stands");
+        assert_eq!(hears.recv_timeout(PATIENCE).expect("finished"), b"finish and more");
+        assert_empty(&pool);
     }
-    stream.shutdown(std::net::Shutdown::Write).expect("it stands");
-    assert_eq!(hears.recv_timeout(common::PATIENCE).expect("finished"), b"finish and more");
-    assert_empty(&pool);
 }
 
 #[test]
 fn a_peer_that_said_its_end_is_still_answered() {
     let (told, hears) = mpsc::channel();
-    let (pool, at) = start(Config::accept(Half(told)).loops(1));
+    let (pool, at) = start(Config::accept(Half(told, 100_000)).loops(1));
     let mut stream = connect(at);
     stream.write_all(b"the last word").expect("it stands");
-    stream.shutdown(std::net::Shutdown::Write).expect("it stands");
+    stream.shutdown(Shutdown::Write).expect("it stands");
     assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(100_000));
-    assert_eq!(hears.recv_timeout(common::PATIENCE).expect("finished"), b"the last word");
+    assert_eq!(hears.recv_timeout(PATIENCE).expect("finished"), b"the last word");
     assert_empty(&pool);
 }
 
@@ -249,4 +254,180 @@ fn a_peer_that_never_closes_is_given_up_after_the_linger_time() {
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(200), "gone after {took:?}");
     assert!(took < Duration::from_secs(2), "gone after {took:?} only");
+}
+
+/// Sends 8 MB for what it gets, of which a peer that does not read leaves most unsent. Closes when asked to, after a `c`.
+struct Generous;
+
+const GIFT: usize = 8_000_000;
+
+impl Service for Generous {
+    type Protocol = Giving;
+    fn open(&self, _peer: &Peer) -> Giving {
+        Giving { closes: false }
+    }
+}
+
+struct Giving {
+    closes: bool,
+}
+
+impl Protocol for Giving {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        self.closes = input.bytes() == b"c";
+        input.take_all();
+        cx.send(&vec![7; GIFT]);
+        Step::Continue
+    }
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        if self.closes { Step::Close } else { Step::Continue }
+    }
+}
+
+/// A pool whose connections have time to flush, and one that the peer does not read, after asking for this.
+fn unread(asks: &[u8]) -> (Pool, TcpStream) {
+    let mut settings = Settings::default();
+    (settings.flush, settings.linger) = (10 * PATIENCE, Duration::from_millis(100));
+    let (pool, at) = start(Config::accept(Generous).loops(1).settings(settings));
+    let mut deaf = connect(at);
+    deaf.write_all(asks).expect("it stands");
+    // The kernel took what it could.
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out > 0));
+    (pool, deaf)
+}
+
+#[test]
+fn a_purge_waits_no_longer_than_it_was_told_for_a_peer_that_does_not_read() {
+    let (pool, mut deaf) = unread(b"x");
+    let began = Instant::now();
+    assert_eq!(pool.purge(&Selector::All, Duration::from_millis(200)), 1);
+    assert_empty(&pool);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(200) && took < PATIENCE / 3, "gone after {took:?}");
+    assert!(read_all(&mut deaf).is_err(), "it was cut off");
+}
+
+#[test]
+fn a_drain_ends_who_closes_towards_a_peer_that_does_not_read() {
+    let (pool, mut deaf) = unread(b"c");
+    let began = Instant::now();
+    let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(200)));
+    assert_eq!((drained.asked, drained.ended, drained.purged), (1, 0, 1));
+    assert_empty(&pool);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(200) && took < PATIENCE, "gone after {took:?}");
+    assert!(read_all(&mut deaf).is_err(), "it was cut off");
+}
+
+#[test]
+fn a_reset_is_noticed_by_who_waits_since_it_opened() {
+    let (pool, at) = start(Config::accept(Deaf(0)).loops(1));
+    let stream = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.loops[0].connections == 1));
+    common::reset(stream);
+    assert_empty(&pool);
+}
+
+/// Takes whole lines, answers each with one byte, and leaves the rest until it is whole. Does not end by itself.
+struct Lines;
+
+impl Service for Lines {
+    type Protocol = Lines;
+    fn open(&self, _peer: &Peer) -> Lines {
+        Lines
+    }
+}
+
+impl Protocol for Lines {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
+            input.take(end + 1);
+            cx.send(b".");
+        }
+        Step::Continue
+    }
+    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+}
+
+fn is_draining(pool: &Pool) -> bool {
+    pool.connections(&Selector::All).iter().any(|one| one.draining)
+}
+
+#[test]
+fn a_drain_that_waits_for_the_rest_of_a_line_ends_with_the_peer() {
+    let (pool, at) = start(Config::accept(Lines).loops(1));
+    let mut stream = connect(at);
+    stream.write_all(b"whole\nhal").expect("it stands");
+    assert_eq!(read(&mut stream, 1).as_deref(), Some(&b"."[..]));
+    let began = Instant::now();
+    let drained = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| pool.drain(&Selector::All, Drain::within(PATIENCE)));
+        assert!(pool.wait(PATIENCE, |_| is_draining(&pool)));
+        stream.shutdown(Shutdown::Write).expect("it stands");
+        drain.join().expect("drained")
+    });
+    assert_eq!((drained.asked, drained.ended, drained.purged), (1, 1, 0));
+    assert!(began.elapsed() < PATIENCE / 3, "after {:?}", began.elapsed());
+    assert!(read_all(&mut stream).expect("an orderly end").is_empty());
+}
+
+#[test]
+fn a_drain_that_waits_is_not_busy() {
+    let (pool, at) = start(Config::accept(Lines).loops(1));
+    let mut stream = connect(at);
+    stream.write_all(b"whole\nhal").expect("it stands");
+    assert_eq!(read(&mut stream, 1).as_deref(), Some(&b"."[..]));
+    let (turns, purged) = std::thread::scope(|scope| {
+        let drain = scope.spawn(|| pool.drain(&Selector::All, Drain::within(PATIENCE)));
+        assert!(pool.wait(PATIENCE, |_| is_draining(&pool)));
+        let before = pool.status().counts.turns;
+        // waits because: what is counted is what a drain does while nothing happens.
+        std::thread::sleep(Duration::from_secs(1));
+        let turns = pool.status().counts.turns - before;
+        stream.shutdown(Shutdown::Write).expect("it stands");
+        (turns, drain.join().expect("drained").purged)
+    });
+    assert_eq!(purged, 0);
+    assert!(turns < 1000, "{turns} turns in a second");
+}
+
+#[test]
+fn a_drain_at_an_odd_rate_ends_at_its_deadline() {
+    in_time(|| {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX, 1e-20] {
+            let (pool, at) = start(Config::accept(common::Echo).loops(1));
+            let mut streams: Vec<_> = (0..3).map(|_| connect(at)).collect();
+            assert!(streams.iter_mut().all(|stream| echoes(stream, b"x")));
+            let clients = std::thread::spawn(move || streams.iter_mut().all(|stream| read_all(stream).is_ok()));
+            let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(200)).rate(rate));
+            assert_eq!((drained.asked, drained.ended + drained.purged), (3, 3), "{rate}");
+            assert!(clients.join().expect("no panic"), "{rate}");
+            assert_eq!(pool.shutdown(Drain::within(Duration::from_millis(200)).rate(rate)), Drained::default(), "{rate}");
+            assert_eq!(pool.status().restarts, 0, "{rate}");
+        }
+    });
+}
+
+#[test]
+fn a_drain_purge_or_shutdown_of_ages_ends_with_its_connections() {
+    type End = fn(&Pool);
+    let ends: [(&str, End); 3] = [
+        ("drain", |pool| assert_eq!(pool.drain(&Selector::All, Drain::within(Duration::MAX)).ended, 2)),
+        ("purge", |pool| assert_eq!(pool.purge(&Selector::All, Duration::MAX), 2)),
+        ("shutdown", |pool| assert_eq!(pool.shutdown(Drain::within(Duration::MAX)).ended, 2)),
+    ];
+    for (what, end) in ends {
+        in_time(move || {
+            let (pool, at) = start(Config::accept(common::Echo).loops(1));
+            let mut streams: Vec<TcpStream> = (0..2).map(|_| connect(at)).collect();
+            assert!(streams.iter_mut().all(|stream| echoes(stream, b"x")));
+            let clients = std::thread::spawn(move || streams.iter_mut().all(|stream| read_all(stream).is_ok()));
+            end(&pool);
+            assert!(clients.join().expect("no panic"), "{what}");
+            assert_empty(&pool);
+            assert_eq!(pool.status().restarts, 0, "{what}");
+        });
+    }
 }

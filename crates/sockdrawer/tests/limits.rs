@@ -3,7 +3,10 @@
 mod common;
 
 use common::{PATIENCE, assert_empty, connect, echoes, is_long, read_all, reset, start};
-use sockdrawer::{Closing, Config, Context, Input, OnFull, Peer, Pool, Protocol, Reject, Service, Step};
+use rustix::net::{AddressFamily, SocketType};
+use sockdrawer::{
+    Address, Closing, Config, Connecting, Context, Drain, Input, OnFull, Peer, Pool, Protocol, Reject, Service, Step,
+};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -214,4 +217,41 @@ fn who_waits_is_turned_away_when_the_policy_becomes_to_reject() {
     }
     assert_eq!(turned_away(at), Ok(Vec::new()));
     assert!(echoes(&mut held, b"still here"));
+}
+
+#[test]
+fn a_target_that_refuses_is_paused_also_at_the_limit() {
+    // Bound, so that nobody else gets the port, and not listening, so that it refuses.
+    let refuses = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    rustix::net::bind(&refuses, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
+    let at = rustix::net::getsockname(&refuses).expect("bound").try_into().expect("an address");
+    // Each pause is followed by one connect for each permit, at most 64 in a turn; each is twice as long as the one before.
+    for (limit, most) in [(1, 60), (1000, 1500)] {
+        let began = Instant::now();
+        let connecting = Connecting::to(vec![Address::Tcp(at)]);
+        let pool = Pool::start(Config::connect(common::Echo, connecting).loops(1).workers(0).limit(limit)).expect("starts");
+        assert!(pool.wait(PATIENCE, |_| began.elapsed() >= Duration::from_secs(1)));
+        let connects = pool.status().counts.connects;
+        assert!((2..=most).contains(&connects), "{connects} connects in a second, with a limit of {limit}");
+    }
+}
+
+/// What a client that came while there was no permit sends at once, and gets back.
+const EARLY: &[u8] = b"early";
+
+#[test]
+fn a_shutdown_at_the_limit_answers_those_who_wait() {
+    let (pool, at) = start(Config::accept(common::Echo).loops(2).limit(1));
+    let mut held = connect(at);
+    assert!(echoes(&mut held, b"first"));
+    let mut waiting: Vec<TcpStream> = (0..16).map(|_| connect(at)).collect();
+    waiting.iter_mut().for_each(|stream| stream.write_all(EARLY).expect("it stands"));
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 16));
+    let clients = std::thread::spawn(move || {
+        let answered = |stream: &mut TcpStream| read_all(stream).is_ok_and(|all| all == EARLY);
+        (read_all(&mut held).is_ok(), waiting.iter_mut().map(answered).filter(|answered| *answered).count())
+    });
+    let drained = pool.shutdown(Drain::within(PATIENCE));
+    assert_eq!(drained.purged, 0, "{drained:?}");
+    assert_eq!(clients.join().expect("no panic"), (true, 16));
 }

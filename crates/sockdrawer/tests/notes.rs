@@ -5,11 +5,12 @@ mod common;
 use common::{PATIENCE, assert_empty, connect, hear, is_long, percentile, play, read, read_all, role, say, start};
 use rustix::net::sockopt;
 use sockdrawer::{
-    Config, Context, Drain, Handle, Input, Note, NotesWhenFull, Peer, Pool, Protocol, Selector, Service, Settings, Step,
+    Config, Context, Drain, Handle, Input, Note, NotesWhenFull, NotifyError, Peer, Pool, Protocol, Selector, Service, Settings,
+    Step,
 };
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// The tests of this file measure: one after the other.
@@ -204,4 +205,76 @@ fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
         assert!(read_all(&mut reader).expect("an orderly end").is_empty());
     });
     assert_empty(&pool);
+}
+
+/// Hears as many notes as it is allowed to; more wait. Gives away its handle.
+#[derive(Clone)]
+struct Counted {
+    handles: mpsc::Sender<Handle>,
+    /// Notes heard, and notes allowed.
+    notes: Arc<(Mutex<(usize, usize)>, Condvar)>,
+}
+
+impl Counted {
+    /// Allows so many more and waits until they are heard.
+    fn hear(&self, more: usize) {
+        let mut notes = self.notes.0.lock().expect("no panic");
+        notes.1 += more;
+        self.notes.1.notify_all();
+        let behind = |notes: &mut (usize, usize)| notes.0 < notes.1;
+        let (notes, _) = self.notes.1.wait_timeout_while(notes, PATIENCE, behind).expect("no panic");
+        assert_eq!(notes.0, notes.1, "heard and allowed");
+    }
+}
+
+impl Service for Counted {
+    type Protocol = Counted;
+    fn open(&self, _peer: &Peer) -> Counted {
+        self.clone()
+    }
+}
+
+impl Protocol for Counted {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.handles.send(cx.handle()).expect("the test listens");
+        Step::Continue
+    }
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        Step::Continue
+    }
+    fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
+        let notes = self.notes.0.lock().expect("no panic");
+        let (mut notes, _) = self.notes.1.wait_timeout_while(notes, PATIENCE, |notes| notes.0 == notes.1).expect("no panic");
+        notes.0 += 1;
+        self.notes.1.notify_all();
+        Step::Continue
+    }
+}
+
+#[test]
+fn one_sender_cannot_queue_more_notes_than_the_bound() {
+    const BOUND: usize = 10_000;
+    let (handles, gives) = mpsc::channel();
+    let service = Counted { handles, notes: Arc::default() };
+    let mut config = Config::accept(service.clone()).loops(1);
+    config.inbox = BOUND;
+    let (_pool, at) = start(config);
+    let _stream = connect(at);
+    let handle = gives.recv_timeout(PATIENCE).expect("opened");
+    let note: Arc<[u8]> = b"x"[..].into();
+    let (mut queued, mut heard) = (0, 0);
+    for _ in 0..10 {
+        let refused = std::iter::repeat_with(|| handle.notify(note.clone())).take(100 * BOUND).find_map(|sent| {
+            queued += usize::from(sent.is_ok());
+            sent.err()
+        });
+        assert!(matches!(refused, Some(NotifyError::Full(_))), "{queued} were queued");
+        // One inbox may be read while the next fills.
+        assert!(queued - heard <= 2 * BOUND, "{} wait after {heard}", queued - heard);
+        // More than the loop reads in one turn, so that it has looked into its inbox meanwhile.
+        service.hear(BOUND / 4);
+        heard += BOUND / 4;
+    }
+    service.hear(queued - heard);
 }

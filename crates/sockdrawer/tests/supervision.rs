@@ -5,8 +5,8 @@ mod common;
 use common::{Echo, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Closed, Config, ConnectionStatus, Context, Drain, Error, Event, Handle, Input, Job, JobError, JobResult, Local, Note, Peer,
-    Pool, Protocol, Restarts, Selector, Service, Step,
+    Closed, Config, ConnectionStatus, Context, Drain, Drained, Error, Event, Handle, Input, Job, JobError, JobResult, Local,
+    Note, Peer, Pool, Protocol, Restarts, Selector, Service, Step,
 };
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -539,4 +539,34 @@ fn a_stuck_loop_is_told_left_aside_and_taken_back() {
 
 fn ids(pool: &Pool) -> Vec<ConnectionStatus> {
     pool.connections(&Selector::All)
+}
+
+#[test]
+fn a_loop_that_is_busy_for_longer_than_it_is_asked_is_not_taken_for_empty() {
+    // The pool asks its loops for 5 s.
+    const BUSY: Duration = Duration::from_secs(6);
+    type End = fn(&Pool) -> Drained;
+    let ends: [End; 2] =
+        [|pool| pool.drain(&Selector::All, Drain::within(PATIENCE)), |pool| pool.shutdown(Drain::within(PATIENCE))];
+    std::thread::scope(|scope| {
+        for end in ends {
+            scope.spawn(move || {
+                let ((lets_go, waits), (holds, held)) = (mpsc::channel(), mpsc::channel());
+                let (pool, address) = start(Config::accept(Holding { holds, lets_go: Arc::new(Mutex::new(waits)) }).loops(1));
+                let mut holder = connect(address);
+                holder.write_all(b"h").expect("it stands");
+                held.recv_timeout(PATIENCE).expect("the loop is held up");
+                let (tells, told) = mpsc::channel();
+                let ending = pool.clone();
+                let ended = std::thread::spawn(move || tells.send(end(&ending)));
+                assert_eq!(told.recv_timeout(BUSY), Err(mpsc::RecvTimeoutError::Timeout), "it has not ended");
+                lets_go.send(()).expect("it waits");
+                assert_eq!(read_all(&mut holder).expect("an orderly end"), b"h");
+                drop(holder);
+                let drained = told.recv_timeout(PATIENCE).expect("it ends now");
+                assert_eq!((drained.asked, drained.ended, drained.purged), (1, 1, 0));
+                ended.join().expect("no panic").expect("heard");
+            });
+        }
+    });
 }

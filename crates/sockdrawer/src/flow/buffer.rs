@@ -127,4 +127,25 @@ mod tests {
         assert_eq!((first, buffers.len(two)), (two, 1));
         assert!(buffers.at(two).bytes.capacity() <= KEPT_BYTES);
     }
+
+    #[test]
+    fn memory_kept_before_a_burst_is_used_again_after_it() {
+        let mut buffers = Buffers::default();
+        let mut burst = vec![NONE; 4 * KEPT_BUFFERS];
+        burst.iter_mut().for_each(|number| buffers.push(number, b"x"));
+        burst.iter_mut().for_each(|number| buffers.release(number));
+        for used_at_once in [1, KEPT_BUFFERS / 2, KEPT_BUFFERS] {
+            for _ in 0..3 {
+                let mut numbers = vec![NONE; used_at_once];
+                for number in &mut numbers {
+                    let top = *buffers.free.last().expect("the burst left more");
+                    assert!(buffers.at(top).bytes.capacity() > 0, "it allocates again");
+                    buffers.push(number, b"x");
+                }
+                numbers.iter_mut().for_each(|number| buffers.release(number));
+            }
+        }
+        let kept = buffers.all.iter().filter(|buffer| buffer.bytes.capacity() > 0).count();
+        assert!(kept <= KEPT_BUFFERS, "{kept} keep memory");
+    }
 }

@@ -175,3 +175,54 @@ fn a_start_that_the_system_refuses_leaves_nothing_behind() {
     let pool = Pool::start(config).expect("starts");
     assert_eq!(pool.shutdown(Drain::within(LONG)).asked, 0);
 }
+
+#[test]
+fn a_listener_that_cannot_be_watched_is_tried_again_at_times_and_does_not_spin() {
+    let scene = Scene::new();
+    let mut held = scene.client();
+    // It is watched after the first answer, and before the second.
+    assert!(echoes(&mut held) && echoes(&mut held));
+    scene.system.fail("watch", Errno::NOSPC, 8);
+    scene.pool.reconfigure(scene.pool.config().listen("127.0.0.2:0".parse().expect("an address"))).expect("one more");
+    let before = scene.pool.status().counts.turns;
+    // They keep the old listener ready all the time.
+    let queued: Vec<_> = (0..16).map(|_| scene.client()).collect();
+    assert!(scene.pool.wait(LONG, |_| scene.system.left() == 0));
+    let turns = scene.pool.status().counts.turns - before;
+    assert!(turns < 500, "{turns} turns");
+    assert!(echoes(&mut held));
+    for address in scene.pool.addresses() {
+        let Address::Tcp(address) = address else { unreachable!("it listens on TCP") };
+        let mut client = TcpStream::connect(address).expect("connects");
+        client.set_read_timeout(Some(LONG)).expect("a time-out");
+        assert!(echoes(&mut client), "{address}");
+    }
+    drop(queued);
+}
+
+#[test]
+fn a_loop_that_cannot_be_replaced_at_once_is_replaced_later_and_the_pool_lives() {
+    for call in ["epoll", "event", "watch_event"] {
+        for loops in [1, 2] {
+            let scene = Scene::new();
+            let mut config = scene.pool.config().loops(loops);
+            config.stuck_after = Duration::from_millis(500);
+            scene.pool.reconfigure(config).expect("a change");
+            let mut clients: Vec<_> = (0..8).map(|_| scene.client()).collect();
+            assert!(clients.iter_mut().all(echoes));
+            scene.system.fail(call, Errno::MFILE, 2);
+            assert!(scene.pool.crash_loop(0));
+            assert!(scene.pool.wait(LONG, |_| scene.told("LoopNotStarted") > 0), "{call}");
+            // Its listeners are served by another loop, or by the new one.
+            assert!(echoes(&mut scene.client()), "{call}");
+            assert!(scene.pool.wait(LONG, |_| scene.system.left() == 0), "{call}");
+            let serve = || (0..8).all(|_| echoes(&mut scene.client()));
+            assert!(serve(), "{call}");
+            let whole = scene.pool.wait(LONG, |status| status.loops.iter().all(|one| one.active) && status.restarts == 1);
+            assert!(whole && scene.told("GaveUp") == 0, "{call}: {:?}", scene.pool.status());
+            scene.pool.reconfigure(scene.pool.config().loops(3)).expect("it can be changed");
+            assert!(serve(), "{call}");
+            assert_eq!(scene.pool.shutdown(Drain::within(LONG)).purged, 0, "{call}");
+        }
+    }
+}

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Nothing on this machine takes longer, however busy it is; a test that waits for so long has failed.
@@ -94,6 +95,21 @@ pub(crate) fn assert_empty(pool: &Pool) {
         status.connections == 0 && status.loops.iter().all(|one| one.connections == 0) && status.jobs_waiting == 0
     });
     assert!(empty, "{:#?}", pool.status());
+}
+
+/// Runs `test`, which must own every handle of its pools, and fails when it hangs: its threads are left behind then.
+#[track_caller]
+pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (tells, hears) = mpsc::channel::<()>();
+    let running = std::thread::spawn(move || {
+        let _tells_when_dropped = tells;
+        test();
+    });
+    let ended = hears.recv_timeout(2 * PATIENCE);
+    assert_eq!(ended, Err(mpsc::RecvTimeoutError::Disconnected), "it hangs");
+    if let Err(panic) = running.join() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// Descriptors this process has open.
