@@ -179,10 +179,7 @@ impl Flow {
     /// Stops polling; the kernel queues.
     pub(crate) fn suspend(&mut self) {
         self.acceptor.suspended = true;
-        self.shared.gate.stop_waiting(&self.acceptor.waiter);
-        while let Some(permit) = self.acceptor.waiter.claim() {
-            drop(permit);
-        }
+        self.wait_no_more();
         self.unwatch_shards();
         self.acceptor.state = State::Open;
     }
@@ -408,9 +405,11 @@ impl Flow {
         for index in 0..self.acceptor.held.len() {
             while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
                 let on_full = lock(&self.shared.on_full).clone();
-                let permit = self.shared.gate.take();
+                let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take());
                 if permit.is_none() && on_full == OnFull::Backpressure {
-                    break;
+                    // Also while suspended: what waits here has been let in.
+                    self.shared.gate.wait(&self.acceptor.waiter);
+                    return;
                 }
                 let gone = self.acceptor.held[index].as_ref().is_some_and(|held| held.shard.is_gone());
                 if gone || matches!(self.accept(index, permit), Accepted::Nothing) {
@@ -421,6 +420,17 @@ impl Flow {
                     break;
                 }
             }
+        }
+        if self.acceptor.state != State::Full {
+            self.wait_no_more();
+        }
+    }
+
+    /// Leaves the gate's queue; permits given meanwhile go back.
+    fn wait_no_more(&mut self) {
+        self.shared.gate.stop_waiting(&self.acceptor.waiter);
+        while let Some(permit) = self.acceptor.waiter.claim() {
+            drop(permit);
         }
     }
 

@@ -9,7 +9,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 /// The most between two questions that take long, mostly because loops are busy.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// Nobody needs to know sooner.
-const SHORTEST: Duration = Duration::from_micros(100);
+const SHORTEST: Duration = Duration::from_millis(2);
 
 /// Wakes those who wait for a condition, at a turn of a loop.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::observe::{Event, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use crate::sys;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Descriptors left to the program around the pool.
@@ -60,8 +60,7 @@ impl Core {
     fn prepare(&self, control: &mut Control, plan: &Plan, wanted: &Config) -> Result<Prepared, Error> {
         let limit = effective_limit(wanted, control.others)?;
         let generation = if plan.has(How::NewGeneration) {
-            let id = control.generations.last().map_or(1, |generation| generation.id + 1);
-            Some(prepare_generation(id, wanted, wanted.loops.max(control.members.len()))?)
+            Some(prepare_generation(control.generation + 1, wanted, wanted.loops.max(control.members.len()))?)
         } else {
             None
         };
@@ -157,11 +156,12 @@ impl Core {
         let id = generation.id;
         self.shared.switch.commit(generation.clone());
         self.tell(&Event::GenerationStarted(id));
-        for old in control.generations.iter().filter(|old| old.has_ended()) {
+        let live = Core::live_generations(control);
+        for old in live.iter().filter(|old| old.has_ended()) {
             self.tell(&Event::GenerationEnded(old.id));
         }
-        control.generations.push(generation);
-        Core::forget_ended(control);
+        control.generation = id;
+        control.generations.push(Arc::downgrade(&generation));
         for member in &control.members {
             // A loop without traffic would hold the old service until its next connection.
             let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
@@ -213,10 +213,17 @@ impl Core {
         all_done
     }
 
-    /// Retired generations without connections are forgotten.
-    pub(crate) fn forget_ended(control: &mut Control) {
-        let newest = control.generations.last().map(|generation| generation.id);
-        control.generations.retain(|old| Some(old.id) == newest || old.live.load(Ordering::Acquire) > 0);
+    /// The generation in force and those with connections. Retired ones without any are forgotten.
+    pub(crate) fn live_generations(control: &mut Control) -> Vec<Arc<Generation>> {
+        let newest = control.generation;
+        let live: Vec<_> = control
+            .generations
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|generation| generation.id == newest || generation.live.load(Ordering::SeqCst) > 0)
+            .collect();
+        control.generations = live.iter().map(Arc::downgrade).collect();
+        live
     }
 }
 

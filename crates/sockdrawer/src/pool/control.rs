@@ -15,7 +15,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, lock, mpsc};
 use crate::sys::panics;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A loop that does not answer within this time is left out of the answer.
@@ -35,8 +35,10 @@ pub(crate) struct Core {
 pub(crate) struct Control {
     pub(crate) config: Config,
     pub(crate) readiness: Readiness,
-    /// In force, retired ones with connections before it.
-    pub(crate) generations: Vec<Arc<Generation>>,
+    /// In force, retired ones before it. They belong to the switch and to the loops that have connections of them.
+    pub(crate) generations: Vec<Weak<Generation>>,
+    /// The number of the one in force.
+    pub(crate) generation: u32,
     pub(crate) places: Vec<ListeningPlace>,
     pub(crate) members: Vec<Member>,
     pub(crate) course: Option<Arc<Course>>,

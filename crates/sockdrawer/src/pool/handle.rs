@@ -102,7 +102,8 @@ impl Pool {
         let control = Control {
             config: config.clone(),
             readiness: Readiness::Serving,
-            generations: vec![generation],
+            generations: vec![Arc::downgrade(&generation)],
+            generation: generation.id,
             places,
             members: Vec::new(),
             course,
@@ -163,7 +164,10 @@ impl Pool {
     /// What is wrong with the wanted configuration, or what the system refuses; the pool goes on as it was.
     pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (plan, _before) = self.core.change(&mut lock(&self.core.control), wanted)?;
+        let (plan, _before) = {
+            let mut control = lock(&self.core.control);
+            self.core.change(&mut control, wanted)?
+        };
         Ok(Applied { plan, generation: self.core.shared.switch.current().id, took: began.elapsed() })
     }
 
@@ -356,7 +360,7 @@ impl Core {
 
     pub(crate) fn status(&self) -> Status {
         let mut control = lock(&self.control);
-        Core::forget_ended(&mut control);
+        let live = Core::live_generations(&mut control);
         let mut counts = control.past;
         let loops = control.members.iter().map(|member| {
             let running = member.running.as_ref();
@@ -377,13 +381,12 @@ impl Core {
             queued: place.listener.queued(system),
             sockets: place.listener.shards.len(),
         });
-        let generations = control
-            .generations
+        let generations = live
             .iter()
             .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
-        Status {
+        let status = Status {
             readiness: control.readiness.clone(),
-            generation: control.generations.last().map_or(0, |generation| generation.id),
+            generation: control.generation,
             generations: generations.collect(),
             connections: self.shared.gate.taken(),
             limit: self.shared.gate.limit(),
@@ -393,7 +396,11 @@ impl Core {
             jobs_waiting: self.shared.workers.waiting(),
             counts,
             restarts: control.restarts_in_all,
-        }
+        };
+        drop(control);
+        // One of them may be the last of its service, whose Drop may call the pool.
+        drop(live);
+        status
     }
 
     /// The end of a pool, in order: what waits in the kernel is accepted, what is connected is drained, then all stops.
