@@ -187,7 +187,8 @@ impl Core {
     fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
         let mut gone = Vec::new();
         for listening in difference(control.config.listeners(), wanted.listeners()) {
-            if let Some(at) = control.places.iter().position(|place| place.asked == *listening) {
+            // Of two that were asked for alike, as with port 0, the later one goes.
+            if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
                 gone.push(control.places.remove(at));
             }
         }
