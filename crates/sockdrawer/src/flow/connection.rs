@@ -265,6 +265,11 @@ impl Flow {
         let epoch = self.seats.at(seat).epoch;
         let held = !self.seats.at(seat).may_receive();
         let outcome = self.dispatch(seat, event);
+        self.follow(seat, epoch, outcome, held);
+    }
+
+    /// What follows from a callback; input that was held until it may be offered again.
+    fn follow(&mut self, seat: u32, epoch: u32, outcome: Result<Step, Panicked>, held: bool) {
         self.act(seat, outcome, Tail::Unknown, false);
         if held && self.is_still(seat, epoch) {
             self.resume(seat);
@@ -382,13 +387,7 @@ impl Flow {
         // Held until the callback, so that it resumes; then the job is over.
         let outcome = self.dispatch(seat, Event::Done(result));
         self.seats.at(seat).flags.clear(Flags::WORKING);
-        self.act(seat, outcome, Tail::Unknown, false);
-        if self.is_still(seat, epoch) {
-            self.resume(seat);
-        }
-        if self.is_still(seat, epoch) {
-            self.ask_to_drain(seat);
-        }
+        self.follow(seat, epoch, outcome, true);
         if self.is_still(seat, epoch) {
             self.settle(seat, false);
         }

@@ -115,7 +115,6 @@ pub(crate) struct Flow {
     unread: VecDeque<Letter>,
     ids: std::ops::Range<u64>,
     panics_told: (u32, u32),
-    capacity: usize,
     start: Instant,
     pub(crate) stopping: bool,
 }
@@ -151,7 +150,6 @@ impl Flow {
             unread: VecDeque::with_capacity(64),
             ids: 0..0,
             panics_told: (0, 0),
-            capacity,
             start,
             stopping: false,
             inbox,

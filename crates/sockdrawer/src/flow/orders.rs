@@ -175,7 +175,6 @@ impl Flow {
 
     /// Keeps memory for so many connections ready.
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        self.capacity = capacity;
         self.seats.reserve(capacity);
         let active = self.active;
         self.place(active).table.reserve(capacity);
