@@ -28,10 +28,14 @@ pub struct Config {
     pub behaviour: Behaviour,
     /// Where connections come from.
     pub endpoint: Endpoint,
+    /// Who runs the connections; for life.
+    pub model: Model,
     /// What each connection is given. Different ones are a new generation.
     pub settings: Settings,
-    /// Threads that run connections.
+    /// Threads that run connections; with [`Model::Prefork`], in each process.
     pub loops: usize,
+    /// Processes of [`Model::Prefork`]; the other models have no use for it.
+    pub processes: usize,
     /// Threads that run jobs; 0 runs them in the loops.
     pub workers: usize,
     /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
@@ -51,6 +55,55 @@ pub struct Config {
     /// Who is told of what happens.
     pub observer: Arc<dyn Observer>,
     pub(crate) system: Arc<dyn System>,
+}
+
+/// Who runs the connections. The protocol is the same under each; what a model cannot do is refused when the pool starts, with an
+/// error that names the model and what to use instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Model {
+    /// One connection at a time, each to its end.
+    Single,
+    /// A thread for each connection.
+    Threads,
+    /// A process for each connection.
+    Fork,
+    /// N processes, each of which runs loops.
+    Prefork,
+    /// N threads, each with many connections.
+    #[default]
+    Loops,
+    /// Loops that are runtimes of async tasks.
+    Tasks,
+}
+
+impl Model {
+    /// All of them.
+    pub const ALL: [Model; 6] = [Model::Single, Model::Threads, Model::Fork, Model::Prefork, Model::Loops, Model::Tasks];
+
+    /// Its name, as on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::Single => "single",
+            Model::Threads => "threads",
+            Model::Fork => "fork",
+            Model::Prefork => "prefork",
+            Model::Loops => "loops",
+            Model::Tasks => "tasks",
+        }
+    }
+
+    /// Whether it has any number of loops and workers. The others have one place that accepts, and run jobs where the connection
+    /// runs.
+    pub(crate) fn has_loops(self) -> bool {
+        matches!(self, Model::Prefork | Model::Loops | Model::Tasks)
+    }
+}
+
+impl std::fmt::Display for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// Where connections come from.
@@ -202,8 +255,10 @@ impl Config {
         Config {
             behaviour,
             endpoint,
+            model: Model::default(),
             settings: Settings::default(),
             loops: cores,
+            processes: cores,
             workers: cores,
             worker_queue: 65_536,
             capacity: 1024,
@@ -241,6 +296,26 @@ impl Config {
     #[must_use]
     pub fn behaviour(mut self, behaviour: impl Into<Behaviour>) -> Config {
         self.behaviour = behaviour.into();
+        self
+    }
+
+    /// Who runs the connections. Also sets what follows from it: `single`, `threads` and `fork` have one place that accepts and no
+    /// workers, `prefork` has one loop and one worker in each process.
+    #[must_use]
+    pub fn model(mut self, model: Model) -> Config {
+        self.model = model;
+        (self.loops, self.workers) = match model {
+            Model::Single | Model::Threads | Model::Fork => (1, 0),
+            Model::Prefork => (1, 1),
+            Model::Loops | Model::Tasks => (self.loops, self.workers),
+        };
+        self
+    }
+
+    /// Processes of [`Model::Prefork`].
+    #[must_use]
+    pub fn processes(mut self, processes: usize) -> Config {
+        self.processes = processes;
         self
     }
 

@@ -1,5 +1,6 @@
 //! Errors, by who is at fault and what to do.
 
+use crate::config::Model;
 use crate::net::Address;
 use std::io;
 
@@ -49,6 +50,16 @@ pub enum Error {
         setting: &'static str,
         /// What is wrong with it and what to do.
         reason: String,
+    },
+    /// The model cannot do what was asked.
+    #[error("the model {model} cannot {what}: {remedy}")]
+    NotInModel {
+        /// Which model.
+        model: Model,
+        /// What it cannot do.
+        what: &'static str,
+        /// What does it.
+        remedy: &'static str,
     },
     /// The change would need another pool.
     #[error("{setting} cannot be changed while the pool runs: {reason}")]

@@ -25,7 +25,7 @@ mod sys;
 pub mod testing;
 
 pub use behaviour::Behaviour;
-pub use config::{Config, Connecting, Endpoint, Listening, NotesWhenFull, OnFull, Reject, Restarts, Settings};
+pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use observe::{

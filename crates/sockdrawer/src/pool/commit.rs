@@ -10,6 +10,7 @@ use crate::flow::connector::Course;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
 use crate::flow::listener::{Listener, MOST_SHARDS, SHARDS};
+use crate::model;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{Event, Readiness};
 use crate::sync::atomic::Ordering;
@@ -251,6 +252,7 @@ pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPl
 
 /// Checks what types cannot.
 pub(super) fn validate(config: &Config) -> Result<(), Error> {
+    model::check(config)?;
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if config.loops == 0 {
         return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");

@@ -80,6 +80,8 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     }
     settings(&mut plan, &running.settings, &wanted.settings);
     endpoint(&mut plan, &running.endpoint, &wanted.endpoint);
+    plan.note("model", How::Refused, &running.model, &wanted.model, |model| model.name().to_owned());
+    plan.note("processes", How::InPlace, &running.processes, &wanted.processes, usize::to_string);
     plan.note("loops", How::InPlace, &running.loops, &wanted.loops, usize::to_string);
     plan.note("workers", How::InPlace, &running.workers, &wanted.workers, usize::to_string);
     plan.note("worker_queue", How::InPlace, &running.worker_queue, &wanted.worker_queue, usize::to_string);
