@@ -10,6 +10,7 @@ use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
 use crate::sync::mpsc;
 use crate::sys::{Errno, Interest};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub(super) struct Acceptor {
     waiter: Arc<Waiter>,
     /// Where the next look over all shards begins, so that none is always first.
     rotation: usize,
+    /// Accepted, but the system had nothing to run it with.
+    unplaced: VecDeque<Parcel>,
 }
 
 struct Held {
@@ -115,7 +118,15 @@ fn trouble(errno: Errno) -> Trouble {
 
 impl Acceptor {
     pub(super) fn new(waiter: Arc<Waiter>) -> Acceptor {
-        Acceptor { held: Vec::new(), state: State::Open, suspended: false, starving: false, waiter, rotation: 0 }
+        Acceptor {
+            held: Vec::new(),
+            state: State::Open,
+            suspended: false,
+            starving: false,
+            waiter,
+            rotation: 0,
+            unplaced: VecDeque::new(),
+        }
     }
 
     pub(super) fn waiter(&self) -> Arc<Waiter> {
@@ -181,7 +192,10 @@ impl Flow {
         self.acceptor.suspended = true;
         self.wait_no_more();
         self.unwatch_shards();
-        self.acceptor.state = State::Open;
+        // What was accepted is still to be placed.
+        if self.acceptor.unplaced.is_empty() {
+            self.acceptor.state = State::Open;
+        }
     }
 
     /// Goes on.
@@ -236,9 +250,7 @@ impl Flow {
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
                 self.counters.accepted.add(1);
-                if std::mem::take(&mut self.acceptor.starving) {
-                    self.shared.tell(&Told::AcceptResumed);
-                }
+                self.tell_resumed();
                 if shard.take_stale() && self.refresh().is_ok() {
                     let active = self.active;
                     let options = self.place(active).generation.settings.options;
@@ -249,15 +261,15 @@ impl Flow {
                     Some(permit) => self.bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted }),
                     None => self.reject(&socket),
                 }
-                Accepted::Yes
+                if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
             }
             Err(errno) => self.accept_failed(index, errno),
         }
     }
 
     fn bring_in(&mut self, shard: &Shard, parcel: Parcel) {
-        if !shard.is_spread() {
-            return self.adopt_parcel(parcel);
+        if !shard.is_spread() || self.shared.placement.is_some() {
+            return self.arrive(parcel);
         }
         let next = {
             let roster = lock(&self.shared.roster);
@@ -272,6 +284,14 @@ impl Flow {
                 }
             }
             _ => self.adopt_parcel(parcel),
+        }
+    }
+
+    /// A connection came to this loop: to run here, or to be placed.
+    pub(super) fn arrive(&mut self, parcel: Parcel) {
+        match self.shared.placement.clone() {
+            Some(placement) => placement.place(self, parcel),
+            None => self.adopt_parcel(parcel),
         }
     }
 
@@ -308,17 +328,31 @@ impl Flow {
                 return Accepted::Nothing;
             }
             Trouble::Connection => self.counters.accept_failed.add(1),
-            Trouble::Resource => {
-                self.counters.accept_starved.add(1);
-                self.unwatch_shards();
-                if !std::mem::replace(&mut self.acceptor.starving, true) {
-                    self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
-                }
-                self.acceptor.state = State::Starved(Instant::now() + STARVED);
-            }
+            Trouble::Resource => self.starve(errno),
             Trouble::Listener => self.listener_gone(index),
         }
         Accepted::Failed
+    }
+
+    fn starve(&mut self, errno: Errno) {
+        self.counters.accept_starved.add(1);
+        self.unwatch_shards();
+        if !std::mem::replace(&mut self.acceptor.starving, true) {
+            self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
+        }
+        self.acceptor.state = State::Starved(Instant::now() + STARVED);
+    }
+
+    /// What was accepted has no place to run, for lack of something the system has: nothing more is accepted until it has one.
+    pub(crate) fn place_later(&mut self, parcel: Parcel, errno: Errno) {
+        self.acceptor.unplaced.push_back(parcel);
+        self.starve(errno);
+    }
+
+    fn tell_resumed(&mut self) {
+        if self.acceptor.unplaced.is_empty() && std::mem::take(&mut self.acceptor.starving) {
+            self.shared.tell(&Told::AcceptResumed);
+        }
     }
 
     fn listener_gone(&mut self, index: usize) {
@@ -366,8 +400,15 @@ impl Flow {
 
     fn try_after_starving(&mut self) {
         let before = self.counters.accept_starved.get();
+        while self.counters.accept_starved.get() == before
+            && let Some(parcel) = self.acceptor.unplaced.pop_front()
+        {
+            self.arrive(parcel);
+            self.tell_resumed();
+        }
         // Without a permit, or while suspended, polling finds out later.
         if !self.acceptor.suspended
+            && self.acceptor.unplaced.is_empty()
             && let Some(permit) = self.shared.gate.take()
         {
             self.accept_any(permit);
@@ -404,6 +445,9 @@ impl Flow {
     fn retire_empty_shards(&mut self) {
         for index in 0..self.acceptor.held.len() {
             while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
+                if !self.acceptor.unplaced.is_empty() {
+                    return;
+                }
                 let on_full = lock(&self.shared.on_full).clone();
                 let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take());
                 if permit.is_none() && on_full == OnFull::Backpressure {

@@ -24,7 +24,7 @@ use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, Events, System};
-use acceptor::Acceptor;
+use acceptor::{Acceptor, Parcel};
 use bell::Bell;
 use buffer::Buffers;
 use connector::Connector;
@@ -70,6 +70,15 @@ pub(crate) struct Shared {
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
+    /// Where connections run, in models in which that is not the flow that accepted them.
+    pub(crate) placement: Option<Arc<dyn Placement>>,
+}
+
+/// Finds each new connection its place to run.
+pub(crate) trait Placement: Send + Sync {
+    /// Takes the parcel away, or gives it back with [`Flow::place_later`] where the system has nothing for it now. Called on the
+    /// thread of `flow`; the control plane may be waiting for that thread, so it must not wait for the control plane.
+    fn place(&self, flow: &mut Flow, parcel: Parcel);
 }
 
 impl Shared {
@@ -266,7 +275,7 @@ impl Flow {
                 None => return,
                 Some(Letter::Done(token, result)) => self.job_done(token, result),
                 Some(Letter::Note(token, note)) => self.note(token, note),
-                Some(Letter::Adopt(parcel)) => self.adopt_parcel(parcel),
+                Some(Letter::Adopt(parcel)) => self.arrive(parcel),
                 Some(Letter::Order(order)) => {
                     let since = *ordered_since.get_or_insert_with(Instant::now);
                     order(self);

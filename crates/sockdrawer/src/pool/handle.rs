@@ -98,6 +98,7 @@ impl Pool {
             ids: AtomicU64::new(1),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
+            placement: None,
         });
         let control = Control {
             config: config.clone(),
