@@ -28,6 +28,8 @@ pub(crate) struct Parcel {
     pub(super) permit: Permit,
     pub(super) remote: Option<SocketAddr>,
     pub(super) side: Side,
+    /// Zero where this side accepted.
+    pub(super) connect_time: Duration,
 }
 
 /// The accepting part of a loop.
@@ -258,7 +260,8 @@ impl Flow {
                     let _ = self.system.set_options(socket.as_fd(), &options);
                 }
                 match permit {
-                    Some(permit) => self.bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted }),
+                    Some(permit) => self
+                        .bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted, connect_time: Duration::ZERO }),
                     None => self.reject(&socket),
                 }
                 if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
@@ -287,17 +290,17 @@ impl Flow {
         }
     }
 
-    /// A connection came to this loop: to run here, or to be placed.
+    /// A connection came to this flow: to run here, or to be placed.
     pub(super) fn arrive(&mut self, parcel: Parcel) {
-        match self.shared.placement.clone() {
+        match self.shared.placement.clone().filter(|_| self.index.is_some()) {
             Some(placement) => placement.place(self, parcel),
             None => self.adopt_parcel(parcel),
         }
     }
 
     /// A connection enters this loop.
-    pub(super) fn adopt_parcel(&mut self, parcel: Parcel) {
-        let peer = Peer::new(parcel.remote, parcel.side);
+    pub(crate) fn adopt_parcel(&mut self, parcel: Parcel) {
+        let peer = Peer::new(parcel.remote, parcel.side).with_connect_time(parcel.connect_time);
         self.enter(parcel.socket, parcel.permit, &peer);
     }
 
@@ -347,6 +350,11 @@ impl Flow {
     pub(crate) fn place_later(&mut self, parcel: Parcel, errno: Errno) {
         self.acceptor.unplaced.push_back(parcel);
         self.starve(errno);
+    }
+
+    /// Whether connections wait here for a place.
+    pub(super) fn has_unplaced(&self) -> bool {
+        !self.acceptor.unplaced.is_empty()
     }
 
     fn tell_resumed(&mut self) {

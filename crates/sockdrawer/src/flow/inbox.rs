@@ -47,7 +47,7 @@ impl Inbox {
     pub(crate) fn new(system: Arc<dyn System>, bound: usize) -> Result<Arc<Inbox>, Errno> {
         let event = system.event()?;
         Ok(Arc::new(Inbox {
-            queue: Mutex::new(Queue { letters: Vec::with_capacity(64), ..Queue::default() }),
+            queue: Mutex::default(),
             rung: AtomicBool::new(false),
             event,
             bound: AtomicUsize::new(bound),

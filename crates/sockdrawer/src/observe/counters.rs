@@ -11,6 +11,12 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
+        impl Counts {
+            pub(crate) fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
         /// One loop's own counters.
         #[derive(Default)]
         pub(crate) struct Counters {
@@ -62,7 +68,7 @@ counters! {
     adopted,
     /// Failures of `accept4` that concerned one connection.
     accept_failed,
-    /// Pauses of accepting because the system had no descriptor or memory.
+    /// Pauses of accepting because the system had no descriptor, memory or thread.
     accept_starved,
     /// `accept4` that found nothing.
     accept_empty,

@@ -24,6 +24,8 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Its loops, parked ones too.
     pub loops: Vec<LoopStatus>,
+    /// Threads of [`Model::Threads`](crate::Model::Threads), those that wait for a connection too.
+    pub threads: usize,
     /// Worker threads.
     pub workers: usize,
     /// Jobs that wait for a worker.
