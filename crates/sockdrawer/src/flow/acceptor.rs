@@ -22,6 +22,9 @@ const STARVED: Duration = Duration::from_millis(100);
 /// A busy turn accepts one connection more from each listener for so many events.
 const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 
+/// So many connections that end at once are accepted at the limit before events are looked at again.
+const ACCEPTS_PER_TURN: usize = 16;
+
 /// A connection on its way into a loop.
 pub(crate) struct Parcel {
     pub(super) socket: OwnedFd,
@@ -41,8 +44,10 @@ pub(super) struct Acceptor {
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Arc<Waiter>,
-    /// Where the next look over all shards begins, so that none is always first.
+    /// Whose turn it is among the loops that share a socket.
     rotation: usize,
+    /// Shards that had something when they were last looked at, and were not accepted from since.
+    ready: Vec<usize>,
     /// Accepted, but the system had nothing to run it with.
     unplaced: VecDeque<Parcel>,
 }
@@ -127,6 +132,7 @@ impl Acceptor {
             starving: false,
             waiter,
             rotation: 0,
+            ready: Vec::new(),
             unplaced: VecDeque::new(),
         }
     }
@@ -390,10 +396,12 @@ impl Flow {
         }
     }
 
-    /// Accepts with each permit that was given. While there is more in the queues this loop waits again, behind the others;
+    /// Accepts with permits that were given. While there is more in the queues this loop waits again, behind the others;
     /// when they are empty it polls again.
     fn use_given_permits(&mut self) {
-        while let Some(permit) = self.acceptor.waiter.claim() {
+        for _ in 0..ACCEPTS_PER_TURN {
+            // One that is given after the last time round wakes the inbox, so it is seen in the next turn.
+            let Some(permit) = self.acceptor.waiter.claim() else { return };
             match self.accept_any(permit) {
                 Accepted::Yes => self.shared.gate.wait(&self.acceptor.waiter),
                 Accepted::Nothing | Accepted::Failed => {
@@ -427,26 +435,36 @@ impl Flow {
         }
     }
 
-    /// Accepts from any shard that has something, beginning behind the one of last time.
+    /// Accepts from any shard that has something.
     fn accept_any(&mut self, permit: Permit) -> Accepted {
-        let mut ready = Vec::new();
-        let count = self.acceptor.held.len();
+        match self.next_ready() {
+            Ok(Some(index)) => self.accept(index, Some(permit)),
+            Ok(None) => Accepted::Nothing,
+            Err(_) => Accepted::Failed,
+        }
+    }
+
+    /// A shard that has something, each in turn. They are looked at together, and only when all that had something then have
+    /// been accepted from; a single one is not looked at, accepting tells as much.
+    fn next_ready(&mut self) -> Result<Option<usize>, Errno> {
         let live = |held: &Option<Held>| held.as_ref().is_some_and(|held| !held.shard.is_gone());
-        let indices: Vec<usize> = (0..count).filter(|index| live(&self.acceptor.held[*index])).collect();
+        while let Some(index) = self.acceptor.ready.pop() {
+            if self.acceptor.held.get(index).is_some_and(live) {
+                return Ok(Some(index));
+            }
+        }
+        let held = &self.acceptor.held;
+        let mut indices = (0..held.len()).filter(|index| live(&held[*index]));
+        if let (Some(only), None) = (indices.next(), indices.next()) {
+            return Ok(Some(only));
+        }
+        let indices: Vec<usize> = (0..held.len()).filter(|index| live(&held[*index])).collect();
         let sockets: Vec<BorrowedFd<'_>> =
-            indices.iter().filter_map(|index| self.acceptor.held[*index].as_ref()).map(|held| held.shard.socket()).collect();
-        if self.system.readable(&sockets, &mut ready).is_err() {
-            return Accepted::Failed;
-        }
-        self.acceptor.rotation = self.acceptor.rotation.wrapping_add(1);
-        let found = (0..indices.len())
-            .map(|step| (step + self.acceptor.rotation) % indices.len())
-            .find(|position| ready[*position])
-            .map(|position| indices[position]);
-        match found {
-            Some(index) => self.accept(index, Some(permit)),
-            None => Accepted::Nothing,
-        }
+            indices.iter().filter_map(|index| held[*index].as_ref()).map(|held| held.shard.socket()).collect();
+        let mut ready = Vec::new();
+        self.system.readable(&sockets, &mut ready)?;
+        self.acceptor.ready.extend(indices.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(index, _)| index));
+        Ok(self.acceptor.ready.pop())
     }
 
     /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some.

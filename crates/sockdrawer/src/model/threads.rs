@@ -112,6 +112,7 @@ impl Threads {
     fn serve(&self, flow: &mut Flow, own: &Arc<Thread>) {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         let mut served = 0;
+        flow.inbox.read_here();
         while !flow.stopping {
             flow.turn(&mut events, |_| ());
             // A connection may have come and gone in this turn.
