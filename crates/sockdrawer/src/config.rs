@@ -38,6 +38,8 @@ pub struct Config {
     pub processes: usize,
     /// Threads that run jobs; 0 runs them in the loops.
     pub workers: usize,
+    /// Bytes of stack for each thread of [`Model::Threads`]; the other models have no use for it.
+    pub stack: usize,
     /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
     pub worker_queue: usize,
     /// Connections for which memory is kept ready in each loop. Not a limit.
@@ -260,6 +262,7 @@ impl Config {
             loops: cores,
             processes: cores,
             workers: cores,
+            stack: 256 * 1024,
             worker_queue: 65_536,
             capacity: 1024,
             limit: None,
@@ -330,6 +333,13 @@ impl Config {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Config {
         self.workers = workers;
+        self
+    }
+
+    /// Bytes of stack for each thread of [`Model::Threads`].
+    #[must_use]
+    pub fn stack(mut self, bytes: usize) -> Config {
+        self.stack = bytes;
         self
     }
 
