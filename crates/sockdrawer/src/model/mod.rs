@@ -2,6 +2,7 @@
 
 pub(crate) mod loops;
 
+use crate::behaviour::Kind;
 use crate::config::{Config, Model};
 use crate::error::Error;
 
@@ -9,6 +10,9 @@ use crate::error::Error;
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
+    if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
+        return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
+    }
     if model != Model::Loops {
         return refuse("serve in this build", "use loops");
     }
