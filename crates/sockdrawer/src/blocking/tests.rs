@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::net::Address;
-use crate::pool::{Drain, Pool, Selector};
+use crate::pool::{Pool, Selector};
 use crate::protocol::{Closed, Recipe};
 use crate::testing;
 use std::io::ErrorKind;
@@ -140,7 +140,9 @@ impl Protocol for Taken {
 /// A pool, one of its connections, and the hold on it.
 fn taken() -> (Pool, TcpStream, Hold) {
     let (takes, taken) = mpsc::channel();
-    let pool = Pool::start(Config::accept(Taken(takes)).listen("127.0.0.1:0".parse().expect("an address"))).expect("starts");
+    let mut config = Config::accept(Taken(takes)).listen("127.0.0.1:0".parse().expect("an address"));
+    config.settings.linger = Duration::from_millis(50);
+    let pool = Pool::start(config).expect("starts");
     let Address::Tcp(at) = pool.addresses()[0] else { unreachable!("it listens on TCP") };
     let stream = TcpStream::connect(at).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
@@ -174,8 +176,8 @@ fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
     };
     expect(1, &|| pool.notify(&Selector::All, *b"note").expect("there is room"));
     assert!(hold.away.take_note().is_some());
-    expect(2, &|| _ = pool.drain(&Selector::All, Drain::within(Duration::from_millis(50))));
-    assert!(hold.away.is_draining() && hold.away.has_ended(), "a drain purges at its deadline");
+    expect(2, &|| _ = pool.purge(&Selector::All, Duration::from_millis(50)));
+    assert!(hold.away.is_draining() && hold.away.has_ended(), "past the deadline");
     drop((hold, stream));
     assert_empty(&pool);
     assert_eq!(woken.0.load(Ordering::SeqCst), 2);
