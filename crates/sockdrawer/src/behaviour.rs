@@ -75,6 +75,8 @@ pub enum Kind {
     Protocol,
     /// A handler that reads, writes and waits.
     Blocking,
+    /// Another program.
+    Program,
 }
 
 /// A service, and what it does not say itself.

@@ -14,6 +14,7 @@ mod blocking;
 mod clock;
 mod config;
 mod error;
+mod exec;
 mod flow;
 pub mod layer;
 mod model;

@@ -27,12 +27,12 @@ const ACCEPTS_PER_TURN: usize = 16;
 
 /// A connection on its way into a loop.
 pub(crate) struct Parcel {
-    pub(super) socket: OwnedFd,
-    pub(super) permit: Permit,
-    pub(super) remote: Option<SocketAddr>,
-    pub(super) side: Side,
+    pub(crate) socket: OwnedFd,
+    pub(crate) permit: Permit,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) side: Side,
     /// Zero where this side accepted.
-    pub(super) connect_time: Duration,
+    pub(crate) connect_time: Duration,
 }
 
 /// The accepting part of a loop.

@@ -77,7 +77,7 @@ impl Flow {
 
     /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
     /// sees this connection, or it sees the newer generation.
-    fn join_generation(&mut self) -> Result<(), Panicked> {
+    pub(super) fn join_generation(&mut self) -> Result<(), Panicked> {
         loop {
             self.refresh()?;
             let active = self.active;

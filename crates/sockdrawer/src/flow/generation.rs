@@ -43,6 +43,17 @@ impl Generation {
         self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
 
+    /// From what it was built.
+    pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
+        &self.service
+    }
+
+    /// One connection of it ended; true when it was the last of a retired one, once.
+    pub(crate) fn leave(&self) -> bool {
+        self.live.fetch_sub(1, Ordering::SeqCst);
+        self.has_ended()
+    }
+
     /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
     /// connection, what is no loop.
     pub(crate) fn table(&self, index: Option<usize>) -> Result<Box<dyn Table>, Panicked> {

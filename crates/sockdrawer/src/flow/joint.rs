@@ -10,11 +10,15 @@ use std::sync::Arc;
 /// Processes of one pool: a bit of a word for each.
 pub(crate) const MOST_PROCESSES: usize = 64;
 
+/// Numbers of signals are below.
+pub(crate) const MOST_SIGNALS: usize = 65;
+
 /// Loops of one process that count where the others can read it.
 pub(crate) const MOST_LOOPS: usize = 64;
 
 const HELD: usize = 6;
-const COUNTERS: usize = HELD + 2 * MOST_PROCESSES;
+const SIGNALS: usize = HELD + 2 * MOST_PROCESSES;
+const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const WORDS: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
 
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
@@ -87,6 +91,11 @@ impl Joint {
     /// Where a loop of a process counts. What it counted is there when the loop, or the process, is gone.
     pub(crate) fn counters(&self, process: usize, index: usize) -> Counters {
         Counters::at(self.0.clone(), COUNTERS + (process * MOST_LOOPS + index) * Counters::WORDS)
+    }
+
+    /// Children that a signal ended.
+    pub(crate) fn signalled(&self, signal: usize) -> &AtomicU64 {
+        &self.0[SIGNALS + signal]
     }
 
     /// A process is gone, and with it what it held.

@@ -28,7 +28,7 @@ use crate::observe::{Event as Told, Observer};
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::sys::{Errno, Events, System};
+use crate::sys::{Errno, Events, Interest, System};
 use acceptor::{Acceptor, Parcel};
 use bell::Bell;
 use buffer::Buffers;
@@ -41,7 +41,7 @@ use inbox::{Inbox, Letter};
 use joint::{Joint, MOST_LOOPS};
 use seat::Seats;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use timer::Wheel;
@@ -60,8 +60,10 @@ const SCRATCH_BYTES: usize = 256 * 1024;
 /// Panics told as events, for each loop and second; all are counted.
 const PANICS_TOLD_PER_SECOND: u32 = 10;
 
-/// The tokens of epoll that are no connection: epoch 0. The inbox is 0, listeners follow.
+/// The tokens of epoll that are no connection: epoch 0. The inbox is 0, listeners follow; at the end come descriptors that the
+/// flow is only to notice.
 const INBOX_TOKEN: u64 = 0;
+const NOTICED: u64 = u32::MAX as u64 - 31;
 
 /// What the loops of a pool share.
 pub(crate) struct Shared {
@@ -166,6 +168,8 @@ pub(crate) struct Flow {
     ids: std::ops::Range<u64>,
     panics_told: (u32, u32),
     start: Instant,
+    /// A bit for each descriptor of [`Flow::notice`] that had something.
+    pub(crate) noticed: u32,
     /// Turns end by then, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
@@ -220,11 +224,25 @@ impl Flow {
             ids: 0..0,
             panics_told: (0, 0),
             start,
+            noticed: 0,
             turn_until: None,
             stopping: false,
             inbox,
             shared,
         })
+    }
+
+    /// Turns end when this has something to read, and say so by the bit of its number, below 32.
+    pub(crate) fn notice(&self, number: u32, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        let interest = Interest { read: true, write: false };
+        self.system.watch(self.epoll.as_fd(), descriptor, NOTICED + u64::from(number), interest)
+    }
+
+    /// For who runs connections elsewhere: counts one more of the generation in force, and says which that is.
+    pub(crate) fn join(&mut self) -> Result<(Arc<Generation>, ConnectionId), Panicked> {
+        self.join_generation()?;
+        let active = self.active;
+        Ok((self.place(active).generation.clone(), self.next_id()))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -306,6 +324,7 @@ impl Flow {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
+                (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
                 (0, listener) => self.accept_event(listener, events.len()),
                 (_, token) => self.connection_event(token, ready),
             }

@@ -1,5 +1,6 @@
 //! WHO RUNS THE FLOW: one file for each model.
 
+pub(crate) mod fork;
 pub(crate) mod loops;
 mod single;
 mod threads;
@@ -14,10 +15,13 @@ use std::sync::Arc;
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
+    if config.behaviour.service().kind() == Kind::Program && model != Model::Fork {
+        return refuse("run another program", "use fork");
+    }
     if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
         return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
     }
-    if !matches!(model, Model::Single | Model::Threads | Model::Prefork | Model::Loops) {
+    if !matches!(model, Model::Single | Model::Threads | Model::Fork | Model::Prefork | Model::Loops) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {

@@ -76,6 +76,13 @@ pub enum Event {
         /// How it ended.
         reason: String,
     },
+    /// A connection's own process was ended by a signal: a crash in foreign code, or somebody's kill.
+    ChildKilled {
+        /// Whose.
+        id: ConnectionId,
+        /// The signal's number.
+        signal: i32,
+    },
     /// A process could not be started: the others do its work.
     ProcessNotStarted {
         /// Why.

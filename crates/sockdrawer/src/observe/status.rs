@@ -24,6 +24,8 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Its processes, where it has some beside this one.
     pub processes: Vec<ProcessStatus>,
+    /// How many of its connections' own processes each signal ended, by the signal's number.
+    pub signalled: Vec<(i32, u64)>,
     /// Its loops, parked ones too.
     pub loops: Vec<LoopStatus>,
     /// Threads of [`Model::Threads`](crate::Model::Threads), those that wait for a connection too.

@@ -2,7 +2,7 @@
 
 use super::control::{Control, Core, ListeningPlace};
 use super::plan::{How, Plan, difference, plan};
-use crate::config::{Config, Endpoint, Listening};
+use crate::config::{Config, Endpoint, Listening, Model};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::acceptor::Retiring;
@@ -348,6 +348,9 @@ fn sockets(config: &Config) -> usize {
 
 /// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
 pub(super) fn fits_in_process(config: &Config) -> usize {
+    if config.model == Model::Fork {
+        return model::fork::MOST;
+    }
     let own = sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
     sys::descriptor_limit().saturating_sub(own)
 }

@@ -188,7 +188,7 @@ fn still_here(targets: Vec<Target>, until: Instant) -> Vec<Target> {
 }
 
 /// Random order, so that a drain does not empty one loop, or one client, first.
-fn shuffle<T>(items: &mut [T]) {
+pub(super) fn shuffle<T>(items: &mut [T]) {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut random = RandomState::new().build_hasher().finish() | 1;
     for index in (1..items.len()).rev() {

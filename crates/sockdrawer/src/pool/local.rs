@@ -184,6 +184,7 @@ impl Core {
             limit: self.shared.gate.limit(),
             listeners: listeners.collect(),
             processes: Vec::new(),
+            signalled: Vec::new(),
             loops,
             threads: placement.map_or(0, |placement| placement.threads()),
             workers: self.shared.workers.running(),

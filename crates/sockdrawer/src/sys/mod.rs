@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 pub(crate) mod faulty;
+pub(crate) mod fork;
 pub(crate) mod inline;
 mod kernel;
 mod limits;

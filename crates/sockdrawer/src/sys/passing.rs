@@ -3,7 +3,8 @@
 use super::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair, sockopt,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, getsockname, listen, recvmsg, sendmsg,
+    socket_with, socketpair, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -42,17 +43,24 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[B
     }
 }
 
-/// Waits for one packet; None when the other end is gone. Descriptors are close-on-exec.
+/// Waits for one packet, unless told not to; None when the other end is gone. Descriptors are close-on-exec.
 ///
 /// # Errors
+/// `EAGAIN` when there is nothing and it must not wait.
 /// `EMFILE` when this process had no room for a descriptor that came along: the kernel closed those without a word. `EMSGSIZE`
 /// when the packet is longer than any of ours.
-pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> Result<Option<()>> {
+pub(crate) fn receive_packet(
+    socket: BorrowedFd<'_>,
+    into: &mut Vec<u8>,
+    descriptors: &mut Vec<OwnedFd>,
+    wait: bool,
+) -> Result<Option<()>> {
     into.resize(MOST_BYTES, 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = if wait { RecvFlags::CMSG_CLOEXEC } else { RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT };
     let received = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, flags) {
             Err(Errno::INTR) => {}
             received => break received?,
         }
@@ -70,6 +78,43 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut Vec<u8>, descrip
         return Err(Errno::MSGSIZE);
     }
     Ok((received.bytes > 0).then_some(()))
+}
+
+/// A place where packet ends of this user's processes are met, by a name that the kernel chose.
+pub(crate) struct Meeting {
+    socket: OwnedFd,
+    name: SocketAddrUnix,
+}
+
+impl Meeting {
+    pub(crate) fn new() -> Result<Meeting> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&socket, &SocketAddrUnix::new_unnamed())?;
+        listen(&socket, 4096)?;
+        let name = SocketAddrUnix::try_from(getsockname(&socket)?)?;
+        Ok(Meeting { socket, name })
+    }
+
+    /// One's own end towards the process that made this. Waits while too many others do the same.
+    pub(crate) fn come(&self) -> Result<OwnedFd> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &self.name)?;
+        Ok(socket)
+    }
+
+    /// Who came, by its process. None: nobody now.
+    pub(crate) fn welcome(&self) -> Option<(u32, OwnedFd)> {
+        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
+        let who = sockopt::socket_peercred(&socket).ok()?;
+        Some((who.pid.as_raw_nonzero().get().cast_unsigned(), socket))
+    }
+}
+
+impl AsFd for Meeting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 /// Ends the conversation in both directions; whoever waits on either end sees its end.
@@ -90,16 +135,16 @@ mod tests {
         send_packet(one.as_fd(), b"first", &[event.as_fd(); MOST_DESCRIPTORS], true).expect("sent");
         send_packet(one.as_fd(), b"second", &[], true).expect("sent");
         let (mut bytes, mut descriptors) = (Vec::new(), Vec::new());
-        assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors), Ok(Some(())));
+        assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true), Ok(Some(())));
         assert_eq!((&bytes[..], descriptors.len()), (&b"first"[..], MOST_DESCRIPTORS));
         let mut value = [0; 8];
         rustix::io::read(&descriptors[MOST_DESCRIPTORS - 1], &mut value).expect("readable");
         assert_eq!(u64::from_ne_bytes(value), 7, "it is the same eventfd");
         descriptors.clear();
-        receive_packet(two.as_fd(), &mut bytes, &mut descriptors).expect("received");
+        receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true).expect("received");
         assert_eq!((&bytes[..], descriptors.len()), (&b"second"[..], 0));
         drop(one);
-        assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors), Ok(None));
+        assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true), Ok(None));
         let file = std::fs::File::open("/dev/null").expect("/dev/null");
         assert!(!is_packet_end(file.as_fd()));
     }

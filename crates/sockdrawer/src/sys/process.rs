@@ -60,12 +60,6 @@ fn close_others(keep: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Sends SIGKILL. False where there is no such process.
-pub(crate) fn kill(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok())
-}
-
-fn last_error() -> Errno {
+pub(super) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }

@@ -1,7 +1,7 @@
 //! Changing a pool of processes: every helper prepares, then one word is stored that all of them look at when they accept.
 
 use super::link::{ANSWERS_WITHIN, Link};
-use super::manager::{Control, Member, Processes, generated, validate};
+use super::manager::{Control, Member, Processes, generated, processes, validate};
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
@@ -31,7 +31,7 @@ pub(super) struct Place {
 impl Processes {
     /// Permits that descriptors allow, in all processes together.
     pub(super) fn effective_limit(config: &Config) -> Result<usize, Error> {
-        let most = commit::fits_in_process(config).saturating_mul(config.processes);
+        let most = commit::fits_in_process(config).saturating_mul(processes(config));
         match config.limit {
             Some(asked) if asked > most => Err(Error::Invalid {
                 setting: "limit",
@@ -82,7 +82,7 @@ impl Processes {
             control.places.push(place);
         }
         for (index, member) in control.members.iter_mut().enumerate() {
-            member.active = index < wanted.processes;
+            member.active = index < processes(&wanted);
         }
         let before = std::mem::replace(&mut control.config, wanted);
         self.rebalance(&mut control);
@@ -105,7 +105,7 @@ impl Processes {
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
         let mut started = Vec::new();
         let built = tuned.and_then(|()| {
-            let missing = control.members.len()..wanted.processes;
+            let missing = control.members.len()..processes(wanted);
             started = missing.map(|index| self.start_member(control, wanted, index)).collect::<Result<_, _>>()?;
             let newer = started.iter().filter_map(|member: &Member| member.link.clone());
             let links: Vec<_> = control.links().into_iter().chain(newer).collect();

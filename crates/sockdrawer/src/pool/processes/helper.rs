@@ -1,8 +1,10 @@
 //! A helper: a process that runs loops for a pool in another process, and does as it is told.
 
+use super::forking;
 use super::registry;
-use super::wire::{FromHelper, Generated, PartStatus, Receiver, Refusal, Reply, Request, Sender, Start, ToHelper, VERSION};
-use crate::config::{Config, Listening};
+use super::speaker::Speaker;
+use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, VERSION};
+use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::joint::Joint;
@@ -12,22 +14,25 @@ use crate::observe::Event;
 use crate::pool::control::{Core, ListeningPlace};
 use crate::pool::local::Foundation;
 use crate::pool::manager::Manager;
-use crate::sync::{Mutex, lock};
+use crate::sync::lock;
 use crate::sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// A helper that cannot begin exits so; why was answered before, where it could be.
-const CANNOT_BEGIN: i32 = 70;
+pub(super) const CANNOT_BEGIN: i32 = 70;
 
 /// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
 pub(super) fn run(end: OwnedFd) -> ! {
     let mut receiver = Receiver::default();
     let begun = process::settle_helper(&end).is_ok();
-    let speaker = Arc::new(Speaker { end, sender: Mutex::new(Sender::default()) });
-    let start = receiver.receive::<ToHelper>(speaker.end.as_fd()).ok().flatten().filter(|_| begun);
+    let speaker = Arc::new(Speaker::new(end));
+    let start = receiver.receive::<ToHelper>(speaker.end()).ok().flatten().filter(|_| begun);
     let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
+    if start.model == Model::Fork {
+        forking::run(*start, number, descriptors, speaker, receiver);
+    }
     let mut helper = match Helper::begin(*start, descriptors, &speaker) {
         Ok(helper) => helper,
         Err(refusal) => {
@@ -36,31 +41,10 @@ pub(super) fn run(end: OwnedFd) -> ! {
         }
     };
     speaker.reply(number, Reply::Done);
-    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(speaker.end.as_fd()) {
+    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(speaker.end()) {
         helper.answer(number, request, descriptors);
     }
     std::process::exit(0);
-}
-
-/// Speaks to the pool, from any thread.
-struct Speaker {
-    end: OwnedFd,
-    sender: Mutex<Sender>,
-}
-
-impl Speaker {
-    fn reply(&self, number: u64, reply: Reply) {
-        // Nobody hears it when the pool is gone, which the reading side notices.
-        let _ = lock(&self.sender).send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
-    }
-
-    /// Events are told on loops' threads: where the pool does not read, they are not told.
-    fn tell(&self, event: &Event) {
-        // These are the pool's own, told once for all its processes.
-        if !matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
-            let _ = lock(&self.sender).send(self.end.as_fd(), &FromHelper::Event(event.clone()), &[], false);
-        }
-    }
 }
 
 struct Helper {
@@ -72,29 +56,32 @@ struct Helper {
     next: Option<Config>,
 }
 
-fn other(error: impl ToString) -> Refusal {
+pub(super) fn other(error: impl ToString) -> Refusal {
     Refusal::Other(error.to_string())
 }
 
-fn refusal(error: Error) -> Refusal {
+pub(super) fn refusal(error: Error) -> Refusal {
     match error {
         Error::ServicePanicked { message } => Refusal::Panicked(message),
         error => other(error),
     }
 }
 
-fn done(outcome: Result<(), Refusal>) -> Reply {
+pub(super) fn done(outcome: Result<(), Refusal>) -> Reply {
     outcome.map_or_else(Reply::Refused, |()| Reply::Done)
+}
+
+/// The shared numbers and the bell, for a helper that understands its pool.
+pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 2], Refusal> {
+    if start.version != VERSION {
+        return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
+    }
+    <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| other("a helper begins with two descriptors"))
 }
 
 impl Helper {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>) -> Result<Helper, Refusal> {
-        if start.version != VERSION {
-            return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
-        }
-        let Ok([numbers, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return Err(other("a helper begins with two descriptors"));
-        };
+        let [numbers, bell] = check(&start, descriptors)?;
         let behaviour = registry::build(&start.generated.recipe).map_err(Refusal::Other)?;
         let mut config = Config::accept(behaviour).settings(start.generated.settings);
         start.tuning.apply(&mut config);

@@ -4,7 +4,7 @@ use super::wire::{FromHelper, Receiver, Reply, Request, Sender};
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock, mpsc};
-use crate::sys::{passing, process};
+use crate::sys::{fork, passing, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -110,7 +110,7 @@ impl Link {
 
     /// Kills the process at once. Until it is reaped, which is after the conversation ended, the number is its own.
     pub(super) fn kill(&self) -> bool {
-        !self.is_closed() && process::kill(self.pid)
+        !self.is_closed() && fork::signal(self.pid, fork::SIGKILL)
     }
 
     /// Asks; the answer comes later, or the channel closes because the helper is gone.

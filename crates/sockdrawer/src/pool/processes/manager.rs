@@ -11,7 +11,7 @@ use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::gate::{Gate, Process};
-use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES};
+use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{
     ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, Observer, ProcessStatus, Readiness, Status,
@@ -89,6 +89,11 @@ pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
     Ok(Generated { id, recipe, settings: config.settings.clone() })
 }
 
+/// Helpers that a configuration asks for: one that forks, or each with loops.
+pub(super) fn processes(config: &Config) -> usize {
+    if config.model == Model::Fork { 1 } else { config.processes }
+}
+
 /// Checks what concerns processes.
 pub(super) fn validate(config: &Config) -> Result<(), Error> {
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
@@ -153,7 +158,7 @@ impl Processes {
             let place = self.open(&mut control, config, listening)?;
             control.places.push(place);
         }
-        for index in 0..config.processes {
+        for index in 0..processes(config) {
             let member = self.start_member(&mut control, config, index)?;
             control.members.push(member);
         }
@@ -204,6 +209,11 @@ impl Processes {
             }
         }
         counts
+    }
+
+    fn signalled(&self) -> Vec<(i32, u64)> {
+        let numbers = (1..MOST_SIGNALS).map(|signal| (signal as i32, self.joint.signalled(signal).load(Ordering::Relaxed)));
+        numbers.filter(|(_, count)| *count > 0).collect()
     }
 
     fn pass(&self, from: &Readiness, to: Readiness, request: impl Fn() -> Request) {
@@ -299,7 +309,7 @@ impl Manager for Processes {
             queued: place.listener.queued(&*self.system),
             sockets: place.listener.shards.len(),
         });
-        let processes = control.members.iter().enumerate().filter_map(|(index, member)| {
+        let members = control.members.iter().enumerate().filter_map(|(index, member)| {
             let link = member.link.as_ref()?;
             let connections = self.joint.held(index).load(Ordering::Relaxed) as usize;
             Some(ProcessStatus { pid: link.pid, connections, active: member.active })
@@ -311,7 +321,8 @@ impl Manager for Processes {
             connections: self.gate.taken(),
             limit: self.gate.limit(),
             listeners: listeners.collect(),
-            processes: processes.collect(),
+            processes: members.collect(),
+            signalled: self.signalled(),
             threads: 0,
             loops: parts.iter().flat_map(|part| part.loops.iter().copied()).collect(),
             workers: parts.iter().map(|part| part.workers).sum(),

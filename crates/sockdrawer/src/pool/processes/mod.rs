@@ -2,10 +2,14 @@
 //! service from its recipe; pool and helper speak over a packet pair, and share a few numbers.
 
 mod change;
+mod child;
+mod forking;
 mod helper;
 mod link;
 mod manager;
+mod questions;
 mod registry;
+mod speaker;
 mod supervise;
 mod wire;
 

@@ -2,6 +2,7 @@
 
 use super::helper;
 use crate::behaviour::Behaviour;
+use crate::exec;
 use crate::protocol::Recipe;
 use crate::sync::OnceLock;
 use crate::sys::process;
@@ -48,7 +49,7 @@ pub fn processes(recipes: &[(&str, Build)]) {
 
 /// Whether a helper of this program could build it.
 pub(super) fn knows(recipe: &Recipe) -> bool {
-    find(recipe).is_some()
+    recipe.name == exec::NAME || find(recipe).is_some()
 }
 
 /// Whether [`processes`] was called: a program that does not call it would start its own `main` again and again.
@@ -62,6 +63,9 @@ fn find(recipe: &Recipe) -> Option<Build> {
 
 /// Builds what the recipe says. Runs user code.
 pub(super) fn build(recipe: &Recipe) -> Result<Behaviour, String> {
+    if recipe.name == exec::NAME {
+        return exec::from_options(&recipe.options).ok_or_else(|| "the recipe of a program names none".to_owned());
+    }
     let build = find(recipe).ok_or_else(|| format!("no recipe is named `{}`", recipe.name))?;
     build(&recipe.options).map_err(|error| error.to_string())
 }

@@ -109,6 +109,8 @@ pub(crate) enum Request {
     Kill(ConnectionId),
     Notify(Selector, Vec<u8>),
     ApplyOptions(Selector),
+    /// From the helper of a connection to its own process.
+    SetOptions(Selector, SocketOptions),
     Options(ConnectionId),
     List(Selector),
     Status,
@@ -185,6 +187,11 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
+    /// For a process that shares its end with others: their numbers must differ.
+    pub(crate) fn of_process(pid: u32) -> Sender {
+        Sender { sent: u64::from(pid) << 32 }
+    }
+
     pub(crate) fn send<T: Serialize>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -231,9 +238,18 @@ impl Receiver {
     /// # Errors
     /// When what came is no message of ours, or a descriptor got lost on the way.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
+        self.next(socket, true)
+    }
+
+    /// The same, but an error, `EAGAIN`, where it would have to wait.
+    pub(crate) fn receive_now<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
+        self.next(socket, false)
+    }
+
+    fn next<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<(T, Vec<OwnedFd>)>> {
         loop {
             let mut passed = Vec::new();
-            if receive_packet(socket, &mut self.packet, &mut passed)?.is_none() {
+            if receive_packet(socket, &mut self.packet, &mut passed, wait)?.is_none() {
                 return Ok(None);
             }
             let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&self.packet).map_err(|_| Errno::BADMSG)?;

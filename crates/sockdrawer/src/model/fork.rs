@@ -1,0 +1,171 @@
+//! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
+
+use crate::flow::acceptor::Parcel;
+use crate::flow::gate::Permit;
+use crate::flow::generation::Generation;
+use crate::flow::{Flow, Placement};
+use crate::observe::Event;
+use crate::protocol::ConnectionId;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::fork::{self, Ending, Forked};
+use crate::sys::shared::Words;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Children at once; more processes than this are no way to serve connections.
+pub(crate) const MOST: usize = 16 * 1024;
+
+/// What a child tells while it lives: its bytes, in and out.
+const SLOT_WORDS: usize = 2;
+
+/// The children of a helper.
+pub(crate) struct Children {
+    table: Mutex<Table>,
+    slots: Arc<Words>,
+    life: Box<dyn Life>,
+}
+
+#[derive(Default)]
+struct Table {
+    alive: HashMap<u32, Child>,
+    free: Vec<usize>,
+    used: usize,
+}
+
+/// A connection's own process, as its parent sees it.
+pub(crate) struct Child {
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) since: Instant,
+    pub(crate) told: Told,
+    slot: usize,
+    _permit: Permit,
+}
+
+/// What a child does from its birth to its end.
+pub(crate) trait Life: Send + Sync {
+    fn live(&self, birth: Birth) -> !;
+}
+
+/// All that a new child has.
+pub(crate) struct Birth {
+    pub(crate) parcel: Parcel,
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) told: Told,
+    pub(crate) parent: u32,
+}
+
+/// What a child tells its parent by writing it down.
+#[derive(Clone)]
+pub(crate) struct Told {
+    words: Arc<Words>,
+    first: usize,
+}
+
+impl Told {
+    pub(crate) fn bytes_in(&self) -> &AtomicU64 {
+        &self.words[self.first]
+    }
+
+    pub(crate) fn bytes_out(&self) -> &AtomicU64 {
+        &self.words[self.first + 1]
+    }
+}
+
+impl Children {
+    pub(crate) fn new(life: impl Life + 'static) -> crate::sys::Result<Arc<Children>> {
+        // The descriptor is not needed: children have the mapping.
+        let (slots, _) = Words::create(MOST * SLOT_WORDS)?;
+        Ok(Arc::new(Children { table: Mutex::default(), slots: Arc::new(slots), life: Box::new(life) }))
+    }
+
+    /// Reads or changes one of those that live.
+    pub(crate) fn with<T>(&self, pid: u32, visit: impl FnOnce(&Child) -> T) -> Option<T> {
+        lock(&self.table).alive.get(&pid).map(visit)
+    }
+
+    /// The processes of those that are meant.
+    pub(crate) fn choose(&self, mut wanted: impl FnMut(&Child) -> bool) -> Vec<u32> {
+        lock(&self.table).alive.iter().filter(|(_, child)| wanted(child)).map(|(pid, _)| *pid).collect()
+    }
+
+    /// Takes note of all children that have ended, so that none is a zombie for longer than a turn. Returns their processes.
+    pub(crate) fn reap(&self, flow: &Flow) -> Vec<u32> {
+        let mut ended = Vec::new();
+        while let Some((pid, ending)) = fork::ended_child() {
+            let Some(child) = lock(&self.table).alive.remove(&pid) else { continue };
+            self.bury(flow, &child, ending);
+            ended.push(pid);
+            lock(&self.table).free.push(child.slot);
+        }
+        ended
+    }
+
+    fn bury(&self, flow: &Flow, child: &Child, ending: Ending) {
+        let shared = flow.shared();
+        if ending != Ending::Exited(0) {
+            // It had no time to count its end, nor its bytes.
+            flow.counters.closed().add(1);
+            flow.counters.bytes_in().add(child.told.bytes_in().load(Ordering::Relaxed));
+            flow.counters.bytes_out().add(child.told.bytes_out().load(Ordering::Relaxed));
+        }
+        if let Ending::Signalled(signal) = ending {
+            let number = usize::try_from(signal).unwrap_or_default();
+            if number < crate::flow::joint::MOST_SIGNALS {
+                shared.joint.signalled(number).fetch_add(1, Ordering::Relaxed);
+            }
+            shared.tell(&Event::ChildKilled { id: child.id, signal });
+        }
+        if child.generation.leave() {
+            shared.tell(&Event::GenerationEnded(child.generation.id));
+        }
+    }
+
+    fn slot(&self) -> usize {
+        let mut table = lock(&self.table);
+        table.free.pop().unwrap_or_else(|| {
+            table.used += 1;
+            // As many as permits, which are at most as many as slots.
+            table.used - 1
+        })
+    }
+}
+
+impl Placement for Children {
+    fn place(&self, flow: &mut Flow, parcel: Parcel) {
+        let (generation, id) = match flow.join() {
+            Ok(joined) => joined,
+            Err(panicked) => {
+                flow.counters.panics().add(1);
+                flow.counters.closed().add(1);
+                return flow.shared().tell(&Event::ServicePanicked { message: panicked.0 });
+            }
+        };
+        let slot = self.slot();
+        let told = Told { words: self.slots.clone(), first: slot * SLOT_WORDS };
+        for word in [told.bytes_in(), told.bytes_out()] {
+            word.store(0, Ordering::Relaxed);
+        }
+        let parent = std::process::id();
+        match fork::fork() {
+            Ok(Forked::Child) => self.life.live(Birth { parcel, id, generation, told, parent }),
+            Ok(Forked::Parent(pid)) => {
+                let child =
+                    Child { id, generation, peer: parcel.remote, since: Instant::now(), told, slot, _permit: parcel.permit };
+                lock(&self.table).alive.insert(pid, child);
+            }
+            Err(errno) => {
+                lock(&self.table).free.push(slot);
+                if generation.leave() {
+                    flow.shared().tell(&Event::GenerationEnded(generation.id));
+                }
+                flow.place_later(parcel, errno);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The life of a child: one connection, from its first to its last byte.
+
+use super::speaker::Speaker;
+use super::wire::{FromHelper, Receiver, Reply, Request, Sender, ToHelper};
+use crate::behaviour::Kind;
+use crate::config::OnFull;
+use crate::exec;
+use crate::flow::acceptor::Parcel;
+use crate::flow::bell::Bell;
+use crate::flow::delegates::Delegates;
+use crate::flow::gate::Gate;
+use crate::flow::generation::{Generation, Switch};
+use crate::flow::inbox::Inbox;
+use crate::flow::joint::Joint;
+use crate::flow::worker::Workers;
+use crate::flow::{Flow, Shared};
+use crate::model::fork::{Birth, Life, Told};
+use crate::observe::{Counts, Event, Observer};
+use crate::pool::drain::Drained;
+use crate::pool::selector::Selector;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sys::passing::Meeting;
+use crate::sys::{Errno, Events, Kernel, fork};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The loop among the helper's counters that all children share.
+const CHILDREN: usize = 1;
+/// The bit by which a child's flow notices its parent.
+const PARENT: u32 = 0;
+/// Exit codes: in order; a bug of ours; a program that could not be started, as shells have it.
+const FAILED: i32 = 70;
+const NO_PROGRAM: i32 = 127;
+/// A connection that was asked to end and did not has so long for what was written.
+const PURGE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What all children find when they are born.
+pub(super) struct Ground {
+    pub(super) speaker: Arc<Speaker>,
+    pub(super) meeting: Meeting,
+    pub(super) joint: Arc<Joint>,
+    pub(super) inbox: usize,
+}
+
+/// A child's whole life. It never returns into what it was forked from.
+impl Life for Arc<Ground> {
+    fn live(&self, birth: Birth) -> ! {
+        let keep = [birth.parcel.socket.as_fd(), self.speaker.end()];
+        if fork::settle_child(birth.parent, &keep).is_err() {
+            fork::exit(FAILED);
+        }
+        if birth.generation.service().kind() == Kind::Program {
+            become_program(birth);
+        }
+        self.speaker.in_child();
+        let lived = catch_unwind(AssertUnwindSafe(|| serve(self, birth)));
+        fork::exit(if matches!(lived, Ok(Ok(()))) { 0 } else { FAILED });
+    }
+}
+
+fn become_program(birth: Birth) -> ! {
+    let words = birth.generation.service().recipe().and_then(|recipe| exec::words(&recipe.options)).unwrap_or_default();
+    let socket = birth.parcel.socket;
+    let input = socket.try_clone();
+    if let (Ok(input), Some((program, arguments))) = (input, words.split_first()) {
+        fork::restore(socket.as_fd());
+        let _ = Command::new(program).args(arguments).stdin(Stdio::from(input)).stdout(Stdio::from(socket)).exec();
+    }
+    fork::exit(NO_PROGRAM);
+}
+
+/// Tells the pool what happens here.
+struct Voice(Arc<Speaker>);
+
+impl Observer for Voice {
+    fn event(&self, event: &Event) {
+        // Generations are counted by the parent.
+        if !matches!(event, Event::GenerationEnded(_)) {
+            self.0.tell(event);
+        }
+    }
+}
+
+fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
+    let Birth { parcel, id, generation, told, .. } = birth;
+    let joint = Arc::new(Joint::private());
+    joint.ids().store(id.0, SeqCst);
+    let gate = Gate::shared(joint.clone(), 1, None);
+    let shared = shared(ground, joint, gate.clone(), &generation);
+    let inbox = Inbox::new(shared.system.clone(), ground.inbox)?;
+    let mut flow = Flow::serving(shared, inbox)?;
+    let Parcel { socket, permit, remote, side, connect_time } = parcel;
+    // It is the parent's to give back.
+    std::mem::forget(permit);
+    let permit = gate.take().expect("the first connection of a gate for one");
+    flow.adopt_parcel(Parcel { socket, permit, remote, side, connect_time });
+    let lived = if flow.count() > 0 { Child::new(ground, told)?.run(&mut flow) } else { Ok(()) };
+    let mut counts = Counts::default();
+    flow.counters.add_to(&mut counts);
+    ground.joint.counters(0, CHILDREN).add_beside_others(&counts);
+    lived
+}
+
+fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
+    let voice: Arc<dyn Observer> = Arc::new(Voice(ground.speaker.clone()));
+    Arc::new(Shared {
+        system: Arc::new(Kernel),
+        switch: Switch::new(joint.clone(), generation.clone()),
+        joint,
+        process: None,
+        gate,
+        // None run: a job runs where its connection runs.
+        workers: Workers::new(1),
+        delegates: Delegates::new(1),
+        observer: Mutex::new(voice),
+        on_full: Mutex::new(OnFull::Backpressure),
+        roster: Mutex::new(Vec::new()),
+        lives: 1.into(),
+        bell: Bell::default(),
+        placement: None,
+    })
+}
+
+/// A child whose connection has not ended at once: it is there to be spoken to.
+struct Child {
+    told: Told,
+    home: OwnedFd,
+    receiver: Receiver,
+    sender: Sender,
+    /// Who asked it to end, and by when it must.
+    drain: Option<(u64, Instant)>,
+    /// It did not by then.
+    purged: bool,
+    purge: Option<u64>,
+}
+
+impl Child {
+    fn new(ground: &Ground, told: Told) -> Result<Child, Errno> {
+        let home = ground.meeting.come()?;
+        Ok(Child {
+            told,
+            home,
+            receiver: Receiver::default(),
+            sender: Sender::default(),
+            drain: None,
+            purged: false,
+            purge: None,
+        })
+    }
+
+    fn run(mut self, flow: &mut Flow) -> Result<(), Errno> {
+        flow.notice(PARENT, self.home.as_fd())?;
+        let mut events = Events::with_capacity(4);
+        flow.inbox.read_here();
+        while flow.count() > 0 {
+            self.tell(flow);
+            flow.turn_until = self.drain.map(|(_, until)| until).filter(|_| !self.purged);
+            flow.turn(&mut events, |_| ());
+            if std::mem::take(&mut flow.noticed) != 0 && !self.listen(flow) {
+                // The parent is gone, and this process on its way.
+                return Ok(());
+            }
+            self.look_at_deadline(flow);
+        }
+        self.tell(flow);
+        if let Some((number, _)) = self.drain {
+            let purged = usize::from(self.purged);
+            self.reply(number, Reply::Drained(Drained { asked: 1, ended: 1 - purged, purged }));
+        }
+        if let Some(number) = self.purge {
+            self.reply(number, Reply::Count(1));
+        }
+        Ok(())
+    }
+
+    /// Writes down what the parent shows of it.
+    fn tell(&self, flow: &Flow) {
+        self.told.bytes_in().store(flow.counters.bytes_in().get(), Relaxed);
+        self.told.bytes_out().store(flow.counters.bytes_out().get(), Relaxed);
+    }
+
+    fn reply(&mut self, number: u64, reply: Reply) {
+        // Nobody hears it when the parent is gone.
+        let _ = self.sender.send(self.home.as_fd(), &FromHelper::Reply(number, reply), &[], true);
+    }
+
+    /// Does what the parent asks. False when it is gone.
+    fn listen(&mut self, flow: &mut Flow) -> bool {
+        loop {
+            match self.receiver.receive_now::<ToHelper>(self.home.as_fd()) {
+                Ok(Some(((number, request), _))) => self.obey(flow, number, request),
+                Err(Errno::AGAIN) => return true,
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// It was chosen by the parent: whatever it has is meant.
+    fn obey(&mut self, flow: &mut Flow, number: u64, request: Request) {
+        let tokens = flow.choose(&Selector::All);
+        match request {
+            Request::Drain(_, how) => {
+                self.drain = Some((number, crate::clock::deadline(Instant::now(), how.deadline)));
+                tokens.into_iter().for_each(|token| flow.drain_one(token));
+            }
+            Request::Purge(_, within) => {
+                self.purge = Some(number);
+                tokens.into_iter().for_each(|token| flow.purge_one(token, within));
+            }
+            Request::Kill(_) => {
+                let killed = tokens.into_iter().any(|token| flow.kill_one(token));
+                self.reply(number, Reply::Count(usize::from(killed)));
+            }
+            Request::Notify(_, bytes) => flow.notify(&Selector::All, &bytes.into()),
+            Request::SetOptions(_, options) => {
+                let set = tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count();
+                self.reply(number, Reply::Count(set));
+            }
+            Request::Options(_) => {
+                let options = tokens.into_iter().next().and_then(|token| flow.options_of(token));
+                self.reply(number, Reply::Options(options));
+            }
+            _ => self.reply(number, Reply::Done),
+        }
+    }
+
+    fn look_at_deadline(&mut self, flow: &mut Flow) {
+        if !self.purged && self.drain.is_some_and(|(_, until)| until <= Instant::now()) {
+            self.purged = true;
+            for token in flow.choose(&Selector::All) {
+                flow.purge_one(token, PURGE_WITHIN);
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The helper of the model `fork`: one thread that accepts, forks, reaps, and passes on what the pool asks of connections.
+
+use super::child::Ground;
+use super::helper::{CANNOT_BEGIN, check, done, other};
+use super::questions::Questions;
+use super::registry;
+use super::speaker::Speaker;
+use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper};
+use crate::config::Settings;
+use crate::flow::acceptor::Retiring;
+use crate::flow::bell::Bell;
+use crate::flow::delegates::Delegates;
+use crate::flow::gate::{Gate, Process};
+use crate::flow::generation::{Generation, Switch};
+use crate::flow::inbox::Inbox;
+use crate::flow::joint::Joint;
+use crate::flow::listener::Shard;
+use crate::flow::worker::Workers;
+use crate::flow::{Flow, FlowError, Shared};
+use crate::model::fork::{Child, Children};
+use crate::net::Address;
+use crate::observe::{ConnectionStatus, Event, GenerationStatus, LoopStatus, Observer};
+use crate::pool::drain::Drain;
+use crate::protocol::Side;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::{Mutex, lock, mpsc};
+use crate::sys::passing::Meeting;
+use crate::sys::{Errno, Events, Kernel, System, fork, panics};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The bits by which the helper's flow notices who speaks.
+const POOL: u32 = 0;
+const CHILDREN: u32 = 1;
+const MEETING: u32 = 2;
+const ANSWERS: u32 = 3;
+
+/// Events of one turn. A forking helper has few descriptors.
+const EVENTS_PER_TURN: usize = 64;
+
+/// The whole life of a forking helper.
+pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, speaker: Arc<Speaker>, receiver: Receiver) -> ! {
+    match Forking::begin(start, descriptors, &speaker, receiver) {
+        Ok(mut helper) => {
+            speaker.reply(number, Reply::Done);
+            helper.serve();
+            std::process::exit(0);
+        }
+        Err(refusal) => {
+            speaker.reply(number, Reply::Refused(refusal));
+            std::process::exit(CANNOT_BEGIN);
+        }
+    }
+}
+
+struct Forking {
+    flow: Flow,
+    shared: Arc<Shared>,
+    children: Arc<Children>,
+    ground: Arc<Ground>,
+    speaker: Arc<Speaker>,
+    receiver: Receiver,
+    /// Readable when a child has ended.
+    ended: OwnedFd,
+    questions: Questions,
+    /// The sockets that it accepts from, by the pool's numbers.
+    shards: HashMap<(u64, usize), Arc<Shard>>,
+    /// Listeners that are being given up, and who asked for it.
+    retiring: Vec<(u64, mpsc::Receiver<()>)>,
+    generations: Vec<Arc<Generation>>,
+    /// The settings in force, and those that were prepared.
+    settings: Settings,
+    next: Option<(Arc<Generation>, Settings)>,
+    /// Ends when no child is left.
+    last: bool,
+}
+
+/// Tells the pool what happens here.
+struct Voice(Arc<Speaker>);
+
+impl Observer for Voice {
+    fn event(&self, event: &Event) {
+        self.0.tell(event);
+    }
+}
+
+fn system(errno: Errno) -> Refusal {
+    other(std::io::Error::from(errno))
+}
+
+fn build(generated: &Generated) -> Result<Arc<Generation>, Refusal> {
+    let behaviour = registry::build(&generated.recipe).map_err(Refusal::Other)?;
+    Generation::prepare(generated.id, behaviour.service().clone(), generated.settings.clone(), 1, 1)
+        .map_err(|panicked| Refusal::Panicked(panicked.0))
+}
+
+impl Forking {
+    fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>, receiver: Receiver) -> Result<Forking, Refusal> {
+        let [numbers, bell] = check(&start, descriptors)?;
+        panics::quiet_thread();
+        let generation = build(&start.generated)?;
+        let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(system)?);
+        let meeting = Meeting::new().map_err(system)?;
+        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, joint: joint.clone(), inbox: start.tuning.inbox });
+        let children = Children::new(ground.clone()).map_err(system)?;
+        let kernel: Arc<dyn System> = Arc::new(Kernel);
+        let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
+        let limit = joint.limit().load(SeqCst) as usize;
+        let voice: Arc<dyn Observer> = Arc::new(Voice(speaker.clone()));
+        let shared = Arc::new(Shared {
+            system: kernel.clone(),
+            switch: Switch::new(joint.clone(), generation.clone()),
+            gate: Gate::shared(joint.clone(), limit, Some(process)),
+            joint,
+            process: Some(start.index),
+            workers: Workers::new(1),
+            delegates: Delegates::new(1),
+            observer: Mutex::new(voice),
+            on_full: Mutex::new(start.tuning.on_full),
+            roster: Mutex::new(Vec::new()),
+            lives: 1.into(),
+            bell: Bell::default(),
+            placement: Some(children.clone()),
+        });
+        let inbox = Inbox::new(kernel, start.tuning.inbox).map_err(system)?;
+        let mut flow = Flow::new(0, shared.clone(), inbox, 1).map_err(|error| match error {
+            FlowError::System(errno) => system(errno),
+            FlowError::Service(panicked) => Refusal::Panicked(panicked.0),
+        })?;
+        flow.inbox.read_here();
+        let ended = fork::watch_children().map_err(system)?;
+        let questions = Questions::new().map_err(system)?;
+        for (number, descriptor) in
+            [(POOL, speaker.end()), (CHILDREN, ended.as_fd()), (MEETING, ground.meeting.as_fd()), (ANSWERS, questions.as_fd())]
+        {
+            flow.notice(number, descriptor).map_err(system)?;
+        }
+        if start.suspended {
+            flow.suspend();
+        }
+        if !fork::is_alone() {
+            return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
+        }
+        Ok(Forking {
+            flow,
+            shared,
+            children,
+            ground,
+            speaker: speaker.clone(),
+            receiver,
+            ended,
+            questions,
+            shards: HashMap::new(),
+            retiring: Vec::new(),
+            generations: vec![generation],
+            settings: start.generated.settings,
+            next: None,
+            last: false,
+        })
+    }
+
+    fn serve(&mut self) {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        while !(self.last && self.questions.is_empty()) {
+            self.flow.turn_until = self.questions.due();
+            self.flow.turn(&mut events, |_| ());
+            let noticed = std::mem::take(&mut self.flow.noticed);
+            let has = |number: u32| noticed & (1 << number) != 0;
+            if has(CHILDREN) {
+                fork::clear(self.ended.as_fd());
+                self.children.reap(&self.flow).into_iter().for_each(|pid| self.questions.ended(pid));
+            }
+            if has(MEETING) {
+                while let Some((pid, home)) = self.ground.meeting.welcome() {
+                    let known = self.children.with(pid, |_| ()).is_some();
+                    self.questions.met(pid, home, known);
+                }
+            }
+            if has(ANSWERS) {
+                self.questions.listen();
+            }
+            if has(POOL) && !self.listen() {
+                return;
+            }
+            self.go_on();
+        }
+    }
+
+    /// Does what the pool asks. False when it is gone.
+    fn listen(&mut self) -> bool {
+        loop {
+            match self.receiver.receive_now::<ToHelper>(self.speaker.end()) {
+                Ok(Some(((number, request), descriptors))) => {
+                    if let Some(reply) = self.answer(number, request, descriptors) {
+                        self.speaker.reply(number, reply);
+                    }
+                }
+                Err(Errno::AGAIN) => return true,
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+
+    /// What waits for time, for a listener's queue, or for children.
+    fn go_on(&mut self) {
+        self.questions.go_on(|pid, signal| {
+            fork::signal(pid, signal);
+        });
+        let mut retired = Vec::new();
+        self.retiring.retain(|(number, retired_yet)| {
+            // Nothing is sent: the channel closes when the last socket was given up.
+            let over = retired_yet.try_recv() == Err(mpsc::TryRecvError::Disconnected);
+            if over {
+                retired.push(*number);
+            }
+            !over
+        });
+        retired.into_iter().for_each(|number| self.questions.retired(number));
+        // Those that came in while the pool was already ending are asked, too.
+        if let Some(how) = self.questions.last_drain() {
+            let new = self.children.choose(|_| true);
+            self.questions.drain_more(new, how);
+        }
+        for (number, reply) in self.questions.answered(self.shared.gate.taken()) {
+            self.last |= self.questions.was_last(number);
+            self.speaker.reply(number, reply);
+        }
+        let newest = self.shared.switch.current().id;
+        self.generations.retain(|generation| generation.id == newest || generation.live.load(SeqCst) > 0);
+    }
+
+    /// None: the answer comes later.
+    fn answer(&mut self, number: u64, request: Request, descriptors: Vec<OwnedFd>) -> Option<Reply> {
+        let reply = match request {
+            Request::Prepare(next) => done(self.prepare(&next)),
+            Request::Forget => {
+                self.forget();
+                Reply::Done
+            }
+            Request::Committed => done(self.committed()),
+            Request::Tune(tuning) => {
+                *lock(&self.shared.on_full) = tuning.on_full;
+                self.flow.policy_changed();
+                Reply::Done
+            }
+            Request::Take { listener, address, shards } => done(self.take(listener, &address, &shards, descriptors)),
+            Request::Release { listener, shards } => {
+                for shard in shards.iter().filter_map(|shard| self.shards.remove(&(listener, *shard))) {
+                    self.flow.release_shard(&shard);
+                }
+                Reply::Done
+            }
+            Request::Retire { listener } => {
+                self.retire(number, |(of, _)| *of == listener);
+                self.questions.wait_for_listener(number);
+                return None;
+            }
+            Request::Suspend => {
+                self.flow.suspend();
+                Reply::Done
+            }
+            Request::Resume => {
+                self.flow.resume_accepting();
+                Reply::Done
+            }
+            Request::Status => Reply::Status(self.status()),
+            Request::List(selector) => {
+                let now = Instant::now();
+                let pids = self.children.choose(|child| selector.takes_child(child, now));
+                Reply::List(
+                    pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(*pid, child, now))).collect(),
+                )
+            }
+            Request::Adopt(selector) => {
+                let (now, newest) = (Instant::now(), self.shared.switch.current().id);
+                let older = |child: &Child| child.generation.id != newest && selector.takes_child(child, now);
+                Reply::Adopted(crate::pool::Adopted { moved: 0, stayed: self.children.choose(older).len() })
+            }
+            Request::Shutdown(how) => {
+                self.end(number, how);
+                return None;
+            }
+            Request::Start(_) | Request::Crash(_) => Reply::Refused(other("a forking helper has no such part")),
+            asks => {
+                self.ask(number, asks);
+                return None;
+            }
+        };
+        Some(reply)
+    }
+
+    /// What concerns children is asked of each that is meant.
+    fn ask(&mut self, number: u64, request: Request) {
+        let now = Instant::now();
+        let all = |selector: &crate::pool::Selector| self.children.choose(|child| selector.takes_child(child, now));
+        let (meant, request) = match request {
+            Request::ApplyOptions(selector) => (all(&selector), Request::SetOptions(selector, self.settings.options)),
+            Request::Drain(ref selector, _) | Request::Purge(ref selector, _) | Request::Notify(ref selector, _) => {
+                (all(selector), request)
+            }
+            Request::Kill(id) | Request::Options(id) => (self.children.choose(|child| child.id == id), request),
+            _ => (Vec::new(), request),
+        };
+        let programs: Vec<u32> = meant.iter().copied().filter(|pid| self.is_program(*pid)).collect();
+        self.questions.ask(number, &request, meant, &programs);
+    }
+
+    fn is_program(&self, pid: u32) -> bool {
+        let kind = self.children.with(pid, |child| child.generation.service().kind());
+        kind == Some(crate::behaviour::Kind::Program)
+    }
+
+    fn listed(&self, pid: u32, child: &Child, now: Instant) -> ConnectionStatus {
+        ConnectionStatus {
+            id: child.id,
+            generation: child.generation.id,
+            peer: child.peer,
+            side: Side::Accepted,
+            age: now.duration_since(child.since),
+            bytes_in: child.told.bytes_in().load(Relaxed),
+            bytes_out: child.told.bytes_out().load(Relaxed),
+            working: false,
+            delegated: false,
+            draining: self.questions.is_draining(pid),
+        }
+    }
+
+    fn status(&self) -> PartStatus {
+        let generations = self.generations.iter();
+        let live =
+            |generation: &Arc<Generation>| GenerationStatus { id: generation.id, connections: generation.live.load(SeqCst) };
+        let accepted = self.flow.counters.accepted().get();
+        PartStatus {
+            generations: generations.map(live).collect(),
+            loops: vec![LoopStatus { connections: 0, accepted, active: true, stuck: false }],
+            workers: 0,
+            jobs_waiting: 0,
+            delegates: 0,
+            delegates_waiting: 0,
+            restarts: 0,
+        }
+    }
+
+    fn prepare(&mut self, next: &Generated) -> Result<(), Refusal> {
+        let generation = build(next)?;
+        if !fork::is_alone() {
+            return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
+        }
+        for shard in self.shards.values() {
+            shard.set_options(&Kernel, &next.settings.options).map_err(system)?;
+        }
+        self.shared.switch.prepare(Some(generation.clone()));
+        self.next = Some((generation, next.settings.clone()));
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.shared.switch.prepare(None);
+        if self.next.take().is_some() {
+            for shard in self.shards.values() {
+                // They were set before, so they can be set again.
+                let _ = shard.set_options(&Kernel, &self.settings.options);
+            }
+        }
+    }
+
+    fn committed(&mut self) -> Result<(), Refusal> {
+        let (generation, settings) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
+        self.settings = settings;
+        self.flow.look_at_switch();
+        self.generations.push(generation);
+        for ended in self.generations.iter().filter(|generation| generation.has_ended()) {
+            self.shared.tell(&Event::GenerationEnded(ended.id));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
+        if numbers.len() != sockets.len() {
+            return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
+        }
+        for (number, socket) in numbers.iter().zip(sockets) {
+            let shard = Shard::new(Arc::new(socket), false);
+            self.shards.insert((listener, *number), shard.clone());
+            self.flow.take_shard(shard, address.clone());
+        }
+        Ok(())
+    }
+
+    fn retire(&mut self, number: u64, meant: impl Fn(&(u64, usize)) -> bool) {
+        let gone: Vec<_> = self.shards.extract_if(|key, _| meant(key)).map(|(_, shard)| shard).collect();
+        let (closes, closed) = mpsc::channel();
+        // The address is the pool's to tell.
+        let nowhere = Address::Abstract(Vec::new());
+        let retiring = Retiring::new(nowhere, self.shared.clone(), closes);
+        gone.iter().for_each(|shard| self.flow.retire_shard(shard, &retiring));
+        self.retiring.push((number, closed));
+    }
+
+    /// The end of all: what waits in the queues is accepted, then every child is asked to end.
+    fn end(&mut self, number: u64, how: Drain) {
+        self.retire(number, |_| true);
+        self.flow.suspend();
+        let all = self.children.choose(|_| true);
+        let programs: Vec<u32> = all.iter().copied().filter(|pid| self.is_program(*pid)).collect();
+        self.questions.end(number, how, all, &programs);
+    }
+}
+
+/// For the selectors of the pool.
+trait TakesChild {
+    fn takes_child(&self, child: &Child, now: Instant) -> bool;
+}
+
+impl TakesChild for crate::pool::Selector {
+    fn takes_child(&self, child: &Child, now: Instant) -> bool {
+        use crate::flow::orders::{Choice, Traits};
+        let age = now.duration_since(child.since);
+        self.takes(&Traits { id: child.id, generation: child.generation.id, peer: child.peer, age })
+    }
+}
