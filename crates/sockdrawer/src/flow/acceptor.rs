@@ -257,7 +257,7 @@ impl Flow {
         let shard = held.shard.clone();
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
-                self.counters.accepted.add(1);
+                self.counters.accepted().add(1);
                 self.tell_resumed();
                 if shard.take_stale() && self.refresh().is_ok() {
                     let active = self.active;
@@ -311,7 +311,7 @@ impl Flow {
     }
 
     fn reject(&mut self, socket: &OwnedFd) {
-        self.counters.rejected.add(1);
+        self.counters.rejected().add(1);
         let on_full = lock(&self.shared.on_full).clone();
         // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
         match on_full {
@@ -333,10 +333,10 @@ impl Flow {
     fn accept_failed(&mut self, index: usize, errno: Errno) -> Accepted {
         match trouble(errno) {
             Trouble::Nothing => {
-                self.counters.accept_empty.add(1);
+                self.counters.accept_empty().add(1);
                 return Accepted::Nothing;
             }
-            Trouble::Connection => self.counters.accept_failed.add(1),
+            Trouble::Connection => self.counters.accept_failed().add(1),
             Trouble::Resource => self.starve(errno),
             Trouble::Listener => self.listener_gone(index),
         }
@@ -344,7 +344,7 @@ impl Flow {
     }
 
     fn starve(&mut self, errno: Errno) {
-        self.counters.accept_starved.add(1);
+        self.counters.accept_starved().add(1);
         self.unwatch_shards();
         if !std::mem::replace(&mut self.acceptor.starving, true) {
             self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
@@ -415,8 +415,8 @@ impl Flow {
     }
 
     fn try_after_starving(&mut self) {
-        let before = self.counters.accept_starved.get();
-        while self.counters.accept_starved.get() == before
+        let before = self.counters.accept_starved().get();
+        while self.counters.accept_starved().get() == before
             && let Some(parcel) = self.acceptor.unplaced.pop_front()
         {
             self.arrive(parcel);
@@ -429,7 +429,7 @@ impl Flow {
         {
             self.accept_any(permit);
         }
-        if self.counters.accept_starved.get() == before {
+        if self.counters.accept_starved().get() == before {
             self.acceptor.state = State::Open;
             self.watch_shards();
         }

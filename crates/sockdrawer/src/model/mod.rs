@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
-    if !matches!(model, Model::Loops | Model::Single | Model::Threads) {
+    if !matches!(model, Model::Loops | Model::Single | Model::Threads | Model::Prefork) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {

@@ -51,7 +51,7 @@ struct Served {
 /// One thread.
 struct Thread {
     inbox: Arc<Inbox>,
-    counters: Arc<Counters>,
+    counters: Counters,
 }
 
 struct Started {
@@ -116,8 +116,8 @@ impl Threads {
         while !flow.stopping {
             flow.turn(&mut events, |_| ());
             // A connection may have come and gone in this turn.
-            while flow.count() == 0 && flow.counters.closed.get() != served {
-                served = flow.counters.closed.get();
+            while flow.count() == 0 && flow.counters.closed().get() != served {
+                served = flow.counters.closed().get();
                 match self.rest(own) {
                     Some(parcel) => flow.adopt_parcel(parcel),
                     None => {
@@ -212,7 +212,7 @@ impl Placement for Threads {
 
     fn add_to(&self, counts: &mut Counts) {
         let served = lock(&self.pool);
-        counts.add(&served.past);
+        *counts += served.past;
         served.all.iter().for_each(|started| started.thread.counters.add_to(counts));
     }
 
