@@ -4,6 +4,7 @@ pub(crate) mod loops;
 mod single;
 mod threads;
 
+use crate::behaviour::Kind;
 use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::flow::Placement;
@@ -13,7 +14,10 @@ use std::sync::Arc;
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
-    if !matches!(model, Model::Loops | Model::Single | Model::Threads | Model::Prefork) {
+    if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
+        return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
+    }
+    if !matches!(model, Model::Single | Model::Threads | Model::Prefork | Model::Loops) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {

@@ -69,11 +69,6 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A thread of [`Model::Threads`](crate::Model::Threads) died, and its connection with it. It counts as a restart.
-    ThreadDied {
-        /// The panic's message.
-        reason: String,
-    },
     /// A process died and was replaced; its connections are gone.
     ProcessReplaced {
         /// Which.
@@ -84,6 +79,11 @@ pub enum Event {
     /// A process could not be started: the others do its work.
     ProcessNotStarted {
         /// Why.
+        reason: String,
+    },
+    /// A thread of [`Model::Threads`](crate::Model::Threads) died, and its connection with it. It counts as a restart.
+    ThreadDied {
+        /// The panic's message.
         reason: String,
     },
     /// A worker died and was replaced.

@@ -5,9 +5,9 @@ use super::selector::Selector;
 use crate::clock::deadline;
 use crate::flow::Flow;
 use crate::flow::inbox::{Inbox, Letter, Order};
-use crate::sync::{lock, mpsc};
-use std::collections::HashSet;
-use std::sync::Arc;
+use crate::sync::{Mutex, lock, mpsc};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How connections are asked to end.
@@ -67,10 +67,14 @@ const PACE: Duration = Duration::from_millis(10);
 /// A connection and the loop it is in.
 type Target = (Arc<Inbox>, u64);
 
+/// Connections that were asked to end, by the flow that has them. It notes them itself, so that those of one that answers too late
+/// count. A flow that is gone keeps its name.
+type Known = Arc<Mutex<HashMap<(usize, u64), Weak<Inbox>>>>;
+
 impl Core {
     pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         let until = deadline(Instant::now(), how.deadline);
-        let mut left = self.ask_matching(selector, how.rate, until, until);
+        let mut left = self.ask_matching(selector, how.rate, until, until, &Known::default());
         let asked = left.len();
         self.shared.bell.wait(until, || {
             left = still_here(std::mem::take(&mut left), until);
@@ -86,11 +90,27 @@ impl Core {
     }
 
     /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other.
-    fn ask_matching(&self, selector: &Selector, rate: Option<f64>, answer: Instant, until: Instant) -> Vec<Target> {
+    fn ask_matching(
+        &self,
+        selector: &Selector,
+        rate: Option<f64>,
+        answer: Instant,
+        until: Instant,
+        known: &Known,
+    ) -> Vec<Target> {
+        let known = known.clone();
+        let note =
+            move |inbox: &Arc<Inbox>, token| _ = lock(&known).insert((Arc::as_ptr(inbox) as usize, token), Arc::downgrade(inbox));
         if rate.is_none() {
-            return self.targets(selector, answer, |token| Some(Box::new(move |flow| flow.drain_one(token))));
+            return self.targets(selector, answer, move |inbox, token| {
+                note(inbox, token);
+                Some(Box::new(move |flow| flow.drain_one(token)))
+            });
         }
-        let mut targets = self.targets(selector, answer, |_| None);
+        let mut targets = self.targets(selector, answer, move |inbox, token| {
+            note(inbox, token);
+            None
+        });
         // So that a drain does not empty one loop, or one client, first.
         shuffle(&mut targets);
         ask_to_end(&targets, rate, until);
@@ -100,26 +120,24 @@ impl Core {
     /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`.
     pub(crate) fn drain_to_the_end(&self, how: Drain, is_over: impl Fn() -> bool) -> Drained {
         let until = deadline(Instant::now(), how.deadline);
-        let mut known: HashSet<(usize, u64)> = HashSet::new();
-        let mut rate = how.rate;
+        let (known, mut rate) = (Known::default(), how.rate);
         loop {
             // Who does not answer now is asked again. Those that come in later were let in to be answered: at once.
             let answer = until.min(Instant::now() + ANSWER_WITHIN);
-            let asked = self.ask_matching(&Selector::All, rate.take(), answer, until);
-            known.extend(asked.iter().map(|(inbox, token)| (Arc::as_ptr(inbox) as usize, *token)));
+            self.ask_matching(&Selector::All, rate.take(), answer, until, &known);
             let now = Instant::now();
             if self.shared.bell.wait(until.min(now + LOOK_AGAIN), &is_over) || Instant::now() >= until {
                 break;
             }
         }
         let purged = self.purge(&Selector::All, PURGE_WITHIN);
-        let asked = known.len().max(purged);
+        let asked = lock(&known).len().max(purged);
         Drained { asked, ended: asked - purged, purged }
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> usize {
         let until = deadline(Instant::now(), within.max(PURGE_WITHIN));
-        let targets = self.targets(selector, until, move |token| Some(Box::new(move |flow| flow.purge_one(token, within))));
+        let targets = self.targets(selector, until, move |_, token| Some(Box::new(move |flow| flow.purge_one(token, within))));
         let purged = targets.len();
         self.wait_for_purged(targets, within);
         purged
@@ -130,13 +148,13 @@ impl Core {
         &self,
         selector: &Selector,
         until: Instant,
-        order: impl Fn(u64) -> Option<Order> + Send + Sync + 'static,
+        order: impl Fn(&Arc<Inbox>, u64) -> Option<Order> + Send + Sync + 'static,
     ) -> Vec<Target> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
         let ask = move |flow: &mut Flow| {
             let tokens = flow.choose(&selector);
-            for order in tokens.iter().filter_map(|token| order(*token)) {
+            for order in tokens.iter().filter_map(|token| order(&flow.inbox, *token)) {
                 // It reads its inbox at this moment.
                 let _ = flow.inbox.put(Letter::Order(order));
             }

@@ -12,6 +12,7 @@ use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::connector::Course;
+use crate::flow::delegates::Delegates;
 use crate::flow::gate::Gate;
 use crate::flow::generation::Switch;
 use crate::flow::inbox::{Letter, Order};
@@ -83,6 +84,7 @@ impl Core {
             joint: on.joint,
             process: on.process,
             workers: Workers::new(config.worker_queue),
+            delegates: Delegates::new(config.delegates),
             observer: Mutex::new(config.observer.clone()),
             on_full: Mutex::new(config.on_full.clone()),
             roster: Mutex::new(Vec::new()),
@@ -186,6 +188,8 @@ impl Core {
             threads: placement.map_or(0, |placement| placement.threads()),
             workers: self.shared.workers.running(),
             jobs_waiting: self.shared.workers.waiting(),
+            delegates: self.shared.delegates.running(),
+            delegates_waiting: self.shared.delegates.waiting(),
             counts,
             restarts: control.restarts_in_all,
         };
@@ -233,6 +237,7 @@ impl Core {
             self.shared.placement.iter().for_each(|placement| placement.stop());
             self.shared.workers.set_wanted(0);
         }
+        self.shared.delegates.stop();
         // The supervisor may be the one who stops the pool: then nobody listens.
         let _ = self.reports.send(Report::Stop);
         // A loop that drops the last handle of its own pool does not wait for itself.
@@ -244,7 +249,8 @@ impl Core {
         };
         threads.retain(|pulse| !own(pulse));
         let placed = || self.shared.placement.as_ref().map_or(0, |placement| placement.threads());
-        let ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire)) && placed() == 0;
+        let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        let ended = || loops_ended() && placed() == 0 && self.shared.delegates.have_ended();
         self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
         lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
         self.stopped.notify_all();

@@ -316,6 +316,8 @@ impl Manager for Processes {
             threads: 0,
             workers: parts.iter().map(|part| part.workers).sum(),
             jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
+            delegates: parts.iter().map(|part| part.delegates).sum(),
+            delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
             counts: self.counts(),
             restarts: control.restarts_in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
         }
