@@ -25,6 +25,7 @@ pub(crate) fn words(event: &Event) -> String {
         }
         Event::LoopStuck { index, since } => format!("loop {index} is stuck for {since:?}, its listeners moved"),
         Event::LoopRecovered { index } => format!("loop {index} turns again"),
+        Event::ThreadDied { reason } => format!("a thread died, and its connection with it: {reason}"),
         Event::WorkerReplaced { reason } => format!("a worker died and was replaced: {reason}"),
         Event::GaveUp { reason } => format!("too many restarts, stopping: {reason}"),
         event => format!("{event:?}"),

@@ -6,8 +6,8 @@ mod common;
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Connecting, Context, Drain, Error, Event, Input, Local, Model, Peer, Pool, Protocol, Restarts, Selector,
-    Service, Side, Step,
+    Address, Config, Connecting, Context, Drain, Drained, Error, Event, Input, Local, Model, Peer, Pool, Protocol, Restarts,
+    Selector, Service, Side, Step,
 };
 use std::collections::HashSet;
 use std::io::Write;
@@ -74,6 +74,34 @@ fn a_slow_connection_holds_up_no_other_and_is_not_taken_for_a_stuck_loop() {
     }
     drop(held);
     assert_empty(&pool);
+}
+
+#[test]
+fn a_thread_that_is_busy_holds_up_no_drain() {
+    let how = Drain::within(PATIENCE);
+    let ways: [fn(&Pool, Drain) -> Drained; 2] = [|pool, how| pool.drain(&Selector::All, how), |pool, how| pool.shutdown(how)];
+    for end in ways {
+        let slow = Slow::default();
+        let (pool, at) = start(threads(slow.clone()));
+        let mut busy = connect(at);
+        busy.write_all(b"s").expect("it stands");
+        let mut others: Vec<_> = (0..5).map(|_| connect(at)).collect();
+        for stream in &mut others {
+            assert!(echoes(stream, b"quick"));
+        }
+        let drained = std::thread::scope(|scope| {
+            let ending = scope.spawn(|| end(&pool, how));
+            for mut stream in others {
+                assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+            }
+            assert!(pool.wait(PATIENCE, |status| status.connections == 1), "the busy one");
+            slow.let_go();
+            assert_eq!(read_all(&mut busy).expect("an orderly end"), b"s");
+            drop(busy);
+            ending.join().expect("no panic")
+        });
+        assert_eq!((drained.asked, drained.ended, drained.purged), (6, 6, 0));
+    }
 }
 
 /// Answers once with what it got, and notes on which threads it ran.

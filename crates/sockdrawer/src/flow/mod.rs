@@ -28,7 +28,7 @@ use crate::observe::{Event as Told, Observer};
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::sys::{Errno, Events, Interest, System};
+use crate::sys::{Errno, Events, Interest, Pages, System};
 use acceptor::{Acceptor, Parcel};
 use bell::Bell;
 use buffer::Buffers;
@@ -158,7 +158,7 @@ pub(crate) struct Flow {
     connector: Connector,
     buffers: Buffers,
     scratch: Output,
-    read: Vec<u8>,
+    read: Pages,
     wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
     far: HashMap<u32, Instant>,
@@ -215,7 +215,7 @@ impl Flow {
             connector: Connector::new(Waiter::new(inbox.clone())),
             buffers: Buffers::default(),
             scratch: Output::default(),
-            read: Vec::new(),
+            read: Pages::default(),
             wheel: Wheel::new(start),
             far: HashMap::new(),
             due: Vec::with_capacity(at_once),
@@ -262,13 +262,14 @@ impl Flow {
         }
         let generation = self.shared.switch.current();
         let table = generation.table(self.index)?;
-        self.epoch = epoch;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
         // that are never touched cost nothing.
         let room = generation.settings.max_partial + 2 * READ_BYTES;
         if self.read.len() < room {
-            self.read = vec![0; room];
+            let none = |errno| Panicked(format!("no memory to read into: {}", std::io::Error::from(errno)));
+            self.read = Pages::new(room).map_err(none)?;
         }
+        self.epoch = epoch;
         self.drop_empty_places(true);
         let free = self.places.iter().position(Option::is_none);
         let place = Some(Place { generation, table });

@@ -137,10 +137,6 @@ impl Threads {
         }
     }
 
-    fn take_idle(&self) -> Option<Arc<Thread>> {
-        lock(&self.pool).idle.pop()
-    }
-
     /// A thread has no connection: it takes one that waits, or is idle from now on.
     fn rest(&self, own: &Arc<Thread>) -> Option<Parcel> {
         let mut served = lock(&self.pool);
@@ -179,26 +175,29 @@ impl Threads {
 
 impl Placement for Threads {
     fn place(&self, flow: &mut Flow, mut parcel: Parcel) {
-        while let Some(idle) = self.take_idle() {
+        loop {
+            let mut served = lock(&self.pool);
+            if served.stopped {
+                return;
+            }
+            let Some(idle) = served.idle.pop() else {
+                // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
+                let gate = &flow.shared().gate;
+                if served.all.len() >= gate.limit().max(gate.taken()) {
+                    return served.waiting.push_back(parcel);
+                }
+                let started = self.start(&mut served, flow.shared(), parcel);
+                drop(served);
+                return started.unwrap_or_else(|(parcel, errno)| flow.place_later(parcel, errno));
+            };
+            // Its wake-up may run at once, and wants the lock.
+            drop(served);
             match idle.inbox.put(Letter::Adopt(parcel)) {
                 Ok(()) => return,
                 // It died this moment.
                 Err(Letter::Adopt(back)) => parcel = back,
                 Err(_) => unreachable!("the letter that was put in comes back"),
             }
-        }
-        let gate = &flow.shared().gate;
-        let mut served = lock(&self.pool);
-        if served.stopped {
-            return;
-        }
-        // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
-        if served.all.len() >= gate.limit().max(gate.taken()) && served.idle.is_empty() {
-            return served.waiting.push_back(parcel);
-        }
-        if let Err((parcel, errno)) = self.start(&mut served, flow.shared(), parcel) {
-            drop(served);
-            flow.place_later(parcel, errno);
         }
     }
 

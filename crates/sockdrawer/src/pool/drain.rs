@@ -3,10 +3,11 @@
 use super::control::Core;
 use super::selector::Selector;
 use crate::clock::deadline;
+use crate::flow::Flow;
 use crate::flow::inbox::{Inbox, Letter, Order};
-use crate::sync::{lock, mpsc};
-use std::collections::HashSet;
-use std::sync::Arc;
+use crate::sync::{Mutex, lock, mpsc};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How connections are asked to end.
@@ -58,70 +59,115 @@ impl std::iter::Sum for Drained {
 const PURGE_WITHIN: Duration = Duration::from_secs(5);
 /// How often a pool that ends looks for connections that came in meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Who is busy for longer is asked again later.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Connections are asked in batches this far apart, when there is a rate.
 const PACE: Duration = Duration::from_millis(10);
 
 /// A connection and the loop it is in.
 type Target = (Arc<Inbox>, u64);
 
+/// Connections that were asked to end, by the flow that has them. It notes them itself, so that those of one that answers too late
+/// count. A flow that is gone keeps its name.
+type Known = Arc<Mutex<HashMap<(usize, u64), Weak<Inbox>>>>;
+
 impl Core {
     pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         let until = deadline(Instant::now(), how.deadline);
-        let mut left = self.targets(selector, until);
+        let mut left = self.ask_matching(selector, how.rate, until, until, &Known::default());
         let asked = left.len();
-        shuffle(&mut left);
-        ask_to_end(&left, how.rate, until);
         self.shared.bell.wait(until, || {
             left = still_here(std::mem::take(&mut left), until);
             left.is_empty()
         });
-        let purged = self.purge_targets(left, PURGE_WITHIN);
+        let purged = left.len();
+        for (inbox, token) in &left {
+            let token = *token;
+            let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.purge_one(token, PURGE_WITHIN))));
+        }
+        self.wait_for_purged(left, PURGE_WITHIN);
         Drained { asked, ended: asked - purged, purged }
+    }
+
+    /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other.
+    fn ask_matching(
+        &self,
+        selector: &Selector,
+        rate: Option<f64>,
+        answer: Instant,
+        until: Instant,
+        known: &Known,
+    ) -> Vec<Target> {
+        let known = known.clone();
+        let note =
+            move |inbox: &Arc<Inbox>, token| _ = lock(&known).insert((Arc::as_ptr(inbox) as usize, token), Arc::downgrade(inbox));
+        if rate.is_none() {
+            return self.targets(selector, answer, move |inbox, token| {
+                note(inbox, token);
+                Some(Box::new(move |flow| flow.drain_one(token)))
+            });
+        }
+        let mut targets = self.targets(selector, answer, move |inbox, token| {
+            note(inbox, token);
+            None
+        });
+        // So that a drain does not empty one loop, or one client, first.
+        shuffle(&mut targets);
+        ask_to_end(&targets, rate, until);
+        targets
     }
 
     /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`.
     pub(crate) fn drain_to_the_end(&self, how: Drain, is_over: impl Fn() -> bool) -> Drained {
         let until = deadline(Instant::now(), how.deadline);
-        let mut known: HashSet<(usize, u64)> = HashSet::new();
-        let mut rate = how.rate;
+        let (known, mut rate) = (Known::default(), how.rate);
         loop {
-            let mut new = self.targets(&Selector::All, until);
-            new.retain(|(inbox, token)| known.insert((Arc::as_ptr(inbox) as usize, *token)));
-            shuffle(&mut new);
-            // Those that come in later were let in to be answered: they are asked at once.
-            ask_to_end(&new, rate.take(), until);
+            // Who does not answer now is asked again. Those that come in later were let in to be answered: at once.
+            let answer = until.min(Instant::now() + ANSWER_WITHIN);
+            self.ask_matching(&Selector::All, rate.take(), answer, until, &known);
             let now = Instant::now();
             if self.shared.bell.wait(until.min(now + LOOK_AGAIN), &is_over) || Instant::now() >= until {
                 break;
             }
         }
-        let purged = self.purge_targets(self.targets(&Selector::All, Instant::now() + PURGE_WITHIN), PURGE_WITHIN);
-        let asked = known.len().max(purged);
+        let purged = self.purge(&Selector::All, PURGE_WITHIN);
+        let asked = lock(&known).len().max(purged);
         Drained { asked, ended: asked - purged, purged }
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> usize {
         let until = deadline(Instant::now(), within.max(PURGE_WITHIN));
-        self.purge_targets(self.targets(selector, until), within)
+        let targets = self.targets(selector, until, move |_, token| Some(Box::new(move |flow| flow.purge_one(token, within))));
+        let purged = targets.len();
+        self.wait_for_purged(targets, within);
+        purged
     }
 
-    /// Everything that matches, by the loop that has it.
-    fn targets(&self, selector: &Selector, until: Instant) -> Vec<Target> {
+    /// Everything that matches, by the flow that has it, which writes itself an order for each: it keeps its pace with orders.
+    fn targets(
+        &self,
+        selector: &Selector,
+        until: Instant,
+        order: impl Fn(&Arc<Inbox>, u64) -> Option<Order> + Send + Sync + 'static,
+    ) -> Vec<Target> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
-        self.ask_until(until, &inboxes, move |flow| flow.choose(&selector))
+        let ask = move |flow: &mut Flow| {
+            let tokens = flow.choose(&selector);
+            for order in tokens.iter().filter_map(|token| order(&flow.inbox, *token)) {
+                // It reads its inbox at this moment.
+                let _ = flow.inbox.put(Letter::Order(order));
+            }
+            tokens
+        };
+        self.ask_until(until, &inboxes, ask)
             .into_iter()
             .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
             .map(|(index, token)| (inboxes[index].clone(), token))
             .collect()
     }
 
-    fn purge_targets(&self, targets: Vec<Target>, within: Duration) -> usize {
-        for (inbox, token) in &targets {
-            let token = *token;
-            let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.purge_one(token, within))));
-        }
-        let purged = targets.len();
+    fn wait_for_purged(&self, targets: Vec<Target>, within: Duration) {
         // What was written has `within` to leave, then the seat lingers for the peer's end.
         let linger = lock(&self.control).config.settings.linger;
         let until = deadline(Instant::now(), within.saturating_add(linger).saturating_add(PACE));
@@ -130,7 +176,6 @@ impl Core {
             left = still_here(std::mem::take(&mut left), until);
             left.is_empty()
         });
-        purged
     }
 }
 
@@ -187,7 +232,7 @@ fn still_here(targets: Vec<Target>, until: Instant) -> Vec<Target> {
     groups.into_iter().flat_map(|(inbox, tokens)| tokens.into_iter().map(move |token| (inbox.clone(), token))).collect()
 }
 
-/// Random order, so that a drain does not empty one loop, or one client, first.
+/// Random order.
 pub(super) fn shuffle<T>(items: &mut [T]) {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let mut random = RandomState::new().build_hasher().finish() | 1;

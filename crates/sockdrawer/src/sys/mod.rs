@@ -12,6 +12,7 @@ mod kernel;
 mod limits;
 mod namespace;
 mod options;
+mod pages;
 pub(crate) mod panics;
 pub(crate) mod passing;
 pub(crate) mod process;
@@ -20,6 +21,7 @@ pub(crate) mod shared;
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, raise_descriptor_limit};
 pub(crate) use namespace::private_network;
+pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
 
 use crate::net::{Address, SocketOptions};

@@ -1,0 +1,70 @@
+//! Memory straight from the kernel. Pages that nobody touched take none; an allocator may give zeroed memory that was used
+//! before, which it clears and thereby touches from end to end.
+#![allow(unsafe_code)]
+
+use super::Result;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::ops::{Deref, DerefMut};
+use std::ptr::{NonNull, null_mut};
+
+/// Bytes, zero at first.
+pub(crate) struct Pages(NonNull<[u8]>);
+
+// SAFETY: it owns its mapping, as a box owns its bytes.
+unsafe impl Send for Pages {}
+
+impl Pages {
+    /// So many, more than none.
+    pub(crate) fn new(length: usize) -> Result<Pages> {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at = unsafe { mmap_anonymous(null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let first = NonNull::new(at.cast()).expect("mmap(2) chooses no address 0");
+        Ok(Pages(NonNull::slice_from_raw_parts(first, length)))
+    }
+}
+
+impl Default for Pages {
+    /// None.
+    fn default() -> Pages {
+        Pages(NonNull::slice_from_raw_parts(NonNull::dangling(), 0))
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped, or empty, until it is dropped, and every bit pattern is a valid byte.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; nobody else knows of it.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            // SAFETY: mapped in `new` with this length, and borrowed by nobody. It fails for a bad address only.
+            let _ = unsafe { munmap(self.0.as_ptr().cast(), self.len()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_hold_what_is_written_and_none_hold_nothing() {
+        let mut pages = Pages::new(10_000).expect("memory");
+        assert!(pages.iter().all(|byte| *byte == 0));
+        pages[9_999] = 7;
+        let moved = std::mem::take(&mut pages);
+        assert_eq!((moved.len(), moved[9_999], pages.len()), (10_000, 7, 0));
+    }
+}
