@@ -2,15 +2,17 @@
 
 mod common;
 
-use common::{PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
+use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    After, Closed, Config, Connection, ConnectionStatus, Context, Delegate, Drain, Event, Handle, Input, Note, Peer, Pool,
-    Protocol, Selector, Service, Step, Waited,
+    Address, After, Closed, Config, Connection, ConnectionStatus, Context, Delegate, Drain, Event, Handle, Input, Note, Peer,
+    Pool, Protocol, Selector, Service, Step, Waited,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What runs on a connection that is away.
@@ -573,4 +575,73 @@ fn a_time_out_of_a_read_is_an_error() {
     });
     let mut stream = scene.given(b"!");
     assert_eq!(read(&mut stream, 27).as_deref(), Some(&b"Err(TimedOut) Err(TimedOut)"[..]));
+}
+
+#[test]
+fn a_kill_ends_a_unix_socket_too() {
+    in_time(|| {
+        let path = std::env::temp_dir().join(format!("sockdrawer-delegation-{}", std::process::id()));
+        let (tells, _told) = mpsc::channel();
+        let giving = Giving { call: Arc::new(echo_until_asked), tells, handle: None };
+        let pool = Pool::start(Config::accept(giving).listen(Address::Unix(path.clone()))).expect("the pool starts");
+        let mut stream = UnixStream::connect(&path).expect("the pool listens");
+        stream.write_all(b"!").expect("it stands");
+        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().find(|one| one.delegated);
+        assert!(pool.wait(PATIENCE, |_| away(&pool).is_some()));
+        assert!(pool.kill(away(&pool).expect("just seen").id));
+        assert_eq!(stream.read(&mut [0]).expect("a Unix socket knows no reset"), 0);
+        assert_empty(&pool);
+        std::fs::remove_file(path).expect("it is there");
+    });
+}
+
+#[test]
+fn nothing_is_lost_count_of_while_all_happens_at_once() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 60;
+    in_time(|| {
+        let scene = Scene::with(
+            |connection| {
+                let text = line(connection);
+                connection.write_all(text.as_bytes()).expect("the peer reads, or it was killed");
+                if text.ends_with('3') { After::End } else { After::Return(Note::value(text)) }
+            },
+            |config| config.loops(2).delegates(3),
+        );
+        let at = scene.at;
+        let client = |client| std::thread::spawn(move || (0..ROUNDS).map(|round| talk(at, client, round)).sum::<usize>());
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        let mut random = Random(7);
+        while !clients.iter().all(JoinHandle::is_finished) {
+            let all = scene.pool.connections(&Selector::All);
+            if let Some(one) = all.get(random.below(all.len().max(1) as u64) as usize) {
+                match random.below(3) {
+                    0 => _ = scene.pool.kill(one.id),
+                    1 => _ = scene.pool.purge(&Selector::Id(one.id), Duration::from_millis(random.below(3))),
+                    _ => _ = scene.pool.notify(&Selector::Id(one.id), *b"?"),
+                }
+            }
+        }
+        let whole: usize = clients.into_iter().map(|client| client.join().expect("no panic")).sum();
+        assert_empty(&scene.pool);
+        let status = scene.pool.status();
+        assert_eq!((status.counts.closed, status.generations[0].connections), (status.counts.accepted, 0));
+        assert_eq!(status.delegates_waiting, 0);
+        assert!(whole > 0, "not all were killed");
+    });
+}
+
+/// One connection of a client, which may be ended at any point; how often its delegate answered.
+fn talk(at: SocketAddr, client: usize, round: usize) -> usize {
+    let mut stream = connect(at);
+    let mut answered = 0;
+    for number in 1..=3 {
+        let text = format!("{client}-{round}-{number}");
+        if stream.write_all(format!("!{text}\n").as_bytes()).is_err() || read(&mut stream, text.len()).is_none() {
+            break;
+        }
+        answered += 1;
+    }
+    reset(stream);
+    answered
 }

@@ -2,6 +2,7 @@
 
 use super::control::{Control, Core, ListeningPlace};
 use super::plan::{How, Plan, difference, plan};
+use crate::behaviour::Kind;
 use crate::config::{Config, Endpoint, Listening};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -305,9 +306,15 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
     let allowed = sys::descriptor_limit();
     // An epoll and an eventfd for each loop.
     let own = others + sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
-    let fits = allowed.saturating_sub(own);
+    let free = allowed.saturating_sub(own);
+    // The thread of a blocking handler waits with an event of its own.
+    let threads = if config.behaviour.service().kind() == Kind::Blocking { config.delegates } else { 0 };
+    let fits = (free / 2).max(free.saturating_sub(threads));
     match config.limit {
-        Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),
+        Some(asked) if asked > fits => {
+            let needed = asked.saturating_add(asked.min(threads)).saturating_add(own);
+            Err(Error::LimitTooHigh { asked, needed, allowed, fits })
+        }
         Some(asked) => Ok(asked),
         None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + 1, allowed, fits }),
         None => Ok(fits),
