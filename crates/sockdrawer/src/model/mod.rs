@@ -13,7 +13,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
         return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
     }
-    if model != Model::Loops {
+    if !matches!(model, Model::Loops | Model::Prefork) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {
