@@ -6,6 +6,8 @@ use crate::error::Error;
 use crate::net::Address;
 use crate::pool::{Pool, Selector};
 use crate::protocol::{Closed, Recipe};
+use crate::sys::faulty::Faulty;
+use crate::sys::{Kernel, System};
 use crate::testing;
 use std::io::ErrorKind;
 use std::net::{Shutdown, TcpStream};
@@ -117,8 +119,8 @@ fn a_recipe_is_added_to_a_handler_and_kept_with_its_kind() {
     assert_eq!(behaviour.with_recipe(recipe("again")).service().recipe(), Some(recipe("again")));
 }
 
-/// Gives each connection to the test, without a thread.
-struct Taken(mpsc::Sender<Hold>);
+/// Gives each connection to the test, without a thread; without a test it panics.
+struct Taken(Option<mpsc::Sender<Hold>>);
 
 impl Service for Taken {
     type Protocol = Taken;
@@ -130,7 +132,7 @@ impl Service for Taken {
 impl Protocol for Taken {
     fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
         let takes = self.0.clone();
-        Step::Delegate(away::delegate(false, move |hold| _ = takes.send(hold)))
+        Step::Delegate(away::delegate(false, move |hold| _ = takes.expect("a test").send(hold)))
     }
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
         Step::Close
@@ -139,14 +141,24 @@ impl Protocol for Taken {
 
 /// A pool, one of its connections, and the hold on it.
 fn taken() -> (Pool, TcpStream, Hold) {
+    taken_over(Arc::new(Kernel))
+}
+
+fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Hold) {
     let (takes, taken) = mpsc::channel();
-    let mut config = Config::accept(Taken(takes)).listen("127.0.0.1:0".parse().expect("an address"));
+    let (pool, stream) = connected(Taken(Some(takes)), system);
+    (pool, stream, taken.recv_timeout(PATIENCE).expect("taken"))
+}
+
+fn connected(service: Taken, system: Arc<dyn System>) -> (Pool, TcpStream) {
+    let mut config = Config::accept(service).listen("127.0.0.1:0".parse().expect("an address"));
     config.settings.linger = Duration::from_millis(50);
+    config.system = system;
     let pool = Pool::start(config).expect("starts");
     let Address::Tcp(at) = pool.addresses()[0] else { unreachable!("it listens on TCP") };
     let stream = TcpStream::connect(at).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    (pool, stream, taken.recv_timeout(PATIENCE).expect("taken"))
+    (pool, stream)
 }
 
 fn assert_empty(pool: &Pool) {
@@ -198,6 +210,15 @@ fn a_hold_dropped_by_a_panic_resets() {
 }
 
 #[test]
+fn a_panic_on_the_loops_own_thread_costs_the_connection_only() {
+    let (pool, mut stream) = connected(Taken(None), Arc::new(Kernel));
+    assert_eq!(stream.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+    assert_empty(&pool);
+    let status = pool.status();
+    assert_eq!((status.counts.panics, status.restarts), (1, 0));
+}
+
+#[test]
 fn a_hold_that_outlives_its_pool_is_harmless() {
     let (pool, mut stream, mut hold) = taken();
     drop(pool);
@@ -219,4 +240,20 @@ fn what_a_handler_wrote_before_its_error_arrives() {
         assert_eq!(all, b"sorry");
     });
     assert_eq!(connection.closed(), Some(Closed::Done));
+}
+
+#[test]
+fn a_lack_of_descriptors_is_an_error_of_the_wait_and_of_nothing_else() {
+    let system = Arc::new(Faulty::default());
+    let (pool, mut stream, hold) = taken_over(system.clone());
+    let mut connection = Connection::new(hold);
+    system.fail("event", Errno::MFILE, 2);
+    let errno = |error: io::Error| error.raw_os_error();
+    assert_eq!(connection.wait().map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));
+    assert_eq!(connection.read(&mut [0]).map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));
+    stream.write_all(b"x").expect("it stands");
+    assert_eq!(connection.wait().expect("now there is one"), Waited::Input);
+    assert_eq!((connection.read(&mut [0; 2]).expect("a byte"), system.left()), (1, 0));
+    drop((connection, stream));
+    assert_empty(&pool);
 }

@@ -298,10 +298,19 @@ impl Flow {
 
     /// A connection came to this flow: to run here, or to be placed.
     pub(super) fn arrive(&mut self, parcel: Parcel) {
-        match self.shared.placement.clone().filter(|_| self.index.is_some()) {
+        match self.shared.placement.clone().filter(|_| self.index.is_some() && !self.gives_all_away()) {
             Some(placement) => placement.place(self, parcel),
             None => self.adopt_parcel(parcel),
         }
+    }
+
+    /// Whether new connections are given away at once: then they need no other place to run.
+    fn gives_all_away(&mut self) -> bool {
+        if self.refresh().is_err() {
+            return false;
+        }
+        let active = self.active;
+        self.place(active).generation.gives_all_away()
     }
 
     /// A connection enters this loop.

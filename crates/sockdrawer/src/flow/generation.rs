@@ -2,7 +2,7 @@
 //! switch; a loop looks at it once for each connection it accepts.
 
 use super::joint::Joint;
-use crate::behaviour::{AnyService, Panicked, Table, TableBox};
+use crate::behaviour::{AnyService, Kind, Panicked, Table, TableBox};
 use crate::config::Settings;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -52,6 +52,11 @@ impl Generation {
     pub(crate) fn leave(&self) -> bool {
         self.live.fetch_sub(1, Ordering::SeqCst);
         self.has_ended()
+    }
+
+    /// Whether its connections are given away as soon as they are open.
+    pub(crate) fn gives_all_away(&self) -> bool {
+        self.service.kind() == Kind::Blocking
     }
 
     /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one

@@ -41,6 +41,11 @@ pub(crate) fn placement(config: &Config, died: impl Fn(String) + Send + Sync + '
     }
 }
 
+/// The most threads for connections that are given away. In `threads` whoever has a permit has a thread.
+pub(crate) fn delegates(config: &Config) -> usize {
+    if config.model == Model::Threads { usize::MAX } else { config.delegates }
+}
+
 /// Descriptors that a connection needs.
 pub(crate) fn descriptors(model: Model) -> usize {
     if model == Model::Threads { threads::DESCRIPTORS } else { 1 }

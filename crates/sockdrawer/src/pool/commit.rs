@@ -128,7 +128,7 @@ impl Core {
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
         self.shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
-        self.shared.delegates.set_most(wanted.delegates);
+        self.shared.delegates.tune(model::delegates(wanted), wanted.stack);
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
                 // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.

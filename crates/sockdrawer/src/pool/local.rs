@@ -84,7 +84,7 @@ impl Core {
             joint: on.joint,
             process: on.process,
             workers: Workers::new(config.worker_queue),
-            delegates: Delegates::new(config.delegates),
+            delegates: Delegates::new(model::delegates(&config), config.stack),
             observer: Mutex::new(config.observer.clone()),
             on_full: Mutex::new(config.on_full.clone()),
             roster: Mutex::new(Vec::new()),

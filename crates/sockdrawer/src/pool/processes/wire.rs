@@ -45,10 +45,10 @@ pub(crate) struct Tuning {
     pub(crate) loops: usize,
     pub(crate) workers: usize,
     pub(crate) worker_queue: usize,
+    pub(crate) delegates: usize,
     pub(crate) capacity: usize,
     pub(crate) on_full: OnFull,
     pub(crate) inbox: usize,
-    pub(crate) delegates: usize,
     pub(crate) restarts: Restarts,
     pub(crate) stuck_after: Duration,
 }
@@ -59,19 +59,19 @@ impl Tuning {
             loops: config.loops,
             workers: config.workers,
             worker_queue: config.worker_queue,
+            delegates: config.delegates,
             capacity: config.capacity,
             on_full: config.on_full.clone(),
             inbox: config.inbox,
-            delegates: config.delegates,
             restarts: config.restarts,
             stuck_after: config.stuck_after,
         }
     }
 
     pub(crate) fn apply(self, config: &mut Config) {
-        let Tuning { loops, workers, worker_queue, capacity, on_full, inbox, delegates, restarts, stuck_after } = self;
-        (config.loops, config.workers, config.worker_queue, config.capacity) = (loops, workers, worker_queue, capacity);
-        config.delegates = delegates;
+        let Tuning { loops, workers, worker_queue, delegates, capacity, on_full, inbox, restarts, stuck_after } = self;
+        (config.loops, config.workers, config.worker_queue) = (loops, workers, worker_queue);
+        (config.delegates, config.capacity) = (delegates, capacity);
         (config.on_full, config.inbox, config.restarts, config.stuck_after) = (on_full, inbox, restarts, stuck_after);
     }
 }
