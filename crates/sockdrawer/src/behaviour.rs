@@ -2,7 +2,7 @@
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output,
-    Peer, Post, Protocol, Saved, Saver, Service, Step, Timer,
+    Peer, Post, Protocol, Recipe, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
 use std::cell::Cell;
@@ -46,6 +46,9 @@ impl<S: Service> From<Arc<S>> for Behaviour {
 pub trait AnyService: Send + Sync {
     #[doc(hidden)]
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
+    /// From what another process builds the same.
+    #[doc(hidden)]
+    fn recipe(&self) -> Option<Recipe>;
 }
 
 /// A loop's table of a generation, opaque to the outside.
@@ -124,6 +127,10 @@ impl<S: Service> AnyService for Slabs<S> {
         let mut states = Slots::default();
         states.reserve(capacity);
         Ok(TableBox(Box::new(Slab { service, states, local, closing })))
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        guarded(|| self.0.recipe()).unwrap_or_default()
     }
 }
 

@@ -82,10 +82,11 @@ const REFUSALS: &[(Model, &str, &str)] = &[
     (Model::Single, "", "serve in this build"),
     (Model::Threads, "", "serve in this build"),
     (Model::Fork, "", "serve in this build"),
-    (Model::Prefork, "", "serve in this build"),
     (Model::Tasks, "", "serve in this build"),
 ];
 
 fn main() -> ExitCode {
+    // In a helper this is where it ends.
+    sockdrawer::processes(&services::RECIPES);
     runner::run(TESTS, REFUSALS)
 }

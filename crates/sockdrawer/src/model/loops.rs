@@ -38,7 +38,7 @@ impl Pulse {
 /// A started loop.
 pub(crate) struct Running {
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Counters,
     pub(crate) thread: JoinHandle<()>,
 }
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
-    if model != Model::Loops {
+    if !matches!(model, Model::Loops | Model::Prefork) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {
