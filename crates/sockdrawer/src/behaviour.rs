@@ -20,6 +20,20 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
+    /// A service that is not what users write as one.
+    pub(crate) fn of_kind(service: impl Service, kind: Kind) -> Behaviour {
+        let service: Arc<dyn AnyService> = Arc::new(Slabs(Arc::new(service)));
+        Behaviour::Protocol(Arc::new(Described { recipe: None, kind, service }))
+    }
+
+    /// The same, with a recipe from which another process builds it: a handler has none of its own, and a service's own is
+    /// [`Service::recipe`].
+    #[must_use]
+    pub fn with_recipe(self, recipe: Recipe) -> Behaviour {
+        let Behaviour::Protocol(service) = self;
+        Behaviour::Protocol(Arc::new(Described { recipe: Some(recipe), kind: service.kind(), service }))
+    }
+
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
         let Behaviour::Protocol(service) = self;
         service
@@ -46,9 +60,42 @@ impl<S: Service> From<Arc<S>> for Behaviour {
 pub trait AnyService: Send + Sync {
     #[doc(hidden)]
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
-    /// From what another process builds the same.
+    #[doc(hidden)]
+    fn kind(&self) -> Kind;
+    /// From what another process builds it.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
+}
+
+/// What a behaviour is made of; a model need not run all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A [`Service`].
+    Protocol,
+    /// A handler that reads, writes and waits.
+    Blocking,
+}
+
+/// A service, and what it does not say itself.
+struct Described {
+    service: Arc<dyn AnyService>,
+    kind: Kind,
+    recipe: Option<Recipe>,
+}
+
+impl AnyService for Described {
+    fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
+        self.service.table(capacity)
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        self.recipe.clone().or_else(|| self.service.recipe())
+    }
 }
 
 /// A loop's table of a generation, opaque to the outside.
@@ -124,13 +171,16 @@ impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
         let (local, closing) = guarded(|| (service.local(), service.closing()))?;
-        let mut states = Slots::default();
-        states.reserve(capacity);
+        let states = Slots::with_capacity(capacity);
         Ok(TableBox(Box::new(Slab { service, states, local, closing })))
     }
 
+    fn kind(&self) -> Kind {
+        Kind::Protocol
+    }
+
     fn recipe(&self) -> Option<Recipe> {
-        guarded(|| self.0.recipe()).unwrap_or_default()
+        self.0.recipe()
     }
 }
 
@@ -202,8 +252,8 @@ impl<S: Service> Table for Slab<S> {
     }
 }
 
-/// States are made room for so many at once, in chunks that never move.
-const CHUNK: usize = 1024;
+/// States are made room for at most so many at once, in chunks that never move.
+const LARGEST_CHUNK: usize = 1024;
 
 enum Slot<T> {
     /// The next free one.
@@ -213,33 +263,37 @@ enum Slot<T> {
 
 struct Slots<T> {
     chunks: Vec<Box<[Slot<T>]>>,
+    /// A chunk has 2 to the power of this many.
+    chunk_bits: u32,
     free: u32,
     live: usize,
 }
 
-impl<T> Default for Slots<T> {
-    fn default() -> Slots<T> {
-        Slots { chunks: Vec::new(), free: u32::MAX, live: 0 }
-    }
-}
-
 impl<T> Slots<T> {
+    /// Room for `capacity` states; it grows by as much, within reason.
+    fn with_capacity(capacity: usize) -> Slots<T> {
+        let chunk_bits = capacity.clamp(1, LARGEST_CHUNK).next_power_of_two().trailing_zeros();
+        let mut slots = Slots { chunks: Vec::new(), chunk_bits, free: u32::MAX, live: 0 };
+        slots.reserve(capacity);
+        slots
+    }
+
     fn reserve(&mut self, capacity: usize) {
-        while self.chunks.len() * CHUNK < capacity {
+        while (self.chunks.len() << self.chunk_bits) < capacity {
             self.grow();
         }
     }
 
     fn grow(&mut self) {
-        let base = u32::try_from(self.chunks.len() * CHUNK).expect("fewer than 4 billion states");
-        let end = base + CHUNK as u32;
+        let base = u32::try_from(self.chunks.len() << self.chunk_bits).expect("fewer than 4 billion states");
+        let end = base + (1 << self.chunk_bits);
         let free = self.free;
         self.chunks.push((base + 1..=end).map(|next| Slot::Free(if next == end { free } else { next })).collect());
         self.free = base;
     }
 
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+        &mut self.chunks[(slot >> self.chunk_bits) as usize][(slot & ((1 << self.chunk_bits) - 1)) as usize]
     }
 
     fn at(&mut self, slot: u32) -> &mut T {

@@ -38,8 +38,12 @@ pub struct Config {
     pub processes: usize,
     /// Threads that run jobs; 0 runs them in the loops.
     pub workers: usize,
+    /// Bytes of stack for each thread of [`Model::Threads`]; the other models have no use for it.
+    pub stack: usize,
     /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
     pub worker_queue: usize,
+    /// The most threads for delegated connections, started on demand; beyond it they wait, first in first out.
+    pub delegates: usize,
     /// Connections for which memory is kept ready in each loop. Not a limit.
     pub capacity: usize,
     /// The most connections at once; None: as many as descriptors allow.
@@ -260,7 +264,9 @@ impl Config {
             loops: cores,
             processes: cores,
             workers: cores,
+            stack: 256 * 1024,
             worker_queue: 65_536,
+            delegates: 1024,
             capacity: 1024,
             limit: None,
             on_full: OnFull::Backpressure,
@@ -330,6 +336,20 @@ impl Config {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Config {
         self.workers = workers;
+        self
+    }
+
+    /// Bytes of stack for each thread of [`Model::Threads`].
+    #[must_use]
+    pub fn stack(mut self, bytes: usize) -> Config {
+        self.stack = bytes;
+        self
+    }
+
+    /// The most threads for delegated connections.
+    #[must_use]
+    pub fn delegates(mut self, delegates: usize) -> Config {
+        self.delegates = delegates;
         self
     }
 

@@ -43,8 +43,10 @@ impl Generation {
         self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
 
-    /// The table prepared for this loop; a loop that came later or replaced another builds its own.
-    pub(crate) fn table(&self, index: usize) -> Result<Box<dyn Table>, Panicked> {
+    /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
+    /// connection, what is no loop.
+    pub(crate) fn table(&self, index: Option<usize>) -> Result<Box<dyn Table>, Panicked> {
+        let Some(index) = index else { return self.service.table(1).map(|table| table.0) };
         let prepared = lock(&self.prepared).get_mut(index).and_then(Option::take);
         prepared.map_or_else(|| self.service.table(self.capacity), Ok).map(|table| table.0)
     }

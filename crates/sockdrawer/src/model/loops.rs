@@ -67,6 +67,7 @@ pub(crate) fn start(
 
 fn run(flow: &mut Flow, pulse: &Pulse) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
+    flow.inbox.read_here();
     while !flow.stopping {
         flow.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
         pulse.connections.store(flow.count(), Ordering::Relaxed);

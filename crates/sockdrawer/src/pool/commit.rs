@@ -23,8 +23,12 @@ use std::time::Duration;
 const SPARE_DESCRIPTORS: usize = 32;
 /// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
 const MOST_WARM: usize = 1 << 20;
+/// Connections that memory is kept for at least, in each loop.
+const FEWEST_WARM: usize = 64;
 /// More loops than this are a mistake.
 const MOST_LOOPS: usize = 1024;
+/// More stack than this for a thread is a mistake.
+const MOST_STACK: usize = 1 << 30;
 /// More input than this cannot be kept for a connection.
 const MOST_PARTIAL: usize = 256 * 1024 * 1024;
 /// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
@@ -123,6 +127,8 @@ impl Core {
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
+        self.shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
+        self.shared.delegates.set_most(wanted.delegates);
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
                 // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
@@ -172,9 +178,10 @@ impl Core {
         }
         control.generation = generation.id;
         control.generations.push(Arc::downgrade(&generation));
-        for member in &control.members {
-            // It would hold the old service until its next connection.
-            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
+        let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
+        for inbox in control.members.iter().map(|member| member.inbox.clone()).chain(placed) {
+            // Who has no traffic would hold the old service until its next connection.
+            let _ = inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
         }
     }
 
@@ -262,9 +269,9 @@ impl Core {
     }
 }
 
-/// Connections to keep memory for: never more than there can be.
+/// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
 pub(super) fn warm(config: &Config) -> usize {
-    config.capacity.min(sys::descriptor_limit()).min(MOST_WARM)
+    if config.model.has_loops() { config.capacity.min(sys::descriptor_limit()).clamp(FEWEST_WARM, MOST_WARM) } else { 1 }
 }
 
 pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
@@ -277,7 +284,7 @@ pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPl
     let (system, options) = (&*config.system, &config.settings.options);
     let listener = match &listening.inherited {
         Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options)?,
-        None => Listener::bind(system, &listening.address, config.backlog(), options, config.loops)?,
+        None => Listener::bind(system, &listening.address, config.backlog(), options, shards(config))?,
     };
     let owners = vec![None; listener.shards.len()];
     Ok(ListeningPlace { number: 0, asked: listening.clone(), listener, owners })
@@ -290,8 +297,14 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if config.loops == 0 {
         return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
     }
+    if config.stack > MOST_STACK {
+        return invalid("stack", "more than 1 GiB for each thread: a connection needs a few KiB of stack");
+    }
     if config.loops > MOST_LOOPS {
         return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
+    }
+    if config.delegates == 0 {
+        return invalid("delegates", "0 threads: a delegated connection would wait for ever; use at least 1");
     }
     let settings = &config.settings;
     if settings.max_partial > MOST_PARTIAL {
@@ -319,10 +332,15 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one.
+fn shards(config: &Config) -> usize {
+    if config.model.has_loops() { config.loops.clamp(SHARDS, MOST_SHARDS) } else { 1 }
+}
+
 /// Listening sockets of a configuration.
 fn sockets(config: &Config) -> usize {
     let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
-        (None, Address::Tcp(_)) => config.loops.clamp(SHARDS, MOST_SHARDS),
+        (None, Address::Tcp(_)) => shards(config),
         _ => 1,
     };
     config.listeners().iter().map(sockets).sum()
@@ -340,11 +358,14 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
     let allowed = sys::descriptor_limit();
     // An epoll and an eventfd for each loop.
     let own = others + sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
-    let fits = allowed.saturating_sub(own);
-    match config.limit {
-        Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),
+    let (each, most) = (model::descriptors(config.model), model::most_connections(config.model));
+    let fits = allowed.saturating_sub(own) / each;
+    match config.limit.map(|asked| asked.min(most)) {
+        Some(asked) if asked > fits => {
+            Err(Error::LimitTooHigh { asked, needed: asked.saturating_mul(each).saturating_add(own), allowed, fits })
+        }
         Some(asked) => Ok(asked),
-        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + 1, allowed, fits }),
-        None => Ok(fits),
+        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + each, allowed, fits }),
+        None => Ok(fits.min(most)),
     }
 }

@@ -256,6 +256,8 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
                 loops: status.loops,
                 workers: status.workers,
                 jobs_waiting: status.jobs_waiting,
+                delegates: status.delegates,
+                delegates_waiting: status.delegates_waiting,
                 restarts: status.restarts,
             })
         }

@@ -312,9 +312,12 @@ impl Manager for Processes {
             limit: self.gate.limit(),
             listeners: listeners.collect(),
             processes: processes.collect(),
+            threads: 0,
             loops: parts.iter().flat_map(|part| part.loops.iter().copied()).collect(),
             workers: parts.iter().map(|part| part.workers).sum(),
             jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
+            delegates: parts.iter().map(|part| part.delegates).sum(),
+            delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
             counts: self.counts(),
             restarts: control.restarts_in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
         }

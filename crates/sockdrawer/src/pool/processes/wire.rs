@@ -48,6 +48,7 @@ pub(crate) struct Tuning {
     pub(crate) capacity: usize,
     pub(crate) on_full: OnFull,
     pub(crate) inbox: usize,
+    pub(crate) delegates: usize,
     pub(crate) restarts: Restarts,
     pub(crate) stuck_after: Duration,
 }
@@ -61,14 +62,16 @@ impl Tuning {
             capacity: config.capacity,
             on_full: config.on_full.clone(),
             inbox: config.inbox,
+            delegates: config.delegates,
             restarts: config.restarts,
             stuck_after: config.stuck_after,
         }
     }
 
     pub(crate) fn apply(self, config: &mut Config) {
-        let Tuning { loops, workers, worker_queue, capacity, on_full, inbox, restarts, stuck_after } = self;
+        let Tuning { loops, workers, worker_queue, capacity, on_full, inbox, delegates, restarts, stuck_after } = self;
         (config.loops, config.workers, config.worker_queue, config.capacity) = (loops, workers, worker_queue, capacity);
+        config.delegates = delegates;
         (config.on_full, config.inbox, config.restarts, config.stuck_after) = (on_full, inbox, restarts, stuck_after);
     }
 }
@@ -145,6 +148,8 @@ pub(crate) struct PartStatus {
     pub(crate) loops: Vec<LoopStatus>,
     pub(crate) workers: usize,
     pub(crate) jobs_waiting: usize,
+    pub(crate) delegates: usize,
+    pub(crate) delegates_waiting: usize,
     pub(crate) restarts: usize,
 }
 
