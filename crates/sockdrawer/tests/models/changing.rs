@@ -109,7 +109,15 @@ fn without(mut config: Config, address: &Address) -> Config {
 }
 
 pub(crate) fn an_address_comes_and_goes_under_traffic(bench: &Bench) -> Outcome {
-    let (pool, at) = bench.start(bench.actor())?;
+    an_address_comes_and_goes(bench, bench.actor())
+}
+
+pub(crate) fn an_address_comes_and_goes_at_the_limit(bench: &Bench) -> Outcome {
+    an_address_comes_and_goes(bench, bench.actor().limit(1))
+}
+
+fn an_address_comes_and_goes(bench: &Bench, config: Config) -> Outcome {
+    let (pool, at) = bench.start(config)?;
     // Nobody else uses this one of all local addresses.
     let second = SocketAddr::from((Ipv4Addr::new(127, 0, 7, 1 + bench.model as u8), at.port()));
     let address = Address::Tcp(second);
