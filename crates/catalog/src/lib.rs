@@ -24,7 +24,19 @@ mod pace;
 pub mod ping;
 pub mod time;
 
+use sockdrawer::Build;
+
 pub use pace::{Answer, Ask, Asking, Budget, Pace};
+
+/// The servers, by the names of their recipes: what a program whose pools run in other processes tells
+/// [`sockdrawer::processes`].
+pub const RECIPES: [(&str, Build); 5] = [
+    (echo::Echo::NAME, |options| Ok(echo::Echo::from_options(options)?.into())),
+    (hello::Hello::NAME, |options| Ok(hello::Hello::from_options(options)?.into())),
+    (ping::Ping::NAME, |options| Ok(ping::Ping::from_options(options)?.into())),
+    (http::Http::NAME, |options| Ok(http::Http::from_options(options)?.into())),
+    (acks::Acks::NAME, |options| Ok(acks::Acks::from_options(options)?.into())),
+];
 
 /// The options of a recipe are not those of the service that its name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

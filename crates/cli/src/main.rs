@@ -21,6 +21,8 @@ use outcome::{Exit, Failure};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A helper of models that run in other processes goes no further.
+    sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_load::trial::RECIPES].concat());
     match run() {
         Ok(exit) => exit.into(),
         Err(failure) => {

@@ -61,6 +61,17 @@ fn a_sound_server_loses_nothing() {
 }
 
 #[test]
+fn a_sound_server_loses_nothing_under_other_models() {
+    for (model, absent) in [("threads", &["loops", "workers"][..]), ("prefork", &[])] {
+        let (output, report) = trial(&["--seconds", "2", "--model", model]);
+        is_good_or_short(&output, &report);
+        let not_in_model = report["not_in_model"].as_array().expect("a list");
+        let kinds: Vec<&str> = not_in_model.iter().filter_map(|one| one["kind"].as_str()).collect();
+        assert_eq!((report["model"].as_str(), &kinds[..]), (Some(model), absent), "{}", told(&output));
+    }
+}
+
+#[test]
 fn a_number_of_changes_is_kept_exactly() {
     let (output, report) = trial(&["--changes", "54", "--seed", "11"]);
     is_good_or_short(&output, &report);

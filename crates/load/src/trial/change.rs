@@ -153,13 +153,14 @@ impl<'a> Changer<'a> {
             Kind::Loops => {
                 let loops = another(&[1, 2, 3], config.loops, value);
                 let took = self.reconfigure(kind, |config| config.loops = loops)?;
+                // In each process, where there are some.
                 let active = |status: &sockdrawer::Status| status.loops.iter().filter(|one| one.active).count();
-                (took, server.wait(SHOWS_WITHIN, |status| active(status) == loops))
+                (took, server.wait(SHOWS_WITHIN, |status| active(status) == loops * status.processes.len().max(1)))
             }
             Kind::Workers => {
                 let workers = another(&[0, 1, 2, 3], config.workers, value);
                 let took = self.reconfigure(kind, |config| config.workers = workers)?;
-                (took, server.wait(SHOWS_WITHIN, |status| status.workers == workers))
+                (took, server.wait(SHOWS_WITHIN, |status| status.workers == workers * status.processes.len().max(1)))
             }
             Kind::Limit => {
                 let limit = another(&[ample, ample + 10, ample + 20], config.limit.unwrap_or(0), value);

@@ -33,7 +33,7 @@ pub use guest::Guest;
 pub use kind::{Kind, Way};
 pub use options::{NotLoopback, Options, Sabotage, Until, loopback};
 pub use report::{Books, Latency, Report, Row};
-pub use served::{Build, RECIPES};
+pub use served::RECIPES;
 pub use table::Table;
 pub use tally::{Cause, Failure, Phase, Seen};
 pub use verdict::Verdict;

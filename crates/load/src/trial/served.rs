@@ -4,8 +4,10 @@ use super::guest::Guest;
 use super::ledger::Ledger;
 use super::requests;
 use sockdrawer::{
-    Behaviour, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service, Step,
+    Behaviour, Build, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service,
+    Step,
 };
+use std::error::Error;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
@@ -38,9 +40,6 @@ impl Dish {
     }
 }
 
-/// Builds one of the services from the options of its recipe.
-pub type Build = fn(&[u8]) -> io::Result<Behaviour>;
-
 /// The services that the server under trial runs, by the names of their recipes: for models that run them in other processes.
 pub const RECIPES: [(&str, Build); 4] = [
     (Plain::NAME, build::<Plain>),
@@ -49,7 +48,7 @@ pub const RECIPES: [(&str, Build); 4] = [
     (Crashing::NAME, build::<Crashing>),
 ];
 
-fn build<F: Flavour>(options: &[u8]) -> io::Result<Behaviour> {
+fn build<F: Flavour>(options: &[u8]) -> Result<Behaviour, Box<dyn Error + Send + Sync>> {
     Ok(Served::<F>::new(&Props::from_options(options)?).into())
 }
 

@@ -500,7 +500,10 @@ impl Flow {
                 }
             }
         }
-        if self.acceptor.state != State::Full {
+        if self.acceptor.state == State::Full {
+            // A permit given for the other shards may have been used up here.
+            self.shared.gate.wait(&self.acceptor.waiter);
+        } else {
             self.wait_no_more();
         }
     }

@@ -6,7 +6,7 @@ mod single;
 mod threads;
 
 use crate::behaviour::Kind;
-use crate::config::{Config, Model};
+use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
 use crate::flow::Placement;
 use std::sync::Arc;
@@ -23,6 +23,9 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     }
     if !matches!(model, Model::Single | Model::Threads | Model::Fork | Model::Prefork | Model::Loops) {
         return refuse("serve in this build", "use loops");
+    }
+    if model == Model::Prefork && matches!(config.endpoint, Endpoint::Connect(_)) {
+        return refuse("make connections", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {
         return refuse("have several loops", "set loops to 1, or use the model loops");

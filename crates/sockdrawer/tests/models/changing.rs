@@ -63,6 +63,15 @@ fn visit(at: SocketAddr) -> Result<(), String> {
     if answer == frame(b'a', 9) { Ok(()) } else { Err(format!("{answer:?}")) }
 }
 
+/// Ends the traffic, also when a change fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Calls `change` again and again while clients come and go, none of which may fail.
 fn under_traffic(pool: &Pool, at: SocketAddr, mut change: impl FnMut(u32) -> Outcome) -> Outcome {
     let (visits, over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -75,6 +84,7 @@ fn under_traffic(pool: &Pool, at: SocketAddr, mut change: impl FnMut(u32) -> Out
     };
     let outcome = thread::scope(|scope| {
         let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
+        let ends = Over(&over);
         let outcome = (1..=20).try_for_each(|round| {
             change(round)?;
             // Some connections for each change; a client that failed comes no more, and says why below.
@@ -82,7 +92,7 @@ fn under_traffic(pool: &Pool, at: SocketAddr, mut change: impl FnMut(u32) -> Out
             pool.wait(PATIENCE, |_| visits.load(SeqCst) >= enough || clients.iter().any(|client| client.is_finished()));
             Ok(())
         });
-        over.store(true, SeqCst);
+        drop(ends);
         clients.into_iter().for_each(|client| assert_eq!(client.join().expect("no panic"), Ok(())));
         outcome
     });
@@ -99,7 +109,15 @@ fn without(mut config: Config, address: &Address) -> Config {
 }
 
 pub(crate) fn an_address_comes_and_goes_under_traffic(bench: &Bench) -> Outcome {
-    let (pool, at) = bench.start(bench.actor())?;
+    an_address_comes_and_goes(bench, bench.actor())
+}
+
+pub(crate) fn an_address_comes_and_goes_at_the_limit(bench: &Bench) -> Outcome {
+    an_address_comes_and_goes(bench, bench.actor().limit(1))
+}
+
+fn an_address_comes_and_goes(bench: &Bench, config: Config) -> Outcome {
+    let (pool, at) = bench.start(config)?;
     // Nobody else uses this one of all local addresses.
     let second = SocketAddr::from((Ipv4Addr::new(127, 0, 7, 1 + bench.model as u8), at.port()));
     let address = Address::Tcp(second);

@@ -2,13 +2,19 @@
 //! recipe.
 
 use sockdrawer::{
-    CannotRestore, CannotSave, Closed, Context, Input, Job, JobError, JobResult, Note, Peer, Protocol, Recipe, Saved, Saver,
-    Service, Step,
+    Build, CannotRestore, CannotSave, Closed, Context, Input, Job, JobError, JobResult, Note, Peer, Protocol, Recipe, Saved,
+    Saver, Service, Step,
 };
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
+
+/// All services, as other processes build them.
+pub(crate) const RECIPES: [(&str, Build); 2] = [
+    (Mirror::NAME, |_| Ok(Mirror.into())),
+    (Actor::NAME, |options| Ok(Actor { version: u32::from_le_bytes(options.try_into()?) }.into())),
+];
 
 /// Sends back what it gets.
 #[derive(Clone, Copy, Debug)]
