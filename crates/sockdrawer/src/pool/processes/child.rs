@@ -45,6 +45,7 @@ pub(super) struct Ground {
     pub(super) meeting: Meeting,
     pub(super) joint: Arc<Joint>,
     pub(super) inbox: usize,
+    pub(super) stack: usize,
 }
 
 /// A child's whole life. It never returns into what it was forked from.
@@ -116,7 +117,7 @@ fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<
         gate,
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),
-        delegates: Delegates::new(1),
+        delegates: Delegates::new(1, ground.stack),
         observer: Mutex::new(voice),
         on_full: Mutex::new(OnFull::Backpressure),
         roster: Mutex::new(Vec::new()),

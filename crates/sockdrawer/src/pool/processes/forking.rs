@@ -5,7 +5,7 @@ use super::helper::{CANNOT_BEGIN, check, done, other};
 use super::questions::Questions;
 use super::registry;
 use super::speaker::Speaker;
-use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper};
+use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
 use crate::config::Settings;
 use crate::flow::acceptor::Retiring;
 use crate::flow::bell::Bell;
@@ -103,7 +103,8 @@ impl Forking {
         let generation = build(&start.generated)?;
         let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(system)?);
         let meeting = Meeting::new().map_err(system)?;
-        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, joint: joint.clone(), inbox: start.tuning.inbox });
+        let Tuning { inbox, stack, .. } = start.tuning;
+        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, joint: joint.clone(), inbox, stack });
         let children = Children::new(ground.clone()).map_err(system)?;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
@@ -116,7 +117,7 @@ impl Forking {
             joint,
             process: Some(start.index),
             workers: Workers::new(1),
-            delegates: Delegates::new(1),
+            delegates: Delegates::new(1, start.tuning.stack),
             observer: Mutex::new(voice),
             on_full: Mutex::new(start.tuning.on_full),
             roster: Mutex::new(Vec::new()),

@@ -44,6 +44,7 @@ pub(crate) struct Generated {
 pub(crate) struct Tuning {
     pub(crate) loops: usize,
     pub(crate) workers: usize,
+    pub(crate) stack: usize,
     pub(crate) worker_queue: usize,
     pub(crate) delegates: usize,
     pub(crate) capacity: usize,
@@ -58,6 +59,7 @@ impl Tuning {
         Tuning {
             loops: config.loops,
             workers: config.workers,
+            stack: config.stack,
             worker_queue: config.worker_queue,
             delegates: config.delegates,
             capacity: config.capacity,
@@ -69,10 +71,10 @@ impl Tuning {
     }
 
     pub(crate) fn apply(self, config: &mut Config) {
-        let Tuning { loops, workers, worker_queue, delegates, capacity, on_full, inbox, restarts, stuck_after } = self;
-        (config.loops, config.workers, config.worker_queue) = (loops, workers, worker_queue);
-        (config.delegates, config.capacity) = (delegates, capacity);
-        (config.on_full, config.inbox, config.restarts, config.stuck_after) = (on_full, inbox, restarts, stuck_after);
+        let Tuning { loops, workers, stack, worker_queue, capacity, on_full, inbox, delegates, restarts, stuck_after } = self;
+        (config.loops, config.workers, config.stack, config.worker_queue) = (loops, workers, stack, worker_queue);
+        (config.capacity, config.on_full, config.inbox, config.delegates) = (capacity, on_full, inbox, delegates);
+        (config.restarts, config.stuck_after) = (restarts, stuck_after);
     }
 }
 
