@@ -1,15 +1,45 @@
 //! WHO RUNS THE FLOW: one file for each model.
 
 pub(crate) mod loops;
+#[cfg(feature = "tokio")]
+mod tasks;
 
 use crate::config::{Config, Model};
 use crate::error::Error;
+use crate::flow::Flow;
+use loops::Running;
+
+/// Descriptors that each loop of a model needs for itself: an epoll and an eventfd. A runtime has its own of these, two
+/// duplicates of its epoll and one of the flow's, and one for signals where the program watches them.
+pub(crate) fn descriptors_for_loop(model: Model) -> usize {
+    match model {
+        Model::Tasks => 7,
+        _ => 2,
+    }
+}
+
+/// Starts a thread that runs `flow` until it is told to stop, then calls `ended` with the panic's message, if it was one.
+pub(crate) fn start(
+    model: Model,
+    index: usize,
+    flow: Flow,
+    ended: impl FnOnce(Option<String>) + Send + 'static,
+) -> std::io::Result<Running> {
+    match model {
+        #[cfg(feature = "tokio")]
+        Model::Tasks => tasks::start(index, flow, ended),
+        _ => loops::start(index, flow, ended),
+    }
+}
 
 /// Refuses what a model cannot do, by name, with what does it.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
-    if model != Model::Loops {
+    if model == Model::Tasks && !cfg!(feature = "tokio") {
+        return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
+    }
+    if !matches!(model, Model::Loops | Model::Tasks) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {

@@ -299,8 +299,7 @@ fn sockets(config: &Config) -> usize {
 /// the pool's own.
 pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();
-    // An epoll and an eventfd for each loop.
-    let own = others + sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
+    let own = others + sockets(config) + model::descriptors_for_loop(config.model) * config.loops + SPARE_DESCRIPTORS;
     let fits = allowed.saturating_sub(own);
     match config.limit {
         Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),

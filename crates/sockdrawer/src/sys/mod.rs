@@ -12,6 +12,8 @@ mod limits;
 mod namespace;
 mod options;
 pub(crate) mod panics;
+#[cfg(feature = "tokio")]
+pub(crate) mod reactor;
 
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, raise_descriptor_limit};
