@@ -4,6 +4,8 @@ mod commit;
 mod control;
 mod drain;
 mod handle;
+mod local;
+mod manager;
 mod plan;
 mod selector;
 mod supervise;

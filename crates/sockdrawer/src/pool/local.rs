@@ -1,0 +1,371 @@
+//! The manager of a pool whose parts are threads of this process.
+
+use super::commit::{effective_limit, open, prepare_generation, validate};
+use super::control::{Control, Core, Report};
+use super::drain::{Drain, Drained};
+use super::handle::{Adopted, Applied, ended};
+use super::manager::{Manager, Visit};
+use super::selector::Selector;
+use super::supervise;
+use crate::clock::deadline;
+use crate::config::{Config, Endpoint};
+use crate::error::Error;
+use crate::flow::bell::Bell;
+use crate::flow::connector::Course;
+use crate::flow::gate::Gate;
+use crate::flow::generation::Switch;
+use crate::flow::inbox::{Letter, Order};
+use crate::flow::orders::{Choice, Traits};
+use crate::flow::worker::Workers;
+use crate::flow::{Flow, Shared};
+use crate::model::loops::Pulse;
+use crate::net::{Address, SocketOptions};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
+use crate::protocol::ConnectionId;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
+use crate::sys::{self, panics};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A loop that hangs in user code is waited for so long when its pool ends.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+/// Ends what was started of a pool when the rest could not be.
+struct StopUnlessForgotten<'a>(&'a Core);
+
+impl Drop for StopUnlessForgotten<'_> {
+    fn drop(&mut self) {
+        Core::stop(self.0, "it could not be started");
+    }
+}
+
+impl Core {
+    /// Starts a pool; a failure leaves nothing behind.
+    pub(super) fn start(config: Config) -> Result<Arc<Core>, Error> {
+        validate(&config)?;
+        let others = sys::descriptors_open();
+        let limit = effective_limit(&config, others)?;
+        let generation = prepare_generation(1, &config, config.loops)?;
+        let places = config.listeners().iter().map(|listening| open(&config, listening)).collect::<Result<Vec<_>, _>>()?;
+        let course = match &config.endpoint {
+            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone(), None)),
+            Endpoint::Accept { .. } => None,
+        };
+        let shared = Arc::new(Shared {
+            system: config.system.clone(),
+            gate: Gate::new(limit),
+            switch: Switch::new(generation.clone()),
+            workers: Workers::new(config.worker_queue),
+            observer: Mutex::new(config.observer.clone()),
+            on_full: Mutex::new(config.on_full.clone()),
+            roster: Mutex::new(Vec::new()),
+            ids: AtomicU64::new(1),
+            lives: AtomicU64::new(1),
+            bell: Bell::default(),
+        });
+        let control = Control {
+            config: config.clone(),
+            readiness: Readiness::Serving,
+            generations: vec![Arc::downgrade(&generation)],
+            generation: generation.id,
+            places,
+            members: Vec::new(),
+            course,
+            restarts: VecDeque::new(),
+            restarts_in_all: 0,
+            past: Counts::default(),
+            others,
+            stopping: false,
+        };
+        let (reports, heard) = mpsc::channel();
+        let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
+        let half_started = StopUnlessForgotten(&core);
+        core.start_workers(config.workers)?;
+        let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
+        supervise::start(Arc::downgrade(&core), heard)?;
+        let mut control = lock(&core.control);
+        for (index, flow) in flows.into_iter().enumerate() {
+            core.start_loop(&mut control, index, flow)?;
+        }
+        core.tell(&Event::GenerationStarted(1));
+        for place in &control.places {
+            core.tell(&Event::Listening(place.listener.address.clone()));
+        }
+        core.rebalance(&mut control);
+        drop(control);
+        std::mem::forget(half_started);
+        Ok(core)
+    }
+
+    fn pass(&self, from: &Readiness, to: Readiness) {
+        let mut control = lock(&self.control);
+        if control.readiness == *from {
+            self.set_readiness(&mut control, to);
+        }
+    }
+
+    pub(crate) fn set_readiness(&self, control: &mut Control, to: Readiness) {
+        let serving = to == Readiness::Serving;
+        control.readiness = to;
+        let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+        let courses: Vec<_> =
+            control.members.iter().map(|member| if serving && member.active { control.course.clone() } else { None }).collect();
+        for (inbox, course) in inboxes.iter().zip(courses) {
+            let order: crate::flow::inbox::Order = Box::new(move |flow| {
+                flow.set_course(course);
+                if serving { flow.resume_accepting() } else { flow.suspend() }
+            });
+            let _ = inbox.put(Letter::Order(order));
+        }
+        self.settle(&inboxes);
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let mut control = lock(&self.control);
+        let live = Core::live_generations(&mut control);
+        let mut counts = control.past;
+        let loops = control.members.iter().map(|member| {
+            let running = member.running.as_ref();
+            if let Some(running) = running {
+                running.counters.add_to(&mut counts);
+            }
+            LoopStatus {
+                connections: running.map_or(0, |running| running.pulse.connections.load(Ordering::Relaxed)),
+                accepted: running.map_or(0, |running| running.counters.accepted.get()),
+                active: member.active,
+                stuck: member.stuck,
+            }
+        });
+        let loops = loops.collect();
+        let system = &*self.shared.system;
+        let listeners = control.places.iter().map(|place| ListenerStatus {
+            address: place.listener.address.clone(),
+            queued: place.listener.queued(system),
+            sockets: place.listener.shards.len(),
+        });
+        let generations = live
+            .iter()
+            .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
+        let status = Status {
+            readiness: control.readiness.clone(),
+            generation: control.generation,
+            generations: generations.collect(),
+            connections: self.shared.gate.taken(),
+            limit: self.shared.gate.limit(),
+            listeners: listeners.collect(),
+            loops,
+            workers: self.shared.workers.running(),
+            jobs_waiting: self.shared.workers.waiting(),
+            counts,
+            restarts: control.restarts_in_all,
+        };
+        drop(control);
+        // One of them may be the last of its service, whose Drop may call the pool.
+        drop(live);
+        status
+    }
+
+    /// The end of a pool, in order: what waits in the kernel is accepted, what is connected is drained, then all stops.
+    pub(crate) fn shutdown(&self, how: Drain, reason: &str) -> Drained {
+        let retired = {
+            let mut control = lock(&self.control);
+            if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
+                return Drained::default();
+            }
+            let gone = std::mem::take(&mut control.places);
+            let retired = self.retire(&control, gone);
+            self.set_readiness(&mut control, Readiness::Draining);
+            retired
+        };
+        let is_over = || {
+            // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
+            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected) && self.shared.gate.taken() == 0
+        };
+        let drained = self.drain_to_the_end(how, is_over);
+        self.stop(reason);
+        drained
+    }
+
+    /// Stops every thread now. Connections that are left end with their loops. A loop that hangs in user code is left behind.
+    pub(crate) fn stop(&self, reason: &str) {
+        let mut threads = Vec::new();
+        {
+            let mut control = lock(&self.control);
+            if std::mem::replace(&mut control.stopping, true) {
+                return;
+            }
+            control.readiness = Readiness::Draining;
+            control.places.clear();
+            for member in &control.members {
+                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+                threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
+            }
+            self.shared.workers.set_wanted(0);
+        }
+        // The supervisor may be the one who stops the pool: then nobody listens.
+        let _ = self.reports.send(Report::Stop);
+        // A loop that drops the last handle of its own pool does not wait for itself.
+        let own = |pulse: &Arc<Pulse>| {
+            let control = lock(&self.control);
+            let mut running = control.members.iter().filter_map(|member| member.running.as_ref());
+            running
+                .any(|running| Arc::ptr_eq(&running.pulse, pulse) && running.thread.thread().id() == std::thread::current().id())
+        };
+        threads.retain(|pulse| !own(pulse));
+        let ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
+        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
+        self.stopped.notify_all();
+    }
+}
+
+/// Those of a selector's that are of an older generation.
+struct Older<'a>(u32, &'a Selector);
+
+impl Choice for Older<'_> {
+    fn needs_peer(&self) -> bool {
+        self.1.needs_peer()
+    }
+
+    fn takes(&self, connection: &Traits) -> bool {
+        connection.generation != self.0 && self.1.takes(connection)
+    }
+}
+
+impl Manager for Core {
+    fn config(&self) -> Config {
+        lock(&self.control).config.clone()
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        lock(&self.control).places.iter().map(|place| place.listener.address.clone()).collect()
+    }
+
+    fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
+        let began = Instant::now();
+        let (plan, _before) = {
+            let mut control = lock(&self.control);
+            self.change(&mut control, wanted)?
+        };
+        Ok(Applied { plan, generation: self.shared.switch.current().id, took: began.elapsed() })
+    }
+
+    fn suspend(&self) {
+        self.pass(&Readiness::Serving, Readiness::Suspended);
+    }
+
+    fn resume(&self) {
+        self.pass(&Readiness::Suspended, Readiness::Serving);
+    }
+
+    fn adopt(&self, selector: &Selector) -> Adopted {
+        let (inboxes, selector) = (self.inboxes(), selector.clone());
+        let newest = self.shared.switch.current().id;
+        let counts = self.ask(&inboxes, move |flow| {
+            let older = flow.choose(&Older(newest, &selector));
+            let moved = older.iter().filter(|token| flow.adopt_one(**token)).count();
+            Adopted { moved, stayed: older.len() - moved }
+        });
+        counts.into_iter().map(|(_, count)| count).sum()
+    }
+
+    fn drain(&self, selector: &Selector, how: Drain) -> Drained {
+        Core::drain(self, selector, how)
+    }
+
+    fn purge(&self, selector: &Selector, within: Duration) -> usize {
+        Core::purge(self, selector, within)
+    }
+
+    fn kill(&self, id: ConnectionId) -> bool {
+        let found = self.ask(&self.inboxes(), move |flow| {
+            let tokens = flow.choose(&Selector::Id(id));
+            tokens.into_iter().any(|token| flow.kill_one(token))
+        });
+        found.into_iter().any(|(_, killed)| killed)
+    }
+
+    fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
+        let mut result = Ok(());
+        for inbox in self.inboxes() {
+            let (selector, bytes) = (selector.clone(), bytes.clone());
+            let order = Box::new(move |flow: &mut Flow| {
+                flow.notify(&selector, &bytes);
+            });
+            if !inbox.put_bounded(order) {
+                result = Err(Error::InboxFull);
+            }
+        }
+        result
+    }
+
+    fn apply_options(&self, selector: &Selector) -> usize {
+        let (selector, options) = (selector.clone(), self.config().settings.options);
+        let counts = self.ask(&self.inboxes(), move |flow| {
+            let tokens = flow.choose(&selector);
+            tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count()
+        });
+        counts.into_iter().map(|(_, count)| count).sum()
+    }
+
+    fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
+        let found = self.ask(&self.inboxes(), move |flow| {
+            let token = flow.choose(&Selector::Id(id)).pop()?;
+            flow.options_of(token)
+        });
+        found.into_iter().find_map(|(_, options)| options)
+    }
+
+    fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
+        let selector = selector.clone();
+        let lists = self.ask(&self.inboxes(), move |flow| flow.list(&selector));
+        lists.into_iter().flat_map(|(_, list)| list).collect()
+    }
+
+    fn visit_locals(&self, visit: Visit) {
+        self.ask(&self.inboxes(), move |flow| {
+            flow.visit_locals(&mut |local| {
+                // A visitor's panic is no reason to end a loop: it has no result.
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| visit(local))) {
+                    panics::discard(payload);
+                }
+            });
+        });
+    }
+
+    fn status(&self) -> Status {
+        Core::status(self)
+    }
+
+    fn wait(&self, within: Duration, condition: &mut dyn FnMut(&Status) -> bool) -> bool {
+        self.shared.bell.wait(deadline(Instant::now(), within), || condition(&Core::status(self)))
+    }
+
+    fn shutdown(&self, how: Drain, reason: &str) -> Drained {
+        Core::shutdown(self, how, reason)
+    }
+
+    fn join(&self) -> Result<(), Error> {
+        let mut control = lock(&self.control);
+        loop {
+            match &control.readiness {
+                Readiness::Stopped(reason) => return ended(reason),
+                _ => control = wait(&self.stopped, control),
+            }
+        }
+    }
+
+    fn stop(&self, reason: &str) {
+        Core::stop(self, reason);
+    }
+
+    fn crash_part(&self, index: usize) -> bool {
+        let control = lock(&self.control);
+        let Some(member) = control.members.get(index) else { return false };
+        let crash: Order = Box::new(|_| panic!("a test crashed this loop"));
+        member.inbox.put(Letter::Order(crash)).is_ok()
+    }
+}

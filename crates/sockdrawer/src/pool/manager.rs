@@ -1,0 +1,42 @@
+//! What runs a pool: threads of this process, or other processes. The handle speaks to either in the same words.
+
+use super::drain::{Drain, Drained};
+use super::handle::{Adopted, Applied};
+use super::selector::Selector;
+use crate::config::Config;
+use crate::error::Error;
+use crate::net::{Address, SocketOptions};
+use crate::observe::{ConnectionStatus, Status};
+use crate::protocol::{ConnectionId, Local};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A visitor of what services made for their loops.
+pub(crate) type Visit = Arc<dyn Fn(&mut Local) + Send + Sync>;
+
+/// The methods of [`Pool`](super::Pool), where they are described.
+pub(crate) trait Manager: Send + Sync {
+    fn config(&self) -> Config;
+    fn addresses(&self) -> Vec<Address>;
+    fn reconfigure(&self, wanted: Config) -> Result<Applied, Error>;
+    fn suspend(&self);
+    fn resume(&self);
+    fn adopt(&self, selector: &Selector) -> Adopted;
+    fn drain(&self, selector: &Selector, how: Drain) -> Drained;
+    fn purge(&self, selector: &Selector, within: Duration) -> usize;
+    fn kill(&self, id: ConnectionId) -> bool;
+    fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error>;
+    fn apply_options(&self, selector: &Selector) -> usize;
+    fn options(&self, id: ConnectionId) -> Option<SocketOptions>;
+    fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus>;
+    /// Visits only what is in this process.
+    fn visit_locals(&self, visit: Visit);
+    fn status(&self) -> Status;
+    fn wait(&self, within: Duration, condition: &mut dyn FnMut(&Status) -> bool) -> bool;
+    fn shutdown(&self, how: Drain, reason: &str) -> Drained;
+    fn join(&self) -> Result<(), Error>;
+    /// Ends everything now.
+    fn stop(&self, reason: &str);
+    /// For tests: ends a part as a bug in it would.
+    fn crash_part(&self, index: usize) -> bool;
+}
