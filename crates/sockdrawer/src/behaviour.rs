@@ -2,7 +2,7 @@
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output,
-    Peer, Post, Protocol, Saved, Saver, Service, Step, Timer,
+    Peer, Post, Protocol, Recipe, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
 use std::cell::Cell;
@@ -20,6 +20,20 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
+    /// A service that is not what users write as one.
+    pub(crate) fn of_kind(service: impl Service, kind: Kind) -> Behaviour {
+        let service: Arc<dyn AnyService> = Arc::new(Slabs(Arc::new(service)));
+        Behaviour::Protocol(Arc::new(Described { recipe: None, kind, service }))
+    }
+
+    /// The same, with a recipe from which another process builds it: a handler has none of its own, and a service's own is
+    /// [`Service::recipe`].
+    #[must_use]
+    pub fn with_recipe(self, recipe: Recipe) -> Behaviour {
+        let Behaviour::Protocol(service) = self;
+        Behaviour::Protocol(Arc::new(Described { recipe: Some(recipe), kind: service.kind(), service }))
+    }
+
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
         let Behaviour::Protocol(service) = self;
         service
@@ -46,6 +60,42 @@ impl<S: Service> From<Arc<S>> for Behaviour {
 pub trait AnyService: Send + Sync {
     #[doc(hidden)]
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
+    #[doc(hidden)]
+    fn kind(&self) -> Kind;
+    /// From what another process builds it.
+    #[doc(hidden)]
+    fn recipe(&self) -> Option<Recipe>;
+}
+
+/// What a behaviour is made of; a model need not run all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A [`Service`].
+    Protocol,
+    /// A handler that reads, writes and waits.
+    Blocking,
+}
+
+/// A service, and what it does not say itself.
+struct Described {
+    service: Arc<dyn AnyService>,
+    kind: Kind,
+    recipe: Option<Recipe>,
+}
+
+impl AnyService for Described {
+    fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
+        self.service.table(capacity)
+    }
+
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        self.recipe.clone().or_else(|| self.service.recipe())
+    }
 }
 
 /// A loop's table of a generation, opaque to the outside.
@@ -124,6 +174,14 @@ impl<S: Service> AnyService for Slabs<S> {
         let mut states = Slots::default();
         states.reserve(capacity);
         Ok(TableBox(Box::new(Slab { service, states, local, closing })))
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Protocol
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        self.0.recipe()
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Config {
     pub workers: usize,
     /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
     pub worker_queue: usize,
+    /// The most threads for delegated connections, started on demand; beyond it they wait, first in first out.
+    pub delegates: usize,
     /// Connections for which memory is kept ready in each loop. Not a limit.
     pub capacity: usize,
     /// The most connections at once; None: as many as descriptors allow.
@@ -261,6 +263,7 @@ impl Config {
             processes: cores,
             workers: cores,
             worker_queue: 65_536,
+            delegates: 1024,
             capacity: 1024,
             limit: None,
             on_full: OnFull::Backpressure,
@@ -330,6 +333,13 @@ impl Config {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Config {
         self.workers = workers;
+        self
+    }
+
+    /// The most threads for delegated connections.
+    #[must_use]
+    pub fn delegates(mut self, delegates: usize) -> Config {
+        self.delegates = delegates;
         self
     }
 

@@ -305,6 +305,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
             self.filter.encode(&output.bytes, cx.out());
         }
         spare::give(output.bytes);
+        // Its bytes are not the socket's: they pass the filter.
+        assert!(!matches!(step, Step::Delegate(_)), "a socket under a layer cannot be given away");
         self.waiting = matches!(step, Step::Wait);
         self.job |= matches!(step, Step::Work(_));
         if matches!(step, Step::Finish | Step::Close) && self.finish == Finish::No {

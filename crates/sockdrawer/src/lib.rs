@@ -10,6 +10,7 @@ compile_error!(
 );
 
 mod behaviour;
+mod blocking;
 mod clock;
 mod config;
 mod error;
@@ -25,6 +26,7 @@ mod sys;
 pub mod testing;
 
 pub use behaviour::Behaviour;
+pub use blocking::{Connection, Waited};
 pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};

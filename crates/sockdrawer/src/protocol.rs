@@ -20,11 +20,20 @@
 //! }
 //! ```
 
-use crate::sys::inline::{InlineCall, InlineValue};
+mod delegate;
+mod job;
+mod note;
+mod saved;
+
+pub use delegate::{After, Delegate};
+pub use job::{Job, JobError, JobResult};
+pub(crate) use note::Post;
+pub use note::{Handle, Note, NotifyError};
+pub use saved::{CannotRestore, CannotSave, Saved, Saver};
+
 use std::any::Any;
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -128,6 +137,9 @@ pub enum Step {
     Wait,
     /// Run this elsewhere. One job at a time: until [`Protocol::done`], `received` and `finished` wait; all else comes.
     Work(Job),
+    /// Send what was appended, then give the whole connection to blocking code on a thread of its own. Until it comes back no
+    /// callback comes but [`Protocol::closed`]. Not under a layer, and not while a job runs.
+    Delegate(Delegate),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
     Finish,
     /// Send what was appended, then end. Every byte is delivered to a peer that reads.
@@ -142,6 +154,7 @@ impl std::fmt::Debug for Step {
             Step::Continue => "Continue",
             Step::Wait => "Wait",
             Step::Work(_) => "Work",
+            Step::Delegate(_) => "Delegate",
             Step::Finish => "Finish",
             Step::Close => "Close",
             Step::Abort => "Abort",
@@ -443,172 +456,6 @@ impl Context<'_> {
     }
 }
 
-/// Where handles put their notes: a loop's inbox, or a test's.
-pub(crate) trait Post: Send + Sync {
-    fn post(&self, token: u64, note: Note) -> Result<(), NotifyError>;
-}
-
-/// A way to speak to one connection from another connection or thread. Once the connection is gone, notes are dropped.
-#[derive(Clone)]
-pub struct Handle {
-    pub(crate) post: Arc<dyn Post>,
-    pub(crate) token: u64,
-}
-
-impl Handle {
-    /// Brings `note` to the connection's [`Protocol::notified`], never waiting. Notes of one sender arrive in order.
-    ///
-    /// # Errors
-    /// When the loop's inbox is full; the note comes back.
-    pub fn notify(&self, note: impl Into<Note>) -> Result<(), NotifyError> {
-        self.post.post(self.token, note.into())
-    }
-}
-
-impl std::fmt::Debug for Handle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Handle({:#x})", self.token)
-    }
-}
-
-/// What a handle or the pool tells a connection.
-#[non_exhaustive]
-pub enum Note {
-    /// Bytes shared by all who get them.
-    Bytes(Arc<[u8]>),
-    /// Any value, for one.
-    Value(Box<dyn Any + Send>),
-}
-
-impl Note {
-    /// Any value, for [`Note::take`] on the other side.
-    pub fn value<T: Any + Send>(value: T) -> Note {
-        Note::Value(Box::new(value))
-    }
-
-    /// The bytes, when it carries bytes.
-    pub fn bytes(&self) -> Option<&[u8]> {
-        match self {
-            Note::Bytes(bytes) => Some(bytes),
-            Note::Value(_) => None,
-        }
-    }
-
-    /// The value, when it is a `T`; else the note again.
-    pub fn take<T: Any>(self) -> Result<T, Note> {
-        match self {
-            Note::Value(value) => value.downcast().map(|value| *value).map_err(Note::Value),
-            bytes @ Note::Bytes(_) => Err(bytes),
-        }
-    }
-}
-
-impl From<Arc<[u8]>> for Note {
-    fn from(bytes: Arc<[u8]>) -> Note {
-        Note::Bytes(bytes)
-    }
-}
-
-impl std::fmt::Debug for Note {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Note::Bytes(bytes) => write!(f, "Note({} bytes)", bytes.len()),
-            Note::Value(_) => f.write_str("Note(value)"),
-        }
-    }
-}
-
-/// A note that could not be brought.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NotifyError {
-    /// The inbox of the connection's loop is full: the loop is slower than its senders. Try later or drop it.
-    #[error("the loop's inbox is full: send less, or again later")]
-    Full(Note),
-}
-
-/// Work too slow for a loop: runs on a worker, or in place where there are none.
-pub struct Job(Call);
-
-enum Call {
-    Inline(InlineCall),
-    Boxed(Box<dyn FnOnce() -> InlineValue + Send>),
-}
-
-impl Job {
-    /// A job of up to 96 bytes of captures and 96 bytes of result, which costs no allocation. Larger ones do not compile.
-    pub fn new<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Job {
-        Job(Call::Inline(InlineCall::new(job)))
-    }
-
-    /// A job with captures of any size, in a box. A larger result must be boxed by the job.
-    pub fn boxed<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Job {
-        Job(Call::Boxed(Box::new(move || InlineValue::new(job()))))
-    }
-
-    pub(crate) fn run(self) -> JobResult {
-        let run = AssertUnwindSafe(|| match self.0 {
-            Call::Inline(call) => call.call(),
-            Call::Boxed(call) => call(),
-        });
-        match catch_unwind(run) {
-            Ok(value) => JobResult(Ok(value)),
-            Err(payload) => JobResult(Err(Failure { error: JobError::Panicked, panic: Some(payload) })),
-        }
-    }
-}
-
-/// How a job ended.
-pub struct JobResult(Result<InlineValue, Failure>);
-
-struct Failure {
-    error: JobError,
-    panic: Option<Box<dyn Any + Send>>,
-}
-
-impl JobResult {
-    /// Of a job that was not run.
-    pub(crate) fn refused(error: JobError) -> JobResult {
-        JobResult(Err(Failure { error, panic: None }))
-    }
-
-    /// What a panicking job threw, for whoever counts it.
-    pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
-        self.0.as_mut().err()?.panic.take()
-    }
-
-    /// What the job returned.
-    ///
-    /// # Errors
-    /// When it panicked or was never run.
-    ///
-    /// # Panics
-    /// When `T` is not the type the job returned: a bug of the protocol.
-    pub fn take<T: 'static>(self) -> Result<T, JobError> {
-        self.0
-            .map_err(|failure| failure.error)
-            .map(|value| value.take().ok().expect("a protocol takes its job's result as the type the job returned"))
-    }
-}
-
-impl std::fmt::Debug for JobResult {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "JobResult({:?})", self.0.as_ref().map(|_| ()).map_err(|failure| failure.error))
-    }
-}
-
-/// Why a job has no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum JobError {
-    /// The job panicked; its worker lives on.
-    #[error("the job panicked")]
-    Panicked,
-    /// The workers' queue is full; the job was not run.
-    #[error("the workers' queue is full")]
-    QueueFull,
-}
-
 /// Name and options from which another process builds the same service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
@@ -617,71 +464,3 @@ pub struct Recipe {
     /// Its options, in a form of the service's own.
     pub options: Vec<u8>,
 }
-
-/// State as plain bytes, little-endian. A layer writes after its inner protocol.
-#[derive(Debug, Default)]
-pub struct Saver {
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl Saver {
-    /// Appends a number.
-    pub fn u64(&mut self, value: u64) {
-        self.bytes.extend(value.to_le_bytes());
-    }
-
-    /// Appends bytes and their count.
-    pub fn bytes(&mut self, bytes: &[u8]) {
-        self.u64(bytes.len() as u64);
-        self.bytes.extend(bytes);
-    }
-
-    /// What was written.
-    pub fn written(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-/// State that was saved, read in the order of writing.
-#[derive(Debug)]
-pub struct Saved<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Saved<'a> {
-    /// Reads from the start of `bytes`.
-    pub fn new(bytes: &'a [u8]) -> Saved<'a> {
-        Saved { bytes }
-    }
-
-    /// The next number.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn u64(&mut self) -> Result<u64, CannotRestore> {
-        let (value, rest) = self.bytes.split_first_chunk().ok_or(CannotRestore)?;
-        self.bytes = rest;
-        Ok(u64::from_le_bytes(*value))
-    }
-
-    /// The next bytes.
-    ///
-    /// # Errors
-    /// When there are fewer than were written.
-    pub fn bytes(&mut self) -> Result<&'a [u8], CannotRestore> {
-        let count = usize::try_from(self.u64()?).map_err(|_| CannotRestore)?;
-        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or(CannotRestore)?;
-        self.bytes = rest;
-        Ok(bytes)
-    }
-}
-
-/// This state cannot be saved, now or ever; the connection stays where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this state cannot be saved")]
-pub struct CannotSave;
-
-/// These bytes are not a state this service knows; the connection stays where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this state cannot be restored")]
-pub struct CannotRestore;

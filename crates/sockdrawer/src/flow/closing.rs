@@ -59,6 +59,9 @@ impl Flow {
         }
         let epoch = place.epoch;
         place.flags.set(Flags::DRAINING);
+        if place.flags.any(Flags::AWAY) {
+            return self.drain_away(seat);
+        }
         self.readable(seat);
         if self.is_still(seat, epoch) {
             self.ask_to_drain(seat);
@@ -71,7 +74,8 @@ impl Flow {
         let asked = place.flags.any(Flags::DRAINING) && !place.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
         let whole = place.kept == buffer::NONE || place.flags.any(Flags::PEER_FINISHED);
-        if asked && place.has_protocol() && whole && !place.flags.any(Flags::WORKING) {
+        let busy = place.flags.any(Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY));
+        if asked && place.has_protocol() && whole && !busy {
             place.flags.set(Flags::TOLD_DRAINING);
             self.callback(seat, Event::Draining);
         }
@@ -85,12 +89,15 @@ impl Flow {
             return self.connect_failed(seat, Errno::CONNABORTED);
         }
         let epoch = place.epoch;
-        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING) {
+        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING.and(Flags::AWAY)) {
             place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
             self.callback(seat, Event::Draining);
         }
         if !self.is_still(seat, epoch) {
             return;
+        }
+        if self.seats.at(seat).flags.any(Flags::AWAY) {
+            return self.purge_away(seat, within);
         }
         if self.seats.at(seat).has_protocol() {
             self.forget_protocol(seat, Closed::Purged);
@@ -103,7 +110,7 @@ impl Flow {
     }
 
     /// The protocol is gone: what is left is sent, then the socket lingers.
-    fn start_closing(&mut self, seat: u32, flush: Duration) {
+    pub(super) fn start_closing(&mut self, seat: u32, flush: Duration) {
         let flags = &mut self.seats.at(seat).flags;
         flags.set(Flags::FLUSHING);
         flags.clear(Flags::WAITING.and(Flags::FULL));
@@ -199,7 +206,8 @@ impl Flow {
 
     /// Gives up the seat: the socket is closed and the permit goes back.
     pub(super) fn leave(&mut self, seat: u32, reset: bool) {
-        if reset {
+        let away = self.let_go(seat, reset);
+        if reset && away.is_none() {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
         }
@@ -213,13 +221,16 @@ impl Flow {
         self.buffers.release(&mut kept);
         self.buffers.release(&mut unsent);
         let (token, working) = (self.seats.token(seat), self.seats.at(seat).flags.any(Flags::WORKING));
-        if let Some(permit) = self.seats.leave(seat, working) {
-            self.orphans.insert(token, permit);
+        match (self.seats.leave(seat, working || away.is_some()), away) {
+            // Who has the socket has the permit.
+            (Some(permit), Some(away)) => away.keep_permit(permit),
+            (Some(permit), None) => _ = self.orphans.insert(token, permit),
+            (None, _) => {}
         }
         self.acceptor.descriptor_freed();
     }
 
-    fn active_settings(&mut self) -> &crate::config::Settings {
+    pub(super) fn active_settings(&mut self) -> &crate::config::Settings {
         let active = self.active;
         &self.place(active).generation.settings
     }

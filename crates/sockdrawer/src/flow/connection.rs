@@ -12,7 +12,6 @@ use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Not
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest, Ready, panics};
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -88,7 +87,7 @@ impl Flow {
 
     pub(super) fn is_still(&mut self, seat: u32, epoch: u32) -> bool {
         let seat = self.seats.at(seat);
-        seat.epoch == epoch && seat.socket.is_some()
+        seat.epoch == epoch && seat.is_taken()
     }
 
     /// epoll speaks.
@@ -100,6 +99,9 @@ impl Flow {
         }
         if flags.any(Flags::LINGERING) {
             return self.discard(seat);
+        }
+        if flags.any(Flags::AWAY) {
+            return;
         }
         let may_receive = self.seats.at(seat).may_receive() && !flags.any(Flags::FLUSHING.and(Flags::PEER_FINISHED));
         // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
@@ -133,8 +135,10 @@ impl Flow {
         seat: u32,
         call: impl FnOnce(&dyn crate::sys::System, std::os::fd::BorrowedFd<'_>) -> T,
     ) -> T {
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
-        call(&*self.system, socket.as_fd())
+        match &self.seats.at(seat).socket {
+            Some(socket) => call(&*self.system, socket.as_fd()),
+            None => call(&*self.system, self.away_socket(seat)),
+        }
     }
 
     /// Reads until a short read, a few times at most, and offers what came.
@@ -215,7 +219,7 @@ impl Flow {
     }
 
     /// Calls the protocol. What it appended waits in the scratch.
-    fn dispatch(&mut self, seat: u32, event: Event<'_, '_>) -> Result<Step, Panicked> {
+    pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_, '_>) -> Result<Step, Panicked> {
         let (table, slot) = (self.seats.at(seat).table, self.seats.at(seat).slot);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let outcome = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.dispatch(slot, event, frame));
@@ -269,7 +273,7 @@ impl Flow {
     }
 
     /// What follows from a callback; input that was held until it may be offered again.
-    fn follow(&mut self, seat: u32, epoch: u32, outcome: Result<Step, Panicked>, held: bool) {
+    pub(super) fn follow(&mut self, seat: u32, epoch: u32, outcome: Result<Step, Panicked>, held: bool) {
         self.act(seat, outcome, Tail::Unknown, false);
         if held && self.is_still(seat, epoch) {
             self.resume(seat);
@@ -340,6 +344,7 @@ impl Flow {
                     self.work(seat, job);
                 }
             }
+            Step::Delegate(delegate) => self.start_leaving(seat, delegate),
             Step::Finish => self.finish_sending(seat),
             Step::Close => self.close(seat, tail),
             Step::Abort => self.end(seat, Closed::Aborted, true),
@@ -399,6 +404,9 @@ impl Flow {
             panics::discard(note);
             return;
         };
+        if self.seats.at(seat).flags.any(Flags::AWAY) {
+            return self.note_away(seat, note);
+        }
         if self.seats.at(seat).flags.any(Flags::FULL) {
             let table = self.seats.at(seat).table;
             match self.place(table).generation.settings.notes_when_full {
@@ -426,6 +434,8 @@ impl Flow {
         let place = self.seats.at(seat);
         if place.flags.any(Flags::CONNECTING) {
             self.connect_failed(seat, Errno::TIMEDOUT);
+        } else if place.flags.any(Flags::AWAY) {
+            self.deadline_away(seat);
         } else if place.has_protocol() {
             self.callback(seat, Event::Timeout);
         } else {
@@ -516,6 +526,9 @@ impl Flow {
     /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
     /// usually done before the peer's next message.
     pub(super) fn settle(&mut self, seat: u32, unwanted: bool) {
+        if self.leaves(seat) {
+            return;
+        }
         let place = self.seats.at(seat);
         let flags = place.flags;
         let finished = flags.any(Flags::PEER_FINISHED);
@@ -565,7 +578,7 @@ impl Flow {
         self.seats.at(seat).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
     }
 
-    fn count_panic(&mut self, seat: u32, message: String) {
+    pub(super) fn count_panic(&mut self, seat: u32, message: String) {
         self.counters.panics.add(1);
         let id: ConnectionId = self.seats.at(seat).id;
         self.tell_panic(Told::ConnectionPanicked { id, message });
@@ -575,13 +588,5 @@ impl Flow {
     pub(super) fn fail(&mut self, seat: u32, errno: Errno) {
         self.counters.errors.add(1);
         self.end(seat, Closed::Error(errno.raw_os_error()), false);
-    }
-
-    /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
-    pub(super) fn remote(&mut self, seat: u32) -> Option<SocketAddr> {
-        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
-            return self.connecting_to(seat);
-        }
-        self.with_socket(seat, |system, socket| system.peer_address(socket)).ok().flatten()
     }
 }

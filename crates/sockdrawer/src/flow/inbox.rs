@@ -2,6 +2,7 @@
 
 use super::Flow;
 use super::acceptor::Parcel;
+use super::away::Returned;
 use crate::protocol::{JobResult, Note, NotifyError, Post};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -17,6 +18,8 @@ pub(crate) enum Letter {
     Note(u64, Note),
     /// A connection enters the loop.
     Adopt(Parcel),
+    /// A connection that was given away comes back.
+    Returned(Returned),
     /// The control plane asks something of the loop's connections.
     Order(Order),
 }

@@ -2,11 +2,14 @@
 //! worker. One [`Flow`] belongs to one thread; the descriptor moves rightwards only, and other threads reach a flow by letters.
 
 pub(crate) mod acceptor;
+pub(crate) mod away;
 pub(crate) mod bell;
 mod buffer;
 mod closing;
 mod connection;
 pub(crate) mod connector;
+pub(crate) mod delegates;
+mod delegation;
 pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod inbox;
@@ -28,6 +31,8 @@ use acceptor::Acceptor;
 use bell::Bell;
 use buffer::Buffers;
 use connector::Connector;
+use delegates::Delegates;
+use delegation::Trip;
 use gate::{Gate, Permit, Waiter};
 use generation::{Generation, Switch};
 use inbox::{Inbox, Letter};
@@ -61,6 +66,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) switch: Switch,
     pub(crate) workers: Arc<Workers>,
+    pub(crate) delegates: Arc<Delegates>,
     pub(crate) observer: Mutex<Arc<dyn Observer>>,
     pub(crate) on_full: Mutex<OnFull>,
     /// The loops that take connections from sockets that are alone at their address.
@@ -98,6 +104,8 @@ pub(crate) struct Flow {
     seats: Seats,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     orphans: HashMap<u64, Permit>,
+    /// Connections that are given away, or will be, by their seats.
+    trips: HashMap<u32, Trip>,
     places: Vec<Option<Place>>,
     /// The generation in force, and the switch's epoch at which it was.
     active: u16,
@@ -134,6 +142,7 @@ impl Flow {
             counters: Arc::default(),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
             orphans: HashMap::new(),
+            trips: HashMap::new(),
             places: Vec::new(),
             active: 0,
             epoch: 0,
@@ -294,6 +303,7 @@ impl Flow {
                 Some(Letter::Done(token, result)) => self.job_done(token, result),
                 Some(Letter::Note(token, note)) => self.note(token, note),
                 Some(Letter::Adopt(parcel)) => self.adopt_parcel(parcel),
+                Some(Letter::Returned(returned)) => self.came_back(returned),
                 Some(Letter::Order(order)) => {
                     let since = *ordered_since.get_or_insert_with(Instant::now);
                     order(self);
@@ -314,7 +324,7 @@ impl Flow {
         self.wheel.advance(&mut self.seats, now, &mut due);
         for seat in due.drain(..) {
             // A callback earlier in this list may have ended the connection, or set its timer again.
-            if self.seats.at(seat).socket.is_some() && !self.seats.at(seat).timer.is_set() {
+            if self.seats.at(seat).is_taken() && !self.seats.at(seat).timer.is_set() {
                 self.timer_due(seat, now);
             }
         }

@@ -54,6 +54,14 @@ impl Flow {
         Traits { id, peer, age, generation: self.place(table).generation.id }
     }
 
+    /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
+    pub(super) fn remote(&mut self, seat: u32) -> Option<SocketAddr> {
+        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
+            return self.connecting_to(seat);
+        }
+        self.with_socket(seat, |system, socket| system.peer_address(socket)).ok().flatten()
+    }
+
     /// Whether this connection is still here, if only to linger.
     pub(crate) fn is_here(&mut self, token: u64) -> bool {
         self.seats.find(token).is_some()
@@ -65,6 +73,7 @@ impl Flow {
             .into_iter()
             .map(|token| {
                 let traits = self.traits(token as u32, uptime, true);
+                let (received, sent) = self.bytes_away(token as u32);
                 let place = self.seats.at(token as u32);
                 ConnectionStatus {
                     id: traits.id,
@@ -72,9 +81,10 @@ impl Flow {
                     peer: traits.peer,
                     side: place.side(),
                     age: traits.age,
-                    bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in },
-                    bytes_out: place.bytes_out,
+                    bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in + received },
+                    bytes_out: place.bytes_out + sent,
                     working: place.flags.any(Flags::WORKING),
+                    delegated: place.flags.any(Flags::AWAY),
                     draining: place.flags.any(Flags::DRAINING),
                 }
             })
@@ -129,7 +139,8 @@ impl Flow {
     pub(crate) fn adopt_one(&mut self, token: u64) -> bool {
         let Some(seat) = self.seats.find(token) else { return false };
         let place = self.seats.at(seat);
-        if !place.has_protocol() || place.flags.any(Flags::WORKING) || self.refresh().is_err() {
+        let busy = Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY);
+        if !place.has_protocol() || place.flags.any(busy) || self.refresh().is_err() {
             return false;
         }
         let (old, new) = (self.seats.at(seat).table, self.active);
@@ -189,7 +200,7 @@ impl Flow {
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
         for seat in 0..self.seats.len() {
-            if self.seats.at(seat).socket.is_some() {
+            if self.seats.at(seat).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.end(seat, why, false));
                 let _ = std::panic::catch_unwind(end);
             }

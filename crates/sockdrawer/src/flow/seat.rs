@@ -13,7 +13,7 @@ const CHUNK: usize = 1024;
 /// One connection. A million idle ones are 72 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
 pub(crate) struct Seat {
-    /// None while the seat is empty; `timer.next` then links the empty ones.
+    /// None while the seat is empty; `timer.next` then links the empty ones. Also none while it is away.
     pub(crate) socket: Option<OwnedFd>,
     /// Counts the connections that sat here: with the seat's number, a token that goes stale with its connection.
     pub(crate) epoch: u32,
@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<Seat>() <= 72);
 
 /// What a connection is doing; several at once.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Flags(u16);
+pub(crate) struct Flags(u32);
 
 impl Flags {
     /// This side connected.
@@ -75,6 +75,10 @@ impl Flags {
     pub(crate) const TOLD_DRAINING: Flags = Flags(1 << 14);
     /// A job ran since the last read: more input may have come meanwhile.
     pub(crate) const WORKED: Flags = Flags(1 << 15);
+    /// To be given away as soon as all is sent.
+    pub(crate) const LEAVING: Flags = Flags(1 << 16);
+    /// Given away: somebody else has the socket.
+    pub(crate) const AWAY: Flags = Flags(1 << 17);
 
     /// Whether any of these is set.
     pub(crate) fn any(self, flags: Flags) -> bool {
@@ -114,14 +118,19 @@ impl Seat {
         if self.flags.any(Flags::CONNECTED) { Side::Connected } else { Side::Accepted }
     }
 
+    /// Whether a connection sits here.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.socket.is_some() || self.flags.any(Flags::AWAY)
+    }
+
     /// Whether a protocol runs on it.
     pub(crate) fn has_protocol(&self) -> bool {
-        self.socket.is_some() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING))
+        self.is_taken() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING))
     }
 
     /// Whether `received` and `finished` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::FULL))
+        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::FULL).and(Flags::LEAVING).and(Flags::AWAY))
     }
 }
 
@@ -183,7 +192,7 @@ impl Seats {
     pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
         let (seat, epoch) = (token as u32, (token >> 32) as u32);
         let found = self.chunks.get(seat as usize / CHUNK)?.get(seat as usize % CHUNK)?;
-        (found.epoch == epoch && found.socket.is_some()).then_some(seat)
+        (found.epoch == epoch && found.is_taken()).then_some(seat)
     }
 
     pub(crate) fn token(&mut self, seat: u32) -> u64 {

@@ -4,6 +4,7 @@ pub(crate) mod loops;
 #[cfg(feature = "tokio")]
 mod tasks;
 
+use crate::behaviour::Kind;
 use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -36,6 +37,9 @@ pub(crate) fn start(
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let model = config.model;
     let refuse = |what, remedy| Err(Error::NotInModel { model, what, remedy });
+    if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
+        return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
+    }
     if model == Model::Tasks && !cfg!(feature = "tokio") {
         return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
     }

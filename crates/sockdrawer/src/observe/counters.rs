@@ -54,9 +54,11 @@ counters! {
     jobs_refused,
     /// Jobs that panicked.
     job_panics,
+    /// Times a connection was given away by [`Step::Delegate`](crate::Step::Delegate).
+    delegated,
     /// Notes brought to connections.
     notes,
-    /// Notes dropped because the receiver was above its high-water mark.
+    /// Notes dropped because the receiver was above its high-water mark, or away with too many that it did not take.
     notes_dropped,
     /// Connections moved to a newer generation.
     adopted,

@@ -28,6 +28,10 @@ pub struct Status {
     pub workers: usize,
     /// Jobs that wait for a worker.
     pub jobs_waiting: usize,
+    /// Threads that run delegated connections, or ran one and wait for the next.
+    pub delegates: usize,
+    /// Delegated connections that wait for a thread.
+    pub delegates_waiting: usize,
     /// All counters.
     pub counts: Counts,
     /// Loops and workers replaced so far.
@@ -100,6 +104,8 @@ pub struct ConnectionStatus {
     pub bytes_out: u64,
     /// Whether a job of it runs.
     pub working: bool,
+    /// Whether it is given away: [`Step::Delegate`](crate::Step::Delegate).
+    pub delegated: bool,
     /// Whether it was asked to end.
     pub draining: bool,
 }

@@ -120,6 +120,7 @@ impl Core {
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
+        self.shared.delegates.set_most(wanted.delegates);
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
                 // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
@@ -259,6 +260,9 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     }
     if config.loops > MOST_LOOPS {
         return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
+    }
+    if config.delegates == 0 {
+        return invalid("delegates", "0 threads: a delegated connection would wait for ever; use at least 1");
     }
     let settings = &config.settings;
     if settings.max_partial > MOST_PARTIAL {

@@ -12,6 +12,7 @@ use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::connector::Course;
+use crate::flow::delegates::Delegates;
 use crate::flow::gate::Gate;
 use crate::flow::generation::Switch;
 use crate::flow::inbox::{Letter, Order};
@@ -59,6 +60,7 @@ impl Core {
             gate: Gate::new(limit),
             switch: Switch::new(generation.clone()),
             workers: Workers::new(config.worker_queue),
+            delegates: Delegates::new(config.delegates),
             observer: Mutex::new(config.observer.clone()),
             on_full: Mutex::new(config.on_full.clone()),
             roster: Mutex::new(Vec::new()),
@@ -159,6 +161,8 @@ impl Core {
             loops,
             workers: self.shared.workers.running(),
             jobs_waiting: self.shared.workers.waiting(),
+            delegates: self.shared.delegates.running(),
+            delegates_waiting: self.shared.delegates.waiting(),
             counts,
             restarts: control.restarts_in_all,
         };
@@ -205,6 +209,7 @@ impl Core {
             }
             self.shared.workers.set_wanted(0);
         }
+        self.shared.delegates.stop();
         // The supervisor may be the one who stops the pool: then nobody listens.
         let _ = self.reports.send(Report::Stop);
         // A loop that drops the last handle of its own pool does not wait for itself.
@@ -215,7 +220,8 @@ impl Core {
                 .any(|running| Arc::ptr_eq(&running.pulse, pulse) && running.thread.thread().id() == std::thread::current().id())
         };
         threads.retain(|pulse| !own(pulse));
-        let ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        let ended = || loops_ended() && self.shared.delegates.have_ended();
         self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
         lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
         self.stopped.notify_all();

@@ -1,6 +1,6 @@
 //! A kernel that fails when told to, for tests of every path that a system call's error takes.
 
-use super::{Errno, Events, Interest, Kernel, Result, System};
+use super::{Errno, Events, Interest, Kernel, Result, System, Woken};
 use crate::net::{Address, SocketOptions};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -123,6 +123,11 @@ impl System for Faulty {
         Kernel.reset_on_close(socket)
     }
 
+    fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("reset")?;
+        Kernel.reset(socket)
+    }
+
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
         self.pass("set_options")?;
         Kernel.set_options(socket, options)
@@ -151,6 +156,22 @@ impl System for Faulty {
     fn ring(&self, event: BorrowedFd<'_>) -> Result<()> {
         self.pass("ring")?;
         Kernel.ring(event)
+    }
+
+    fn unring(&self, event: BorrowedFd<'_>) -> Result<()> {
+        self.pass("unring")?;
+        Kernel.unring(event)
+    }
+
+    fn wait_for(
+        &self,
+        socket: BorrowedFd<'_>,
+        interest: Interest,
+        event: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Woken> {
+        self.pass("wait_for")?;
+        Kernel.wait_for(socket, interest, event, timeout)
     }
 
     fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The system calls themselves.
 
-use super::{Errno, Events, Interest, Result, System, options};
+use super::{Errno, Events, Interest, Result, System, Woken, options};
 use crate::net::{Address, SocketOptions};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -9,7 +9,7 @@ use rustix::net::{
 };
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The real one.
 pub(crate) struct Kernel;
@@ -97,6 +97,11 @@ impl System for Kernel {
         sockopt::set_socket_linger(socket, Some(Duration::ZERO))
     }
 
+    fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        // TCP answers a disconnect with a reset. A Unix socket knows neither.
+        rustix::net::connect_unspec(socket).or_else(|_| rustix::net::shutdown(socket, Shutdown::Both))
+    }
+
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
         options::set(socket, options)
     }
@@ -125,6 +130,37 @@ impl System for Kernel {
         rustix::io::write(event, &1_u64.to_ne_bytes()).map(|_| ())
     }
 
+    fn unring(&self, event: BorrowedFd<'_>) -> Result<()> {
+        match rustix::io::read(event, &mut [0; 8]) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn wait_for(
+        &self,
+        socket: BorrowedFd<'_>,
+        interest: Interest,
+        event: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Woken> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, interest.read);
+        wanted.set(PollFlags::OUT, interest.write);
+        let mut asked = [PollFd::from_borrowed_fd(socket, wanted), PollFd::from_borrowed_fd(event, PollFlags::IN)];
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            match rustix::event::poll(&mut asked, left.as_ref()) {
+                Ok(0) => return Ok(Woken::TooLate),
+                Ok(_) if asked[0].revents().is_empty() => return Ok(Woken::Rung),
+                Ok(_) => return Ok(Woken::Ready),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
     fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
         epoll::add(epoll, fd, EventData::new_u64(token), flags(interest))
     }
@@ -142,16 +178,17 @@ impl System for Kernel {
     }
 
     fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        });
+        let timeout = timeout.map(timespec);
         events.0.clear();
         match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events.0), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
 fn flags(interest: Interest) -> EventFlags {

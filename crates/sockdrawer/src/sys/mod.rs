@@ -34,6 +34,17 @@ pub(crate) struct Interest {
     pub(crate) write: bool,
 }
 
+/// Why a wait for a socket ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The socket is ready, or broken.
+    Ready,
+    /// The event rang; the socket is not ready.
+    Rung,
+    /// Neither, in all that time.
+    TooLate,
+}
+
 /// What epoll reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready {
@@ -76,6 +87,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn finish(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Makes the close that follows a reset.
     fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// Resets the connection at once, while others still have the socket open.
+    fn reset(&self, socket: BorrowedFd<'_>) -> Result<()>;
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;
     fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions>;
     /// Which of these have something to accept or read, without waiting.
@@ -85,6 +98,16 @@ pub(crate) trait System: Send + Sync + 'static {
     /// An eventfd.
     fn event(&self) -> Result<OwnedFd>;
     fn ring(&self, event: BorrowedFd<'_>) -> Result<()>;
+    /// Makes a wait for this event wait for its next ring.
+    fn unring(&self, event: BorrowedFd<'_>) -> Result<()>;
+    /// Waits until the socket is ready for `interest`, or broken, or the event rings; None waits for ever.
+    fn wait_for(
+        &self,
+        socket: BorrowedFd<'_>,
+        interest: Interest,
+        event: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Woken>;
     fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
     /// Reports each ring once, so that the eventfd need not be read.
     fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()>;

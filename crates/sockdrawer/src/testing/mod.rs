@@ -34,8 +34,8 @@
 //! ```
 
 use crate::protocol::{
-    Closed, ConnectionId, Context, Handle, Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer, Post,
-    Protocol, Saved, Saver, Service, Side, Step, Timer,
+    Closed, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer,
+    Post, Protocol, Saved, Saver, Service, Side, Step, Timer,
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -44,6 +44,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 mod breakage;
+mod delegation;
 #[cfg(test)]
 mod tests;
 
@@ -133,6 +134,7 @@ pub struct Connection<S: Service> {
     state: Option<S::Protocol>,
     local: Box<Local>,
     job: Option<Job>,
+    delegate: Option<Delegate>,
     closed: Option<Closed>,
     out: Output,
     wire: Wire,
@@ -182,7 +184,7 @@ impl<S: Service> Connection<S> {
         };
         let local = service.local();
         let out = Output::with_high_water(limits.high_water);
-        let mut connection = Connection { service, state: None, local, job: None, closed: None, out, wire };
+        let mut connection = Connection { service, state: None, local, job: None, delegate: None, closed: None, out, wire };
         match catch_unwind(AssertUnwindSafe(|| connection.service.open(&connection.wire.peer))) {
             Ok(state) => connection.state = Some(state),
             Err(_) => connection.closed = Some(Closed::Panicked),
@@ -377,9 +379,11 @@ impl<S: Service> Connection<S> {
     /// unsent output and timer untouched. The old state is told [`Closed::Adopted`].
     ///
     /// # Errors
-    /// The connection as it was, when it has ended, a job runs, or the state can be neither saved nor restored.
+    /// The connection as it was, when it has ended, a job runs, it is to be given away, or the state can be neither saved nor restored.
     pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Connection<T>, Box<Connection<S>>> {
-        let Some(state) = self.state.as_mut().filter(|_| self.job.is_none()) else { return Err(Box::new(self)) };
+        let Some(state) = self.state.as_mut().filter(|_| self.job.is_none() && self.delegate.is_none()) else {
+            return Err(Box::new(self));
+        };
         let mut saver = Saver::default();
         match catch_unwind(AssertUnwindSafe(|| state.save(&mut saver))) {
             Ok(Ok(())) => {}
@@ -398,7 +402,7 @@ impl<S: Service> Connection<S> {
         wire.due = due;
         wire.generation += 1;
         let local = service.local();
-        Ok(Connection { service, state: Some(restored), local, job: None, closed: None, out: self.out, wire })
+        Ok(Connection { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire })
     }
 
     /// One callback and what it asked for, then whatever may follow from it.
@@ -409,7 +413,7 @@ impl<S: Service> Connection<S> {
 
     /// Offers what may be offered, in the order of a real connection: input, the peer's end, the wish to drain.
     fn settle(&mut self) {
-        while self.state.is_some() && self.job.is_none() {
+        while self.state.is_some() && self.job.is_none() && self.delegate.is_none() {
             let open = !self.wire.waiting && !self.wire.above;
             if open && self.wire.fresh {
                 self.wire.fresh = false;
@@ -432,7 +436,7 @@ impl<S: Service> Connection<S> {
         if self.state.is_none() || self.wire.kept.is_empty() {
             return;
         }
-        if self.job.is_some() || self.wire.waiting || self.wire.above {
+        if self.job.is_some() || self.delegate.is_some() || self.wire.waiting || self.wire.above {
             self.wire.fresh = true;
         } else if self.wire.kept.len() > self.wire.limits.max_partial {
             self.end(Closed::TooLong);
@@ -472,6 +476,7 @@ impl<S: Service> Connection<S> {
         match step {
             Step::Abort => return self.abort(Closed::Aborted),
             Step::Work(_) if self.job.is_some() => return self.abort(Closed::Panicked),
+            Step::Delegate(_) if self.job.is_some() || self.delegate.is_some() => return self.abort(Closed::Panicked),
             _ if self.wire.finished_sending && !self.out.bytes.is_empty() => return self.abort(Closed::Error(EPIPE)),
             _ => {}
         }
@@ -482,6 +487,7 @@ impl<S: Service> Connection<S> {
         self.wire.above |= self.wire.backlog.len() > self.wire.limits.high_water;
         match step {
             Step::Work(job) => self.job = Some(job),
+            Step::Delegate(delegate) => self.delegate = Some(delegate),
             Step::Finish => self.wire.finished_sending = true,
             Step::Close => {
                 self.wire.finished_sending = true;

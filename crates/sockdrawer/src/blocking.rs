@@ -1,0 +1,285 @@
+//! Connections for blocking code: [`Connection`] reads, writes and waits on the thread that has it.
+
+use crate::behaviour::{Behaviour, Kind};
+use crate::clock::deadline;
+use crate::flow::away::{self, Hold, Outcome};
+use crate::protocol::{After, ConnectionId, Context, Delegate, Input, Note, Peer, Protocol, Service, Step};
+use crate::sys::{Errno, Interest, Woken, panics};
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[cfg(test)]
+mod tests;
+
+const READ: Interest = Interest { read: true, write: false };
+const WRITE: Interest = Interest { read: false, write: true };
+
+thread_local! {
+    /// An event wakes a thread that waits; it belongs to the thread, so that a connection needs no second descriptor of its own.
+    static EVENT: RefCell<Option<Arc<OwnedFd>>> = const { RefCell::new(None) };
+}
+
+/// A connection in the hands of blocking code: [`Step::Delegate`], [`Behaviour::blocking`]. The pool still counts it, lists it,
+/// drains it and ends it.
+///
+/// Reading and writing wait as long as it takes, or as long as a time-out says. When the pool has ended the connection, by
+/// [`Pool::kill`](crate::Pool::kill) or past the deadline of a purge, all fail with [`io::ErrorKind::ConnectionAborted`].
+pub struct Connection {
+    hold: Hold,
+    event: Option<Arc<OwnedFd>>,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+}
+
+/// What [`Connection::wait`] waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waited {
+    /// Reading does not wait: there is input, or the peer's end.
+    Input,
+    /// [`Connection::take_note`] has one.
+    Note,
+    /// The pool asks this connection to end, and nothing that was received is left unread: the moment to do so.
+    Draining,
+}
+
+impl Connection {
+    fn new(hold: Hold) -> Connection {
+        Connection { hold, event: None, read_timeout: None, write_timeout: None }
+    }
+
+    /// Lends the connection to `call`, and gives it back as `call` says.
+    fn lend(hold: Hold, call: impl FnOnce(&mut Connection) -> Outcome) {
+        let mut connection = Connection::new(hold);
+        // The call, with what it captured, is dropped inside the guard.
+        let outcome = catch_unwind(AssertUnwindSafe(|| call(&mut connection)));
+        connection.hold.outcome = outcome.unwrap_or_else(|payload| Outcome::Panicked(panics::message(payload)));
+    }
+
+    /// This connection's number.
+    pub fn id(&self) -> ConnectionId {
+        self.hold.away.id
+    }
+
+    /// The number of the generation it belongs to.
+    pub fn generation(&self) -> u32 {
+        self.hold.away.generation
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        self.hold.peer()
+    }
+
+    /// Whether the pool asks it to end.
+    pub fn draining(&self) -> bool {
+        self.hold.away.is_draining()
+    }
+
+    /// The oldest note that waits: of a [`Handle`](crate::Handle), or of [`Pool::notify`](crate::Pool::notify). Those not taken go
+    /// to the protocol when the connection is back.
+    pub fn take_note(&mut self) -> Option<Note> {
+        self.hold.away.take_note()
+    }
+
+    /// How long a read or [`Connection::wait`] may take before it fails with [`io::ErrorKind::TimedOut`]; None: for ever.
+    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.read_timeout = timeout;
+    }
+
+    /// The same for a write.
+    pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        self.write_timeout = timeout;
+    }
+
+    /// Tells the peer that no more comes; it may still send.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn finish(&mut self) -> io::Result<()> {
+        Ok(self.hold.finish()?)
+    }
+
+    /// Waits until there is something to do. Input comes before notes, notes before the wish that it may end: who ends at
+    /// [`Waited::Draining`] has answered all that was received. Who does not end then is told again and again.
+    ///
+    /// # Errors
+    /// When the pool has ended the connection, when the read time-out passed, and when the system has no descriptor to wait with.
+    pub fn wait(&mut self) -> io::Result<Waited> {
+        let until = self.read_timeout.map(|timeout| deadline(Instant::now(), timeout));
+        self.listen()?;
+        loop {
+            let away = &self.hold.away;
+            if away.has_ended() {
+                return Err(Errno::CONNABORTED.into());
+            }
+            if self.hold.has_kept() {
+                return Ok(Waited::Input);
+            }
+            let told = match (away.has_notes(), away.is_draining()) {
+                (true, _) => Some(Waited::Note),
+                (false, true) => Some(Waited::Draining),
+                (false, false) => None,
+            };
+            // What has come is seen before the wish to end: the socket is always asked.
+            let until = if told.is_some() { Some(Instant::now()) } else { until };
+            match (self.sleep(READ, until)?, told) {
+                (Woken::Ready, _) => return Ok(Waited::Input),
+                (_, Some(told)) => return Ok(told),
+                (Woken::TooLate, None) => return Err(io::ErrorKind::TimedOut.into()),
+                (Woken::Rung, None) => {}
+            }
+        }
+    }
+
+    /// Tries `call` until it has something to say, waiting for `interest` in between.
+    fn patiently<T>(
+        &mut self,
+        interest: Interest,
+        timeout: Option<Duration>,
+        mut call: impl FnMut(&mut Hold) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        let mut until = None;
+        loop {
+            match call(&mut self.hold) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    until = until.or_else(|| timeout.map(|timeout| deadline(Instant::now(), timeout)));
+                    self.listen()?;
+                    // Its end may have come before the event was there to ring.
+                    if !self.hold.away.has_ended() && self.sleep(interest, until)? == Woken::TooLate {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    /// From here on changes ring this thread's event.
+    fn listen(&mut self) -> io::Result<()> {
+        if self.event.is_none() {
+            let system = &self.hold.away.system;
+            let event = match EVENT.with_borrow_mut(Option::take) {
+                Some(event) => event,
+                None => Arc::new(system.event()?),
+            };
+            system.unring(event.as_fd())?;
+            self.hold.away.ring_on_change(Some(event.clone()));
+            self.event = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Waits for the socket or the event.
+    fn sleep(&mut self, interest: Interest, until: Option<Instant>) -> io::Result<Woken> {
+        let (system, Some(event)) = (&self.hold.away.system, &self.event) else { return Ok(Woken::Rung) };
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let woken = system.wait_for(self.hold.as_fd(), interest, event.as_fd(), left)?;
+        if woken == Woken::Rung {
+            system.unring(event.as_fd())?;
+        }
+        Ok(woken)
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.patiently(READ, self.read_timeout, |hold| hold.receive(into))
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.patiently(WRITE, self.write_timeout, |hold| hold.send(bytes))
+    }
+
+    /// Nothing is held back here.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("id", &self.id()).field("draining", &self.draining()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.hold.away.ring_on_change(None);
+            EVENT.set(Some(event));
+        }
+    }
+}
+
+impl Delegate {
+    /// Code that reads, writes and waits. A panic in it ends the connection with a reset.
+    ///
+    /// A thread that waits has one descriptor beside those of its connections.
+    pub fn new(call: impl FnOnce(&mut Connection) -> After + Send + 'static) -> Delegate {
+        away::delegate(true, |hold| {
+            Connection::lend(hold, |connection| match call(connection) {
+                After::Return(note) => Outcome::Note(note),
+                After::End => Outcome::End,
+            });
+        })
+    }
+}
+
+impl Behaviour {
+    /// A handler that has each connection on a thread of its own, from its first byte, and ends it by returning. An error is counted
+    /// and ends it too: what was written is delivered.
+    ///
+    /// ```no_run
+    /// use sockdrawer::{Behaviour, Config, Model, Pool};
+    /// use std::io::{BufRead, BufReader, Write};
+    ///
+    /// let shout = Behaviour::blocking(|connection| {
+    ///     let mut line = String::new();
+    ///     BufReader::new(&mut *connection).read_line(&mut line)?;
+    ///     connection.write_all(line.to_uppercase().as_bytes())
+    /// });
+    /// let config = Config::accept(shout).model(Model::Threads).listen("127.0.0.1:9000".parse()?);
+    /// Pool::start(config)?.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn blocking(handler: impl Fn(&mut Connection) -> io::Result<()> + Send + Sync + 'static) -> Behaviour {
+        Behaviour::of_kind(Handling(Arc::new(handler)), Kind::Blocking)
+    }
+}
+
+/// Makes what gives each connection to the handler.
+struct Handling<F>(Arc<F>);
+
+struct Handled<F>(Arc<F>);
+
+impl<F: Fn(&mut Connection) -> io::Result<()> + Send + Sync + 'static> Service for Handling<F> {
+    type Protocol = Handled<F>;
+
+    fn open(&self, _peer: &Peer) -> Handled<F> {
+        Handled(self.0.clone())
+    }
+}
+
+impl<F: Fn(&mut Connection) -> io::Result<()> + Send + Sync + 'static> Protocol for Handled<F> {
+    fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
+        let handler = self.0.clone();
+        Step::Delegate(away::delegate(true, move |hold| {
+            Connection::lend(hold, |connection| match handler(connection) {
+                Ok(()) => Outcome::End,
+                Err(_) => Outcome::Failed,
+            });
+        }))
+    }
+
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+}

@@ -1,0 +1,222 @@
+//! Handlers without a pool, and connections that are taken without a thread.
+
+use super::*;
+use crate::config::{Config, Model};
+use crate::error::Error;
+use crate::net::Address;
+use crate::pool::{Pool, Selector};
+use crate::protocol::{Closed, Recipe};
+use crate::testing;
+use std::io::ErrorKind;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::task::{Wake, Waker};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Gives itself away again and again: what `call` says is sent.
+struct Giving<F>(F);
+
+impl<F: Fn(&mut Connection) -> After + Clone + Send + Sync + 'static> Service for Giving<F> {
+    type Protocol = Giving<F>;
+    fn open(&self, _peer: &Peer) -> Giving<F> {
+        Giving(self.0.clone())
+    }
+}
+
+impl<F: Fn(&mut Connection) -> After + Clone + Send + Sync + 'static> Protocol for Giving<F> {
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Delegate(Delegate::new(self.0.clone()))
+    }
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        cx.send(note.bytes().unwrap_or(b"?"));
+        Step::Continue
+    }
+}
+
+fn note(text: &str) -> Note {
+    Note::Bytes(text.as_bytes().into())
+}
+
+#[test]
+fn a_delegate_is_tested_without_a_pool() {
+    let mut connection = testing::Connection::open(Giving(|connection: &mut Connection| {
+        let mut two = [0; 2];
+        connection.read_exact(&mut two).expect("the peer sends");
+        connection.write_all(&two).expect("the peer reads");
+        let taken = connection.take_note().is_some();
+        After::Return(note(if taken { "note" } else { "none" }))
+    }));
+    connection.receive(b"a");
+    assert!(connection.has_delegate());
+    connection.handle().notify(note("taken")).expect("there is room");
+    connection.run_delegate(|mut peer: UnixStream| {
+        peer.write_all(b"b").expect("it stands");
+        let mut two = [0; 2];
+        peer.read_exact(&mut two).expect("it answers");
+        assert_eq!(&two, b"ab");
+    });
+    assert_eq!((connection.sent(), connection.has_delegate()), (b"note".to_vec(), false));
+    // What is not read comes back, and is offered.
+    connection.receive(b"cde");
+    connection.run_delegate(drop);
+    assert_eq!((connection.sent(), connection.kept()), (b"none".to_vec(), &b"e"[..]));
+    assert!(connection.has_delegate(), "the rest was offered");
+}
+
+#[test]
+fn a_delegate_that_panics_aborts() {
+    let mut connection = testing::Connection::open(Giving(|_: &mut Connection| -> After { panic!("as asked") }));
+    connection.receive(b"a");
+    connection.run_delegate(drop);
+    assert_eq!(connection.closed(), Some(Closed::Panicked));
+}
+
+#[test]
+fn a_second_delegate_is_a_bug_of_the_protocol() {
+    struct Twice;
+    impl Service for Twice {
+        type Protocol = Twice;
+        fn open(&self, _peer: &Peer) -> Twice {
+            Twice
+        }
+    }
+    impl Protocol for Twice {
+        fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+            Step::Continue
+        }
+        fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
+            Step::Delegate(Delegate::new(|_| After::End))
+        }
+    }
+    let mut connection = testing::Connection::open(Twice);
+    connection.notify(note("once"));
+    assert_eq!(connection.closed(), None);
+    connection.notify(note("twice"));
+    assert_eq!(connection.closed(), Some(Closed::Panicked));
+}
+
+#[test]
+fn loops_refuse_a_blocking_handler_by_name() {
+    let refused = Pool::start(Config::accept(Behaviour::blocking(|_| Ok(())))).err().expect("refused");
+    assert!(matches!(refused, Error::NotInModel { model: Model::Loops, .. }));
+    let expected = "the model loops cannot run a blocking handler: use threads, single or fork, or Step::Delegate";
+    assert_eq!(refused.to_string(), expected);
+}
+
+#[test]
+fn a_recipe_is_added_to_a_handler_and_kept_with_its_kind() {
+    let recipe = |name: &str| Recipe { name: name.to_owned(), options: vec![1] };
+    let behaviour = Behaviour::blocking(|_| Ok(()));
+    assert_eq!(behaviour.service().recipe(), None);
+    let behaviour = behaviour.with_recipe(recipe("handler"));
+    assert_eq!(behaviour.service().recipe(), Some(recipe("handler")));
+    assert_eq!(behaviour.service().kind(), Kind::Blocking);
+    assert_eq!(behaviour.with_recipe(recipe("again")).service().recipe(), Some(recipe("again")));
+}
+
+/// Gives each connection to the test, without a thread.
+struct Taken(mpsc::Sender<Hold>);
+
+impl Service for Taken {
+    type Protocol = Taken;
+    fn open(&self, _peer: &Peer) -> Taken {
+        Taken(self.0.clone())
+    }
+}
+
+impl Protocol for Taken {
+    fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
+        let takes = self.0.clone();
+        Step::Delegate(away::delegate(false, move |hold| _ = takes.send(hold)))
+    }
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+}
+
+/// A pool, one of its connections, and the hold on it.
+fn taken() -> (Pool, TcpStream, Hold) {
+    let (takes, taken) = mpsc::channel();
+    let mut config = Config::accept(Taken(takes)).listen("127.0.0.1:0".parse().expect("an address"));
+    config.settings.linger = Duration::from_millis(50);
+    let pool = Pool::start(config).expect("starts");
+    let Address::Tcp(at) = pool.addresses()[0] else { unreachable!("it listens on TCP") };
+    let stream = TcpStream::connect(at).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    (pool, stream, taken.recv_timeout(PATIENCE).expect("taken"))
+}
+
+fn assert_empty(pool: &Pool) {
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Woken>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
+    let (pool, stream, hold) = taken();
+    assert_eq!(pool.status().delegates, 0, "no thread was needed");
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let expect = |times: usize, cause: &dyn Fn()| {
+        hold.away.wake_on_change(&waker);
+        hold.away.wake_on_change(&waker);
+        cause();
+        assert!(pool.wait(PATIENCE, |_| woken.0.load(Ordering::SeqCst) == times));
+    };
+    expect(1, &|| pool.notify(&Selector::All, *b"note").expect("there is room"));
+    assert!(hold.away.take_note().is_some());
+    expect(2, &|| _ = pool.purge(&Selector::All, Duration::from_millis(50)));
+    assert!(hold.away.is_draining() && hold.away.has_ended(), "past the deadline");
+    drop((hold, stream));
+    assert_empty(&pool);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_hold_dropped_by_a_panic_resets() {
+    let (pool, mut stream, hold) = taken();
+    let panicking = std::thread::spawn(move || {
+        panics::quiet_thread();
+        let _hold = hold;
+        panic!("as asked");
+    });
+    assert!(panicking.join().is_err());
+    assert_eq!(stream.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+    assert_empty(&pool);
+    assert_eq!(pool.status().counts.panics, 1);
+}
+
+#[test]
+fn a_hold_that_outlives_its_pool_is_harmless() {
+    let (pool, mut stream, mut hold) = taken();
+    drop(pool);
+    assert_eq!(hold.receive(&mut [0]), Err(Errno::CONNABORTED));
+    assert_eq!(stream.read(&mut [0]).expect("an orderly end"), 0);
+    drop(hold);
+}
+
+#[test]
+fn what_a_handler_wrote_before_its_error_arrives() {
+    let mut connection = testing::Connection::open(Handling(Arc::new(|connection: &mut Connection| {
+        connection.write_all(b"sorry")?;
+        Err(ErrorKind::InvalidData.into())
+    })));
+    connection.run_delegate(|mut peer: UnixStream| {
+        peer.shutdown(Shutdown::Write).expect("it stands");
+        let mut all = Vec::new();
+        peer.read_to_end(&mut all).expect("an orderly end");
+        assert_eq!(all, b"sorry");
+    });
+    assert_eq!(connection.closed(), Some(Closed::Done));
+}

@@ -1,0 +1,322 @@
+//! A connection that is away: somebody else reads and writes its socket, its seat and its protocol's state stay. [`Away`] is what
+//! both sides share; the [`Hold`] is the other side's right to the socket, and gives it back when it is dropped.
+
+use super::gate::Permit;
+use super::inbox::{Inbox, Letter};
+use crate::protocol::{ConnectionId, Delegate, Note, Peer, Side};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::{Errno, System, panics};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Notes that wait for whoever holds a connection; more are dropped and counted.
+const MOST_NOTES: usize = 1024;
+
+/// Where a connection comes back to.
+pub(crate) trait Home: Send + Sync {
+    /// Takes it, unless nobody is there any more.
+    fn take_back(&self, returned: Returned) -> Result<(), Returned>;
+}
+
+impl Home for Inbox {
+    fn take_back(&self, returned: Returned) -> Result<(), Returned> {
+        match self.put(Letter::Returned(returned)) {
+            Err(Letter::Returned(returned)) => Err(returned),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the flow and whoever holds the connection both see. It may outlive the connection harmlessly.
+pub(crate) struct Away {
+    pub(crate) token: u64,
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    pub(crate) side: Side,
+    pub(crate) system: Arc<dyn System>,
+    draining: AtomicBool,
+    ended: AtomicBool,
+    received: AtomicU64,
+    sent: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    notes: VecDeque<Note>,
+    /// Notes that were taken: brought.
+    taken: u64,
+    /// The event of the thread that waits, or may wait.
+    event: Option<Arc<OwnedFd>>,
+    /// Of the tasks that wait.
+    wakers: Vec<Waker>,
+    /// Of a connection that its flow has let go of; its socket is still open.
+    permit: Option<Permit>,
+}
+
+impl Away {
+    /// Whether it was asked to end.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Whether it must not be used any more: killed, or past the deadline of a purge.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_notes(&self) -> bool {
+        !lock(&self.state).notes.is_empty()
+    }
+
+    /// The oldest note that waits.
+    pub(crate) fn take_note(&self) -> Option<Note> {
+        let mut state = lock(&self.state);
+        let note = state.notes.pop_front();
+        state.taken += u64::from(note.is_some());
+        note
+    }
+
+    /// Wakes this task, once, at the next note, and when the connection is asked to end or must.
+    #[cfg_attr(not(test), expect(dead_code, reason = "async code waits so; blocking code has events"))]
+    pub(crate) fn wake_on_change(&self, waker: &Waker) {
+        let wakers = &mut lock(&self.state).wakers;
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+    }
+
+    /// Rings this event at each note, and when the connection is asked to end or must.
+    pub(crate) fn ring_on_change(&self, event: Option<Arc<OwnedFd>>) {
+        lock(&self.state).event = event;
+    }
+
+    /// Bytes received and sent meanwhile.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.received.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed))
+    }
+
+    /// The same, counted once.
+    pub(super) fn count_bytes(&self) -> (u64, u64) {
+        (self.received.swap(0, Ordering::Relaxed), self.sent.swap(0, Ordering::Relaxed))
+    }
+
+    /// Puts a note in the queue; a full queue gives it back.
+    pub(crate) fn put_note(&self, note: Note) -> Result<(), Note> {
+        {
+            let mut state = lock(&self.state);
+            if state.notes.len() >= MOST_NOTES {
+                return Err(note);
+            }
+            state.notes.push_back(note);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// The notes that nobody took, and how many were taken.
+    pub(crate) fn left_notes(&self) -> (VecDeque<Note>, u64) {
+        let mut state = lock(&self.state);
+        (std::mem::take(&mut state.notes), std::mem::take(&mut state.taken))
+    }
+
+    /// Asks it to end.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Nothing is read or written from now on.
+    pub(super) fn end(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.ended.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// The permit stays with the socket.
+    pub(super) fn keep_permit(&self, permit: Permit) {
+        lock(&self.state).permit = Some(permit);
+    }
+
+    fn wake(&self) {
+        let wakers = {
+            let mut state = lock(&self.state);
+            if let Some(event) = &state.event {
+                // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
+                let _ = self.system.ring(event.as_fd());
+            }
+            std::mem::take(&mut state.wakers)
+        };
+        for waker in wakers {
+            // Of whatever runs the task, which is not ours.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(panics::discard);
+        }
+    }
+}
+
+/// How a connection comes back.
+pub(crate) enum Outcome {
+    /// To its protocol, with this note.
+    Note(Note),
+    /// To be closed.
+    End,
+    /// The same; an error was the reason.
+    Failed,
+    /// The code that held it panicked.
+    Panicked(String),
+}
+
+/// A connection on its way back. Dropped where nobody takes it: then its socket is closed, and its permit is free.
+pub(crate) struct Returned {
+    pub(crate) away: Arc<Away>,
+    pub(crate) back: Option<Back>,
+}
+
+pub(crate) struct Back {
+    pub(crate) socket: Arc<OwnedFd>,
+    /// Input that was not read.
+    pub(crate) kept: Vec<u8>,
+    pub(crate) peer_finished: bool,
+    pub(crate) finished: bool,
+    pub(crate) outcome: Outcome,
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            drop(back.socket);
+            panics::discard(back.outcome);
+        }
+        let permit = lock(&self.away.state).permit.take();
+        drop(permit);
+    }
+}
+
+/// The right to read and write a connection that is away. It comes back when this is dropped.
+pub(crate) struct Hold {
+    pub(crate) away: Arc<Away>,
+    /// None when it is on its way back.
+    socket: Option<Arc<OwnedFd>>,
+    home: Arc<dyn Home>,
+    /// Received before, and not taken; read up to `start`.
+    kept: Vec<u8>,
+    start: usize,
+    peer_finished: bool,
+    finished: bool,
+    pub(crate) outcome: Outcome,
+}
+
+/// What a connection is made a [`Hold`] of.
+pub(crate) struct Leaving {
+    pub(crate) token: u64,
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    pub(crate) side: Side,
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) draining: bool,
+    pub(crate) kept: Vec<u8>,
+    pub(crate) peer_finished: bool,
+}
+
+impl Hold {
+    pub(crate) fn new(leaving: Leaving, socket: Arc<OwnedFd>, home: Arc<dyn Home>) -> Hold {
+        let Leaving { token, id, generation, side, system, draining, kept, peer_finished } = leaving;
+        let away = Arc::new(Away {
+            token,
+            id,
+            generation,
+            side,
+            system,
+            draining: AtomicBool::new(draining),
+            ended: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            state: Mutex::default(),
+        });
+        Hold { away, socket: Some(socket), home, kept, start: 0, peer_finished, finished: false, outcome: Outcome::End }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::new(self.away.system.peer_address(self.as_fd()).ok().flatten(), self.away.side)
+    }
+
+    /// Whether [`Hold::receive`] has something without asking the kernel.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.start < self.kept.len() || self.peer_finished
+    }
+
+    /// Reads what is there: `EAGAIN` when nothing is, 0 at the peer's end.
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.check()?;
+        if self.start < self.kept.len() {
+            let count = into.len().min(self.kept.len() - self.start);
+            into[..count].copy_from_slice(&self.kept[self.start..self.start + count]);
+            self.start += count;
+            return Ok(count);
+        }
+        if self.peer_finished || into.is_empty() {
+            return Ok(0);
+        }
+        let count = self.away.system.receive(self.as_fd(), into)?;
+        self.peer_finished = count == 0;
+        self.away.received.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Writes what there is room for: `EAGAIN` when there is none.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        self.check()?;
+        let count = self.away.system.send(self.as_fd(), bytes, false)?;
+        self.away.sent.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Tells the peer that no more comes.
+    pub(crate) fn finish(&mut self) -> Result<(), Errno> {
+        self.check()?;
+        self.finished = true;
+        self.away.system.finish(self.as_fd())
+    }
+
+    fn check(&self) -> Result<(), Errno> {
+        if self.away.has_ended() { Err(Errno::CONNABORTED) } else { Ok(()) }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut outcome = std::mem::replace(&mut self.outcome, Outcome::End);
+        if std::thread::panicking() {
+            panics::discard(std::mem::replace(&mut outcome, Outcome::Panicked("it was dropped by a panic".to_owned())));
+        }
+        self.away.ring_on_change(None);
+        self.kept.drain(..self.start);
+        let Some(socket) = self.socket.take() else { return };
+        let (kept, peer_finished, finished) = (std::mem::take(&mut self.kept), self.peer_finished, self.finished);
+        let back = Some(Back { socket, kept, peer_finished, finished, outcome });
+        // Where nobody takes it back it ends here.
+        drop(self.home.take_back(Returned { away: self.away.clone(), back }));
+    }
+}
+
+impl AsFd for Hold {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("only dropping it takes the socket").as_fd()
+    }
+}
+
+/// `take` is given the connection: on a thread of its own where it `blocks`, else at once on the loop's thread.
+pub(crate) fn delegate(blocks: bool, take: impl FnOnce(Hold) + Send + 'static) -> Delegate {
+    let take = move |hold: Box<dyn Any + Send>| {
+        if let Ok(hold) = hold.downcast::<Hold>() {
+            take(*hold);
+        }
+    };
+    Delegate { take: Box::new(take), blocks }
+}

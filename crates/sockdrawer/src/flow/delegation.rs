@@ -1,0 +1,254 @@
+//! Giving a connection away and taking it back. Its seat, its permit and its protocol's state stay; epoll forgets the socket.
+
+use super::Flow;
+use super::away::{Away, Back, Hold, Leaving, Outcome, Returned};
+use super::buffer;
+use super::connection::Tail;
+use super::seat::Flags;
+use crate::behaviour::Event;
+use crate::clock::deadline;
+use crate::protocol::{Closed, Delegate, Note};
+use crate::sys::panics;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A connection that is given away.
+pub(super) enum Trip {
+    /// As soon as all is sent.
+    Leaving(Delegate),
+    Away {
+        away: Arc<Away>,
+        socket: Arc<OwnedFd>,
+        /// It is being purged: when it comes back, it ends by then.
+        purge_by: Option<Instant>,
+    },
+}
+
+impl Flow {
+    /// Step::Delegate: the connection goes as soon as all is sent.
+    pub(super) fn start_leaving(&mut self, seat: u32, delegate: Delegate) {
+        if self.seats.at(seat).flags.any(Flags::WORKING.and(Flags::LEAVING)) {
+            panics::discard(delegate);
+            self.count_panic(seat, "a protocol gave its connection away while a job runs, or twice".to_owned());
+            return self.end(seat, Closed::Panicked, true);
+        }
+        self.seats.at(seat).flags.set(Flags::LEAVING);
+        self.trips.insert(seat, Trip::Leaving(delegate));
+        self.send(seat, false);
+    }
+
+    /// Whether the connection is away, or goes now: the last that is done with it in this turn.
+    pub(super) fn leaves(&mut self, seat: u32) -> bool {
+        let place = self.seats.at(seat);
+        if !place.flags.any(Flags::LEAVING.and(Flags::AWAY)) {
+            return false;
+        }
+        if place.flags.any(Flags::LEAVING) && place.has_protocol() && place.unsent == buffer::NONE {
+            self.hand_over(seat);
+        }
+        self.seats.at(seat).flags.any(Flags::AWAY)
+    }
+
+    fn hand_over(&mut self, seat: u32) {
+        let Some(Trip::Leaving(delegate)) = self.trips.remove(&seat) else { unreachable!("who leaves has a delegate") };
+        self.clear_timer(seat);
+        if self.seats.at(seat).flags.any(Flags::WATCHED) {
+            self.unwatch(seat);
+        }
+        let (token, table) = (self.seats.token(seat), self.seats.at(seat).table);
+        let generation = self.place(table).generation.id;
+        let place = self.seats.at(seat);
+        let kept = if place.kept == buffer::NONE { Vec::new() } else { self.buffers.at(place.kept).bytes().to_vec() };
+        self.buffers.release(&mut place.kept);
+        let leaving = Leaving {
+            token,
+            id: place.id,
+            generation,
+            side: place.side(),
+            system: self.system.clone(),
+            draining: place.flags.any(Flags::DRAINING),
+            kept,
+            peer_finished: place.flags.any(Flags::PEER_FINISHED),
+        };
+        let socket = Arc::new(place.socket.take().expect("a taken seat has a socket"));
+        place.flags.clear(Flags::LEAVING);
+        place.flags.set(Flags::AWAY);
+        let hold = Hold::new(leaving, socket.clone(), self.inbox.clone());
+        self.trips.insert(seat, Trip::Away { away: hold.away.clone(), socket, purge_by: None });
+        self.counters.delegated.add(1);
+        if delegate.blocks {
+            return self.shared.delegates.submit(delegate, hold);
+        }
+        // A panic drops the hold, which comes back and says so.
+        let take = AssertUnwindSafe(move || (delegate.take)(Box::new(hold)));
+        let _ = catch_unwind(take).map_err(panics::discard);
+    }
+
+    /// The socket of a connection that is away.
+    pub(super) fn away_socket(&self, seat: u32) -> BorrowedFd<'_> {
+        match self.trips.get(&seat) {
+            Some(Trip::Away { socket, .. }) => socket.as_fd(),
+            _ => unreachable!("a taken seat has a socket, or is away"),
+        }
+    }
+
+    fn away(&self, seat: u32) -> Option<&Arc<Away>> {
+        match self.trips.get(&seat) {
+            Some(Trip::Away { away, .. }) => Some(away),
+            _ => None,
+        }
+    }
+
+    /// What whoever has the connection received and sent so far.
+    pub(super) fn bytes_away(&self, seat: u32) -> (u64, u64) {
+        self.away(seat).map_or((0, 0), |away| away.bytes())
+    }
+
+    /// A note for whoever has the connection.
+    pub(super) fn note_away(&mut self, seat: u32, note: Note) {
+        let Some(away) = self.away(seat).cloned() else { return };
+        if let Err(note) = away.put_note(note) {
+            self.counters.notes_dropped.add(1);
+            panics::discard(note);
+        }
+    }
+
+    /// Whoever has the connection is asked to end; the protocol when it is back.
+    pub(super) fn drain_away(&mut self, seat: u32) {
+        if let Some(away) = self.away(seat) {
+            away.drain();
+        }
+    }
+
+    /// The same, until a deadline.
+    pub(super) fn purge_away(&mut self, seat: u32, within: Duration) {
+        if !self.seats.at(seat).has_protocol() {
+            return;
+        }
+        let now = Instant::now();
+        let by = deadline(now, within);
+        if let Some(Trip::Away { purge_by, .. }) = self.trips.get_mut(&seat) {
+            *purge_by = Some(by);
+        }
+        self.seats.at(seat).flags.set(Flags::DRAINING);
+        self.drain_away(seat);
+        self.set_timer(seat, by, now);
+    }
+
+    /// The deadline of a purge: nothing more is read or written, and the peer is told. Then the socket has as long to come back as
+    /// one may linger; after that the seat is free, whoever has the socket.
+    pub(super) fn deadline_away(&mut self, seat: u32) {
+        if !self.seats.at(seat).has_protocol() {
+            return self.leave(seat, false);
+        }
+        if let Some(away) = self.away(seat) {
+            away.end();
+        }
+        // It fails only where the connection is gone already.
+        let _ = self.with_socket(seat, |system, socket| system.finish(socket));
+        self.forget_protocol(seat, Closed::Purged);
+        self.seats.at(seat).flags.set(Flags::FLUSHING);
+        let (now, linger) = (Instant::now(), self.active_settings().linger);
+        self.set_timer(seat, deadline(now, linger), now);
+    }
+
+    /// The seat is given up while the connection is away, or about to go. Whoever has the socket can do nothing more with it.
+    pub(super) fn let_go(&mut self, seat: u32, reset: bool) -> Option<Arc<Away>> {
+        if !self.seats.at(seat).flags.any(Flags::LEAVING.and(Flags::AWAY)) {
+            return None;
+        }
+        match self.trips.remove(&seat)? {
+            Trip::Leaving(delegate) => {
+                panics::discard(delegate);
+                None
+            }
+            Trip::Away { away, socket, .. } => {
+                away.end();
+                let socket = socket.as_fd();
+                // It fails only where the connection is gone already.
+                let _ = if reset { self.system.reset(socket) } else { self.system.finish(socket) };
+                self.count_away(&away);
+                panics::discard(self.left_notes(&away));
+                Some(away)
+            }
+        }
+    }
+
+    /// Adds what whoever has the connection received and sent to the loop's counters; how much.
+    fn count_away(&self, away: &Away) -> (u64, u64) {
+        let (received, sent) = away.count_bytes();
+        self.counters.bytes_in.add(received);
+        self.counters.bytes_out.add(sent);
+        (received, sent)
+    }
+
+    fn left_notes(&self, away: &Away) -> std::collections::VecDeque<Note> {
+        let (left, taken) = away.left_notes();
+        self.counters.notes.add(taken);
+        left
+    }
+
+    /// A connection comes back.
+    pub(super) fn came_back(&mut self, mut returned: Returned) {
+        let (received, sent) = self.count_away(&returned.away);
+        let notes = self.left_notes(&returned.away);
+        let found = self.seats.find(returned.away.token);
+        let (Some(seat), Some(back)) = (found, returned.back.take_if(|_| found.is_some())) else {
+            panics::discard(notes);
+            panics::discard(returned);
+            return self.acceptor.descriptor_freed();
+        };
+        let Some(Trip::Away { purge_by, .. }) = self.trips.remove(&seat) else { unreachable!("it was away") };
+        let Back { socket, kept, peer_finished, finished, outcome } = back;
+        let place = self.seats.at(seat);
+        // The flow's own share was dropped with the trip, and whoever had the connection gave away theirs.
+        place.socket = Some(Arc::into_inner(socket).expect("nobody else has the socket"));
+        place.flags.clear(Flags::AWAY);
+        if peer_finished {
+            place.flags.set(Flags::PEER_FINISHED);
+        }
+        if finished {
+            place.flags.set(Flags::FINISHING);
+        }
+        place.bytes_in += received;
+        place.bytes_out += sent;
+        let (token, epoch) = (returned.away.token, place.epoch);
+        self.clear_timer(seat);
+        if !self.seats.at(seat).has_protocol() {
+            panics::discard((outcome, notes));
+            return self.all_sent(seat);
+        }
+        self.buffers.push(&mut self.seats.at(seat).kept, &kept);
+        self.go_on(seat, outcome);
+        notes.into_iter().for_each(|note| self.note(token, note));
+        if let Some(by) = purge_by.filter(|_| self.is_still(seat, epoch)) {
+            self.purge(seat, by.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Does with a connection that is back as whoever had it said.
+    fn go_on(&mut self, seat: u32, outcome: Outcome) {
+        let epoch = self.seats.at(seat).epoch;
+        match outcome {
+            Outcome::Note(note) => {
+                self.counters.notes.add(1);
+                let outcome = self.dispatch(seat, Event::Notified(note));
+                self.follow(seat, epoch, outcome, true);
+                if self.is_still(seat, epoch) {
+                    self.settle(seat, false);
+                }
+            }
+            Outcome::End => self.close(seat, Tail::Unknown),
+            Outcome::Failed => {
+                self.counters.errors.add(1);
+                self.close(seat, Tail::Unknown);
+            }
+            Outcome::Panicked(message) => {
+                self.count_panic(seat, message);
+                self.end(seat, Closed::Panicked, true);
+            }
+        }
+    }
+}

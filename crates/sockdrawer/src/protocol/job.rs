@@ -1,0 +1,87 @@
+//! Jobs: work too slow for a loop, and what came of it.
+
+use crate::sys::inline::{InlineCall, InlineValue};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Work too slow for a loop: runs on a worker, or in place where there are none.
+pub struct Job(Call);
+
+enum Call {
+    Inline(InlineCall),
+    Boxed(Box<dyn FnOnce() -> InlineValue + Send>),
+}
+
+impl Job {
+    /// A job of up to 96 bytes of captures and 96 bytes of result, which costs no allocation. Larger ones do not compile.
+    pub fn new<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Job {
+        Job(Call::Inline(InlineCall::new(job)))
+    }
+
+    /// A job with captures of any size, in a box. A larger result must be boxed by the job.
+    pub fn boxed<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Job {
+        Job(Call::Boxed(Box::new(move || InlineValue::new(job()))))
+    }
+
+    pub(crate) fn run(self) -> JobResult {
+        let run = AssertUnwindSafe(|| match self.0 {
+            Call::Inline(call) => call.call(),
+            Call::Boxed(call) => call(),
+        });
+        match catch_unwind(run) {
+            Ok(value) => JobResult(Ok(value)),
+            Err(payload) => JobResult(Err(Failure { error: JobError::Panicked, panic: Some(payload) })),
+        }
+    }
+}
+
+/// How a job ended.
+pub struct JobResult(Result<InlineValue, Failure>);
+
+struct Failure {
+    error: JobError,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+impl JobResult {
+    /// Of a job that was not run.
+    pub(crate) fn refused(error: JobError) -> JobResult {
+        JobResult(Err(Failure { error, panic: None }))
+    }
+
+    /// What a panicking job threw, for whoever counts it.
+    pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.0.as_mut().err()?.panic.take()
+    }
+
+    /// What the job returned.
+    ///
+    /// # Errors
+    /// When it panicked or was never run.
+    ///
+    /// # Panics
+    /// When `T` is not the type the job returned: a bug of the protocol.
+    pub fn take<T: 'static>(self) -> Result<T, JobError> {
+        self.0
+            .map_err(|failure| failure.error)
+            .map(|value| value.take().ok().expect("a protocol takes its job's result as the type the job returned"))
+    }
+}
+
+impl std::fmt::Debug for JobResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "JobResult({:?})", self.0.as_ref().map(|_| ()).map_err(|failure| failure.error))
+    }
+}
+
+/// Why a job has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The job panicked; its worker lives on.
+    #[error("the job panicked")]
+    Panicked,
+    /// The workers' queue is full; the job was not run.
+    #[error("the workers' queue is full")]
+    QueueFull,
+}

@@ -1,0 +1,69 @@
+//! A connection's state as bytes, on its way to another service.
+
+/// State as plain bytes, little-endian. A layer writes after its inner protocol.
+#[derive(Debug, Default)]
+pub struct Saver {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Saver {
+    /// Appends a number.
+    pub fn u64(&mut self, value: u64) {
+        self.bytes.extend(value.to_le_bytes());
+    }
+
+    /// Appends bytes and their count.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.u64(bytes.len() as u64);
+        self.bytes.extend(bytes);
+    }
+
+    /// What was written.
+    pub fn written(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// State that was saved, read in the order of writing.
+#[derive(Debug)]
+pub struct Saved<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Saved<'a> {
+    /// Reads from the start of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Saved<'a> {
+        Saved { bytes }
+    }
+
+    /// The next number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn u64(&mut self) -> Result<u64, CannotRestore> {
+        let (value, rest) = self.bytes.split_first_chunk().ok_or(CannotRestore)?;
+        self.bytes = rest;
+        Ok(u64::from_le_bytes(*value))
+    }
+
+    /// The next bytes.
+    ///
+    /// # Errors
+    /// When there are fewer than were written.
+    pub fn bytes(&mut self) -> Result<&'a [u8], CannotRestore> {
+        let count = usize::try_from(self.u64()?).map_err(|_| CannotRestore)?;
+        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or(CannotRestore)?;
+        self.bytes = rest;
+        Ok(bytes)
+    }
+}
+
+/// This state cannot be saved, now or ever; the connection stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this state cannot be saved")]
+pub struct CannotSave;
+
+/// These bytes are not a state this service knows; the connection stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this state cannot be restored")]
+pub struct CannotRestore;

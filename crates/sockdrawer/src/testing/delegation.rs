@@ -1,0 +1,77 @@
+//! [`Step::Delegate`](crate::Step::Delegate) under test: the delegate runs, on this thread, over a pair of sockets.
+
+use super::Connection;
+use crate::flow::away::{Back, Hold, Home, Leaving, Outcome, Returned};
+use crate::protocol::{Closed, Service, Step};
+use crate::sys::Kernel;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, mpsc};
+
+impl Home for mpsc::Sender<Returned> {
+    fn take_back(&self, returned: Returned) -> Result<(), Returned> {
+        self.send(returned).map_err(|unsent| unsent.0)
+    }
+}
+
+impl<S: Service> Connection<S> {
+    /// Whether a delegate waits to be run.
+    pub fn has_delegate(&self) -> bool {
+        self.delegate.is_some()
+    }
+
+    /// Runs the pending delegate, which speaks to `peer` on another thread, until the connection comes back or ends. What was
+    /// received before and not taken is read first; notes sent through handles wait for it.
+    ///
+    /// # Panics
+    /// When no delegate is pending, when output is still blocked, and when `peer` panics.
+    pub fn run_delegate(&mut self, peer: impl FnOnce(UnixStream) + Send) {
+        let delegate = self.delegate.take().expect("a delegate is pending");
+        assert!(self.wire.backlog.is_empty(), "a connection is given away when its peer has read all");
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        ours.set_nonblocking(true).expect("a socket");
+        let (home, comes_back) = mpsc::channel();
+        let hold = Hold::new(self.leaving(), Arc::new(ours.into()), Arc::new(home));
+        for note in self.wire.inbox.take() {
+            // Beyond its bound they are dropped, as on a real connection.
+            drop(hold.away.put_note(note));
+        }
+        let (back, notes) = std::thread::scope(|scope| {
+            scope.spawn(move || peer(theirs));
+            (delegate.take)(Box::new(hold));
+            let mut returned = comes_back.recv().expect("who has a connection gives it back");
+            let back = returned.back.take().expect("it comes back once");
+            // Here the socket is closed, so that the peer sees the end.
+            let Back { kept, peer_finished, finished, outcome, .. } = back;
+            self.wire.peer_finished |= peer_finished;
+            self.wire.finished_sending |= finished;
+            self.wire.fresh = !kept.is_empty();
+            self.wire.kept = kept;
+            (outcome, returned.away.left_notes().0)
+        });
+        self.go_on(back);
+        notes.into_iter().for_each(|note| self.notify(note));
+    }
+
+    fn leaving(&mut self) -> Leaving {
+        self.wire.due = None;
+        self.wire.fresh = false;
+        Leaving {
+            token: self.wire.id.0,
+            id: self.wire.id,
+            generation: self.wire.generation,
+            side: self.wire.peer.side(),
+            system: Arc::new(Kernel),
+            draining: self.wire.drain_asked,
+            kept: std::mem::take(&mut self.wire.kept),
+            peer_finished: self.wire.peer_finished,
+        }
+    }
+
+    fn go_on(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Note(note) => self.notify(note),
+            Outcome::End | Outcome::Failed => self.apply(Step::Close),
+            Outcome::Panicked(_) => self.abort(Closed::Panicked),
+        }
+    }
+}

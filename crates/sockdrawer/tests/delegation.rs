@@ -1,0 +1,576 @@
+//! Connections given away to blocking code: they come back or end, and the pool has them all the while.
+
+mod common;
+
+use common::{PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
+use sockdrawer::testing::crash_loop;
+use sockdrawer::{
+    After, Closed, Config, Connection, ConnectionStatus, Context, Delegate, Drain, Event, Handle, Input, Note, Peer, Pool,
+    Protocol, Selector, Service, Step, Waited,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+/// What runs on a connection that is away.
+type Call = dyn Fn(&mut Connection) -> After + Send + Sync;
+
+/// Echoes, until a `!`: what follows is left to a delegate. What the delegate's note says is sent, and it echoes again.
+#[derive(Clone)]
+struct Giving {
+    call: Arc<Call>,
+    tells: mpsc::Sender<Told>,
+    handle: Option<Handle>,
+}
+
+/// What a connection's protocol told the test.
+enum Told {
+    Opened(Handle),
+    Note(String),
+    Draining,
+    Closed(Closed),
+}
+
+impl Service for Giving {
+    type Protocol = Giving;
+    fn open(&self, _peer: &Peer) -> Giving {
+        self.clone()
+    }
+}
+
+impl Giving {
+    fn tell(&self, told: Told) {
+        // A test may have heard enough.
+        let _ = self.tells.send(told);
+    }
+}
+
+impl Protocol for Giving {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.handle = Some(cx.handle());
+        self.tell(Told::Opened(cx.handle()));
+        Step::Continue
+    }
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let Some(at) = input.bytes().iter().position(|byte| *byte == b'!') else {
+            cx.send(input.bytes());
+            input.take_all();
+            return Step::Continue;
+        };
+        cx.send(&input.bytes()[..at]);
+        input.take(at + 1);
+        let call = self.call.clone();
+        Step::Delegate(Delegate::new(move |connection| call(connection)))
+    }
+    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        let text = match note.bytes() {
+            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            None => note.take::<String>().expect("these tests send text"),
+        };
+        cx.send(text.as_bytes());
+        self.tell(Told::Note(text));
+        Step::Continue
+    }
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.tell(Told::Draining);
+        Step::Close
+    }
+    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
+        self.tell(Told::Closed(why));
+    }
+}
+
+/// A pool of one loop whose connections are given to `call`.
+struct Scene {
+    pool: Pool,
+    at: SocketAddr,
+    told: mpsc::Receiver<Told>,
+    events: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scene {
+    fn new(call: impl Fn(&mut Connection) -> After + Send + Sync + 'static) -> Scene {
+        Scene::with(call, |config| config)
+    }
+
+    fn with(call: impl Fn(&mut Connection) -> After + Send + Sync + 'static, configure: impl FnOnce(Config) -> Config) -> Scene {
+        let (tells, told) = mpsc::channel();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let heard = events.clone();
+        let config = Config::accept(Giving { call: Arc::new(call), tells, handle: None }).loops(1);
+        let config = config.observer(move |event: &Event| heard.lock().expect("no panic").push(format!("{event:?}")));
+        let (pool, at) = start(configure(config));
+        Scene { pool, at, told, events }
+    }
+
+    /// A connection whose delegate was told all that follows the `!`.
+    fn given(&self, first: &[u8]) -> TcpStream {
+        let mut stream = connect(self.at);
+        stream.write_all(first).expect("it stands");
+        stream
+    }
+
+    /// Waits until so many connections are away.
+    #[track_caller]
+    fn wait_away(&self, count: usize) -> Vec<ConnectionStatus> {
+        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().filter(|one| one.delegated).collect::<Vec<_>>();
+        assert!(self.pool.wait(PATIENCE, |_| away(&self.pool).len() == count), "{:#?}", self.pool.status());
+        away(&self.pool)
+    }
+
+    #[track_caller]
+    fn hear(&self) -> Told {
+        self.told.recv_timeout(PATIENCE).expect("told")
+    }
+
+    #[track_caller]
+    fn hear_closed(&self) -> Closed {
+        loop {
+            if let Told::Closed(why) = self.hear() {
+                return why;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn hear_handle(&self) -> Handle {
+        match self.hear() {
+            Told::Opened(handle) => handle,
+            _ => panic!("opened comes first"),
+        }
+    }
+}
+
+/// Reads a line, byte by byte, so that the rest stays where it is.
+fn line(connection: &mut Connection) -> String {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while connection.read(&mut byte).expect("it stands") == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).expect("text")
+}
+
+/// Until the pool or the peer ends it: waits, and echoes.
+fn echo_until_asked(connection: &mut Connection) -> After {
+    let mut bytes = [0; 4096];
+    while let Ok(Waited::Input) = connection.wait() {
+        match connection.read(&mut bytes) {
+            Ok(count) if count > 0 => connection.write_all(&bytes[..count]).expect("the peer reads"),
+            _ => break,
+        }
+    }
+    After::End
+}
+
+#[test]
+fn the_delegate_reads_what_was_kept_and_the_protocol_what_is_left() {
+    let scene = Scene::new(|connection| {
+        let text = line(connection);
+        connection.write_all(text.to_uppercase().as_bytes()).expect("the peer reads");
+        After::Return(Note::value(format!("<{text}>")))
+    });
+    let mut stream = scene.given(b"a!one\nb!two\nc");
+    assert_eq!(read(&mut stream, 14).as_deref(), Some(&b"aONE<one>bTWO<two>c"[..14]));
+    assert_eq!(read(&mut stream, 5).as_deref(), Some(&b"two>c"[..]));
+    assert!(echoes(&mut stream, b"again"));
+    // Half of it comes later, from the socket.
+    stream.write_all(b"!thr").expect("it stands");
+    scene.wait_away(1);
+    stream.write_all(b"ee\n").expect("it stands");
+    assert_eq!(read(&mut stream, 12).as_deref(), Some(&b"THREE<three>"[..]));
+    drop(stream);
+    assert_eq!(scene.hear_closed(), Closed::Done);
+    assert_empty(&scene.pool);
+    let counts = scene.pool.status().counts;
+    assert_eq!((counts.delegated, counts.notes, counts.closed, counts.panics), (3, 3, 1, 0));
+    assert_eq!((counts.bytes_in, counts.bytes_out), (13 + 5 + 4 + 3, 19 + 5 + 12));
+}
+
+#[test]
+fn all_that_was_sent_before_leaves_first() {
+    const BYTES: usize = 4 << 20;
+    /// Answers with more than the kernel takes, and gives itself away in the same step.
+    struct Long;
+    impl Service for Long {
+        type Protocol = Long;
+        fn open(&self, _peer: &Peer) -> Long {
+            Long
+        }
+    }
+    impl Protocol for Long {
+        fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+            cx.send(&vec![b'a'; BYTES]);
+            Step::Delegate(Delegate::new(|connection| {
+                connection.write_all(b"b").expect("the peer reads");
+                After::End
+            }))
+        }
+        fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+            panic!("it was given away before anything was received")
+        }
+    }
+    let (pool, at) = start(Config::accept(Long).loops(1));
+    let mut stream = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 1));
+    assert_eq!(pool.status().counts.delegated, 0, "it waits for the peer to read");
+    let all = read_all(&mut stream).expect("an orderly end");
+    assert_eq!((all.len(), all.last()), (BYTES + 1, Some(&b'b')));
+    drop(stream);
+    assert_empty(&pool);
+    assert_eq!((pool.status().counts.delegated, pool.status().counts.bytes_out), (1, BYTES as u64 + 1));
+}
+
+#[test]
+fn an_answer_is_whole_though_the_peer_sent_more_than_was_read() {
+    let scene = Scene::new(|connection| {
+        connection.write_all(&[7; 60_000]).expect("there is room");
+        After::End
+    });
+    for _ in 0..50 {
+        let mut stream = scene.given(b"!and what nobody reads");
+        stream.write_all(b"more").expect("it stands");
+        assert_eq!(read_all(&mut stream).expect("no reset").len(), 60_000);
+        assert_eq!(scene.hear_closed(), Closed::Done);
+    }
+    assert_empty(&scene.pool);
+}
+
+#[test]
+fn a_panic_costs_its_connection_only() {
+    let scene = Scene::new(|connection| match line(connection).as_str() {
+        "panic" => panic!("as asked"),
+        other => After::Return(Note::value(other.to_owned())),
+    });
+    let mut other = scene.given(b"!x\n");
+    assert_eq!(read(&mut other, 1).as_deref(), Some(&b"x"[..]));
+    let mut stream = scene.given(b"!panic\n");
+    assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    assert_eq!(scene.hear_closed(), Closed::Panicked);
+    assert!(echoes(&mut other, b"still here"));
+    assert_eq!(scene.pool.status().counts.panics, 1);
+    assert!(scene.events.lock().expect("no panic").iter().any(|event| event.contains("as asked")));
+    drop(other);
+    assert_empty(&scene.pool);
+}
+
+#[test]
+fn a_drain_ends_a_handler_at_its_quiet_point() {
+    in_time(|| {
+        let scene = Scene::new(echo_until_asked);
+        let mut streams: Vec<_> = (0..5).map(|_| scene.given(b"!")).collect();
+        scene.wait_away(5);
+        assert!(streams.iter_mut().all(|stream| echoes(stream, b"ping")));
+        let drained = scene.pool.drain(&Selector::All, Drain::within(PATIENCE));
+        assert_eq!((drained.asked, drained.ended, drained.purged), (5, 5, 0));
+        for stream in &mut streams {
+            assert_eq!(read_all(stream).expect("an orderly end"), b"");
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_comes_back_is_asked_then() {
+    in_time(|| {
+        let scene = Scene::new(|connection| match connection.wait() {
+            Ok(Waited::Draining) => After::Return(Note::value("back".to_owned())),
+            other => panic!("{other:?}"),
+        });
+        let mut stream = scene.given(b"!");
+        scene.wait_away(1);
+        scene.hear_handle();
+        let drained = scene.pool.drain(&Selector::All, Drain::within(PATIENCE));
+        assert_eq!((drained.ended, drained.purged), (1, 0));
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"back");
+        assert!(matches!(scene.hear(), Told::Note(note) if note == "back"));
+        assert!(matches!(scene.hear(), Told::Draining));
+        assert!(matches!(scene.hear(), Told::Closed(Closed::Done)));
+    });
+}
+
+#[test]
+fn a_purge_delivers_what_was_written_and_ends_what_goes_on() {
+    in_time(|| {
+        let (tells, told) = mpsc::channel();
+        let scene = Scene::new(move |connection| {
+            connection.write_all(&vec![5; 100_000]).expect("there is room, or the peer reads");
+            let error = connection.read(&mut [0]).expect_err("nothing is sent, and it ends");
+            tells.send(error.kind()).expect("the test listens");
+            After::Return(Note::value("too late".to_owned()))
+        });
+        let mut stream = scene.given(b"!");
+        scene.wait_away(1);
+        let purging = std::thread::spawn({
+            let pool = scene.pool.clone();
+            move || pool.purge(&Selector::All, Duration::from_millis(50))
+        });
+        // Nothing is read before the deadline.
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(ErrorKind::ConnectionAborted));
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), vec![5; 100_000]);
+        assert_eq!(purging.join().expect("no panic"), 1);
+        assert_eq!(scene.hear_closed(), Closed::Purged);
+        assert_empty(&scene.pool);
+    });
+}
+
+#[test]
+fn a_purge_ends_what_comes_back_in_time() {
+    in_time(|| {
+        let scene = Scene::new(|connection| {
+            while connection.wait().expect("not yet the deadline") != Waited::Draining {}
+            After::Return(Note::value("goodbye".to_owned()))
+        });
+        let mut stream = scene.given(b"!");
+        scene.wait_away(1);
+        assert_eq!(scene.pool.purge(&Selector::All, PATIENCE), 1);
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"goodbye");
+        assert_empty(&scene.pool);
+    });
+}
+
+#[test]
+fn a_purge_does_not_wait_for_a_handler_that_never_looks() {
+    in_time(|| {
+        let (lets_go, may_go) = mpsc::channel::<()>();
+        let may_go = Mutex::new(may_go);
+        let scene = Scene::with(
+            move |_| {
+                let _ = may_go.lock().expect("no panic").recv_timeout(PATIENCE);
+                After::End
+            },
+            |mut config| {
+                config.settings.linger = Duration::from_millis(50);
+                config
+            },
+        );
+        let mut stream = scene.given(b"!");
+        scene.wait_away(1);
+        assert_eq!(scene.pool.purge(&Selector::All, Duration::ZERO), 1);
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+        assert!(scene.pool.connections(&Selector::All).is_empty());
+        assert!(scene.pool.wait(PATIENCE, |status| status.loops[0].connections == 0));
+        assert_eq!(scene.pool.status().connections, 1, "its socket is open: it has its permit");
+        lets_go.send(()).expect("it waits");
+        assert_empty(&scene.pool);
+    });
+}
+
+#[test]
+fn a_kill_resets_at_once() {
+    in_time(|| {
+        let (tells, told) = mpsc::channel();
+        let scene = Scene::new(move |connection| {
+            let ended = connection.read(&mut [0]).map_err(|error| error.kind());
+            tells.send((ended, connection.write(b"x").map_err(|error| error.kind()))).expect("the test listens");
+            After::Return(Note::value("nobody is there".to_owned()))
+        });
+        let mut stream = scene.given(b"!");
+        let id = scene.wait_away(1)[0].id;
+        assert!(scene.pool.kill(id));
+        assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        let aborted = ErrorKind::ConnectionAborted;
+        assert_eq!(told.recv_timeout(PATIENCE), Ok((Err(aborted), Err(aborted))));
+        assert_eq!(scene.hear_closed(), Closed::Killed);
+        assert_empty(&scene.pool);
+        assert_eq!(scene.pool.status().counts.closed, 1);
+        assert!(!scene.pool.kill(id));
+    });
+}
+
+#[test]
+fn the_list_shows_it_with_its_bytes_and_generation() {
+    let scene = Scene::new(echo_until_asked);
+    let mut stream = scene.given(b"abc!");
+    assert_eq!(read(&mut stream, 3).as_deref(), Some(&b"abc"[..]));
+    assert!(echoes(&mut stream, b"12345"));
+    let away = &scene.wait_away(1)[0];
+    assert_eq!((away.bytes_in, away.bytes_out, away.generation), (9, 8, 1));
+    assert_eq!(away.peer, Some(stream.local_addr().expect("it stands")));
+    // A newer generation leaves it where it is, and its own goes on living.
+    scene.pool.reconfigure(scene.pool.config().behaviour(common::Echo)).expect("it changes");
+    let adopted = scene.pool.adopt(&Selector::All);
+    assert_eq!((adopted.moved, adopted.stayed), (0, 1));
+    let live = |pool: &Pool| pool.status().generations.iter().map(|one| (one.id, one.connections)).collect::<Vec<_>>();
+    assert_eq!(live(&scene.pool), [(1, 1), (2, 0)]);
+    assert_eq!(scene.pool.connections(&Selector::Before(2)).len(), 1);
+    assert!(echoes(&mut stream, b"still"));
+    drop(stream);
+    assert_empty(&scene.pool);
+    assert_eq!(live(&scene.pool), [(2, 0)]);
+    let counts = scene.pool.status().counts;
+    assert_eq!((counts.bytes_in, counts.bytes_out), (14, 13));
+}
+
+#[test]
+fn notes_reach_who_has_the_connection_and_the_rest_the_protocol() {
+    let (goes, may_go) = mpsc::channel::<()>();
+    let may_go = Mutex::new(may_go);
+    let scene = Scene::new(move |connection| {
+        for expected in [&b"1"[..], b"2"] {
+            assert_eq!(connection.wait().expect("a note"), Waited::Note);
+            assert_eq!(connection.take_note().expect("it said so").bytes(), Some(expected));
+        }
+        may_go.lock().expect("no panic").recv_timeout(PATIENCE).expect("told");
+        After::Return(Note::value("0".to_owned()))
+    });
+    let mut stream = scene.given(b"!");
+    let handle = scene.hear_handle();
+    scene.wait_away(1);
+    for number in 1..=5 {
+        handle.notify(Arc::<[u8]>::from(number.to_string().into_bytes())).expect("there is room");
+    }
+    // Answered by the loop behind the five.
+    scene.wait_away(1);
+    goes.send(()).expect("it waits");
+    assert_eq!(read(&mut stream, 4).as_deref(), Some(&b"0345"[..]));
+    assert_eq!(scene.pool.status().counts.notes, 6);
+    drop(stream);
+    assert_empty(&scene.pool);
+}
+
+#[test]
+fn too_many_notes_are_dropped_and_counted() {
+    let scene = Scene::new(|connection| {
+        assert_eq!(connection.read(&mut [0]).expect("a byte"), 1);
+        let mut taken = 0;
+        while connection.take_note().is_some() {
+            taken += 1;
+        }
+        After::Return(Note::value(format!("{taken}")))
+    });
+    let mut stream = scene.given(b"!");
+    scene.wait_away(1);
+    for _ in 0..1030 {
+        scene.pool.notify(&Selector::All, *b"x").expect("there is room");
+    }
+    scene.wait_away(1);
+    stream.write_all(b"x").expect("it stands");
+    assert_eq!(read(&mut stream, 4).as_deref(), Some(&b"1024"[..]));
+    assert_eq!(scene.pool.status().counts.notes_dropped, 6);
+}
+
+#[test]
+fn the_limit_counts_it() {
+    let scene = Scene::with(echo_until_asked, |config| config.limit(2));
+    let mut streams: Vec<_> = (0..2).map(|_| scene.given(b"!")).collect();
+    scene.wait_away(2);
+    let mut third = connect(scene.at);
+    third.write_all(b"third").expect("the kernel queues it");
+    assert_eq!(scene.pool.status().connections, 2);
+    drop(streams.pop());
+    assert_eq!(read(&mut third, 5).as_deref(), Some(&b"third"[..]));
+    assert_eq!(scene.pool.status().connections, 2);
+    drop((third, streams));
+    assert_empty(&scene.pool);
+}
+
+#[test]
+fn a_dead_loop_ends_what_is_away_and_its_permit_stays_with_the_socket() {
+    in_time(|| {
+        let (tells, told) = mpsc::channel();
+        let (lets_go, may_go) = mpsc::channel::<()>();
+        let may_go = Mutex::new(may_go);
+        let scene = Scene::new(move |connection| {
+            tells.send(connection.read(&mut [0]).map_err(|error| error.kind())).expect("the test listens");
+            may_go.lock().expect("no panic").recv_timeout(PATIENCE).expect("told");
+            After::Return(Note::value("nobody is there".to_owned()))
+        });
+        let mut stream = scene.given(b"!");
+        scene.wait_away(1);
+        assert!(crash_loop(&scene.pool, 0));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Err(ErrorKind::ConnectionAborted)));
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+        assert_eq!(scene.hear_closed(), Closed::Killed);
+        assert!(echoes(&mut connect(scene.at), b"the next loop"));
+        assert!(scene.pool.wait(PATIENCE, |status| status.connections == 1));
+        lets_go.send(()).expect("it waits");
+        assert_empty(&scene.pool);
+    });
+}
+
+#[test]
+fn the_end_of_a_pool_ends_what_is_away_and_waits_for_its_threads() {
+    in_time(|| {
+        let (tells, told) = mpsc::channel();
+        let Scene { pool, at, .. } = Scene::new(move |connection| {
+            let read = connection.read(&mut [0]).map_err(|error| error.kind());
+            tells.send(read).expect("the test listens");
+            After::End
+        });
+        let mut stream = connect(at);
+        stream.write_all(b"!").expect("it stands");
+        assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 1));
+        drop(pool);
+        assert_eq!(told.try_recv(), Ok(Err(ErrorKind::ConnectionAborted)), "its thread has ended");
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+    });
+}
+
+#[test]
+fn more_delegations_than_threads_wait_their_turn() {
+    const THREADS: usize = 2;
+    const ALL: usize = 12;
+    let (tells, told) = mpsc::channel();
+    let (lets_go, may_go) = mpsc::channel::<()>();
+    let may_go = Mutex::new(may_go);
+    let scene = Scene::with(
+        move |connection| {
+            tells.send(connection.id().0).expect("the test listens");
+            may_go.lock().expect("no panic").recv_timeout(PATIENCE).expect("told");
+            After::End
+        },
+        |config| config.delegates(THREADS),
+    );
+    let mut streams = Vec::new();
+    for count in 1..=ALL {
+        streams.push(scene.given(b"!"));
+        scene.wait_away(count);
+    }
+    let status = scene.pool.status();
+    assert_eq!((status.delegates, status.delegates_waiting), (THREADS, ALL - THREADS));
+    let mut began: Vec<u64> = (0..THREADS).map(|_| told.recv_timeout(PATIENCE).expect("it runs")).collect();
+    assert!(told.try_recv().is_err(), "the others wait");
+    for _ in THREADS..ALL {
+        lets_go.send(()).expect("it waits");
+        began.push(told.recv_timeout(PATIENCE).expect("the next one runs"));
+    }
+    began[..THREADS].sort_unstable();
+    assert!(began.is_sorted(), "{began:?}");
+    (0..THREADS).for_each(|_| lets_go.send(()).expect("it waits"));
+    assert!(streams.iter_mut().all(|stream| read_all(stream).is_ok_and(|all| all.is_empty())));
+    drop(streams);
+    assert_empty(&scene.pool);
+}
+
+#[test]
+fn more_threads_are_given_to_a_running_pool() {
+    let (tells, told) = mpsc::channel();
+    let scene = Scene::with(
+        move |connection| {
+            tells.send(connection.id()).expect("the test listens");
+            echo_until_asked(connection)
+        },
+        |config| config.delegates(1),
+    );
+    let streams: Vec<_> = (0..3).map(|_| scene.given(b"!")).collect();
+    scene.wait_away(3);
+    told.recv_timeout(PATIENCE).expect("one runs");
+    assert_eq!(scene.pool.status().delegates_waiting, 2);
+    scene.pool.reconfigure(scene.pool.config().delegates(3)).expect("it changes");
+    (0..2).for_each(|_| _ = told.recv_timeout(PATIENCE).expect("the others run"));
+    drop(streams);
+    assert_empty(&scene.pool);
+}
+
+#[test]
+fn a_time_out_of_a_read_is_an_error() {
+    let scene = Scene::new(|connection| {
+        connection.set_read_timeout(Some(Duration::from_millis(20)));
+        let waited = connection.wait().map_err(|error| error.kind());
+        let read = connection.read(&mut [0]).map_err(|error| error.kind());
+        After::Return(Note::value(format!("{waited:?} {read:?}")))
+    });
+    let mut stream = scene.given(b"!");
+    assert_eq!(read(&mut stream, 27).as_deref(), Some(&b"Err(TimedOut) Err(TimedOut)"[..]));
+}
