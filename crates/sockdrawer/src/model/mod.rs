@@ -40,6 +40,10 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
         return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
     }
+    #[cfg(feature = "tokio")]
+    if config.behaviour.service().kind() == Kind::Task && model != Model::Tasks {
+        return refuse("run an async handler", "use tasks");
+    }
     if model == Model::Tasks && !cfg!(feature = "tokio") {
         return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
     }
