@@ -197,7 +197,7 @@ impl<S: Service> AnyService for Slabs<S> {
     }
 
     fn recipe(&self) -> Option<Recipe> {
-        self.0.recipe()
+        guarded(|| self.0.recipe()).unwrap_or_default()
     }
 }
 

@@ -61,7 +61,7 @@ pub struct Config {
 
 /// Who runs the connections. The protocol is the same under each; what a model cannot do is refused when the pool starts, with an
 /// error that names the model and what to use instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Model {
     /// One connection at a time, each to its end.
@@ -168,7 +168,7 @@ impl Connecting {
 }
 
 /// What each connection of one generation is given.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Settings {
     /// Options of accepted sockets.
@@ -202,7 +202,7 @@ impl Default for Settings {
 }
 
 /// What a receiver above its high-water mark gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum NotesWhenFull {
     /// Every note, whatever memory its answers take.
     Keep,
@@ -213,7 +213,7 @@ pub enum NotesWhenFull {
 }
 
 /// What happens to a connection above the limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum OnFull {
     /// It waits in the kernel's queue.
     Backpressure,
@@ -222,7 +222,7 @@ pub enum OnFull {
 }
 
 /// How a connection is turned away.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reject {
     /// It sees an orderly end.
     Fin,
@@ -233,7 +233,7 @@ pub enum Reject {
 }
 
 /// How many restarts of loops and workers are normal: more within the time, and the pool stops accepting, drains and stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Restarts {
     /// Restarts.
     pub most: usize,

@@ -61,6 +61,12 @@ pub enum Error {
         /// What does it.
         remedy: &'static str,
     },
+    /// One of the pool's processes refuses; the pool goes on as it was.
+    #[error("a process of the pool refuses: {reason}")]
+    InProcess {
+        /// Why.
+        reason: String,
+    },
     /// The change would need another pool.
     #[error("{setting} cannot be changed while the pool runs: {reason}")]
     CannotChange {

@@ -33,9 +33,10 @@ pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, 
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer, Readiness, Status,
+    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer, ProcessStatus,
+    Readiness, Status,
 };
-pub use pool::{Adopted, Applied, Change, Drain, Drained, How, Plan, Pool, Selector};
+pub use pool::{Adopted, Applied, Build, Change, Drain, Drained, How, Plan, Pool, Selector, processes};
 pub use protocol::*;
 
 /// Raises this process's descriptor limit as far as it may without privileges; what it is now. A program calls it once, first

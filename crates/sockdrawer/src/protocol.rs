@@ -283,7 +283,7 @@ impl Output {
 }
 
 /// A connection's number, unique in its pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct ConnectionId(pub u64);
 
 impl std::fmt::Display for ConnectionId {
@@ -293,7 +293,7 @@ impl std::fmt::Display for ConnectionId {
 }
 
 /// Which end of a connection this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Side {
     /// A listener accepted it.
     Accepted,
@@ -457,7 +457,7 @@ impl Context<'_> {
 }
 
 /// Name and options from which another process builds the same service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Recipe {
     /// The name it is registered by.
     pub name: String,

@@ -1,7 +1,7 @@
 //! The only place of the data and control planes that names `std::sync`, so that a model checker can take its place.
 
 use std::sync::PoisonError;
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic, mpsc};
 
 /// Locks, also after a panic of another holder: what the mutexes here protect is valid between any two statements.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,168 +1,21 @@
 //! Connections given away to blocking code: they come back or end, and the pool has them all the while.
 
 mod common;
+#[path = "delegation/scene.rs"]
+mod scene;
 
-use common::{PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
+use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
+use scene::{Giving, Scene, Told, echo_until_asked, line};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    After, Closed, Config, Connection, ConnectionStatus, Context, Delegate, Drain, Event, Handle, Input, Note, Peer, Pool,
-    Protocol, Selector, Service, Step, Waited,
+    Address, After, Closed, Config, Context, Delegate, Drain, Input, Note, Peer, Pool, Protocol, Selector, Service, Step, Waited,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// What runs on a connection that is away.
-type Call = dyn Fn(&mut Connection) -> After + Send + Sync;
-
-/// Echoes, until a `!`: what follows is left to a delegate. What the delegate's note says is sent, and it echoes again.
-#[derive(Clone)]
-struct Giving {
-    call: Arc<Call>,
-    tells: mpsc::Sender<Told>,
-    handle: Option<Handle>,
-}
-
-/// What a connection's protocol told the test.
-enum Told {
-    Opened(Handle),
-    Note(String),
-    Draining,
-    Closed(Closed),
-}
-
-impl Service for Giving {
-    type Protocol = Giving;
-    fn open(&self, _peer: &Peer) -> Giving {
-        self.clone()
-    }
-}
-
-impl Giving {
-    fn tell(&self, told: Told) {
-        // A test may have heard enough.
-        let _ = self.tells.send(told);
-    }
-}
-
-impl Protocol for Giving {
-    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        self.handle = Some(cx.handle());
-        self.tell(Told::Opened(cx.handle()));
-        Step::Continue
-    }
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let Some(at) = input.bytes().iter().position(|byte| *byte == b'!') else {
-            cx.send(input.bytes());
-            input.take_all();
-            return Step::Continue;
-        };
-        cx.send(&input.bytes()[..at]);
-        input.take(at + 1);
-        let call = self.call.clone();
-        Step::Delegate(Delegate::new(move |connection| call(connection)))
-    }
-    fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
-        let text = match note.bytes() {
-            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            None => note.take::<String>().expect("these tests send text"),
-        };
-        cx.send(text.as_bytes());
-        self.tell(Told::Note(text));
-        Step::Continue
-    }
-    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
-        self.tell(Told::Draining);
-        Step::Close
-    }
-    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
-        self.tell(Told::Closed(why));
-    }
-}
-
-/// A pool of one loop whose connections are given to `call`.
-struct Scene {
-    pool: Pool,
-    at: SocketAddr,
-    told: mpsc::Receiver<Told>,
-    events: Arc<Mutex<Vec<String>>>,
-}
-
-impl Scene {
-    fn new(call: impl Fn(&mut Connection) -> After + Send + Sync + 'static) -> Scene {
-        Scene::with(call, |config| config)
-    }
-
-    fn with(call: impl Fn(&mut Connection) -> After + Send + Sync + 'static, configure: impl FnOnce(Config) -> Config) -> Scene {
-        let (tells, told) = mpsc::channel();
-        let events = Arc::new(Mutex::new(Vec::new()));
-        let heard = events.clone();
-        let config = Config::accept(Giving { call: Arc::new(call), tells, handle: None }).loops(1);
-        let config = config.observer(move |event: &Event| heard.lock().expect("no panic").push(format!("{event:?}")));
-        let (pool, at) = start(configure(config));
-        Scene { pool, at, told, events }
-    }
-
-    /// A connection whose delegate was told all that follows the `!`.
-    fn given(&self, first: &[u8]) -> TcpStream {
-        let mut stream = connect(self.at);
-        stream.write_all(first).expect("it stands");
-        stream
-    }
-
-    /// Waits until so many connections are away.
-    #[track_caller]
-    fn wait_away(&self, count: usize) -> Vec<ConnectionStatus> {
-        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().filter(|one| one.delegated).collect::<Vec<_>>();
-        assert!(self.pool.wait(PATIENCE, |_| away(&self.pool).len() == count), "{:#?}", self.pool.status());
-        away(&self.pool)
-    }
-
-    #[track_caller]
-    fn hear(&self) -> Told {
-        self.told.recv_timeout(PATIENCE).expect("told")
-    }
-
-    #[track_caller]
-    fn hear_closed(&self) -> Closed {
-        loop {
-            if let Told::Closed(why) = self.hear() {
-                return why;
-            }
-        }
-    }
-
-    #[track_caller]
-    fn hear_handle(&self) -> Handle {
-        match self.hear() {
-            Told::Opened(handle) => handle,
-            _ => panic!("opened comes first"),
-        }
-    }
-}
-
-/// Reads a line, byte by byte, so that the rest stays where it is.
-fn line(connection: &mut Connection) -> String {
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while connection.read(&mut byte).expect("it stands") == 1 && byte[0] != b'\n' {
-        line.push(byte[0]);
-    }
-    String::from_utf8(line).expect("text")
-}
-
-/// Until the pool or the peer ends it: waits, and echoes.
-fn echo_until_asked(connection: &mut Connection) -> After {
-    let mut bytes = [0; 4096];
-    while let Ok(Waited::Input) = connection.wait() {
-        match connection.read(&mut bytes) {
-            Ok(count) if count > 0 => connection.write_all(&bytes[..count]).expect("the peer reads"),
-            _ => break,
-        }
-    }
-    After::End
-}
 
 #[test]
 fn the_delegate_reads_what_was_kept_and_the_protocol_what_is_left() {
@@ -384,8 +237,10 @@ fn the_list_shows_it_with_its_bytes_and_generation() {
     let mut stream = scene.given(b"abc!");
     assert_eq!(read(&mut stream, 3).as_deref(), Some(&b"abc"[..]));
     assert!(echoes(&mut stream, b"12345"));
+    // What is sent may arrive before it is counted.
+    assert!(scene.pool.wait(PATIENCE, |_| scene.wait_away(1)[0].bytes_out == 8));
     let away = &scene.wait_away(1)[0];
-    assert_eq!((away.bytes_in, away.bytes_out, away.generation), (9, 8, 1));
+    assert_eq!((away.bytes_in, away.generation), (9, 1));
     assert_eq!(away.peer, Some(stream.local_addr().expect("it stands")));
     // A newer generation leaves it where it is, and its own goes on living.
     scene.pool.reconfigure(scene.pool.config().behaviour(common::Echo)).expect("it changes");
@@ -573,4 +428,73 @@ fn a_time_out_of_a_read_is_an_error() {
     });
     let mut stream = scene.given(b"!");
     assert_eq!(read(&mut stream, 27).as_deref(), Some(&b"Err(TimedOut) Err(TimedOut)"[..]));
+}
+
+#[test]
+fn a_kill_ends_a_unix_socket_too() {
+    in_time(|| {
+        let path = std::env::temp_dir().join(format!("sockdrawer-delegation-{}", std::process::id()));
+        let (tells, _told) = mpsc::channel();
+        let giving = Giving { call: Arc::new(echo_until_asked), tells, handle: None };
+        let pool = Pool::start(Config::accept(giving).listen(Address::Unix(path.clone()))).expect("the pool starts");
+        let mut stream = UnixStream::connect(&path).expect("the pool listens");
+        stream.write_all(b"!").expect("it stands");
+        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().find(|one| one.delegated);
+        assert!(pool.wait(PATIENCE, |_| away(&pool).is_some()));
+        assert!(pool.kill(away(&pool).expect("just seen").id));
+        assert_eq!(stream.read(&mut [0]).expect("a Unix socket knows no reset"), 0);
+        assert_empty(&pool);
+        std::fs::remove_file(path).expect("it is there");
+    });
+}
+
+#[test]
+fn nothing_is_lost_count_of_while_all_happens_at_once() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 60;
+    in_time(|| {
+        let scene = Scene::with(
+            |connection| {
+                let text = line(connection);
+                connection.write_all(text.as_bytes()).expect("the peer reads, or it was killed");
+                if text.ends_with('3') { After::End } else { After::Return(Note::value(text)) }
+            },
+            |config| config.loops(2).delegates(3),
+        );
+        let at = scene.at;
+        let client = |client| std::thread::spawn(move || (0..ROUNDS).map(|round| talk(at, client, round)).sum::<usize>());
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        let mut random = Random(7);
+        while !clients.iter().all(JoinHandle::is_finished) {
+            let all = scene.pool.connections(&Selector::All);
+            if let Some(one) = all.get(random.below(all.len().max(1) as u64) as usize) {
+                match random.below(3) {
+                    0 => _ = scene.pool.kill(one.id),
+                    1 => _ = scene.pool.purge(&Selector::Id(one.id), Duration::from_millis(random.below(3))),
+                    _ => _ = scene.pool.notify(&Selector::Id(one.id), *b"?"),
+                }
+            }
+        }
+        let whole: usize = clients.into_iter().map(|client| client.join().expect("no panic")).sum();
+        assert_empty(&scene.pool);
+        let status = scene.pool.status();
+        assert_eq!((status.counts.closed, status.generations[0].connections), (status.counts.accepted, 0));
+        assert_eq!(status.delegates_waiting, 0);
+        assert!(whole > 0, "not all were killed");
+    });
+}
+
+/// One connection of a client, which may be ended at any point; how often its delegate answered.
+fn talk(at: SocketAddr, client: usize, round: usize) -> usize {
+    let mut stream = connect(at);
+    let mut answered = 0;
+    for number in 1..=3 {
+        let text = format!("{client}-{round}-{number}");
+        if stream.write_all(format!("!{text}\n").as_bytes()).is_err() || read(&mut stream, text.len()).is_none() {
+            break;
+        }
+        answered += 1;
+    }
+    reset(stream);
+    answered
 }

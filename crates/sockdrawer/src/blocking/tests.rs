@@ -7,6 +7,8 @@ use crate::flow::away::Change;
 use crate::net::Address;
 use crate::pool::{Pool, Selector};
 use crate::protocol::{Closed, Recipe};
+use crate::sys::faulty::Faulty;
+use crate::sys::{Kernel, System};
 use crate::testing;
 use std::io::ErrorKind;
 use std::net::{Shutdown, TcpStream};
@@ -140,9 +142,14 @@ impl Protocol for Taken {
 
 /// A pool, one of its connections, and the hold on it.
 fn taken() -> (Pool, TcpStream, Hold) {
+    taken_over(Arc::new(Kernel))
+}
+
+fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Hold) {
     let (takes, taken) = mpsc::channel();
     let mut config = Config::accept(Taken(takes)).listen("127.0.0.1:0".parse().expect("an address"));
     config.settings.linger = Duration::from_millis(50);
+    config.system = system;
     let pool = Pool::start(config).expect("starts");
     let Address::Tcp(at) = pool.addresses()[0] else { unreachable!("it listens on TCP") };
     let stream = TcpStream::connect(at).expect("it listens");
@@ -220,4 +227,20 @@ fn what_a_handler_wrote_before_its_error_arrives() {
         assert_eq!(all, b"sorry");
     });
     assert_eq!(connection.closed(), Some(Closed::Done));
+}
+
+#[test]
+fn a_lack_of_descriptors_is_an_error_of_the_wait_and_of_nothing_else() {
+    let system = Arc::new(Faulty::default());
+    let (pool, mut stream, hold) = taken_over(system.clone());
+    let mut connection = Connection::new(hold);
+    system.fail("event", Errno::MFILE, 2);
+    let errno = |error: io::Error| error.raw_os_error();
+    assert_eq!(connection.wait().map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));
+    assert_eq!(connection.read(&mut [0]).map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));
+    stream.write_all(b"x").expect("it stands");
+    assert_eq!(connection.wait().expect("now there is one"), Waited::Input);
+    assert_eq!((connection.read(&mut [0; 2]).expect("a byte"), system.left()), (1, 0));
+    drop((connection, stream));
+    assert_empty(&pool);
 }

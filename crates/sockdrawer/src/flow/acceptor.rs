@@ -235,7 +235,7 @@ impl Flow {
         let shard = held.shard.clone();
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
-                self.counters.accepted.add(1);
+                self.counters.accepted().add(1);
                 if std::mem::take(&mut self.acceptor.starving) {
                     self.shared.tell(&Told::AcceptResumed);
                 }
@@ -282,7 +282,7 @@ impl Flow {
     }
 
     fn reject(&mut self, socket: &OwnedFd) {
-        self.counters.rejected.add(1);
+        self.counters.rejected().add(1);
         let on_full = lock(&self.shared.on_full).clone();
         // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
         match on_full {
@@ -304,12 +304,12 @@ impl Flow {
     fn accept_failed(&mut self, index: usize, errno: Errno) -> Accepted {
         match trouble(errno) {
             Trouble::Nothing => {
-                self.counters.accept_empty.add(1);
+                self.counters.accept_empty().add(1);
                 return Accepted::Nothing;
             }
-            Trouble::Connection => self.counters.accept_failed.add(1),
+            Trouble::Connection => self.counters.accept_failed().add(1),
             Trouble::Resource => {
-                self.counters.accept_starved.add(1);
+                self.counters.accept_starved().add(1);
                 self.unwatch_shards();
                 if !std::mem::replace(&mut self.acceptor.starving, true) {
                     self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
@@ -365,14 +365,14 @@ impl Flow {
     }
 
     fn try_after_starving(&mut self) {
-        let before = self.counters.accept_starved.get();
+        let before = self.counters.accept_starved().get();
         // Without a permit, or while suspended, polling finds out later.
         if !self.acceptor.suspended
             && let Some(permit) = self.shared.gate.take()
         {
             self.accept_any(permit);
         }
-        if self.counters.accept_starved.get() == before {
+        if self.counters.accept_starved().get() == before {
             self.acceptor.state = State::Open;
             self.watch_shards();
         }

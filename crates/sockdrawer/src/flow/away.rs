@@ -9,7 +9,7 @@ use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System, panics};
 use std::any::Any;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
@@ -339,6 +339,13 @@ impl Drop for Hold {
 impl AsFd for Hold {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_ref().expect("only dropping it takes the socket").as_fd()
+    }
+}
+
+/// For reactors, which know descriptors by their numbers.
+impl AsRawFd for Hold {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -182,7 +182,7 @@ impl Flow {
         self.clear_timer(seat);
         self.buffers.release(&mut self.seats.at(seat).kept);
         if let Err(Panicked(message)) = closed {
-            self.counters.panics.add(1);
+            self.counters.panics().add(1);
             self.tell_panic(Told::ConnectionPanicked { id, message });
         }
         self.left_generation(table);
@@ -214,7 +214,7 @@ impl Flow {
         self.clear_timer(seat);
         let place = self.seats.at(seat);
         if !place.flags.any(Flags::CONNECTING) {
-            self.counters.closed.add(1);
+            self.counters.closed().add(1);
         }
         let (mut kept, mut unsent) = (place.kept, place.unsent);
         (place.kept, place.unsent) = (buffer::NONE, buffer::NONE);

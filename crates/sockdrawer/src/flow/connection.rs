@@ -178,7 +178,7 @@ impl Flow {
                 Read::Over
             }
             Ok(count) => {
-                self.counters.bytes_in.add(count as u64);
+                self.counters.bytes_in().add(count as u64);
                 self.seats.at(seat).bytes_in += count as u64;
                 self.buffers.release(&mut self.seats.at(seat).kept);
                 let full = count == READ_BYTES;
@@ -209,7 +209,7 @@ impl Flow {
         }
         let (table, may_receive) = (self.seats.at(seat).table, self.seats.at(seat).may_receive());
         if may_receive && length - taken > self.place(table).generation.settings.max_partial {
-            self.counters.too_long.add(1);
+            self.counters.too_long().add(1);
             return self.end(seat, Closed::TooLong, true);
         }
         // After a read that filled the buffer there is probably more that the peer has sent already.
@@ -359,14 +359,14 @@ impl Flow {
         self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
         let token = self.seats.token(seat);
         match self.shared.workers.submit(Task { job, token, inbox: self.inbox.clone() }) {
-            Submitted::Queued => self.counters.jobs.add(1),
+            Submitted::Queued => self.counters.jobs().add(1),
             Submitted::NoWorkers(task) => {
-                self.counters.jobs.add(1);
+                self.counters.jobs().add(1);
                 self.unread.push_back(Letter::Done(token, task.job.run()));
             }
             Submitted::QueueFull(task) => {
                 panics::discard(task.job);
-                self.counters.jobs_refused.add(1);
+                self.counters.jobs_refused().add(1);
                 self.unread.push_back(Letter::Done(token, JobResult::refused(JobError::QueueFull)));
             }
         }
@@ -375,7 +375,7 @@ impl Flow {
     pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
         if let Some(payload) = result.take_panic() {
             let message = panics::message(payload);
-            self.counters.job_panics.add(1);
+            self.counters.job_panics().add(1);
             self.tell_panic(Told::JobPanicked { message });
         }
         let Some(seat) = self.seats.find(token) else {
@@ -412,18 +412,18 @@ impl Flow {
             match self.place(table).generation.settings.notes_when_full {
                 NotesWhenFull::Keep => {}
                 NotesWhenFull::Drop => {
-                    self.counters.notes_dropped.add(1);
+                    self.counters.notes_dropped().add(1);
                     panics::discard(note);
                     return;
                 }
                 NotesWhenFull::Close => {
-                    self.counters.notes_dropped.add(1);
+                    self.counters.notes_dropped().add(1);
                     panics::discard(note);
                     return self.end(seat, Closed::Overflow, true);
                 }
             }
         }
-        self.counters.notes.add(1);
+        self.counters.notes().add(1);
         self.callback(seat, Event::Notified(note));
     }
 
@@ -477,7 +477,7 @@ impl Flow {
         loop {
             match self.with_socket(seat, |system, socket| system.send(socket, bytes, more)) {
                 Ok(sent) => {
-                    self.counters.bytes_out.add(sent as u64);
+                    self.counters.bytes_out().add(sent as u64);
                     self.seats.at(seat).bytes_out += sent as u64;
                     return Ok(sent);
                 }
@@ -579,14 +579,14 @@ impl Flow {
     }
 
     pub(super) fn count_panic(&mut self, seat: u32, message: String) {
-        self.counters.panics.add(1);
+        self.counters.panics().add(1);
         let id: ConnectionId = self.seats.at(seat).id;
         self.tell_panic(Told::ConnectionPanicked { id, message });
     }
 
     /// The socket failed.
     pub(super) fn fail(&mut self, seat: u32, errno: Errno) {
-        self.counters.errors.add(1);
+        self.counters.errors().add(1);
         self.end(seat, Closed::Error(errno.raw_os_error()), false);
     }
 }

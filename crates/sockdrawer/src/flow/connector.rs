@@ -154,7 +154,7 @@ impl Flow {
     }
 
     fn connect(&mut self, connecting: &Connecting, turn: usize, permit: Permit) {
-        self.counters.connects.add(1);
+        self.counters.connects().add(1);
         let target = &connecting.targets[turn % connecting.targets.len()];
         let began = Instant::now();
         match self.open_connecting(connecting, turn, target) {
@@ -225,7 +225,7 @@ impl Flow {
     }
 
     fn connected(&mut self, seat: u32, remote: Option<SocketAddr>) {
-        self.counters.connected.add(1);
+        self.counters.connected().add(1);
         self.connector.pause = FIRST_PAUSE;
         self.clear_timer(seat);
         let took = self.connect_time(seat);
@@ -260,7 +260,7 @@ impl Flow {
     }
 
     fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
-        self.counters.connect_failed.add(1);
+        self.counters.connect_failed().add(1);
         if self.connector.course.as_ref().is_some_and(|course| course.connecting.total.is_none()) {
             // A target that refuses must not make the loop spin for ever.
             self.connector.retry_at = Some(Instant::now() + self.connector.pause);
@@ -271,7 +271,7 @@ impl Flow {
             self.place(active).table.connect_failed(failure)
         });
         if let Err(Panicked(message)) = told {
-            self.counters.panics.add(1);
+            self.counters.panics().add(1);
             self.tell_panic(Told::ServicePanicked { message });
         }
     }

@@ -77,7 +77,7 @@ impl Flow {
         place.flags.set(Flags::AWAY);
         let hold = Hold::new(leaving, socket.clone(), self.inbox.clone());
         self.trips.insert(seat, Trip::Away { away: hold.away.clone(), socket, purge_by: None });
-        self.counters.delegated.add(1);
+        self.counters.delegated().add(1);
         if delegate.blocks {
             return self.shared.delegates.submit(delegate, hold);
         }
@@ -110,7 +110,7 @@ impl Flow {
     pub(super) fn note_away(&mut self, seat: u32, note: Note) {
         let Some(away) = self.away(seat).cloned() else { return };
         if let Err(note) = away.put_note(note) {
-            self.counters.notes_dropped.add(1);
+            self.counters.notes_dropped().add(1);
             panics::discard(note);
         }
     }
@@ -179,14 +179,14 @@ impl Flow {
     /// Adds what whoever has the connection received and sent to the loop's counters; how much.
     fn count_away(&self, away: &Away) -> (u64, u64) {
         let (received, sent) = away.count_bytes();
-        self.counters.bytes_in.add(received);
-        self.counters.bytes_out.add(sent);
+        self.counters.bytes_in().add(received);
+        self.counters.bytes_out().add(sent);
         (received, sent)
     }
 
     fn left_notes(&self, away: &Away) -> std::collections::VecDeque<Note> {
         let (left, taken) = away.left_notes();
-        self.counters.notes.add(taken);
+        self.counters.notes().add(taken);
         left
     }
 
@@ -233,7 +233,7 @@ impl Flow {
         let epoch = self.seats.at(seat).epoch;
         match outcome {
             Outcome::Note(note) => {
-                self.counters.notes.add(1);
+                self.counters.notes().add(1);
                 let outcome = self.dispatch(seat, Event::Notified(note));
                 self.follow(seat, epoch, outcome, true);
                 if self.is_still(seat, epoch) {
@@ -242,7 +242,7 @@ impl Flow {
             }
             Outcome::End => self.close(seat, Tail::Unknown),
             Outcome::Failed => {
-                self.counters.errors.add(1);
+                self.counters.errors().add(1);
                 self.close(seat, Tail::Unknown);
             }
             Outcome::Panicked(message) => {

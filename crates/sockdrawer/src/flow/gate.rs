@@ -1,18 +1,33 @@
 //! The exact number of connections. Only permits limit: who has one may accept, who has none waits for one in rotation.
 
 use super::inbox::Inbox;
-use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use super::joint::{Joint, MOST_PROCESSES};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
+use crate::sys::System;
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
 pub(crate) struct Gate {
-    taken: AtomicUsize,
-    limit: AtomicUsize,
+    joint: Arc<Joint>,
+    /// In a pool of several processes: which of them this is.
+    process: Option<Process>,
     /// The length of `queue`, readable without its lock.
     waiting: AtomicUsize,
     queue: Mutex<VecDeque<Arc<Waiter>>>,
+}
+
+/// One process among those that share permits.
+pub(crate) struct Process {
+    /// None: the one that started the others; it has no connections.
+    pub(crate) index: Option<usize>,
+    /// The most connections that its own descriptors allow.
+    pub(crate) most: usize,
+    /// Rung when a permit is given to any of them.
+    pub(crate) bell: OwnedFd,
+    pub(crate) system: Arc<dyn System>,
 }
 
 /// The right to one connection. It goes back when it is dropped, wherever that is. Empty once it was paid into an account.
@@ -74,34 +89,61 @@ impl Waiter {
 }
 
 impl Gate {
+    #[cfg(test)]
     pub(crate) fn new(limit: usize) -> Arc<Gate> {
-        Arc::new(Gate {
-            taken: AtomicUsize::new(0),
-            limit: AtomicUsize::new(limit),
-            waiting: AtomicUsize::new(0),
-            queue: Mutex::new(VecDeque::new()),
-        })
+        Gate::shared(Arc::new(Joint::private()), limit, None)
     }
 
+    /// Over numbers that other processes share, where there is a `process`.
+    pub(crate) fn shared(joint: Arc<Joint>, limit: usize, process: Option<Process>) -> Arc<Gate> {
+        joint.limit().store(limit as u64, SeqCst);
+        Arc::new(Gate { joint, process, waiting: AtomicUsize::new(0), queue: Mutex::new(VecDeque::new()) })
+    }
+
+    /// Permits taken, by all processes.
     pub(crate) fn taken(&self) -> usize {
-        self.taken.load(SeqCst)
+        self.joint.taken().load(SeqCst) as usize
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.limit.load(SeqCst)
+        self.joint.limit().load(SeqCst) as usize
+    }
+
+    /// Rung when another process gave a permit to this one.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(|process| process.bell.as_fd())
     }
 
     /// A permit, unless all are taken or others wait for one.
     pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
-        if self.waiting.load(SeqCst) > 0 { None } else { self.try_take() }
+        let others_wait = self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0);
+        if others_wait { None } else { self.try_take() }
     }
 
     fn try_take(self: &Arc<Gate>) -> Option<Permit> {
-        let limit = self.limit();
-        self.taken
-            .fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1))
-            .ok()
-            .map(|_| Permit(Some(self.clone())))
+        self.add_to_taken().then(|| self.hold()).flatten()
+    }
+
+    fn add_to_taken(&self) -> bool {
+        let limit = self.joint.limit().load(SeqCst);
+        self.joint.taken().fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1)).is_ok()
+    }
+
+    /// A permit for what was added to `taken`, unless this process can hold no more: then it goes to another.
+    fn hold(self: &Arc<Gate>) -> Option<Permit> {
+        if let Some((held, most)) = self.own()
+            && held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_err()
+        {
+            self.take_from_taken();
+            return None;
+        }
+        Some(Permit(Some(self.clone())))
+    }
+
+    /// This process's own count and bound.
+    fn own(&self) -> Option<(&AtomicU64, u64)> {
+        let process = self.process.as_ref()?;
+        Some((self.joint.held(process.index?), process.most as u64))
     }
 
     /// Puts the waiter at the end of the queue, once; its inbox is woken when it is given a permit.
@@ -111,7 +153,7 @@ impl Gate {
             if !queue.iter().any(|queued| Arc::ptr_eq(queued, waiter)) {
                 queue.push_back(waiter.clone());
             }
-            self.waiting.store(queue.len(), SeqCst);
+            self.note_waiting(&queue);
         }
         // A permit freed before `waiting` was stored saw nobody to give it to.
         self.give();
@@ -122,43 +164,140 @@ impl Gate {
         {
             let mut queue = lock(&self.queue);
             queue.retain(|queued| !Arc::ptr_eq(queued, waiter));
-            self.waiting.store(queue.len(), SeqCst);
+            self.note_waiting(&queue);
         }
         self.give();
+    }
+
+    /// Tells this process's waiting to its own threads and to the other processes, which need not know of those who wait for its
+    /// own bound. Under the queue's lock, or the bit could stay behind.
+    fn note_waiting(&self, queue: &VecDeque<Arc<Waiter>>) {
+        self.waiting.store(queue.len(), SeqCst);
+        let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
+        let room = self.own().is_some_and(|(held, most)| held.load(SeqCst) < most);
+        if queue.is_empty() || !room {
+            self.joint.waiting().fetch_and(!(1 << index), SeqCst);
+        } else {
+            self.joint.waiting().fetch_or(1 << index, SeqCst);
+        }
     }
 
     /// More permits let waiters in; fewer close nothing: nobody is let in until enough have ended.
     pub(crate) fn set_limit(self: &Arc<Gate>, limit: usize) {
-        self.limit.store(limit, SeqCst);
+        self.joint.limit().store(limit as u64, SeqCst);
         self.give();
     }
 
     fn put_back(self: &Arc<Gate>) {
-        self.taken.fetch_sub(1, SeqCst);
+        if let Some((held, _)) = self.own() {
+            held.fetch_sub(1, SeqCst);
+            if self.waiting.load(SeqCst) > 0 {
+                // There is room under this process's own bound again.
+                self.note_waiting(&lock(&self.queue));
+            }
+        }
+        self.take_from_taken();
         // Both sides store first and look second, so one of them sees the other.
-        if self.waiting.load(SeqCst) > 0 {
-            self.give();
+        self.give();
+    }
+
+    fn take_from_taken(&self) {
+        self.joint.taken().fetch_sub(1, SeqCst);
+    }
+
+    /// Gives what is free to who waits, in rotation.
+    pub(crate) fn give(self: &Arc<Gate>) {
+        if self.process.is_some() {
+            return self.give_to_processes();
+        }
+        while self.waiting.load(SeqCst) > 0 && self.give_here() {}
+    }
+
+    /// Gives one permit to the first waiter of this process. False when there is no waiter or no permit.
+    fn give_here(self: &Arc<Gate>) -> bool {
+        let waiter = {
+            let mut queue = lock(&self.queue);
+            if queue.is_empty() {
+                return false;
+            }
+            let Some(permit) = self.try_take() else {
+                self.note_waiting(&queue);
+                return false;
+            };
+            self.hand(&mut queue, permit)
+        };
+        waiter.inbox.wake();
+        // The last of a dead loop: its permits go back here, outside the lock.
+        drop(waiter);
+        true
+    }
+
+    fn hand(&self, queue: &mut VecDeque<Arc<Waiter>>, permit: Permit) -> Arc<Waiter> {
+        let waiter = queue.pop_front().expect("somebody waits");
+        self.note_waiting(queue);
+        // Under the queue's lock: who stops waiting sees all that it was given.
+        lock(&waiter.given).push(permit);
+        waiter
+    }
+
+    /// The same among processes: each has one permit under way at most, and asks for the next when it has seen it.
+    fn give_to_processes(self: &Arc<Gate>) {
+        let process = self.process.as_ref().expect("there are several");
+        let mut rung = false;
+        while let Some(next) = self.next_waiting() {
+            if Some(next) == process.index {
+                // It waits for its own bound by now, or for nothing: then the others are next.
+                if !self.give_here() && self.taken() >= self.limit() {
+                    break;
+                }
+            } else if self.add_to_taken() {
+                self.joint.given(next).fetch_add(1, SeqCst);
+                rung = true;
+            } else {
+                break;
+            }
+            self.joint.turn().store(next as u64, SeqCst);
+        }
+        if rung {
+            // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
+            let _ = process.system.ring(process.bell.as_fd());
         }
     }
 
-    fn give(self: &Arc<Gate>) {
-        while self.waiting.load(SeqCst) > 0 {
+    /// The next process in turn that waits and has no permit under way.
+    fn next_waiting(&self) -> Option<usize> {
+        let waiting = self.joint.waiting().load(SeqCst);
+        let after = self.joint.turn().load(SeqCst) as usize + 1;
+        (after..after + MOST_PROCESSES)
+            .map(|process| process % MOST_PROCESSES)
+            .find(|process| waiting & (1 << process) != 0 && self.joint.given(*process).load(SeqCst) == 0)
+    }
+
+    /// Takes what other processes gave to this one. One load where there is nothing.
+    pub(crate) fn collect(self: &Arc<Gate>) {
+        let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
+        if self.joint.given(index).load(SeqCst) == 0 {
+            return;
+        }
+        for _ in 0..self.joint.given(index).swap(0, SeqCst) {
             let waiter = {
                 let mut queue = lock(&self.queue);
-                if queue.is_empty() {
-                    return;
+                let permit = if queue.is_empty() { None } else { self.hold() };
+                match permit {
+                    Some(permit) => Some(self.hand(&mut queue, permit)),
+                    None if queue.is_empty() => {
+                        self.take_from_taken();
+                        None
+                    }
+                    None => None,
                 }
-                let Some(permit) = self.try_take() else { return };
-                let waiter = queue.pop_front().expect("not empty");
-                self.waiting.store(queue.len(), SeqCst);
-                // Under the queue's lock: who stops waiting sees all that it was given.
-                lock(&waiter.given).push(permit);
-                waiter
             };
-            waiter.inbox.wake();
-            // The last of a dead loop: its permits go back here, outside the lock.
-            drop(waiter);
+            if let Some(waiter) = waiter {
+                waiter.inbox.wake();
+            }
         }
+        // There may be more for those who still wait here, or what nobody here wanted goes to another process.
+        self.give();
     }
 }
 

@@ -1,9 +1,10 @@
 //! Generations: one version of the service and of per-connection settings, and the connections made under it. A pool has one
 //! switch; a loop looks at it once for each connection it accepts.
 
+use super::joint::Joint;
 use crate::behaviour::{AnyService, Panicked, Table, TableBox};
 use crate::config::Settings;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
@@ -49,30 +50,53 @@ impl Generation {
     }
 }
 
-/// The one switch of a pool: which generation is in force.
+/// The one switch of a pool: which generation is in force. Its epoch is shared by the pool's processes.
 pub(crate) struct Switch {
-    epoch: AtomicU64,
-    current: Mutex<Arc<Generation>>,
+    joint: Arc<Joint>,
+    state: Mutex<State>,
+}
+
+struct State {
+    current: Arc<Generation>,
+    /// In force as soon as the epoch is this one.
+    prepared: Option<(u64, Arc<Generation>)>,
 }
 
 impl Switch {
-    pub(crate) fn new(generation: Arc<Generation>) -> Switch {
-        Switch { epoch: AtomicU64::new(1), current: Mutex::new(generation) }
+    pub(crate) fn new(joint: Arc<Joint>, generation: Arc<Generation>) -> Switch {
+        Switch { joint, state: Mutex::new(State { current: generation, prepared: None }) }
     }
 
     /// From here on every accept, in whatever loop, sees `generation`.
     pub(crate) fn commit(&self, generation: Arc<Generation>) {
-        let mut current = lock(&self.current);
-        current.retired.store(true, Ordering::SeqCst);
-        *current = generation;
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.prepare(Some(generation));
+        self.joint.epoch().fetch_add(1, Ordering::SeqCst);
+        drop(self.current());
+    }
+
+    /// Whoever raises the epoch next puts this in force, in all processes at once. None forgets it.
+    pub(crate) fn prepare(&self, generation: Option<Arc<Generation>>) {
+        let next = self.epoch() + 1;
+        let before = std::mem::replace(&mut lock(&self.state).prepared, generation.map(|generation| (next, generation)));
+        drop(before);
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::SeqCst)
+        self.joint.epoch().load(Ordering::SeqCst)
     }
 
     pub(crate) fn current(&self) -> Arc<Generation> {
-        lock(&self.current).clone()
+        let mut state = lock(&self.state);
+        let epoch = self.epoch();
+        let next = state.prepared.take_if(|(from, _)| *from <= epoch);
+        let before = next.map(|(_, generation)| std::mem::replace(&mut state.current, generation));
+        if let Some(before) = &before {
+            before.retired.store(true, Ordering::SeqCst);
+        }
+        let current = state.current.clone();
+        drop(state);
+        // It may be the last of its service, which is the user's.
+        drop(before);
+        current
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<Shard> {
+    pub(crate) fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<Shard> {
         Arc::new(Shard { socket, stale: AtomicUsize::new(0), spread: AtomicBool::new(spread), gone: AtomicBool::new(false) })
     }
 
@@ -130,6 +130,11 @@ impl Listener {
             shards.push(Shard::new(Arc::new(socket), false));
         }
         Ok(Listener { address: real, shards, _path: None })
+    }
+
+    /// One whose sockets another process bound; they come one by one.
+    pub(crate) fn shared(address: Address) -> Listener {
+        Listener { address, shards: Vec::new(), _path: None }
     }
 
     /// More loops than shards: the connections of each shard go round among all loops.

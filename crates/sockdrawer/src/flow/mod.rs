@@ -13,6 +13,7 @@ mod delegation;
 pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod inbox;
+pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
 mod seat;
@@ -36,6 +37,7 @@ use delegation::Trip;
 use gate::{Gate, Permit, Waiter};
 use generation::{Generation, Switch};
 use inbox::{Inbox, Letter};
+use joint::{Joint, MOST_LOOPS};
 use seat::Seats;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -63,6 +65,10 @@ const INBOX_TOKEN: u64 = 0;
 /// What the loops of a pool share.
 pub(crate) struct Shared {
     pub(crate) system: Arc<dyn System>,
+    /// Numbers that the pool's processes share.
+    pub(crate) joint: Arc<Joint>,
+    /// Which of several processes this is.
+    pub(crate) process: Option<usize>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) switch: Switch,
     pub(crate) workers: Arc<Workers>,
@@ -71,14 +77,20 @@ pub(crate) struct Shared {
     pub(crate) on_full: Mutex<OnFull>,
     /// The loops that take connections from sockets that are alone at their address.
     pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
-    /// The next connection's number.
-    pub(crate) ids: AtomicU64,
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
 }
 
 impl Shared {
+    /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
+    fn counters(&self, index: usize) -> Counters {
+        match self.process {
+            Some(process) if index < MOST_LOOPS => self.joint.counters(process, index),
+            _ => Counters::default(),
+        }
+    }
+
     pub(crate) fn tell(&self, event: &Told) {
         let observer = lock(&self.observer).clone();
         // The observer is user code: its panic must not take a loop with it.
@@ -100,7 +112,7 @@ pub(crate) struct Flow {
     epoll: OwnedFd,
     pub(crate) inbox: Arc<Inbox>,
     post: Arc<dyn Post>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Counters,
     seats: Seats,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     orphans: HashMap<u64, Permit>,
@@ -133,13 +145,16 @@ impl Flow {
         let system = shared.system.clone();
         let epoll = system.epoll()?;
         system.watch_event(epoll.as_fd(), inbox.event(), INBOX_TOKEN)?;
+        if let Some(bell) = shared.gate.bell() {
+            system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
+        }
         let start = Instant::now();
         let mut flow = Flow {
             index,
             system,
             epoll,
             post: inbox.clone(),
-            counters: Arc::default(),
+            counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
             orphans: HashMap::new(),
             trips: HashMap::new(),
@@ -225,7 +240,7 @@ impl Flow {
 
     fn next_id(&mut self) -> ConnectionId {
         if self.ids.is_empty() {
-            let first = self.shared.ids.fetch_add(64, Ordering::Relaxed);
+            let first = self.shared.joint.ids().fetch_add(64, Ordering::Relaxed);
             self.ids = first..first + 64;
         }
         ConnectionId(self.ids.next().expect("just filled"))
@@ -250,7 +265,7 @@ impl Flow {
     }
 
     fn handle(&mut self, events: &Events) -> bool {
-        self.counters.turns.add(1);
+        self.counters.turns().add(1);
         for index in 0..events.len() {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
@@ -259,6 +274,7 @@ impl Flow {
                 (_, token) => self.connection_event(token, ready),
             }
         }
+        self.shared.gate.collect();
         self.read_letters();
         self.fire_timers();
         self.acceptor_turn();

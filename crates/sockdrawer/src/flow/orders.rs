@@ -159,7 +159,7 @@ impl Flow {
         let Ok(Ok(restored)) = restored else { return false };
         self.place(new).generation.live.fetch_add(1, Ordering::SeqCst);
         self.move_protocol(seat, new, restored);
-        self.counters.adopted.add(1);
+        self.counters.adopted().add(1);
         true
     }
 
@@ -172,7 +172,7 @@ impl Flow {
             self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
         self.scratch.bytes.clear();
         if told.is_err() {
-            self.counters.panics.add(1);
+            self.counters.panics().add(1);
         }
         self.left_generation(old_table);
     }

@@ -1,7 +1,7 @@
 //! A toy TLS around a request-and-answer protocol: a 2-byte hello each way, then xor 0x55; 0xFF on the wire is the goodbye.
 
 use super::*;
-use crate::protocol::{ConnectFailure, Job, JobError, Side};
+use crate::protocol::{After, ConnectFailure, Delegate, Job, JobError, Side};
 use crate::testing::{Connection, Limits, peer};
 
 struct Xor {
@@ -185,6 +185,27 @@ fn send(connection: &mut Open, plain: &[u8]) {
 
 fn plain(connection: &mut Open) -> Vec<u8> {
     xor(&connection.sent())
+}
+
+#[test]
+fn a_socket_under_a_layer_is_not_given_away() {
+    struct Giving;
+    impl Service for Giving {
+        type Protocol = Giving;
+        fn open(&self, _peer: &Peer) -> Giving {
+            Giving
+        }
+    }
+    impl Protocol for Giving {
+        fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+            Step::Delegate(Delegate::new(|_| After::End))
+        }
+    }
+    let mut connection = Connection::open(Layer::new(Xor { strict: false }, Giving));
+    connection.receive(b"HI");
+    assert_eq!(connection.closed(), None);
+    connection.receive(b"x");
+    assert_eq!((connection.closed(), connection.has_delegate()), (Some(Closed::Panicked), false));
 }
 
 #[test]

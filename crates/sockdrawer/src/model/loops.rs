@@ -38,7 +38,7 @@ impl Pulse {
 /// A started loop.
 pub(crate) struct Running {
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Counters,
     pub(crate) thread: JoinHandle<()>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn start(
 /// Starts the thread of a loop.
 pub(super) fn spawn<F: FnOnce() + Send + 'static>(
     index: usize,
-    counters: Arc<Counters>,
+    counters: Counters,
     body: impl FnOnce(Arc<Pulse>) -> F,
 ) -> Result<Running, std::io::Error> {
     let pulse = Arc::new(Pulse::default());

@@ -47,7 +47,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if model == Model::Tasks && !cfg!(feature = "tokio") {
         return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
     }
-    if !matches!(model, Model::Loops | Model::Tasks) {
+    if !matches!(model, Model::Loops | Model::Tasks | Model::Prefork) {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {

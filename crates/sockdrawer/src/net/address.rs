@@ -32,7 +32,7 @@ const UNIX_MAX: usize = 107;
 /// assert_eq!(address.to_string(), "127.0.0.1:9000");
 /// # Ok::<(), sockdrawer::AddressError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Address {
     /// TCP.
     Tcp(SocketAddr),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Options of a TCP connection. Listeners carry them, so that an accepted connection costs no system call for them; after a
 /// change, connections that already waited in the kernel get them one by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct SocketOptions {
     /// Send small segments at once (`TCP_NODELAY`). On by default.
@@ -20,7 +20,7 @@ pub struct SocketOptions {
 }
 
 /// When a silent peer is probed. Whole seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Keepalive {
     /// Silence before the first probe.
     pub idle: Duration,

@@ -1,28 +1,64 @@
 //! Counters: one set per loop, written by that loop alone, merged when read.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sys::shared::Words;
+use std::sync::Arc;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// What a pool counted since it started. Numbers only grow.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// One loop's own counters.
-        #[derive(Default)]
-        pub(crate) struct Counters {
-            $(pub(crate) $name: Counter,)*
+        impl std::ops::AddAssign for Counts {
+            fn add_assign(&mut self, other: Counts) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        /// The place of each counter among a loop's.
+        #[allow(non_camel_case_types)]
+        enum Place {
+            $($name,)*
+            count,
         }
 
         impl Counters {
+            /// How many there are.
+            pub(crate) const WORDS: usize = Place::count as usize;
+
+            $(pub(crate) fn $name(&self) -> Counter<'_> {
+                Counter(&self.words[self.first + Place::$name as usize])
+            })*
+
             pub(crate) fn add_to(&self, counts: &mut Counts) {
-                $(counts.$name += self.$name.get();)*
+                $(counts.$name += self.$name().get();)*
             }
         }
     };
+}
+
+/// One loop's own counters.
+#[derive(Clone)]
+pub(crate) struct Counters {
+    words: Arc<Words>,
+    first: usize,
+}
+
+impl Counters {
+    /// In memory that other processes read, too.
+    pub(crate) fn at(words: Arc<Words>, first: usize) -> Counters {
+        Counters { words, first }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters { words: Arc::new(Words::private(Counters::WORDS)), first: 0 }
+    }
 }
 
 counters! {
@@ -73,12 +109,11 @@ counters! {
 }
 
 /// A number with one writer: a load and a store, no locked instruction.
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct Counter<'a>(&'a AtomicU64);
 
-impl Counter {
+impl Counter<'_> {
     pub(crate) fn add(&self, by: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        self.0.store(self.get() + by, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {

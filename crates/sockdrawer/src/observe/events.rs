@@ -5,7 +5,7 @@ use crate::protocol::ConnectionId;
 use std::time::Duration;
 
 /// Something that happened in a pool. What happens for every connection is counted, not told: see [`Counts`](crate::Counts).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Event {
     /// Connections are accepted there from now on. Once for each address.
@@ -65,6 +65,18 @@ pub enum Event {
     },
     /// A loop that was asked for could not be started: the others do its work.
     LoopNotStarted {
+        /// Why.
+        reason: String,
+    },
+    /// A process died and was replaced; its connections are gone.
+    ProcessReplaced {
+        /// Which.
+        index: usize,
+        /// How it ended.
+        reason: String,
+    },
+    /// A process could not be started: the others do its work.
+    ProcessNotStarted {
         /// Why.
         reason: String,
     },

@@ -6,4 +6,4 @@ mod status;
 
 pub use counters::Counts;
 pub use events::{Event, NoObserver, Observer};
-pub use status::{ConnectionStatus, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
+pub use status::{ConnectionStatus, GenerationStatus, ListenerStatus, LoopStatus, ProcessStatus, Readiness, Status};

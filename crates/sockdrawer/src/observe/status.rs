@@ -22,6 +22,8 @@ pub struct Status {
     pub limit: usize,
     /// Where it listens.
     pub listeners: Vec<ListenerStatus>,
+    /// Its processes, where it has some beside this one.
+    pub processes: Vec<ProcessStatus>,
     /// Its loops, parked ones too.
     pub loops: Vec<LoopStatus>,
     /// Worker threads.
@@ -52,7 +54,7 @@ pub enum Readiness {
 }
 
 /// One generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GenerationStatus {
     /// Its number.
     pub id: u32,
@@ -71,8 +73,19 @@ pub struct ListenerStatus {
     pub sockets: usize,
 }
 
-/// One loop.
+/// One process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// Its number in the system.
+    pub pid: u32,
+    /// Its connections.
+    pub connections: usize,
+    /// Whether it takes new ones.
+    pub active: bool,
+}
+
+/// One loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LoopStatus {
     /// Its connections.
     pub connections: usize,
@@ -85,7 +98,7 @@ pub struct LoopStatus {
 }
 
 /// One connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
     /// Its number.

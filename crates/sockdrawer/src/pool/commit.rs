@@ -2,6 +2,7 @@
 
 use super::control::{Control, Core, ListeningPlace};
 use super::plan::{How, Plan, difference, plan};
+use crate::behaviour::Kind;
 use crate::config::{Config, Endpoint, Listening};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -36,7 +37,7 @@ struct Prepared {
     listeners: Vec<ListeningPlace>,
     flows: Vec<Flow>,
     course: Option<Arc<Course>>,
-    limit: usize,
+    limit: Option<usize>,
 }
 
 impl Core {
@@ -59,7 +60,8 @@ impl Core {
     }
 
     fn prepare(&self, control: &mut Control, plan: &Plan, wanted: &Config) -> Result<Prepared, Error> {
-        let limit = effective_limit(wanted, control.others)?;
+        // Among several processes the limit is not this one's matter.
+        let limit = if self.shared.process.is_some() { None } else { Some(effective_limit(wanted, control.others)?) };
         let generation = if plan.has(How::NewGeneration) {
             Some(prepare_generation(control.generation + 1, wanted, wanted.loops.max(control.members.len()))?)
         } else {
@@ -111,7 +113,9 @@ impl Core {
         if let Some(generation) = prepared.generation {
             self.switch_to(control, generation);
         }
-        self.shared.gate.set_limit(prepared.limit);
+        if let Some(limit) = prepared.limit {
+            self.shared.gate.set_limit(limit);
+        }
         *lock(&self.shared.on_full) = wanted.on_full.clone();
         if control.config.on_full != wanted.on_full {
             for member in &control.members {
@@ -156,18 +160,48 @@ impl Core {
 
     fn switch_to(&self, control: &mut Control, generation: Arc<Generation>) {
         let id = generation.id;
-        self.shared.switch.commit(generation.clone());
+        self.shared.switch.commit(generation);
         self.tell(&Event::GenerationStarted(id));
+        self.retire_before(control);
+    }
+
+    /// What follows from the switch: ended generations are told, and loops without traffic look at it.
+    fn retire_before(&self, control: &mut Control) {
+        let generation = self.shared.switch.current();
         let live = Core::live_generations(control);
         for old in live.iter().filter(|old| old.has_ended()) {
             self.tell(&Event::GenerationEnded(old.id));
         }
-        control.generation = id;
+        control.generation = generation.id;
         control.generations.push(Arc::downgrade(&generation));
         for member in &control.members {
-            // A loop without traffic would hold the old service until its next connection.
+            // It would hold the old service until its next connection.
             let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
         }
+    }
+
+    /// In one of several processes: builds what comes into force when the pool stores the switch word.
+    pub(super) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<(), Error> {
+        validate(wanted)?;
+        let control = lock(&self.control);
+        let generation = prepare_generation(id, wanted, control.members.len())?;
+        self.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
+        self.shared.switch.prepare(Some(generation));
+        Ok(())
+    }
+
+    /// It will not come.
+    pub(super) fn forget_next(&self, next: &Config) -> Result<(), Error> {
+        self.shared.switch.prepare(None);
+        let control = lock(&self.control);
+        self.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
+    }
+
+    /// The word was stored. Returns the configuration before.
+    pub(super) fn next_is_in_force(&self, next: Config) -> Config {
+        let mut control = lock(&self.control);
+        self.retire_before(&mut control);
+        std::mem::replace(&mut control.config, next)
     }
 
     fn set_loops(&self, control: &mut Control, wanted: usize, flows: Vec<Flow>) {
@@ -248,7 +282,7 @@ pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPl
         None => Listener::bind(system, &listening.address, config.backlog(), options, config.loops)?,
     };
     let owners = vec![None; listener.shards.len()];
-    Ok(ListeningPlace { asked: listening.clone(), listener, owners })
+    Ok(ListeningPlace { number: 0, asked: listening.clone(), listener, owners })
 }
 
 /// Checks what types cannot.
@@ -299,14 +333,26 @@ fn sockets(config: &Config) -> usize {
     config.listeners().iter().map(sockets).sum()
 }
 
+/// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
+pub(super) fn fits_in_process(config: &Config) -> usize {
+    let own = sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
+    sys::descriptor_limit().saturating_sub(own)
+}
+
 /// The permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and
 /// the pool's own.
 pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();
     let own = others + sockets(config) + model::descriptors_for_loop(config.model) * config.loops + SPARE_DESCRIPTORS;
-    let fits = allowed.saturating_sub(own);
+    let free = allowed.saturating_sub(own);
+    // The thread of a blocking handler waits with an event of its own.
+    let threads = if config.behaviour.service().kind() == Kind::Blocking { config.delegates } else { 0 };
+    let fits = (free / 2).max(free.saturating_sub(threads));
     match config.limit {
-        Some(asked) if asked > fits => Err(Error::LimitTooHigh { asked, needed: asked.saturating_add(own), allowed, fits }),
+        Some(asked) if asked > fits => {
+            let needed = asked.saturating_add(asked.min(threads)).saturating_add(own);
+            Err(Error::LimitTooHigh { asked, needed, allowed, fits })
+        }
         Some(asked) => Ok(asked),
         None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + 1, allowed, fits }),
         None => Ok(fits),

@@ -55,6 +55,8 @@ pub(crate) struct Control {
 
 /// An address and who accepts from it.
 pub(crate) struct ListeningPlace {
+    /// By which processes name it.
+    pub(crate) number: u64,
     pub(crate) asked: Listening,
     pub(crate) listener: Listener,
     /// The member that holds each shard.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How connections are asked to end.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Drain {
     /// After this, those still there are purged.
     pub deadline: Duration,
@@ -33,7 +33,7 @@ impl Drain {
 }
 
 /// How a drain went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drained {
     /// Connections that matched.
     pub asked: usize,
@@ -41,6 +41,17 @@ pub struct Drained {
     pub ended: usize,
     /// Of these, purged at the deadline.
     pub purged: usize,
+}
+
+impl std::iter::Sum for Drained {
+    fn sum<I: Iterator<Item = Drained>>(all: I) -> Drained {
+        let add = |sum: Drained, one: Drained| Drained {
+            asked: sum.asked + one.asked,
+            ended: sum.ended + one.ended,
+            purged: sum.purged + one.purged,
+        };
+        all.fold(Drained::default(), add)
+    }
 }
 
 /// A purged connection has this long to take what was written; then it is reset.

@@ -4,9 +4,10 @@ use super::control::Core;
 use super::drain::{Drain, Drained};
 use super::manager::Manager;
 use super::plan::{Plan, plan};
+use super::processes::Processes;
 use super::selector::Selector;
 use crate::behaviour::Behaviour;
-use crate::config::Config;
+use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
@@ -42,7 +43,7 @@ pub(super) fn ended(reason: &str) -> Result<(), Error> {
 }
 
 /// How an adoption went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Adopted {
     /// Connections that have the newest generation now.
     pub moved: usize,
@@ -74,7 +75,10 @@ impl Pool {
     /// # Errors
     /// By who is at fault: see [`Error`]. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
-        let manager: Arc<dyn Manager> = Core::start(config)?;
+        let manager: Arc<dyn Manager> = match config.model {
+            Model::Fork | Model::Prefork => Processes::start(config)?,
+            Model::Single | Model::Threads | Model::Loops | Model::Tasks => Core::start(config)?,
+        };
         Ok(Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager })
     }
 

@@ -1,7 +1,7 @@
 //! The manager of a pool whose parts are threads of this process.
 
 use super::commit::{effective_limit, open, prepare_generation, validate};
-use super::control::{Control, Core, Report};
+use super::control::{Control, Core, ListeningPlace, Report};
 use super::drain::{Drain, Drained};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
@@ -16,6 +16,7 @@ use crate::flow::delegates::Delegates;
 use crate::flow::gate::Gate;
 use crate::flow::generation::Switch;
 use crate::flow::inbox::{Letter, Order};
+use crate::flow::joint::Joint;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::flow::{Flow, Shared};
@@ -34,6 +35,18 @@ use std::time::{Duration, Instant};
 /// A loop that hangs in user code is waited for so long when its pool ends.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
+/// What a pool stands on.
+pub(super) struct Foundation {
+    pub(super) joint: Arc<Joint>,
+    pub(super) gate: Arc<Gate>,
+    /// The number of its first generation.
+    pub(super) generation: u32,
+    /// Which process this is, of a pool of several.
+    pub(super) process: Option<usize>,
+    /// Descriptors that are open beside it.
+    pub(super) others: usize,
+}
+
 /// Ends what was started of a pool when the rest could not be.
 struct StopUnlessForgotten<'a>(&'a Core);
 
@@ -49,22 +62,30 @@ impl Core {
         validate(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
-        let generation = prepare_generation(1, &config, config.loops)?;
         let places = config.listeners().iter().map(|listening| open(&config, listening)).collect::<Result<Vec<_>, _>>()?;
+        let joint = Arc::new(Joint::private());
+        let gate = Gate::shared(joint.clone(), limit, None);
+        Core::begin(config, Foundation { joint, gate, generation: 1, process: None, others }, places)
+    }
+
+    /// The same on what others may have laid.
+    pub(super) fn begin(config: Config, on: Foundation, places: Vec<ListeningPlace>) -> Result<Arc<Core>, Error> {
+        let generation = prepare_generation(on.generation, &config, config.loops)?;
         let course = match &config.endpoint {
             Endpoint::Connect(connecting) => Some(Course::new(connecting.clone(), None)),
             Endpoint::Accept { .. } => None,
         };
         let shared = Arc::new(Shared {
             system: config.system.clone(),
-            gate: Gate::new(limit),
-            switch: Switch::new(generation.clone()),
+            gate: on.gate,
+            switch: Switch::new(on.joint.clone(), generation.clone()),
+            joint: on.joint,
+            process: on.process,
             workers: Workers::new(config.worker_queue),
             delegates: Delegates::new(config.delegates),
             observer: Mutex::new(config.observer.clone()),
             on_full: Mutex::new(config.on_full.clone()),
             roster: Mutex::new(Vec::new()),
-            ids: AtomicU64::new(1),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
         });
@@ -79,7 +100,7 @@ impl Core {
             restarts: VecDeque::new(),
             restarts_in_all: 0,
             past: Counts::default(),
-            others,
+            others: on.others,
             stopping: false,
         };
         let (reports, heard) = mpsc::channel();
@@ -92,7 +113,7 @@ impl Core {
         for (index, flow) in flows.into_iter().enumerate() {
             core.start_loop(&mut control, index, flow)?;
         }
-        core.tell(&Event::GenerationStarted(1));
+        core.tell(&Event::GenerationStarted(on.generation));
         for place in &control.places {
             core.tell(&Event::Listening(place.listener.address.clone()));
         }
@@ -136,7 +157,7 @@ impl Core {
             }
             LoopStatus {
                 connections: running.map_or(0, |running| running.pulse.connections.load(Ordering::Relaxed)),
-                accepted: running.map_or(0, |running| running.counters.accepted.get()),
+                accepted: running.map_or(0, |running| running.counters.accepted().get()),
                 active: member.active,
                 stuck: member.stuck,
             }
@@ -158,6 +179,7 @@ impl Core {
             connections: self.shared.gate.taken(),
             limit: self.shared.gate.limit(),
             listeners: listeners.collect(),
+            processes: Vec::new(),
             loops,
             workers: self.shared.workers.running(),
             jobs_waiting: self.shared.workers.waiting(),

@@ -7,6 +7,7 @@ mod handle;
 mod local;
 mod manager;
 mod plan;
+mod processes;
 mod selector;
 mod supervise;
 #[cfg(test)]
@@ -15,4 +16,5 @@ mod tests;
 pub use drain::{Drain, Drained};
 pub use handle::{Adopted, Applied, Pool};
 pub use plan::{Change, How, Plan};
+pub use processes::{Build, processes};
 pub use selector::Selector;

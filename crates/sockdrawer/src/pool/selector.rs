@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Connections of a pool. An operation takes those that match at the moment each loop hears of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Selector {
     /// All.

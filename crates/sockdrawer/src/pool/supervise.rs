@@ -50,7 +50,9 @@ impl Core {
         }
         if let Some(dead) = control.members[index].running.take() {
             let mut past = control.past;
-            dead.counters.add_to(&mut past);
+            if self.shared.process.is_none() {
+                dead.counters.add_to(&mut past);
+            }
             control.past = past;
             // It has reported: it ends at once.
             let _ = dead.thread.join();

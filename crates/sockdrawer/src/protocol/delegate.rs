@@ -23,8 +23,8 @@ impl std::fmt::Debug for Delegate {
 /// What becomes of a connection after its [`Delegate`].
 #[derive(Debug)]
 pub enum After {
-    /// It comes back: [`Protocol::notified`](crate::Protocol::notified) gets this note, then those that came meanwhile and were
-    /// not taken, then `received` what was not read.
+    /// It comes back: [`Protocol::notified`](crate::Protocol::notified) gets this note, `received` what was not read, and `notified`
+    /// the notes that came meanwhile and were not taken.
     Return(Note),
     /// It ends, as with [`Step::Close`](crate::Step::Close).
     End,

@@ -16,7 +16,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Brings `note` to the connection's [`Protocol::notified`], never waiting. Notes of one sender arrive in order.
+    /// Brings `note` to the connection's [`Protocol::notified`](crate::Protocol::notified), never waiting. Notes of one sender arrive in order.
     ///
     /// # Errors
     /// When the loop's inbox is full; the note comes back.

@@ -12,8 +12,11 @@ mod limits;
 mod namespace;
 mod options;
 pub(crate) mod panics;
+pub(crate) mod passing;
+pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
+pub(crate) mod shared;
 
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, raise_descriptor_limit};

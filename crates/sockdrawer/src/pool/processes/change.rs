@@ -1,0 +1,286 @@
+//! Changing a pool of processes: every helper prepares, then one word is stored that all of them look at when they accept.
+
+use super::link::{ANSWERS_WITHIN, Link};
+use super::manager::{Control, Member, Processes, generated, validate};
+use super::supervise::Ear;
+use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
+use crate::config::{Config, Listening};
+use crate::error::Error;
+use crate::flow::listener::Listener;
+use crate::observe::{Event, Readiness};
+use crate::pool::commit;
+use crate::pool::plan::{How, Plan, difference, plan};
+use crate::sync::atomic::Ordering;
+use crate::sync::{lock, mpsc};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
+const RETIRE_WITHIN: Duration = Duration::from_secs(1);
+
+/// An address, and which helpers accept from its sockets.
+pub(super) struct Place {
+    pub(super) number: u64,
+    pub(super) asked: Listening,
+    pub(super) listener: Listener,
+    /// The members that hold each socket: one, or all of them where the address has one socket only.
+    pub(super) owners: Vec<Vec<usize>>,
+}
+
+impl Processes {
+    /// Permits that descriptors allow, in all processes together.
+    pub(super) fn effective_limit(config: &Config) -> Result<usize, Error> {
+        let most = commit::fits_in_process(config).saturating_mul(config.processes);
+        match config.limit {
+            Some(asked) if asked > most => Err(Error::Invalid {
+                setting: "limit",
+                reason: format!(
+                    "{asked} connections need more descriptors than {} processes may open: at most {most} fit; use more \
+                     processes or raise `ulimit -n`",
+                    config.processes
+                ),
+            }),
+            Some(asked) => Ok(asked),
+            None => Ok(most),
+        }
+    }
+
+    /// Returns the plan, the generation in force, and the configuration before: its service and observer are the user's, and are
+    /// dropped without the lock.
+    pub(super) fn change(&self, wanted: Config) -> Result<(Plan, u32, Config), Error> {
+        let mut control = lock(&self.control);
+        match &control.readiness {
+            Readiness::Serving | Readiness::Suspended => {}
+            Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
+            Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
+        }
+        let plan = plan(&control.config, &wanted);
+        if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
+            return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
+        }
+        commit::validate(&wanted)?;
+        validate(&wanted)?;
+        let limit = Processes::effective_limit(&wanted)?;
+        let next = if plan.has(How::NewGeneration) { Some(generated(&wanted, control.generated.id + 1)?) } else { None };
+        let (places, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
+        control.members.extend(started);
+        if let Some(next) = next {
+            self.switch_to(&mut control, next);
+        }
+        self.gate.set_limit(limit);
+        *lock(&self.observer) = wanted.observer.clone();
+        if control.config.backlog() != wanted.backlog() {
+            for place in &control.places {
+                // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
+                let _ = place.listener.set_backlog(&*self.system, wanted.backlog());
+            }
+        }
+        self.retire_listeners(&mut control, &wanted);
+        for place in places {
+            self.tell(&Event::Listening(place.listener.address.clone()));
+            control.places.push(place);
+        }
+        for (index, member) in control.members.iter_mut().enumerate() {
+            member.active = index < wanted.processes;
+        }
+        let before = std::mem::replace(&mut control.config, wanted);
+        self.rebalance(&mut control);
+        let generation = control.generated.id;
+        Ok((plan, generation, before))
+    }
+
+    /// All that can fail. A failure leaves everything as it was.
+    fn prepare(
+        &self,
+        control: &mut Control,
+        wanted: &Config,
+        next: Option<&Generated>,
+    ) -> Result<(Vec<Place>, Vec<Member>), Error> {
+        let mut places = Vec::new();
+        for listening in difference(wanted.listeners(), control.config.listeners().to_vec().as_slice()) {
+            places.push(self.open(control, wanted, listening)?);
+        }
+        let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
+        let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
+        let mut started = Vec::new();
+        let built = tuned.and_then(|()| {
+            let missing = control.members.len()..wanted.processes;
+            started = missing.map(|index| self.start_member(control, wanted, index)).collect::<Result<_, _>>()?;
+            let newer = started.iter().filter_map(|member: &Member| member.link.clone());
+            let links: Vec<_> = control.links().into_iter().chain(newer).collect();
+            next.map_or(Ok(()), |next| agree(&links, || Request::Prepare(next.clone())))
+        });
+        if let Err(error) = built {
+            // They had it this way before, so they can have it again.
+            let links = control.links();
+            if next.is_some() {
+                let _ = agree(&links, || Request::Forget);
+            }
+            if before != after {
+                let _ = agree(&links, || Request::Tune(before.clone()));
+            }
+            started.iter().filter_map(|member| member.link.as_ref()).for_each(|link| link.close());
+            return Err(error);
+        }
+        Ok((places, started))
+    }
+
+    /// The commit: one store, and from here on every accept, in whatever process, sees the new generation.
+    fn switch_to(&self, control: &mut Control, next: Generated) {
+        let id = next.id;
+        let lives = control.members.iter().filter(|member| member.link.is_some()).map(|member| member.life);
+        control.holders.insert(id, lives.collect());
+        self.joint.epoch().fetch_add(1, Ordering::SeqCst);
+        self.tell(&Event::GenerationStarted(id));
+        control.generated = next;
+        // One that is gone is replaced, and its successor begins with this generation.
+        let _ = agree(&control.links(), || Request::Committed);
+    }
+
+    pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
+        let opened = commit::open(config, listening)?;
+        let number = control.next_number;
+        control.next_number += 1;
+        let owners = vec![Vec::new(); opened.listener.shards.len()];
+        Ok(Place { number, asked: opened.asked, listener: opened.listener, owners })
+    }
+
+    /// Starts a process in the generation in force; it accepts nothing yet.
+    pub(super) fn start_member(&self, control: &mut Control, config: &Config, index: usize) -> Result<Member, Error> {
+        let life = control.next_number;
+        control.next_number += 1;
+        let failed = |source| Error::System { what: "start a process", source };
+        // What a process of this number left behind, if there was one.
+        self.joint.reclaim(index);
+        let ear = Ear::new(self, index, life);
+        let link = Link::start(&format!("{} {index}", config.model), ear).map_err(failed)?;
+        let start = Start {
+            version: VERSION.to_owned(),
+            model: config.model,
+            index,
+            most: commit::fits_in_process(config),
+            generated: control.generated.clone(),
+            tuning: Tuning::of(config),
+            suspended: control.readiness != Readiness::Serving,
+        };
+        let descriptors = [self.numbers.as_fd(), self.bell.as_fd()];
+        let answer = link.ask_later(Request::Start(Box::new(start)), &descriptors);
+        match answer.recv_timeout(ANSWERS_WITHIN) {
+            Ok(Reply::Done) => {
+                control.holders.entry(control.generated.id).or_default().insert(life);
+                Ok(Member { link: Some(link), active: true, life })
+            }
+            Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
+            _ => {
+                link.close();
+                Err(failed(std::io::Error::other("the helper does not answer: does main begin with sockdrawer::processes?")))
+            }
+        }
+    }
+
+    /// Removes addresses: what waits in their queues is accepted first.
+    fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
+        let mut asked = Vec::new();
+        let gone_of_config: Vec<Listening> =
+            difference(control.config.listeners(), wanted.listeners()).into_iter().cloned().collect();
+        for listening in gone_of_config {
+            // Of two that were asked for alike, as with port 0, the later one goes.
+            let Some(at) = control.places.iter().rposition(|place| place.asked == listening) else { continue };
+            let place = control.places.remove(at);
+            let holders =
+                control.members.iter().enumerate().filter(|(index, _)| place.owners.iter().flatten().any(|owner| owner == index));
+            let links = holders.filter_map(|(_, member)| member.link.clone());
+            let answers: Vec<_> = links.map(|link| link.ask_later(Request::Retire { listener: place.number }, &[])).collect();
+            // The helpers have the sockets to themselves now.
+            asked.push((place.listener.address.clone(), answers));
+            drop(place);
+        }
+        for (address, answers) in asked {
+            for answer in answers {
+                let _ = answer.recv_timeout(RETIRE_WITHIN);
+            }
+            self.tell(&Event::ListenerRemoved(address));
+        }
+    }
+
+    /// Gives sockets to whom they should belong, the new holder first; none is closed, none is left alone.
+    pub(super) fn rebalance(&self, control: &mut Control) {
+        let usable: Vec<usize> = control
+            .members
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| member.active && member.link.as_ref().is_some_and(|link| !link.is_closed()))
+            .map(|(index, _)| index)
+            .collect();
+        let Control { places, members, .. } = control;
+        for (turn, place) in places.iter_mut().enumerate() {
+            let alone = place.listener.shards.len() == 1;
+            let wanted: Vec<Vec<usize>> = (0..place.owners.len())
+                .map(|shard| match usable.len() {
+                    0 => Vec::new(),
+                    _ if alone => usable.clone(),
+                    count => vec![usable[(turn + shard) % count]],
+                })
+                .collect();
+            place.hand_out(members, &wanted);
+        }
+    }
+}
+
+impl Place {
+    fn hand_out(&mut self, members: &[Member], wanted: &[Vec<usize>]) {
+        let changes = |from: &[Vec<usize>], to: &[Vec<usize>], member: usize| -> Vec<usize> {
+            (0..from.len()).filter(|shard| to[*shard].contains(&member) && !from[*shard].contains(&member)).collect()
+        };
+        let link_of = |member: usize| members[member].link.clone();
+        let taking = (0..members.len()).filter_map(|member| {
+            let shards = changes(&self.owners, wanted, member);
+            let link = link_of(member).filter(|_| !shards.is_empty())?;
+            let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| self.listener.shards[*shard].socket()).collect();
+            let address = self.listener.address.clone();
+            Some(link.ask_later(Request::Take { listener: self.number, address, shards }, &sockets))
+        });
+        // One that dies now is replaced, and its successor gets all of its sockets.
+        let _ = wait_for(taking.collect());
+        let leaving = (0..members.len()).filter_map(|member| {
+            let shards = changes(wanted, &self.owners, member);
+            let link = link_of(member).filter(|_| !shards.is_empty())?;
+            Some(link.ask_later(Request::Release { listener: self.number, shards }, &[]))
+        });
+        let _ = wait_for(leaving.collect());
+        self.owners = wanted.to_vec();
+    }
+}
+
+impl Control {
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.members.iter().filter_map(|member| member.link.clone()).collect()
+    }
+}
+
+/// Asks all; the first refusal is the answer. One that is gone refuses nothing: its successor begins with what is in force then.
+fn agree(links: &[Arc<Link>], request: impl Fn() -> Request) -> Result<(), Error> {
+    wait_for(links.iter().map(|link| link.ask_later(request(), &[])).collect())
+}
+
+fn wait_for(asked: Vec<mpsc::Receiver<Reply>>) -> Result<(), Error> {
+    let mut outcome = Ok(());
+    for answer in asked {
+        match answer.recv_timeout(ANSWERS_WITHIN) {
+            Ok(Reply::Refused(refusal)) if outcome.is_ok() => outcome = Err(refused(refusal)),
+            Err(mpsc::RecvTimeoutError::Timeout) if outcome.is_ok() => {
+                outcome = Err(Error::System { what: "reach a process", source: std::io::ErrorKind::TimedOut.into() });
+            }
+            _ => {}
+        }
+    }
+    outcome
+}
+
+fn refused(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Panicked(message) => Error::ServicePanicked { message },
+        Refusal::Other(reason) => Error::InProcess { reason },
+    }
+}

@@ -1,0 +1,265 @@
+//! A helper: a process that runs loops for a pool in another process, and does as it is told.
+
+use super::registry;
+use super::wire::{FromHelper, Generated, PartStatus, Receiver, Refusal, Reply, Request, Sender, Start, ToHelper, VERSION};
+use crate::config::{Config, Listening};
+use crate::error::Error;
+use crate::flow::gate::{Gate, Process};
+use crate::flow::joint::Joint;
+use crate::flow::listener::{Listener, Shard};
+use crate::net::Address;
+use crate::observe::Event;
+use crate::pool::control::{Core, ListeningPlace};
+use crate::pool::local::Foundation;
+use crate::pool::manager::Manager;
+use crate::sync::{Mutex, lock};
+use crate::sys::process;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// A helper that cannot begin exits so; why was answered before, where it could be.
+const CANNOT_BEGIN: i32 = 70;
+
+/// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
+pub(super) fn run(end: OwnedFd) -> ! {
+    let mut receiver = Receiver::default();
+    let begun = process::settle_helper(&end).is_ok();
+    let speaker = Arc::new(Speaker { end, sender: Mutex::new(Sender::default()) });
+    let start = receiver.receive::<ToHelper>(speaker.end.as_fd()).ok().flatten().filter(|_| begun);
+    let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
+    let mut helper = match Helper::begin(*start, descriptors, &speaker) {
+        Ok(helper) => helper,
+        Err(refusal) => {
+            speaker.reply(number, Reply::Refused(refusal));
+            std::process::exit(CANNOT_BEGIN);
+        }
+    };
+    speaker.reply(number, Reply::Done);
+    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(speaker.end.as_fd()) {
+        helper.answer(number, request, descriptors);
+    }
+    std::process::exit(0);
+}
+
+/// Speaks to the pool, from any thread.
+struct Speaker {
+    end: OwnedFd,
+    sender: Mutex<Sender>,
+}
+
+impl Speaker {
+    fn reply(&self, number: u64, reply: Reply) {
+        // Nobody hears it when the pool is gone, which the reading side notices.
+        let _ = lock(&self.sender).send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
+    }
+
+    /// Events are told on loops' threads: where the pool does not read, they are not told.
+    fn tell(&self, event: &Event) {
+        // These are the pool's own, told once for all its processes.
+        if !matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
+            let _ = lock(&self.sender).send(self.end.as_fd(), &FromHelper::Event(event.clone()), &[], false);
+        }
+    }
+}
+
+struct Helper {
+    core: Arc<Core>,
+    speaker: Arc<Speaker>,
+    /// The sockets that it accepts from, by the pool's numbers.
+    shards: HashMap<(u64, usize), Arc<Shard>>,
+    /// What becomes the configuration when the switch word is stored.
+    next: Option<Config>,
+}
+
+fn other(error: impl ToString) -> Refusal {
+    Refusal::Other(error.to_string())
+}
+
+fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::ServicePanicked { message } => Refusal::Panicked(message),
+        error => other(error),
+    }
+}
+
+fn done(outcome: Result<(), Refusal>) -> Reply {
+    outcome.map_or_else(Reply::Refused, |()| Reply::Done)
+}
+
+impl Helper {
+    fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>) -> Result<Helper, Refusal> {
+        if start.version != VERSION {
+            return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
+        }
+        let Ok([numbers, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(other("a helper begins with two descriptors"));
+        };
+        let behaviour = registry::build(&start.generated.recipe).map_err(Refusal::Other)?;
+        let mut config = Config::accept(behaviour).settings(start.generated.settings);
+        start.tuning.apply(&mut config);
+        let tells = speaker.clone();
+        config = config.observer(move |event: &Event| tells.tell(event));
+        let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?);
+        let process = Process { index: Some(start.index), most: start.most, bell, system: config.system.clone() };
+        let limit = joint.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
+        let gate = Gate::shared(joint.clone(), limit, Some(process));
+        let foundation = Foundation { joint, gate, generation: start.generated.id, process: Some(start.index), others: 0 };
+        let core = Core::begin(config, foundation, Vec::new()).map_err(refusal)?;
+        if start.suspended {
+            Manager::suspend(&*core);
+        }
+        Ok(Helper { core, speaker: speaker.clone(), shards: HashMap::new(), next: None })
+    }
+
+    /// What is quick is answered here, the rest by a thread.
+    fn answer(&mut self, number: u64, request: Request, descriptors: Vec<OwnedFd>) {
+        let reply = match request {
+            Request::Start(_) => Reply::Refused(other("a helper begins once")),
+            Request::Prepare(next) => done(self.prepare(next)),
+            Request::Forget => done(self.forget()),
+            Request::Committed => done(self.committed()),
+            Request::Tune(tuning) => {
+                let mut wanted = self.core.config();
+                tuning.apply(&mut wanted);
+                done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
+            }
+            Request::Take { listener, address, shards } => done(self.take(listener, &address, &shards, descriptors)),
+            Request::Release { listener, shards } => {
+                self.release(listener, &shards);
+                Reply::Done
+            }
+            Request::Retire { listener } => return self.retire(number, listener),
+            Request::Suspend => {
+                Manager::suspend(&*self.core);
+                Reply::Done
+            }
+            Request::Resume => {
+                self.core.resume();
+                Reply::Done
+            }
+            Request::Kill(id) => Reply::Count(usize::from(self.core.kill(id))),
+            Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
+            Request::Crash(part) => Reply::Count(usize::from(self.core.crash_part(part))),
+            slow => return self.answer_later(number, slow),
+        };
+        self.speaker.reply(number, reply);
+    }
+
+    fn answer_later(&self, number: u64, request: Request) {
+        let (core, speaker) = (self.core.clone(), self.speaker.clone());
+        let answer = move || {
+            let last = matches!(request, Request::Shutdown(_));
+            speaker.reply(number, slow(&core, request));
+            if last {
+                // All that it had is done; the pool closes its end when it has heard so.
+                std::process::exit(0);
+            }
+        };
+        // Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
+        let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
+    }
+
+    fn prepare(&mut self, next: Generated) -> Result<(), Refusal> {
+        let behaviour = registry::build(&next.recipe).map_err(Refusal::Other)?;
+        let wanted = self.core.config().behaviour(behaviour).settings(next.settings);
+        self.core.prepare_next(next.id, &wanted).map_err(refusal)?;
+        self.next = Some(wanted);
+        Ok(())
+    }
+
+    fn forget(&mut self) -> Result<(), Refusal> {
+        let Some(next) = self.next.take() else { return Ok(()) };
+        self.core.forget_next(&next).map_err(refusal)
+    }
+
+    fn committed(&mut self) -> Result<(), Refusal> {
+        let next = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
+        // The service before it is the user's, and dropped without a lock.
+        drop(self.core.next_is_in_force(next));
+        Ok(())
+    }
+
+    fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
+        if numbers.len() != sockets.len() {
+            return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
+        }
+        let mut control = lock(&self.core.control);
+        let known = control.places.iter().position(|place| place.number == listener);
+        let at = known.unwrap_or_else(|| {
+            let asked = Listening { address: address.clone(), inherited: None };
+            let shared = Listener::shared(address.clone());
+            control.places.push(ListeningPlace { number: listener, asked, listener: shared, owners: Vec::new() });
+            control.places.len() - 1
+        });
+        let place = &mut control.places[at];
+        for (number, socket) in numbers.iter().zip(sockets) {
+            let shard = Shard::new(Arc::new(socket), false);
+            self.shards.insert((listener, *number), shard.clone());
+            place.listener.shards.push(shard);
+            place.owners.push(None);
+        }
+        self.core.rebalance(&mut control);
+        drop(control);
+        self.core.settle(&self.core.inboxes());
+        Ok(())
+    }
+
+    fn release(&mut self, listener: u64, numbers: &[usize]) {
+        let left: Vec<_> = numbers.iter().filter_map(|number| self.shards.remove(&(listener, *number))).collect();
+        let mut control = lock(&self.core.control);
+        for member in &control.members {
+            let left = left.clone();
+            let order: crate::flow::inbox::Order = Box::new(move |flow| left.iter().for_each(|shard| flow.release_shard(shard)));
+            let _ = member.inbox.put(crate::flow::inbox::Letter::Order(order));
+        }
+        for place in control.places.iter_mut().filter(|place| place.number == listener) {
+            let shards = std::mem::take(&mut place.listener.shards).into_iter().zip(std::mem::take(&mut place.owners));
+            let stays = |(shard, _): &(Arc<Shard>, Option<usize>)| !left.iter().any(|gone| Arc::ptr_eq(gone, shard));
+            (place.listener.shards, place.owners) = shards.filter(stays).unzip();
+        }
+        drop(control);
+        self.core.settle(&self.core.inboxes());
+    }
+
+    fn retire(&mut self, number: u64, listener: u64) {
+        self.shards.retain(|(of, _), _| *of != listener);
+        let mut control = lock(&self.core.control);
+        let (gone, stay) = std::mem::take(&mut control.places).into_iter().partition(|place| place.number == listener);
+        control.places = stay;
+        let retired = self.core.retire(&control, gone);
+        drop(control);
+        let speaker = self.speaker.clone();
+        let answer = move || {
+            // Nothing is sent: the channel closes when the last socket was given up.
+            let _ = retired.recv();
+            speaker.reply(number, Reply::Done);
+        };
+        let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
+    }
+}
+
+/// What may take as long as connections take to end.
+fn slow(core: &Arc<Core>, request: Request) -> Reply {
+    match request {
+        Request::Adopt(selector) => Reply::Adopted(core.adopt(&selector)),
+        Request::Drain(selector, how) => Reply::Drained(Manager::drain(&**core, &selector, how)),
+        Request::Purge(selector, within) => Reply::Count(Manager::purge(&**core, &selector, within)),
+        Request::ApplyOptions(selector) => Reply::Count(core.apply_options(&selector)),
+        Request::Options(id) => Reply::Options(core.options(id)),
+        Request::List(selector) => Reply::List(core.connections(&selector)),
+        Request::Shutdown(how) => Reply::Drained(Manager::shutdown(&**core, how, "its pool ends")),
+        _ => {
+            let status = Manager::status(&**core);
+            Reply::Status(PartStatus {
+                generations: status.generations,
+                loops: status.loops,
+                workers: status.workers,
+                jobs_waiting: status.jobs_waiting,
+                delegates: status.delegates,
+                delegates_waiting: status.delegates_waiting,
+                restarts: status.restarts,
+            })
+        }
+    }
+}

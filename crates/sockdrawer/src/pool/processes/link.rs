@@ -1,0 +1,139 @@
+//! A pool's connection to one of its helpers.
+
+use super::wire::{FromHelper, Receiver, Reply, Request, Sender};
+use crate::observe::Event;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, lock, mpsc};
+use crate::sys::{passing, process};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A helper that does not answer within this time is left out of the answer.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// One helper.
+pub(super) struct Link {
+    socket: OwnedFd,
+    sender: Mutex<Sender>,
+    next: AtomicU64,
+    /// Who waits for which answer.
+    pending: Mutex<HashMap<u64, mpsc::Sender<Reply>>>,
+    /// The helper is gone: nobody will answer.
+    closed: AtomicBool,
+    /// ... and reaped.
+    ended: AtomicBool,
+    pub(super) pid: u32,
+}
+
+/// What a link's reader tells.
+pub(super) trait Listener: Send + 'static {
+    fn event(&self, event: Event);
+    /// The helper ended, so.
+    fn ended(&self, how: &Ended);
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended(Option<ExitStatus>);
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(status) => match status.signal() {
+                Some(signal) => write!(f, "killed by signal {signal}"),
+                None => write!(f, "it exited with {}", status.code().unwrap_or_default()),
+            },
+            None => f.write_str("it is gone"),
+        }
+    }
+}
+
+impl Link {
+    /// Starts a helper and reads what it says, on a thread of its own.
+    pub(super) fn start(what: &str, listener: impl Listener) -> std::io::Result<Arc<Link>> {
+        let (socket, end) = passing::packet_pair()?;
+        let child = process::start_helper(what, end)?;
+        let link = Arc::new(Link {
+            socket,
+            sender: Mutex::new(Sender::default()),
+            next: AtomicU64::new(1),
+            pending: Mutex::new(HashMap::new()),
+            closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            pid: child.id(),
+        });
+        let reader = link.clone();
+        let started = std::thread::Builder::new().name("sockdrawer-link".to_owned()).spawn(move || reader.read(child, &listener));
+        // Without a reader the helper sees its end of the pair closed, and ends; init reaps it with this process.
+        started.inspect_err(|_| link.close()).map(|_| link)
+    }
+
+    fn read(&self, mut child: Child, listener: &impl Listener) {
+        let mut receiver = Receiver::default();
+        while let Ok(Some((message, _))) = receiver.receive::<FromHelper>(self.socket.as_fd()) {
+            match message {
+                FromHelper::Reply(number, reply) => {
+                    let asked = lock(&self.pending).remove(&number);
+                    // Whoever asked may have lost patience.
+                    let _ = asked.map(|asked| asked.send(reply));
+                }
+                FromHelper::Event(event) => listener.event(event),
+            }
+        }
+        // Gone, or not to be understood: then it must go.
+        self.close();
+        let mut pending = lock(&self.pending);
+        self.closed.store(true, Ordering::SeqCst);
+        pending.clear();
+        drop(pending);
+        let how = Ended(child.wait().ok());
+        self.ended.store(true, Ordering::SeqCst);
+        listener.ended(&how);
+    }
+
+    /// The helper sees the end of the conversation, and ends with its connections.
+    pub(super) fn close(&self) {
+        passing::hang_up(self.socket.as_fd());
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Kills the process at once. Until it is reaped, which is after the conversation ended, the number is its own.
+    pub(super) fn kill(&self) -> bool {
+        !self.is_closed() && process::kill(self.pid)
+    }
+
+    /// Asks; the answer comes later, or the channel closes because the helper is gone.
+    pub(super) fn ask_later(&self, request: Request, descriptors: &[BorrowedFd<'_>]) -> mpsc::Receiver<Reply> {
+        let (asked, answer) = mpsc::channel();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut pending = lock(&self.pending);
+            // Under the lock: the reader closes first and forgets who waits second.
+            if self.is_closed() {
+                return answer;
+            }
+            pending.insert(number, asked);
+        }
+        let sent = lock(&self.sender).send(self.socket.as_fd(), &(number, request), descriptors, true);
+        if sent.is_err() {
+            lock(&self.pending).remove(&number);
+        }
+        answer
+    }
+
+    /// Asks and waits. None: the helper is gone, or does not answer in time.
+    pub(super) fn ask(&self, request: Request) -> Option<Reply> {
+        self.ask_later(request, &[]).recv_timeout(ANSWERS_WITHIN).ok()
+    }
+}

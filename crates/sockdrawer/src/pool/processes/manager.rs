@@ -1,0 +1,389 @@
+//! The manager of a pool whose connections live in other processes. It holds every listening socket, so that a process that dies
+//! takes no queue with it.
+
+use super::change::Place;
+use super::link::{ANSWERS_WITHIN, Link};
+use super::registry;
+use super::supervise::{self, Report};
+use super::wire::{Generated, PartStatus, Reply, Request};
+use crate::clock::deadline;
+use crate::config::{Config, Model};
+use crate::error::Error;
+use crate::flow::bell::Bell;
+use crate::flow::gate::{Gate, Process};
+use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES};
+use crate::net::{Address, SocketOptions};
+use crate::observe::{
+    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, Observer, ProcessStatus, Readiness, Status,
+};
+use crate::pool::drain::{Drain, Drained};
+use crate::pool::handle::{Adopted, Applied, ended};
+use crate::pool::manager::{Manager, Visit};
+use crate::pool::selector::Selector;
+use crate::protocol::ConnectionId;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
+use crate::sys::System;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// After the deadline of a drain, helpers purge: so much longer may an answer take.
+const PURGES_WITHIN: Duration = Duration::from_secs(15);
+
+/// A pool of processes.
+pub(crate) struct Processes {
+    pub(super) control: Mutex<Control>,
+    pub(super) joint: Arc<Joint>,
+    /// What helpers map the shared numbers by, and what wakes them when permits are given.
+    pub(super) numbers: OwnedFd,
+    pub(super) bell: Arc<OwnedFd>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) system: Arc<dyn System>,
+    pub(super) observer: Mutex<Arc<dyn Observer>>,
+    pub(super) stopped: Condvar,
+    pub(super) reports: mpsc::Sender<Report>,
+    /// Rung when a helper tells something.
+    pub(super) news: Bell,
+}
+
+/// What is changed under one lock.
+pub(super) struct Control {
+    pub(super) config: Config,
+    pub(super) readiness: Readiness,
+    /// In force.
+    pub(super) generated: Generated,
+    /// Of each generation, the helpers that have it.
+    pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
+    pub(super) places: Vec<Place>,
+    pub(super) members: Vec<Member>,
+    pub(super) restarts: VecDeque<Instant>,
+    pub(super) restarts_in_all: usize,
+    pub(super) next_number: u64,
+    pub(super) stopping: bool,
+}
+
+/// A process.
+pub(super) struct Member {
+    /// None: it died and could not be replaced yet, or is not wanted any more.
+    pub(super) link: Option<Arc<Link>>,
+    /// Whether it takes new connections.
+    pub(super) active: bool,
+    /// Distinguishes it from the one it replaced.
+    pub(super) life: u64,
+}
+
+/// What a helper builds, by what the configuration asks for.
+pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
+    let refuse = |what, remedy| Err(Error::NotInModel { model: config.model, what, remedy });
+    let Some(recipe) = config.behaviour.service().recipe() else {
+        return refuse("run a service without a recipe", "implement Service::recipe, or use the model loops");
+    };
+    if !registry::is_ready() {
+        return refuse("start a helper", "call sockdrawer::processes first of all in main, or use the model loops");
+    }
+    if !registry::knows(&recipe) {
+        return refuse("build a service of an unknown recipe", "name it in the call of sockdrawer::processes");
+    }
+    Ok(Generated { id, recipe, settings: config.settings.clone() })
+}
+
+/// Checks what concerns processes.
+pub(super) fn validate(config: &Config) -> Result<(), Error> {
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    if config.processes == 0 {
+        return invalid("processes", "0 processes serve nobody: use at least 1, or suspend the pool");
+    }
+    if config.processes > MOST_PROCESSES {
+        return invalid("processes", "more than 64 processes: one for each CPU is enough, or a few more for their descriptors");
+    }
+    if config.loops > MOST_LOOPS {
+        return invalid("loops", "more than 64 loops in one process: use more processes");
+    }
+    Ok(())
+}
+
+impl Processes {
+    pub(crate) fn start(config: Config) -> Result<Arc<Processes>, Error> {
+        crate::pool::commit::validate(&config)?;
+        validate(&config)?;
+        let generated = generated(&config, 1)?;
+        let limit = Processes::effective_limit(&config)?;
+        let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
+        let (joint, numbers) = Joint::create().map_err(failed)?;
+        let joint = Arc::new(joint);
+        let bell = config.system.event().map_err(failed)?;
+        let rung = bell.try_clone().map_err(|source| Error::System { what: "start processes", source })?;
+        let process = Process { index: None, most: 0, bell: rung, system: config.system.clone() };
+        let (reports, heard) = mpsc::channel();
+        let control = Control {
+            config: config.clone(),
+            readiness: Readiness::Serving,
+            generated,
+            holders: BTreeMap::new(),
+            places: Vec::new(),
+            members: Vec::new(),
+            restarts: VecDeque::new(),
+            restarts_in_all: 0,
+            next_number: 1,
+            stopping: false,
+        };
+        let pool = Arc::new(Processes {
+            control: Mutex::new(control),
+            gate: Gate::shared(joint.clone(), limit, Some(process)),
+            joint,
+            numbers,
+            bell: Arc::new(bell),
+            system: config.system.clone(),
+            observer: Mutex::new(config.observer.clone()),
+            stopped: Condvar::new(),
+            reports,
+            news: Bell::default(),
+        });
+        let begun = pool.begin(&config).and_then(|()| supervise::start(Arc::downgrade(&pool), heard));
+        // What was started ends with its links.
+        begun.inspect_err(|_| pool.stop("it could not be started"))?;
+        Ok(pool)
+    }
+
+    fn begin(&self, config: &Config) -> Result<(), Error> {
+        let mut control = lock(&self.control);
+        for listening in config.listeners() {
+            let place = self.open(&mut control, config, listening)?;
+            control.places.push(place);
+        }
+        for index in 0..config.processes {
+            let member = self.start_member(&mut control, config, index)?;
+            control.members.push(member);
+        }
+        self.tell(&Event::GenerationStarted(1));
+        for place in &control.places {
+            self.tell(&Event::Listening(place.listener.address.clone()));
+        }
+        self.rebalance(&mut control);
+        Ok(())
+    }
+
+    pub(super) fn tell(&self, event: &Event) {
+        let observer = lock(&self.observer).clone();
+        // The observer is user code: its panic must not take a thread of the pool with it.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.event(event)));
+        self.news.ring();
+    }
+
+    /// Every helper that lives, those that take no new connections included.
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        lock(&self.control).members.iter().filter_map(|member| member.link.clone()).collect()
+    }
+
+    /// Asks all helpers at once and waits. Those that are gone, or do not answer in time, are left out.
+    fn ask_all(&self, within: Duration, request: impl Fn() -> Request) -> Vec<Reply> {
+        let until = deadline(Instant::now(), within);
+        let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(request(), &[])).collect();
+        let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        asked.iter().filter_map(in_time).collect()
+    }
+
+    fn count_all(&self, within: Duration, request: impl Fn() -> Request) -> usize {
+        let counts = self.ask_all(within, request).into_iter();
+        counts.map(|reply| if let Reply::Count(count) = reply { count } else { 0 }).sum()
+    }
+
+    fn drained_all(&self, how: Drain, request: impl Fn() -> Request) -> Drained {
+        let answers = self.ask_all(how.deadline.saturating_add(PURGES_WITHIN), request).into_iter();
+        answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum()
+    }
+
+    /// All that was counted, by whatever process.
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for process in 0..MOST_PROCESSES {
+            for index in 0..MOST_LOOPS {
+                self.joint.counters(process, index).add_to(&mut counts);
+            }
+        }
+        counts
+    }
+
+    fn pass(&self, from: &Readiness, to: Readiness, request: impl Fn() -> Request) {
+        {
+            let mut control = lock(&self.control);
+            if control.readiness != *from {
+                return;
+            }
+            control.readiness = to;
+        }
+        self.ask_all(ANSWERS_WITHIN, request);
+    }
+}
+
+impl Manager for Processes {
+    fn config(&self) -> Config {
+        lock(&self.control).config.clone()
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        lock(&self.control).places.iter().map(|place| place.listener.address.clone()).collect()
+    }
+
+    fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
+        let began = Instant::now();
+        let (plan, generation, _before) = self.change(wanted)?;
+        Ok(Applied { plan, generation, took: began.elapsed() })
+    }
+
+    fn suspend(&self) {
+        self.pass(&Readiness::Serving, Readiness::Suspended, || Request::Suspend);
+    }
+
+    fn resume(&self) {
+        self.pass(&Readiness::Suspended, Readiness::Serving, || Request::Resume);
+    }
+
+    fn adopt(&self, selector: &Selector) -> Adopted {
+        let answers = self.ask_all(ANSWERS_WITHIN, || Request::Adopt(selector.clone())).into_iter();
+        answers.map(|reply| if let Reply::Adopted(adopted) = reply { adopted } else { Adopted::default() }).sum()
+    }
+
+    /// Each helper asks its own, at its share of the rate.
+    fn drain(&self, selector: &Selector, how: Drain) -> Drained {
+        let shares = self.links().len().max(1) as f64;
+        let share = Drain { rate: how.rate.map(|rate| rate / shares), ..how };
+        self.drained_all(how, || Request::Drain(selector.clone(), share))
+    }
+
+    fn purge(&self, selector: &Selector, within: Duration) -> usize {
+        self.count_all(within.saturating_add(PURGES_WITHIN), || Request::Purge(selector.clone(), within))
+    }
+
+    fn kill(&self, id: ConnectionId) -> bool {
+        self.count_all(ANSWERS_WITHIN, || Request::Kill(id)) > 0
+    }
+
+    fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
+        let answers = self.ask_all(ANSWERS_WITHIN, || Request::Notify(selector.clone(), bytes.to_vec()));
+        let refused = answers.iter().any(|reply| matches!(reply, Reply::Refused(_)));
+        if refused { Err(Error::InboxFull) } else { Ok(()) }
+    }
+
+    fn apply_options(&self, selector: &Selector) -> usize {
+        self.count_all(ANSWERS_WITHIN, || Request::ApplyOptions(selector.clone()))
+    }
+
+    fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
+        let answers = self.ask_all(ANSWERS_WITHIN, || Request::Options(id)).into_iter();
+        answers.filter_map(|reply| if let Reply::Options(options) = reply { options } else { None }).next()
+    }
+
+    fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
+        let answers = self.ask_all(ANSWERS_WITHIN, || Request::List(selector.clone())).into_iter();
+        answers.flat_map(|reply| if let Reply::List(list) = reply { list } else { Vec::new() }).collect()
+    }
+
+    fn visit_locals(&self, _visit: Visit) {}
+
+    fn status(&self) -> Status {
+        let parts = self.ask_all(ANSWERS_WITHIN, || Request::Status);
+        let parts: Vec<PartStatus> =
+            parts.into_iter().filter_map(|reply| if let Reply::Status(part) = reply { Some(part) } else { None }).collect();
+        let control = lock(&self.control);
+        let mut generations: BTreeMap<u32, usize> = BTreeMap::from([(control.generated.id, 0)]);
+        for one in parts.iter().flat_map(|part| &part.generations) {
+            *generations.entry(one.id).or_default() += one.connections;
+        }
+        let newest = control.generated.id;
+        generations.retain(|id, connections| *id == newest || *connections > 0);
+        let listeners = control.places.iter().map(|place| ListenerStatus {
+            address: place.listener.address.clone(),
+            queued: place.listener.queued(&*self.system),
+            sockets: place.listener.shards.len(),
+        });
+        let processes = control.members.iter().enumerate().filter_map(|(index, member)| {
+            let link = member.link.as_ref()?;
+            let connections = self.joint.held(index).load(Ordering::Relaxed) as usize;
+            Some(ProcessStatus { pid: link.pid, connections, active: member.active })
+        });
+        Status {
+            readiness: control.readiness.clone(),
+            generation: newest,
+            generations: generations.into_iter().map(|(id, connections)| GenerationStatus { id, connections }).collect(),
+            connections: self.gate.taken(),
+            limit: self.gate.limit(),
+            listeners: listeners.collect(),
+            processes: processes.collect(),
+            loops: parts.iter().flat_map(|part| part.loops.iter().copied()).collect(),
+            workers: parts.iter().map(|part| part.workers).sum(),
+            jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
+            delegates: parts.iter().map(|part| part.delegates).sum(),
+            delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
+            counts: self.counts(),
+            restarts: control.restarts_in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
+        }
+    }
+
+    fn wait(&self, within: Duration, condition: &mut dyn FnMut(&Status) -> bool) -> bool {
+        self.news.wait(deadline(Instant::now(), within), || condition(&self.status()))
+    }
+
+    /// The sockets are the helpers' alone when they are told to end, so that what waits in a queue is accepted by them.
+    fn shutdown(&self, how: Drain, reason: &str) -> Drained {
+        {
+            let mut control = lock(&self.control);
+            if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
+                return Drained::default();
+            }
+            control.readiness = Readiness::Draining;
+        }
+        let shares = self.links().len().max(1) as f64;
+        let share = Drain { rate: how.rate.map(|rate| rate / shares), ..how };
+        let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
+        let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(Request::Shutdown(share), &[])).collect();
+        let gone = std::mem::take(&mut lock(&self.control).places);
+        let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
+        drop(gone);
+        let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+        let answers = asked.iter().filter_map(in_time);
+        let drained = answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum();
+        addresses.into_iter().for_each(|address| self.tell(&Event::ListenerRemoved(address)));
+        self.stop(reason);
+        drained
+    }
+
+    fn join(&self) -> Result<(), Error> {
+        let mut control = lock(&self.control);
+        loop {
+            match &control.readiness {
+                Readiness::Stopped(reason) => return ended(reason),
+                _ => control = wait(&self.stopped, control),
+            }
+        }
+    }
+
+    fn stop(&self, reason: &str) {
+        let links = {
+            let mut control = lock(&self.control);
+            if std::mem::replace(&mut control.stopping, true) {
+                return;
+            }
+            control.readiness = Readiness::Draining;
+            control.places.clear();
+            control.members.iter().filter_map(|member| member.link.clone()).collect::<Vec<_>>()
+        };
+        links.iter().for_each(|link| link.close());
+        let over = || links.iter().all(|link| link.has_ended());
+        self.news.wait(Instant::now() + ANSWERS_WITHIN, over);
+        let _ = self.reports.send(Report::Stop);
+        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
+        self.stopped.notify_all();
+    }
+
+    fn crash_part(&self, index: usize) -> bool {
+        let links = self.links();
+        match lock(&self.control).config.model {
+            // A process, as anybody with the right to may kill it.
+            Model::Prefork => links.get(index).is_some_and(|link| link.kill()),
+            _ => links.first().is_some_and(|link| link.kill()),
+        }
+    }
+}

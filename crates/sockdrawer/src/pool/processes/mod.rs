@@ -1,0 +1,13 @@
+//! Pools whose connections live in other processes. Each process is this program, started again as a helper that builds the
+//! service from its recipe; pool and helper speak over a packet pair, and share a few numbers.
+
+mod change;
+mod helper;
+mod link;
+mod manager;
+mod registry;
+mod supervise;
+mod wire;
+
+pub(super) use manager::Processes;
+pub use registry::{Build, processes};

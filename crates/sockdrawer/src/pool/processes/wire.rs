@@ -1,0 +1,286 @@
+//! What a pool and its helper processes say to each other. Both ends are the same program, so there is no older version to
+//! understand; a helper of another one refuses to start.
+
+use crate::config::{Config, Model, OnFull, Restarts, Settings};
+use crate::net::{Address, SocketOptions};
+use crate::observe::{ConnectionStatus, Event, GenerationStatus, LoopStatus};
+use crate::pool::{Adopted, Drain, Drained, Selector};
+use crate::protocol::{ConnectionId, Recipe};
+use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
+use crate::sys::{Errno, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Which words these are: the program's version and theirs.
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
+
+/// All that a helper needs to begin. The shared numbers and the bell come along, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) version: String,
+    pub(crate) model: Model,
+    /// Which of the pool's processes it is.
+    pub(crate) index: usize,
+    /// The most connections that its descriptors allow.
+    pub(crate) most: usize,
+    pub(crate) generated: Generated,
+    pub(crate) tuning: Tuning,
+    pub(crate) suspended: bool,
+}
+
+/// A generation, as another process builds it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Generated {
+    pub(crate) id: u32,
+    pub(crate) recipe: Recipe,
+    pub(crate) settings: Settings,
+}
+
+/// What changes in place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tuning {
+    pub(crate) loops: usize,
+    pub(crate) workers: usize,
+    pub(crate) worker_queue: usize,
+    pub(crate) delegates: usize,
+    pub(crate) capacity: usize,
+    pub(crate) on_full: OnFull,
+    pub(crate) inbox: usize,
+    pub(crate) restarts: Restarts,
+    pub(crate) stuck_after: Duration,
+}
+
+impl Tuning {
+    pub(crate) fn of(config: &Config) -> Tuning {
+        Tuning {
+            loops: config.loops,
+            workers: config.workers,
+            worker_queue: config.worker_queue,
+            delegates: config.delegates,
+            capacity: config.capacity,
+            on_full: config.on_full.clone(),
+            inbox: config.inbox,
+            restarts: config.restarts,
+            stuck_after: config.stuck_after,
+        }
+    }
+
+    pub(crate) fn apply(self, config: &mut Config) {
+        let Tuning { loops, workers, worker_queue, delegates, capacity, on_full, inbox, restarts, stuck_after } = self;
+        (config.loops, config.workers, config.worker_queue) = (loops, workers, worker_queue);
+        (config.delegates, config.capacity) = (delegates, capacity);
+        (config.on_full, config.inbox, config.restarts, config.stuck_after) = (on_full, inbox, restarts, stuck_after);
+    }
+}
+
+/// What a helper is asked. Each is answered once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Start(Box<Start>),
+    /// Builds a generation; it comes into force with the switch word.
+    Prepare(Generated),
+    /// The prepared generation will not come.
+    Forget,
+    /// The switch word was stored.
+    Committed,
+    Tune(Tuning),
+    /// Accept from these sockets of a listener, which come along, in this order.
+    Take {
+        listener: u64,
+        address: Address,
+        shards: Vec<usize>,
+    },
+    Release {
+        listener: u64,
+        shards: Vec<usize>,
+    },
+    /// Accept what waits at a listener's sockets, then give them up. Answered when that is done.
+    Retire {
+        listener: u64,
+    },
+    Suspend,
+    Resume,
+    Adopt(Selector),
+    Drain(Selector, Drain),
+    Purge(Selector, Duration),
+    Kill(ConnectionId),
+    Notify(Selector, Vec<u8>),
+    ApplyOptions(Selector),
+    Options(ConnectionId),
+    List(Selector),
+    Status,
+    /// Drain all and end. The process is gone soon after the answer.
+    Shutdown(Drain),
+    /// For tests: the part of this number dies.
+    Crash(usize),
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Done,
+    /// It cannot be done, for this reason; everything is as it was.
+    Refused(Refusal),
+    Adopted(Adopted),
+    Drained(Drained),
+    Count(usize),
+    Options(Option<SocketOptions>),
+    List(Vec<ConnectionStatus>),
+    Status(PartStatus),
+}
+
+/// Why a helper refuses.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// User code panicked while a service was built.
+    Panicked(String),
+    /// Anything else, as an error's line.
+    Other(String),
+}
+
+/// What one helper is right now; counters are in the shared numbers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct PartStatus {
+    pub(crate) generations: Vec<GenerationStatus>,
+    pub(crate) loops: Vec<LoopStatus>,
+    pub(crate) workers: usize,
+    pub(crate) jobs_waiting: usize,
+    pub(crate) delegates: usize,
+    pub(crate) delegates_waiting: usize,
+    pub(crate) restarts: usize,
+}
+
+/// From a helper to its pool.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromHelper {
+    /// The answer to the request of this number.
+    Reply(u64, Reply),
+    Event(Event),
+}
+
+/// From a pool to a helper: a request and its number.
+pub(crate) type ToHelper = (u64, Request);
+
+/// The first bytes of each packet.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Head {
+    /// Of the message, among those of this direction.
+    number: u64,
+    /// Whether this is its last packet.
+    last: bool,
+    /// Descriptors that come along.
+    descriptors: u8,
+}
+
+/// Room for the head.
+const HEAD_BYTES: usize = 16;
+
+/// Sends messages of any length as packets.
+#[derive(Default)]
+pub(crate) struct Sender {
+    sent: u64,
+}
+
+impl Sender {
+    pub(crate) fn send<T: Serialize>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        message: &T,
+        descriptors: &[BorrowedFd<'_>],
+        wait: bool,
+    ) -> Result<()> {
+        let bytes = postcard::to_allocvec(message).map_err(|_| Errno::INVAL)?;
+        self.sent += 1;
+        let mut parts = bytes.chunks(MOST_BYTES - HEAD_BYTES).peekable();
+        let mut descriptors = descriptors.chunks(MOST_DESCRIPTORS);
+        let mut part = parts.next().unwrap_or_default();
+        loop {
+            let passed = descriptors.next().unwrap_or_default();
+            let more = parts.peek().is_some() || descriptors.len() > 0;
+            let head = Head { number: self.sent, last: !more, descriptors: passed.len() as u8 };
+            let mut packet = postcard::to_allocvec(&head).map_err(|_| Errno::INVAL)?;
+            packet.extend_from_slice(part);
+            send_packet(socket, &packet, passed, wait)?;
+            if !more {
+                return Ok(());
+            }
+            part = parts.next().unwrap_or_default();
+        }
+    }
+}
+
+/// Puts messages together again.
+#[derive(Default)]
+pub(crate) struct Receiver {
+    packet: Vec<u8>,
+    parts: HashMap<u64, Message>,
+}
+
+#[derive(Default)]
+struct Message {
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Receiver {
+    /// Waits for the next whole message; None when the other end is gone.
+    ///
+    /// # Errors
+    /// When what came is no message of ours, or a descriptor got lost on the way.
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
+        loop {
+            let mut passed = Vec::new();
+            if receive_packet(socket, &mut self.packet, &mut passed)?.is_none() {
+                return Ok(None);
+            }
+            let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&self.packet).map_err(|_| Errno::BADMSG)?;
+            if usize::from(head.descriptors) != passed.len() {
+                return Err(Errno::BADMSG);
+            }
+            let message = self.parts.entry(head.number).or_default();
+            message.bytes.extend_from_slice(part);
+            message.descriptors.append(&mut passed);
+            if head.last {
+                let message = self.parts.remove(&head.number).expect("just extended");
+                let content = postcard::from_bytes(&message.bytes).map_err(|_| Errno::BADMSG)?;
+                return Ok(Some((content, message.descriptors)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::passing::packet_pair;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_message_of_any_length_arrives_whole_with_all_its_descriptors() {
+        let (one, two) = packet_pair().expect("a pair");
+        let event = std::fs::File::open("/dev/null").expect("/dev/null");
+        let notes = vec![7; 3 * MOST_BYTES];
+        let lots: Vec<BorrowedFd<'_>> = (0..2 * MOST_DESCRIPTORS + 1).map(|_| event.as_fd()).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sender = Sender::default();
+                let message: ToHelper = (1, Request::Notify(Selector::All, notes.clone()));
+                sender.send(one.as_fd(), &message, &[], true).expect("sent");
+                let shards = (0..lots.len()).collect();
+                let address = "127.0.0.1:9000".parse().expect("an address");
+                let message: ToHelper = (2, Request::Take { listener: 1, address, shards });
+                sender.send(one.as_fd(), &message, &lots, true).expect("sent");
+            });
+            let mut receiver = Receiver::default();
+            let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
+            assert!(matches!(message, (1, Request::Notify(_, bytes)) if bytes == notes) && passed.is_empty());
+            let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
+            assert!(matches!(message, (2, Request::Take { shards, .. }) if shards.len() == passed.len()));
+        });
+        send_packet(one.as_fd(), b"\xff\xff garbage", &[], true).expect("sent");
+        assert!(Receiver::default().receive::<ToHelper>(two.as_fd()).is_err());
+    }
+}

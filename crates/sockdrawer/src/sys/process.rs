@@ -1,0 +1,71 @@
+//! Processes: starting this program again, and what a helper does with what it was started with.
+#![allow(unsafe_code)]
+
+use super::{Errno, Result};
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Helpers have this at the start of their name in process lists, and know themselves by it.
+const MARK: &str = "sockdrawer: ";
+
+/// Starts this program again as a helper with one end of a packet pair as its standard input. No code of this process runs in it,
+/// and nothing is forked that has threads. It is not of the terminal's group: a Ctrl-C is the pool's matter.
+pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg0(format!("{MARK}{what}"))
+        .process_group(0)
+        .stdin(Stdio::from(end))
+        .stdout(Stdio::null())
+        .spawn()
+}
+
+/// The packet end that this process was started with, if it is a helper. Its standard input is empty from then on.
+pub(crate) fn helper_end() -> Option<OwnedFd> {
+    let name = std::env::args_os().next()?;
+    let stdin = std::io::stdin();
+    if !name.as_encoded_bytes().starts_with(MARK.as_bytes()) || !super::passing::is_packet_end(stdin.as_fd()) {
+        return None;
+    }
+    let end = stdin.as_fd().try_clone_to_owned().ok()?;
+    let nothing = std::fs::File::open("/dev/null").ok()?;
+    rustix::stdio::dup2_stdin(nothing).ok()?;
+    fcntl_setfd(&end, FdFlags::CLOEXEC).ok()?;
+    Some(end)
+}
+
+/// Makes a new helper its pool's alone: what the pool's process had open without close-on-exec is closed, and signals to end, which
+/// service managers send to all processes, are left to the pool.
+pub(crate) fn settle_helper(end: &OwnedFd) -> Result<()> {
+    close_others(end)?;
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: signal(2) with SIG_IGN installs no code.
+        if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+            return Err(last_error());
+        }
+    }
+    Ok(())
+}
+
+/// Closes every descriptor but the first three and `keep`.
+fn close_others(keep: &OwnedFd) -> Result<()> {
+    let keep = keep.as_raw_fd().cast_unsigned();
+    for (first, last) in [(3, keep.saturating_sub(1)), (keep + 1, u32::MAX)] {
+        // SAFETY: close_range(2) takes numbers. Nothing in this process owns one of these yet: it runs before all user code.
+        if first <= last && unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
+            return Err(last_error());
+        }
+    }
+    Ok(())
+}
+
+/// Sends SIGKILL. False where there is no such process.
+pub(crate) fn kill(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok())
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}

@@ -1,0 +1,69 @@
+//! Memory that several processes share: words, each of them atomic.
+#![allow(unsafe_code)]
+
+use super::Result;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::mem::size_of;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicU64;
+
+/// Words in memory of this process alone, or in memory that other processes map too. Where they lie costs nothing to those
+/// who use them.
+pub(crate) struct Words {
+    words: NonNull<[AtomicU64]>,
+    mapped: bool,
+}
+
+// SAFETY: it owns its words, or a mapping that lives as long as it does, and gives out shared references to atomics only.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// So many, all zero, for this process alone.
+    pub(crate) fn private(count: usize) -> Words {
+        let words: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Words { words: NonNull::from(Box::leak(words)), mapped: false }
+    }
+
+    /// So many, all zero, and the descriptor by which others map them. Words that nobody writes take no memory.
+    pub(crate) fn create(count: usize) -> Result<(Words, OwnedFd)> {
+        let file = memfd_create("sockdrawer", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, (count * size_of::<AtomicU64>()) as u64)?;
+        Ok((Words::map(file.as_fd(), count)?, file))
+    }
+
+    /// What another process created, with the same count.
+    pub(crate) fn map(file: BorrowedFd<'_>, count: usize) -> Result<Words> {
+        let (size, protection) = (count * size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at an address of the kernel's choice; it is page-aligned, hence aligned for words.
+        let at = unsafe { mmap(null_mut(), size, protection, MapFlags::SHARED, file, 0) }?;
+        let first = NonNull::new(at.cast()).expect("mmap(2) chooses no address 0");
+        Ok(Words { words: NonNull::slice_from_raw_parts(first, count), mapped: true })
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: valid from construction until drop, and every bit pattern is; others write through atomics only.
+        unsafe { self.words.as_ref() }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        if self.mapped {
+            let size = self.words.len() * size_of::<AtomicU64>();
+            // SAFETY: mapped in `map` with this size; no reference outlives self. It fails for wrong arguments only.
+            let _ = unsafe { munmap(self.words.as_ptr().cast(), size) };
+        } else {
+            // SAFETY: leaked from a box in `private`.
+            drop(unsafe { Box::from_raw(self.words.as_ptr()) });
+        }
+    }
+}
