@@ -486,30 +486,33 @@ fn timers_are_never_early_and_a_sleeping_loop_does_not_turn() {
 
 #[test]
 fn a_task_that_blocks_its_thread_is_seen_as_a_loop_that_hangs_and_a_busy_one_is_not() {
-    async fn handler(mut connection: Connection, _context: Context) {
-        match connection.read_u8().await {
-            Ok(b'b') => {
-                let (_never, hears) = mpsc::channel::<()>();
-                let _ = hears.recv_timeout(Duration::from_millis(700));
-            }
-            Ok(_) => {
-                let until = Instant::now() + Duration::from_millis(700);
+    const STUCK_AFTER: Duration = Duration::from_secs(1);
+    let (tells, hears) = mpsc::channel();
+    let hears = Mutex::new(hears);
+    let handler = Arc::new(move || hears.lock().expect("no panic").recv_timeout(PATIENCE).expect("it is told of"));
+    let behaviour = Behaviour::task(move |mut connection: Connection, _context: Context| {
+        let block = handler.clone();
+        async move {
+            if connection.read_u8().await.expect("the client says what") == b'b' {
+                block();
+            } else {
+                let until = Instant::now() + 2 * STUCK_AFTER;
                 while Instant::now() < until {
                     tokio::task::yield_now().await;
                 }
             }
-            Err(_) => return,
-        }
-        let _ = connection.write_u8(b'!').await;
-    }
-    let stuck = Arc::new(Mutex::new(0));
-    let counts = stuck.clone();
-    let mut config = tasks(Behaviour::task(handler)).loops(1).observer(move |event: &Event| {
-        if let Event::LoopStuck { .. } = event {
-            *counts.lock().expect("no panic") += 1;
+            connection.write_u8(b'!').await.expect("open");
         }
     });
-    config.stuck_after = Duration::from_millis(200);
+    let stuck = Arc::new(Mutex::new(0));
+    let counts = stuck.clone();
+    let mut config = tasks(behaviour).loops(1).observer(move |event: &Event| {
+        if let Event::LoopStuck { .. } = event {
+            *counts.lock().expect("no panic") += 1;
+            tells.send(()).expect("the handler waits");
+        }
+    });
+    config.stuck_after = STUCK_AFTER;
     let (pool, at) = start(config);
     for (kind, expected) in [(b"s", 0), (b"b", 1)] {
         let mut client = connect(at);
