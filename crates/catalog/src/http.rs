@@ -27,9 +27,9 @@ const START: &[u8] = b"GET /test/";
 /// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http {
-    /// How long `/test/slow` waits in a worker.
+    /// How long `/test/slow` waits in a worker; where the model has none, where its connection runs.
     pub slow_duration: Duration,
-    /// Whether there are workers. Without them slow is answered at once, like fast.
+    /// Whether slow waits at all. Else it is answered at once, like fast, because it would hold up a loop's other connections.
     pub in_worker: bool,
 }
 

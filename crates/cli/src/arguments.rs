@@ -1,10 +1,10 @@
 //! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
 //! `trial` turn these low arguments into what is done.
 
-use crate::names::{Model, Protocol};
+use crate::names::{self, Protocol};
 use crate::values::{Count, Destination, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sockdrawer::Address;
+use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
 
 /// Holds sockets so that the program around them can change.
@@ -37,15 +37,18 @@ pub(crate) struct ServeArguments {
     /// [default: 127.0.0.1:9000].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Vec<Address>,
-    /// Who runs the connections.
-    #[arg(long, default_value_t)]
+    /// Who runs the connections: single, threads, fork, prefork, loops or tasks.
+    #[arg(long, value_parser = names::model, default_value_t)]
     pub(crate) model: Model,
-    /// Threads that run connections [default: one for each CPU].
+    /// prefork, loops and tasks: threads that run connections [default: one for each CPU; prefork: one in each process].
     #[arg(long, value_name = "N")]
     pub(crate) loops: Option<Positive>,
-    /// Threads that run slow jobs; 0 runs them in the loops [default: as many as loops].
+    /// prefork, loops and tasks: threads that run slow jobs; 0 runs them in the loops [default: as many as loops].
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Count>,
+    /// prefork: processes [default: one for each CPU].
+    #[arg(long, value_name = "N")]
+    pub(crate) processes: Option<Positive>,
     /// Connections for which each loop keeps memory ready; not a limit.
     #[arg(long, value_name = "N")]
     pub(crate) capacity: Option<Count>,
@@ -144,8 +147,8 @@ pub(crate) struct TrialArguments {
     /// Where the server under trial listens [default: 127.0.0.1, any free port].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Option<Address>,
-    /// Who runs the connections.
-    #[arg(long, default_value_t)]
+    /// Who runs the connections: threads, prefork, loops or tasks.
+    #[arg(long, value_parser = names::model, default_value_t)]
     pub(crate) model: Model,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]

@@ -1,6 +1,7 @@
 //! Names that the command line knows, and the closest one to a name that it does not know.
 
 use crate::values::BadValue;
+use sockdrawer::Model;
 use std::fmt;
 use std::str::FromStr;
 
@@ -51,35 +52,10 @@ impl FromStr for Protocol {
     }
 }
 
-/// Who runs the connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Model {
-    /// N threads, each with many connections.
-    #[default]
-    Loops,
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad("loops")
-    }
-}
-
-impl FromStr for Model {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Model, BadValue> {
-        match text {
-            "loops" => Ok(Model::Loops),
-            "single" => {
-                Err(BadValue("model `single` is not in this build: use `loops`, with `--loops 1` for one thread".to_owned()))
-            }
-            "threads" | "fork" | "prefork" | "tasks" => {
-                Err(BadValue(format!("model `{text}` is not in this build: use `loops`")))
-            }
-            _ => Err(unknown("model", text, &["loops", "single", "threads", "fork", "prefork", "tasks"])),
-        }
-    }
+/// Who runs the connections, by its name. Whether this build has it, the pool says.
+pub(crate) fn model(text: &str) -> Result<Model, BadValue> {
+    let known = Model::ALL.map(Model::name);
+    Model::ALL.into_iter().find(|model| model.name() == text).ok_or_else(|| unknown("model", text, &known))
 }
 
 /// "unknown KIND `TEXT`", with the known name closest to it, where one is close, and all known ones.
@@ -108,7 +84,9 @@ mod tests {
         for protocol in Protocol::ALL {
             assert_eq!(protocol.name().parse(), Ok(protocol));
         }
-        assert_eq!("loops".parse(), Ok(Model::Loops));
+        for known in Model::ALL {
+            assert_eq!(model(known.name()), Ok(known));
+        }
     }
 
     #[test]
@@ -125,12 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn a_known_model_that_is_missing_is_told_from_an_unknown_one() {
-        for text in ["single", "threads", "fork", "prefork", "tasks"] {
-            let BadValue(line) = text.parse::<Model>().expect_err(text);
-            assert!(line.contains("not in this build"), "{line}");
+    fn a_misspelled_model_gets_the_closest_one() {
+        for (text, name) in [("loop", "loops"), ("thread", "threads"), ("pre-fork", "prefork"), ("forks", "fork")] {
+            let BadValue(line) = model(text).expect_err(text);
+            assert!(line.contains(&format!("did you mean `{name}`?")), "{line}");
+            assert!(line.contains("single, threads, fork, prefork, loops, tasks"), "{line}");
         }
-        let BadValue(line) = "loop".parse::<Model>().expect_err("there is no such model");
-        assert!(line.contains("did you mean `loops`?"), "{line}");
     }
 }

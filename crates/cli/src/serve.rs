@@ -6,7 +6,7 @@ use crate::outcome::{Exit, Failure};
 use crate::signals;
 use crate::values::Count;
 use crate::{events, limits, print};
-use sockdrawer::{Address, Behaviour, Config, Drain, Drained, Error, OnFull, Pool, Reject};
+use sockdrawer::{Address, Behaviour, Config, Drain, Drained, Error, Model, OnFull, Pool, Reject};
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -83,13 +83,21 @@ fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
 
 /// The high arguments: what the pool is asked to be.
 fn config(arguments: ServeArguments) -> Result<Config, Failure> {
-    let workers = arguments.workers.map(Count::in_memory);
-    let mut config = Config::accept(behaviour(&arguments, workers != Some(0))?);
+    let (model, workers) = (arguments.model, arguments.workers.map(Count::in_memory));
+    fits(model, &arguments)?;
+    // Where there is no choice of workers, a job runs where its connection runs, and slow waits there.
+    let mut config = Config::accept(behaviour(&arguments, workers != Some(0))?).model(model);
     if let Some(loops) = arguments.loops {
         config = config.loops(loops.in_memory());
     }
-    let loops = config.loops;
-    config = config.workers(workers.unwrap_or(loops)).on_full(on_full(arguments.on_full));
+    if has_loops(model) {
+        let loops = config.loops;
+        config = config.workers(workers.unwrap_or(loops));
+    }
+    config = config.on_full(on_full(arguments.on_full));
+    if let Some(processes) = arguments.processes {
+        config = config.processes(processes.in_memory());
+    }
     if let Some(capacity) = arguments.capacity {
         config = config.capacity(capacity.in_memory());
     }
@@ -104,6 +112,29 @@ fn config(arguments: ServeArguments) -> Result<Config, Failure> {
     }
     let listen = if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen };
     Ok(listen.into_iter().fold(config, Config::listen))
+}
+
+/// Whether a model has any number of loops and workers.
+fn has_loops(model: Model) -> bool {
+    matches!(model, Model::Prefork | Model::Loops | Model::Tasks)
+}
+
+/// An option that a model has no use for is refused, not passed over.
+fn fits(model: Model, arguments: &ServeArguments) -> Result<(), Failure> {
+    let refuse = |option: &str, of: &str| {
+        let line = format!("{option} is an option of {of}, not of the model {model}: leave it out, or choose another --model");
+        Err(Failure::usage(format_args!("{line} (try: sockdrawer serve --help)")))
+    };
+    if !has_loops(model) && arguments.loops.is_some() {
+        return refuse("--loops", "the models prefork, loops and tasks");
+    }
+    if !has_loops(model) && arguments.workers.is_some() {
+        return refuse("--workers", "the models prefork, loops and tasks");
+    }
+    if model != Model::Prefork && arguments.processes.is_some() {
+        return refuse("--processes", "the model prefork");
+    }
+    Ok(())
 }
 
 fn default_address() -> Address {
@@ -154,15 +185,31 @@ mod tests {
         assert_eq!((cut.exit, cut.to_string().contains("1 of 3 connections")), (Exit::Failed, true), "{cut}");
     }
 
+    fn configured(words: &str) -> Config {
+        let words = ["sockdrawer", "serve", "http"].into_iter().chain(words.split_whitespace()).map(Into::into);
+        match crate::usage::parse(words) {
+            Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments).expect("it makes sense"),
+            other => panic!("{other:?} is not serve"),
+        }
+    }
+
+    #[test]
+    fn a_model_decides_what_nobody_said() {
+        let parts = |words: &str| {
+            let config = configured(words);
+            (config.model, config.loops, config.workers)
+        };
+        for (name, model) in [("single", Model::Single), ("threads", Model::Threads), ("fork", Model::Fork)] {
+            assert_eq!(parts(&format!("--model {name}")), (model, 1, 0));
+        }
+        assert_eq!(parts("--model prefork"), (Model::Prefork, 1, 1));
+        assert_eq!(parts("--model prefork --loops 3"), (Model::Prefork, 3, 3));
+        assert_eq!(parts("--model tasks --loops 3 --workers 1"), (Model::Tasks, 3, 1));
+        assert_eq!(configured("--model prefork --processes 7").processes, 7);
+    }
+
     #[test]
     fn workers_are_as_many_as_loops_unless_said_otherwise() {
-        let configured = |words: &str| {
-            let words = ["sockdrawer", "serve", "http"].into_iter().chain(words.split_whitespace()).map(Into::into);
-            match crate::usage::parse(words) {
-                Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments).expect("it makes sense"),
-                other => panic!("{other:?} is not serve"),
-            }
-        };
         let threads = |config: &Config| (config.loops, config.workers);
         assert_eq!(threads(&configured("--loops 7")), (7, 7));
         assert_eq!(threads(&configured("--loops 7 --workers 0")), (7, 0));

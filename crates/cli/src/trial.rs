@@ -6,7 +6,7 @@ use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{Count, PositiveTime, Seed};
-use sockdrawer::{Address, testing};
+use sockdrawer::{Address, Model, testing};
 use sockdrawer_load::trial::{Options, Progress, Sabotage, Table, Trial, Until, Verdict, loopback};
 use std::fmt;
 use std::io::{IsTerminal, stderr};
@@ -72,6 +72,7 @@ fn stop_by_signals(stop: &Arc<AtomicBool>) -> Result<Arc<OnceLock<Signal>>, Fail
 /// The high arguments: defaults filled in, and what makes no sense refused.
 fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     let mut options = Options {
+        model: tried(arguments.model)?,
         connections: arguments.connections.in_memory(),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
         sabotage: arguments.sabotage.map(sabotage),
@@ -94,6 +95,18 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     Ok(options)
 }
 
+/// The model, when a trial can say something about it.
+fn tried(model: Model) -> Result<Model, Failure> {
+    let refuse = |why: &str| Err(usage(format_args!("--model {model}: {why}: use loops, threads, prefork or tasks")));
+    match model {
+        Model::Single => refuse("a trial has many connections at once, this model runs one after the other"),
+        Model::Fork => {
+            refuse("a trial changes connections while they live, this model runs each in a process that no change reaches")
+        }
+        _ => Ok(model),
+    }
+}
+
 fn sabotage(named: arguments::Sabotage) -> Sabotage {
     match named {
         arguments::Sabotage::Reopen => Sabotage::Reopen,
@@ -109,13 +122,14 @@ fn usage(line: impl fmt::Display) -> Failure {
 
 /// The line a trial starts with.
 fn start(options: &Options) -> String {
-    let Options { connections, kept, seed, .. } = options;
+    let Options { model, connections, kept, seed, .. } = options;
     let until = match options.until {
         Until::Changes(changes) => format!("{changes} changes"),
         Until::Passed(time) => format!("changes for {time:?}"),
     };
     let sabotage = options.sabotage.map_or_else(String::new, |sabotage| format!(", sabotage {}", sabotage.name()));
-    format!("trial: {until}, under {connections} clients that come and go and {kept} that stay{sabotage}, seed {seed}")
+    let clients = format!("{connections} clients that come and go and {kept} that stay");
+    format!("trial: {until}, model {model}, under {clients}{sabotage}, seed {seed}")
 }
 
 /// How far the trial is: one line on a terminal, nothing elsewhere.
@@ -183,11 +197,20 @@ mod tests {
     fn a_seed_is_taken_as_it_is() {
         let given = parsed("--seed 7 --sabotage lose-byte --listen 127.0.0.1:9000").expect("all of it");
         assert_eq!((given.seed, given.sabotage, given.listen.port()), (7, Some(Sabotage::LoseByte), 9000));
+        assert_eq!((given.model, parsed("--model threads").expect("a model").model), (Model::Loops, Model::Threads));
     }
 
     #[test]
     fn what_a_trial_cannot_use_is_refused() {
-        for words in ["--kept 0", "--listen [::1]:9000", "--listen unix:/tmp/x", "--listen 0.0.0.0:9000", "--sabotage all"] {
+        for words in [
+            "--kept 0",
+            "--listen [::1]:9000",
+            "--listen unix:/tmp/x",
+            "--listen 0.0.0.0:9000",
+            "--sabotage all",
+            "--model single",
+            "--model fork",
+        ] {
             assert_eq!(parsed(words).expect_err(words).exit, Exit::Usage, "{words}");
         }
     }

@@ -89,10 +89,12 @@ fn choices() {
     refused("serve echo --on-full rejet", &["--on-full", "`rejet`", "did you mean `reject`?"]);
     refused("serve echo --on-full panic", &["--on-full", "backpressure, reject"]);
     for model in ["single", "threads", "fork", "prefork", "tasks"] {
-        refused(&format!("serve echo --model {model}"), &[model, "not in this build", "use `loops`"]);
-        refused(&format!("trial --model {model}"), &[model, "not in this build", "try: sockdrawer trial --help"]);
+        refused(&format!("serve echo --model {model}"), &[model, "in this build", "use loops"]);
     }
     refused("serve echo --model loop", &["unknown model `loop`", "did you mean `loops`?"]);
+    refused("serve echo --model redis", &["unknown model `redis`", "there are single, threads, fork, prefork, loops, tasks"]);
+    refused("trial --model single", &["--model single", "one after the other", "use loops, threads, prefork or tasks"]);
+    refused("trial --model fork", &["--model fork", "no change reaches", "try: sockdrawer trial --help"]);
     refused("trial --sabotage drop-cue", &["--sabotage", "did you mean `drop-queue`?"]);
 }
 
@@ -100,6 +102,11 @@ fn choices() {
 fn what_does_not_go_together() {
     refused("serve echo --slow-duration 1", &["--slow-duration is an option of http, not of echo", "leave it out"]);
     refused("serve ping --ack read", &["--ack is an option of acks, not of ping"]);
+    for model in ["single", "threads", "fork"] {
+        refused(&format!("serve echo --model {model} --loops 1"), &["--loops is an option of the models", model, "leave it out"]);
+        refused(&format!("serve echo --model {model} --workers 0"), &["--workers is an option of the models", model]);
+    }
+    refused("serve echo --processes 2", &["--processes is an option of the model prefork, not of the model loops"]);
     refused("load ping --size 5", &["--size is an option of echo, not of ping"]);
     refused("load http --interval 5", &["--interval is an option of ping and echo, not of http"]);
     refused("load hello --hold 5", &["--hold needs connections that stay", "use --duration"]);

@@ -187,8 +187,7 @@ impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
         let (local, closing) = guarded(|| (service.local(), service.closing()))?;
-        let mut states = Slots::default();
-        states.reserve(capacity);
+        let states = Slots::with_capacity(capacity);
         Ok(TableBox(Box::new(Slab { service, states, local, closing })))
     }
 
@@ -269,8 +268,8 @@ impl<S: Service> Table for Slab<S> {
     }
 }
 
-/// States are made room for so many at once, in chunks that never move.
-const CHUNK: usize = 1024;
+/// States are made room for at most so many at once, in chunks that never move.
+const LARGEST_CHUNK: usize = 1024;
 
 enum Slot<T> {
     /// The next free one.
@@ -280,33 +279,37 @@ enum Slot<T> {
 
 struct Slots<T> {
     chunks: Vec<Box<[Slot<T>]>>,
+    /// A chunk has 2 to the power of this many.
+    chunk_bits: u32,
     free: u32,
     live: usize,
 }
 
-impl<T> Default for Slots<T> {
-    fn default() -> Slots<T> {
-        Slots { chunks: Vec::new(), free: u32::MAX, live: 0 }
-    }
-}
-
 impl<T> Slots<T> {
+    /// Room for `capacity` states; it grows by as much, within reason.
+    fn with_capacity(capacity: usize) -> Slots<T> {
+        let chunk_bits = capacity.clamp(1, LARGEST_CHUNK).next_power_of_two().trailing_zeros();
+        let mut slots = Slots { chunks: Vec::new(), chunk_bits, free: u32::MAX, live: 0 };
+        slots.reserve(capacity);
+        slots
+    }
+
     fn reserve(&mut self, capacity: usize) {
-        while self.chunks.len() * CHUNK < capacity {
+        while (self.chunks.len() << self.chunk_bits) < capacity {
             self.grow();
         }
     }
 
     fn grow(&mut self) {
-        let base = u32::try_from(self.chunks.len() * CHUNK).expect("fewer than 4 billion states");
-        let end = base + CHUNK as u32;
+        let base = u32::try_from(self.chunks.len() << self.chunk_bits).expect("fewer than 4 billion states");
+        let end = base + (1 << self.chunk_bits);
         let free = self.free;
         self.chunks.push((base + 1..=end).map(|next| Slot::Free(if next == end { free } else { next })).collect());
         self.free = base;
     }
 
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+        &mut self.chunks[(slot >> self.chunk_bits) as usize][(slot & ((1 << self.chunk_bits) - 1)) as usize]
     }
 
     fn at(&mut self, slot: u32) -> &mut T {

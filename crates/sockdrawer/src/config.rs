@@ -38,9 +38,12 @@ pub struct Config {
     pub processes: usize,
     /// Threads that run jobs; 0 runs them in the loops.
     pub workers: usize,
+    /// Bytes of stack for each thread of [`Model::Threads`], and for each that runs a delegated connection.
+    pub stack: usize,
     /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
     pub worker_queue: usize,
-    /// The most threads for delegated connections, started on demand; beyond it they wait, first in first out.
+    /// The most threads for delegated connections, started on demand; beyond it they wait, first in first out. With
+    /// [`Model::Threads`] there are as many as connections.
     pub delegates: usize,
     /// Connections for which memory is kept ready in each loop. Not a limit.
     pub capacity: usize,
@@ -262,6 +265,7 @@ impl Config {
             loops: cores,
             processes: cores,
             workers: cores,
+            stack: 256 * 1024,
             worker_queue: 65_536,
             delegates: 1024,
             capacity: 1024,
@@ -333,6 +337,13 @@ impl Config {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Config {
         self.workers = workers;
+        self
+    }
+
+    /// Bytes of stack for each thread of [`Model::Threads`], and for each that runs a delegated connection.
+    #[must_use]
+    pub fn stack(mut self, bytes: usize) -> Config {
+        self.stack = bytes;
         self
     }
 

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn the_delegate_reads_what_was_kept_and_the_protocol_what_is_left() {
@@ -358,6 +358,30 @@ fn the_end_of_a_pool_ends_what_is_away_and_waits_for_its_threads() {
         assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 1));
         drop(pool);
         assert_eq!(told.try_recv(), Ok(Err(ErrorKind::ConnectionAborted)), "its thread has ended");
+        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+    });
+}
+
+#[test]
+fn a_delegate_may_drop_the_last_handle_of_its_pool() {
+    in_time(|| {
+        let (gives, pool) = mpsc::channel::<Pool>();
+        let pool = Mutex::new(pool);
+        let (tells, told) = mpsc::channel();
+        let Scene { pool: last, at, .. } = Scene::new(move |connection| {
+            let last = pool.lock().expect("no panic").recv_timeout(PATIENCE).expect("given");
+            let began = Instant::now();
+            drop(last);
+            let aborted = connection.write(b"x").map_err(|error| error.kind());
+            tells.send((aborted, began.elapsed())).expect("the test listens");
+            After::End
+        });
+        let mut stream = connect(at);
+        stream.write_all(b"!").expect("it stands");
+        gives.send(last).expect("the delegate waits, or will");
+        let (aborted, took) = told.recv_timeout(PATIENCE).expect("told");
+        assert_eq!(aborted, Err(ErrorKind::ConnectionAborted));
+        assert!(took < Duration::from_secs(5), "it waited for itself: {took:?}");
         assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
     });
 }

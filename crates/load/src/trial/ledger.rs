@@ -1,57 +1,84 @@
 //! What the server knows of requests, for the clients to compare with: a request that the server began to read is to be answered,
 //! one that crossed the server's end on its way is not.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 /// Connections at once are far fewer, so that a slot's last one has ended when it is used again.
-const SLOTS: usize = 256;
+const SLOTS: u64 = 256;
+/// Bytes of a slot: the requests begun, and those answered.
+const SLOT: u64 = 16;
 
-/// Requests of each connection and of all.
+/// Requests of each connection, in a file in memory: the server may be in other processes.
 ///
-/// Relaxed atomics: a client looks when it has seen the server's end, which came after what it looks at.
-pub(crate) struct Ledger {
-    begun: [AtomicU64; SLOTS],
-    all_begun: AtomicU64,
-    all_done: AtomicU64,
-}
-
-impl Default for Ledger {
-    fn default() -> Ledger {
-        let begun = std::array::from_fn(|_| AtomicU64::new(0));
-        Ledger { begun, all_begun: AtomicU64::new(0), all_done: AtomicU64::new(0) }
-    }
-}
+/// A slot has one writer at a time, the client before it sends and then the server's end of its connection. A client looks when it
+/// has seen the server's end, which came after what it looks at.
+pub(crate) struct Ledger(File);
 
 impl Ledger {
-    fn slot(&self, connection: u64) -> &AtomicU64 {
-        let place = usize::try_from(connection % SLOTS as u64).expect("less than the number of slots");
-        &self.begun[place]
+    pub(crate) fn new() -> io::Result<Ledger> {
+        let file = File::from(memfd_create("sockdrawer-trial", MemfdFlags::CLOEXEC)?);
+        file.set_len(SLOTS * SLOT)?;
+        Ok(Ledger(file))
+    }
+
+    /// Where another process of this user finds it, as long as this one has it.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Another process's.
+    pub(crate) fn at(path: &str) -> io::Result<Ledger> {
+        Ok(Ledger(File::options().read(true).write(true).open(path)?))
+    }
+
+    fn read(&self, connection: u64) -> (u64, u64) {
+        let mut bytes = [0; SLOT as usize];
+        self.0.read_exact_at(&mut bytes, connection % SLOTS * SLOT).expect("a file in memory can be read");
+        counts(&bytes)
+    }
+
+    fn write(&self, connection: u64, (begun, done): (u64, u64)) {
+        let bytes = [begun.to_le_bytes(), done.to_le_bytes()].concat();
+        self.0.write_all_at(&bytes, connection % SLOTS * SLOT).expect("a file in memory can be written");
     }
 
     /// A client begins.
     pub(crate) fn open(&self, connection: u64) {
-        self.slot(connection).store(0, Ordering::Relaxed);
+        self.write(connection, (0, 0));
     }
 
     /// The server saw this connection's requests up to the `number`th.
     pub(crate) fn begin(&self, connection: u64, number: u64) {
-        let before = self.slot(connection).fetch_max(number, Ordering::Relaxed);
-        self.all_begun.fetch_add(number.saturating_sub(before), Ordering::Relaxed);
+        let (begun, done) = self.read(connection);
+        if number > begun {
+            self.write(connection, (number, done));
+        }
     }
 
-    /// One is answered.
-    pub(crate) fn done(&self) {
-        self.all_done.fetch_add(1, Ordering::Relaxed);
+    /// One of this connection's is answered.
+    pub(crate) fn done(&self, connection: u64) {
+        let (begun, done) = self.read(connection);
+        self.write(connection, (begun, done + 1));
     }
 
     /// How many of this connection's requests the server saw.
     pub(crate) fn begun(&self, connection: u64) -> u64 {
-        self.slot(connection).load(Ordering::Relaxed)
+        self.read(connection).0
     }
 
     /// Requests of all connections that the server has begun and not answered.
     pub(crate) fn under_way(&self) -> u64 {
-        let done = self.all_done.load(Ordering::Relaxed);
-        self.all_begun.load(Ordering::Relaxed).saturating_sub(done)
+        let mut bytes = [0; (SLOTS * SLOT) as usize];
+        self.0.read_exact_at(&mut bytes, 0).expect("a file in memory can be read");
+        bytes.chunks_exact(SLOT as usize).map(counts).map(|(begun, done)| begun.saturating_sub(done)).sum()
     }
+}
+
+fn counts(slot: &[u8]) -> (u64, u64) {
+    let word = |place: usize| u64::from_le_bytes(slot[place..place + 8].try_into().expect("eight bytes"));
+    (word(0), word(8))
 }

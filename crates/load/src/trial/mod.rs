@@ -3,6 +3,7 @@
 //!
 //! Nothing here prints. Clients are pools that connect; the trial knows their connections by their source addresses.
 
+mod absent;
 mod change;
 mod churn;
 mod ending;
@@ -32,6 +33,7 @@ pub use guest::Guest;
 pub use kind::{Kind, Way};
 pub use options::{NotLoopback, Options, Sabotage, Until, loopback};
 pub use report::{Books, Latency, Report, Row};
+pub use served::{Build, RECIPES};
 pub use table::Table;
 pub use tally::{Cause, Failure, Phase, Seen};
 pub use verdict::Verdict;
@@ -88,7 +90,7 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
     };
     let begun = Instant::now();
     let mut changes = 0;
-    for planned in Schedule::new(options.seed) {
+    for planned in Schedule::new(options.seed, &scene.absent) {
         let ended = match options.until {
             Until::Changes(most) => changes >= most,
             Until::Passed(time) => begun.elapsed() >= time,
@@ -107,7 +109,7 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
     }
     let elapsed = begun.elapsed();
     let (took, reloads, asked, at_drains) = (changer.took, changer.reloads, changer.asked, changer.at_drains);
-    let tally = scene.tally.clone();
+    let (tally, absent) = (scene.tally.clone(), scene.absent.clone());
     let books = scene.stop();
     let row = |kind: Kind| {
         let took = &took[kind.index()];
@@ -115,6 +117,8 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
         Row { kind, times, apply, seen: tally.seen(kind), asked: asked[kind.index()] }
     };
     Report {
+        model: options.model,
+        absent,
         seed: options.seed,
         until: options.until,
         interrupted: stop.load(Ordering::Relaxed),

@@ -1,5 +1,6 @@
 //! What a trial is asked to be.
 
+use sockdrawer::Model;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use std::time::Duration;
 pub struct Options {
     /// How long.
     pub until: Until,
+    /// Who runs the server's connections: any that runs many at once and can change them while they live.
+    pub model: Model,
     /// Clients that connect, exchange and end all the time.
     pub connections: usize,
     /// Connections kept from the first to the last change; at least one.
@@ -26,6 +29,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             until: Until::Passed(Duration::from_secs(10)),
+            model: Model::Loops,
             connections: 32,
             kept: 64,
             listen: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),

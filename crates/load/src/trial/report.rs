@@ -6,11 +6,16 @@ use super::options::Until;
 use super::tally::{Failure, Seen};
 use super::verdict::Verdict;
 use serde_json::{Value, json};
+use sockdrawer::Model;
 use std::time::Duration;
 
 /// All that a trial found.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// Who ran the server's connections.
+    pub model: Model,
+    /// Kinds of change that this model does not have and that were not tried, each with its word on it.
+    pub absent: Vec<(Kind, String)>,
     /// What its random choices began with.
     pub seed: u64,
     /// When it was to end.
@@ -132,6 +137,8 @@ impl Report {
         let verdict = Verdict::of(self);
         json!({
             "schema": 1,
+            "model": self.model.name(),
+            "not_in_model": self.absent.iter().map(|(kind, why)| json!({"kind": kind.name(), "why": why})).collect::<Vec<_>>(),
             "changes": self.changes,
             "seconds": self.elapsed.as_secs_f64(),
             "connects": total.connects,
@@ -212,6 +219,8 @@ pub(crate) mod tests {
             _ => Row { kind, times: 25, apply, seen, asked: 0 },
         });
         Report {
+            model: Model::Loops,
+            absent: Vec::new(),
             seed: 7,
             until: Until::Passed(Duration::from_secs(10)),
             interrupted: false,

@@ -48,9 +48,9 @@ pub(crate) fn work(ledger: &Ledger, input: &mut Input<'_>) -> Step {
 
 /// The job's answer.
 pub(crate) fn answer(ledger: &Ledger, result: JobResult, cx: &mut Context<'_>) -> Step {
-    ledger.done();
     match result.take::<Request>() {
         Ok(answer) => {
+            ledger.done(!word(&answer, 0));
             cx.send(&answer);
             Step::Continue
         }

@@ -1,16 +1,18 @@
 //! The parts of a trial that run: the server and its clients, all of them pools.
 
+use super::absent::absent;
 use super::churn::{Churn, PATIENCE};
 use super::guest::Guest;
 use super::kept::Keep;
 use super::kernel;
+use super::kind::Kind;
 use super::options::{Options, Sabotage};
 use super::random::mix;
 use super::report::Books;
 use super::requests::Requests;
 use super::served::{Dish, Props};
 use super::tally::{Ending, Tally};
-use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Endpoint, Error, Pool, Selector};
+use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Endpoint, Error, Model, Pool, Selector};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub(crate) struct Scene {
     /// Where the churn connects to.
     pub(crate) address: SocketAddrV4,
     pub(crate) props: Props,
+    /// Kinds of change that the server's model does not have, each with its word on it.
+    pub(crate) absent: Vec<(Kind, String)>,
     /// The listening socket that the sabotage `drop-queue` shares with the server.
     pub(crate) shared: Option<Arc<OwnedFd>>,
     /// Limits of connections at or above this are well above use.
@@ -44,21 +48,27 @@ impl Scene {
     pub(crate) fn start(options: &Options) -> Result<Scene, Error> {
         let passive_opens = kernel::passive_opens().filter(|_| options.private_network);
         let tally = Arc::new(Tally::new());
-        let leak = (options.sabotage == Some(Sabotage::LoseByte)).then(Arc::default);
-        let props = Props { leak, ..Props::default() };
+        let props = Props::new(options.sabotage == Some(Sabotage::LoseByte))
+            .map_err(|source| Error::System { what: "make a file in memory for the trial's ledger", source })?;
         let shared = match options.sabotage {
             Some(Sabotage::DropQueue) => Some(listening_socket(options.listen)?),
             _ => None,
         };
         let staying = options.kept + SECOND + REQUESTS;
         let ample = 2 * (options.connections + staying) + 64;
-        let mut config = Config::accept(Dish::Plain.behaviour(&props)).loops(2).workers(1).limit(ample);
+        let mut config = Config::accept(Dish::Plain.behaviour(&props)).model(options.model).limit(ample);
+        config = match options.model {
+            Model::Loops | Model::Tasks => config.loops(2).workers(1),
+            Model::Prefork => config.processes(2),
+            _ => config,
+        };
         config = match &shared {
             Some((socket, address)) => config.inherit(Address::Tcp((*address).into()), socket.clone()),
             None => config.listen(Address::Tcp(options.listen.into())),
         };
         let server = Pool::start(config)?;
         let address = address_of(&server);
+        let absent = absent(&server)?;
 
         let client = |guest: Guest, behaviour: Behaviour, count: usize, total: Option<u64>| {
             let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
@@ -77,7 +87,7 @@ impl Scene {
         server.wait(PATIENCE, |status| status.connections >= staying);
         let churn = client(Guest::Churn, Churn::new(tally.clone(), mix(options.seed)).into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
-        Ok(Scene { server, churn, kept, second, requests, tally, address, props, shared, ample, staying, passive_opens })
+        Ok(Scene { server, churn, kept, second, requests, tally, address, props, absent, shared, ample, staying, passive_opens })
     }
 
     /// A set that is there to be asked to end, and its size.

@@ -4,8 +4,9 @@ use super::guest::Guest;
 use super::ledger::Ledger;
 use super::requests;
 use sockdrawer::{
-    Behaviour, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Saved, Saver, Service, Step,
+    Behaviour, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service, Step,
 };
+use std::io;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -37,11 +38,44 @@ impl Dish {
     }
 }
 
-/// What all services of a trial share.
-#[derive(Clone, Default)]
+/// Builds one of the services from the options of its recipe.
+pub type Build = fn(&[u8]) -> io::Result<Behaviour>;
+
+/// The services that the server under trial runs, by the names of their recipes: for models that run them in other processes.
+pub const RECIPES: [(&str, Build); 4] = [
+    (Plain::NAME, build::<Plain>),
+    (Counted::NAME, build::<Counted>),
+    (Worked::NAME, build::<Worked>),
+    (Crashing::NAME, build::<Crashing>),
+];
+
+fn build<F: Flavour>(options: &[u8]) -> io::Result<Behaviour> {
+    Ok(Served::<F>::new(&Props::from_options(options)?).into())
+}
+
+/// What all services of a trial share. In other processes the ledger is the same, and each has a leak of its own.
+#[derive(Clone)]
 pub(crate) struct Props {
     pub(crate) leak: Option<Arc<Leak>>,
     pub(crate) ledger: Arc<Ledger>,
+}
+
+impl Props {
+    pub(crate) fn new(leaks: bool) -> io::Result<Props> {
+        Ok(Props { leak: leaks.then(Arc::default), ledger: Arc::new(Ledger::new()?) })
+    }
+
+    /// For [`Props::from_options`]: a letter for the leak, then where the ledger is.
+    pub(super) fn options(&self) -> Vec<u8> {
+        let leak = if self.leak.is_some() { "l" } else { "-" };
+        format!("{leak}{}", self.ledger.path()).into_bytes()
+    }
+
+    pub(super) fn from_options(options: &[u8]) -> io::Result<Props> {
+        let (leak, path) = options.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let path = std::str::from_utf8(path).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(Props { leak: (*leak == b'l').then(Arc::default), ledger: Arc::new(Ledger::at(path)?) })
+    }
 }
 
 /// The sabotage `lose-byte`: one input in so many, of kept connections, loses its first byte.
@@ -58,6 +92,9 @@ impl Leak {
 
 /// How an echo answers. Each is a type of its own, so that a change of protocol is a change of type and of the state's size.
 pub(crate) trait Flavour: Default + Send + 'static {
+    /// Of the recipe.
+    const NAME: &str;
+
     fn answer(&mut self, guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
 }
 
@@ -87,12 +124,16 @@ fn echo(input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
 }
 
 impl Flavour for Plain {
+    const NAME: &str = "trial-plain";
+
     fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         echo(input, cx)
     }
 }
 
 impl Flavour for Counted {
+    const NAME: &str = "trial-counted";
+
     fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         let power = input.bytes().len().checked_ilog2().unwrap_or(0);
         let slot = usize::try_from(power).map_or(16, |power| power.min(16));
@@ -112,6 +153,8 @@ impl Piece {
 }
 
 impl Flavour for Worked {
+    const NAME: &str = "trial-worked";
+
     fn answer(&mut self, guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if guest == Some(Guest::Kept) {
             return echo(input, cx);
@@ -125,6 +168,8 @@ impl Flavour for Worked {
 }
 
 impl Flavour for Crashing {
+    const NAME: &str = "trial-crashing";
+
     fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if input.bytes().starts_with(MARKER) {
             // A panic like any other, but without the hook that would print it: this one was ordered.
@@ -165,6 +210,10 @@ impl<F: Flavour> Service for Served<F> {
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection<F>, CannotRestore> {
         Ok(self.connection(peer, from.u64()?))
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        Some(Recipe { name: F::NAME.to_owned(), options: self.props.options() })
     }
 }
 

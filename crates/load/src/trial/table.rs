@@ -88,6 +88,9 @@ fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for (failure, count) in report.failures.iter().take(8) {
         write!(f, "\nfailed: {count} times {failure}")?;
     }
+    for (kind, why) in &report.absent {
+        write!(f, "\nnot in this model: {}: {why}", kind.name())?;
+    }
     for (kind, why) in &report.unseen {
         write!(f, "\nnot seen: {}: {why}", kind.name())?;
     }
@@ -126,5 +129,7 @@ mod tests {
         let sum = "accounts: accepted 95500 == established 95500 churn + 0 kept + 0 second set + 0 requests + 0 probe";
         assert!(text.contains(sum), "{text}");
         assert!(text.ends_with("kernel: passive opens 95501 != accepted 95500 + queued 0"), "{text}");
+        report.absent.push((Kind::Loops, "why".to_owned()));
+        assert!(Table(&report).to_string().ends_with("\nnot in this model: loops: why"));
     }
 }

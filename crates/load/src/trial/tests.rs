@@ -6,7 +6,7 @@ use super::kept::Keep;
 use super::kind::Kind;
 use super::ledger::Ledger;
 use super::requests::{Requests, SIZE};
-use super::served::{Leak, MARKER, Plain, Props, Served, Worked};
+use super::served::{Leak, MARKER, Plain, Props, RECIPES, Served, Worked};
 use super::tally::{Cause, Ending, Phase, Tally};
 use sockdrawer::testing::{Connection, Limits, peer};
 use sockdrawer::{Closed, Peer, Service, Side};
@@ -22,7 +22,11 @@ fn client<S: Service>(service: S) -> Connection<S> {
 
 fn server<F: super::served::Flavour>(guest: Guest, leak: Option<&Arc<Leak>>) -> Connection<Served<F>> {
     let from = Peer::new(Some(SocketAddr::new(guest.source(1), 40_000)), Side::Accepted);
-    Connection::open_with(Served::<F>::new(&Props { leak: leak.cloned(), ..Props::default() }), from, Limits::default())
+    Connection::open_with(Served::<F>::new(&Props { leak: leak.cloned(), ..props() }), from, Limits::default())
+}
+
+fn props() -> Props {
+    Props::new(false).expect("a file in memory")
 }
 
 fn churn(tally: &Arc<Tally>) -> Connection<Churn> {
@@ -139,9 +143,7 @@ fn echoes_take_over_each_others_connections() {
     plain.receive(&client.sent());
     client.receive(&plain.sent());
     client.advance(client.timer().expect("it pauses"));
-    let Ok(mut worked) = plain.save_and_restore(Served::<Worked>::new(&Props::default())) else {
-        panic!("its state can be saved")
-    };
+    let Ok(mut worked) = plain.save_and_restore(Served::<Worked>::new(&props())) else { panic!("its state can be saved") };
     worked.receive(&client.sent());
     while worked.has_job() {
         worked.run_job();
@@ -226,7 +228,7 @@ struct Asked {
 }
 
 fn asked() -> Asked {
-    let (tally, props) = (Arc::new(Tally::new()), Props::default());
+    let (tally, props) = (Arc::new(Tally::new()), props());
     tally.begin(Kind::Drain);
     let client = client(Requests::new(tally.clone(), props.ledger.clone(), 3));
     let from = Peer::new(Some(SocketAddr::new(Guest::Requests.source(1), 40_000)), Side::Accepted);
@@ -305,13 +307,30 @@ fn a_request_that_the_server_has_seen_is_owed_an_answer() {
 }
 
 #[test]
+fn a_service_is_built_elsewhere_with_the_same_ledger() {
+    let props = props();
+    let recipe = Served::<Worked>::new(&props).recipe().expect("it has one");
+    let (_, build) = RECIPES.into_iter().find(|(name, _)| *name == recipe.name).expect("it is listed");
+    build(&recipe.options).expect("the ledger is there");
+    props.ledger.begin(3, 1);
+    let there = Props::from_options(&recipe.options).expect("the same again");
+    assert_eq!((there.ledger.begun(3), there.leak.is_some()), (1, false));
+    let leaking = Props { leak: Some(Arc::default()), ..props };
+    assert!(Props::from_options(&leaking.options()).expect("it is there still").leak.is_some());
+    build(b"").err().expect("no options are wrong ones");
+}
+
+#[test]
 fn a_ledger_counts_each_request_once() {
-    let ledger = Ledger::default();
+    let ledger = Ledger::new().expect("a file in memory");
     ledger.begin(7, 2);
     ledger.begin(7, 2);
     ledger.begin(8, 1);
-    ledger.done();
+    ledger.done(7);
     assert_eq!((ledger.begun(7), ledger.begun(8), ledger.begun(9), ledger.under_way()), (2, 1, 0, 2));
+    let elsewhere = Ledger::at(&ledger.path()).expect("this process has it");
+    elsewhere.begin(8, 3);
+    assert_eq!((ledger.begun(8), ledger.under_way()), (3, 4), "other processes write to the same");
     ledger.open(7 + 256);
     assert_eq!(ledger.begun(7 + 256), 0, "a slot is used again");
 }

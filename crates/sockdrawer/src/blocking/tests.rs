@@ -120,8 +120,8 @@ fn a_recipe_is_added_to_a_handler_and_kept_with_its_kind() {
     assert_eq!(behaviour.with_recipe(recipe("again")).service().recipe(), Some(recipe("again")));
 }
 
-/// Gives each connection to the test, without a thread.
-struct Taken(mpsc::Sender<Hold>);
+/// Gives each connection to the test, without a thread; without a test it panics.
+struct Taken(Option<mpsc::Sender<Hold>>);
 
 impl Service for Taken {
     type Protocol = Taken;
@@ -133,7 +133,7 @@ impl Service for Taken {
 impl Protocol for Taken {
     fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
         let takes = self.0.clone();
-        Step::Delegate(away::delegate(false, move |hold| _ = takes.send(hold)))
+        Step::Delegate(away::delegate(false, move |hold| _ = takes.expect("a test").send(hold)))
     }
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
         Step::Close
@@ -147,14 +147,19 @@ fn taken() -> (Pool, TcpStream, Hold) {
 
 fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Hold) {
     let (takes, taken) = mpsc::channel();
-    let mut config = Config::accept(Taken(takes)).listen("127.0.0.1:0".parse().expect("an address"));
+    let (pool, stream) = connected(Taken(Some(takes)), system);
+    (pool, stream, taken.recv_timeout(PATIENCE).expect("taken"))
+}
+
+fn connected(service: Taken, system: Arc<dyn System>) -> (Pool, TcpStream) {
+    let mut config = Config::accept(service).listen("127.0.0.1:0".parse().expect("an address"));
     config.settings.linger = Duration::from_millis(50);
     config.system = system;
     let pool = Pool::start(config).expect("starts");
     let Address::Tcp(at) = pool.addresses()[0] else { unreachable!("it listens on TCP") };
     let stream = TcpStream::connect(at).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    (pool, stream, taken.recv_timeout(PATIENCE).expect("taken"))
+    (pool, stream)
 }
 
 fn assert_empty(pool: &Pool) {
@@ -203,6 +208,15 @@ fn a_hold_dropped_by_a_panic_resets() {
     assert_eq!(stream.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
     assert_empty(&pool);
     assert_eq!(pool.status().counts.panics, 1);
+}
+
+#[test]
+fn a_panic_on_the_loops_own_thread_costs_the_connection_only() {
+    let (pool, mut stream) = connected(Taken(None), Arc::new(Kernel));
+    assert_eq!(stream.read(&mut [0]).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+    assert_empty(&pool);
+    let status = pool.status();
+    assert_eq!((status.counts.panics, status.restarts), (1, 0));
 }
 
 #[test]

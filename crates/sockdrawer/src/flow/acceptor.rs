@@ -10,6 +10,7 @@ use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
 use crate::sync::mpsc;
 use crate::sys::{Errno, Interest};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,12 +22,17 @@ const STARVED: Duration = Duration::from_millis(100);
 /// A busy turn accepts one connection more from each listener for so many events.
 const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 
+/// So many connections that end at once are accepted at the limit before events are looked at again.
+const ACCEPTS_PER_TURN: usize = 16;
+
 /// A connection on its way into a loop.
 pub(crate) struct Parcel {
     pub(super) socket: OwnedFd,
     pub(super) permit: Permit,
     pub(super) remote: Option<SocketAddr>,
     pub(super) side: Side,
+    /// Zero where this side accepted.
+    pub(super) connect_time: Duration,
 }
 
 /// The accepting part of a loop.
@@ -38,8 +44,12 @@ pub(super) struct Acceptor {
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Arc<Waiter>,
-    /// Where the next look over all shards begins, so that none is always first.
+    /// Whose turn it is among the loops that share a socket.
     rotation: usize,
+    /// Shards that had something when they were last looked at, and were not accepted from since.
+    ready: Vec<usize>,
+    /// Accepted, but the system had nothing to run it with.
+    unplaced: VecDeque<Parcel>,
 }
 
 struct Held {
@@ -115,7 +125,16 @@ fn trouble(errno: Errno) -> Trouble {
 
 impl Acceptor {
     pub(super) fn new(waiter: Arc<Waiter>) -> Acceptor {
-        Acceptor { held: Vec::new(), state: State::Open, suspended: false, starving: false, waiter, rotation: 0 }
+        Acceptor {
+            held: Vec::new(),
+            state: State::Open,
+            suspended: false,
+            starving: false,
+            waiter,
+            rotation: 0,
+            ready: Vec::new(),
+            unplaced: VecDeque::new(),
+        }
     }
 
     pub(super) fn waiter(&self) -> Arc<Waiter> {
@@ -181,7 +200,10 @@ impl Flow {
         self.acceptor.suspended = true;
         self.wait_no_more();
         self.unwatch_shards();
-        self.acceptor.state = State::Open;
+        // What was accepted is still to be placed.
+        if self.acceptor.unplaced.is_empty() {
+            self.acceptor.state = State::Open;
+        }
     }
 
     /// Goes on.
@@ -236,9 +258,7 @@ impl Flow {
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
                 self.counters.accepted().add(1);
-                if std::mem::take(&mut self.acceptor.starving) {
-                    self.shared.tell(&Told::AcceptResumed);
-                }
+                self.tell_resumed();
                 if shard.take_stale() && self.refresh().is_ok() {
                     let active = self.active;
                     let options = self.place(active).generation.settings.options;
@@ -246,18 +266,19 @@ impl Flow {
                     let _ = self.system.set_options(socket.as_fd(), &options);
                 }
                 match permit {
-                    Some(permit) => self.bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted }),
+                    Some(permit) => self
+                        .bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted, connect_time: Duration::ZERO }),
                     None => self.reject(&socket),
                 }
-                Accepted::Yes
+                if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
             }
             Err(errno) => self.accept_failed(index, errno),
         }
     }
 
     fn bring_in(&mut self, shard: &Shard, parcel: Parcel) {
-        if !shard.is_spread() {
-            return self.adopt_parcel(parcel);
+        if !shard.is_spread() || self.shared.placement.is_some() {
+            return self.arrive(parcel);
         }
         let next = {
             let roster = lock(&self.shared.roster);
@@ -275,9 +296,26 @@ impl Flow {
         }
     }
 
+    /// A connection came to this flow: to run here, or to be placed.
+    pub(super) fn arrive(&mut self, parcel: Parcel) {
+        match self.shared.placement.clone().filter(|_| self.index.is_some() && !self.gives_all_away()) {
+            Some(placement) => placement.place(self, parcel),
+            None => self.adopt_parcel(parcel),
+        }
+    }
+
+    /// Whether new connections are given away at once: then they need no other place to run.
+    fn gives_all_away(&mut self) -> bool {
+        if self.refresh().is_err() {
+            return false;
+        }
+        let active = self.active;
+        self.place(active).generation.gives_all_away()
+    }
+
     /// A connection enters this loop.
-    pub(super) fn adopt_parcel(&mut self, parcel: Parcel) {
-        let peer = Peer::new(parcel.remote, parcel.side);
+    pub(crate) fn adopt_parcel(&mut self, parcel: Parcel) {
+        let peer = Peer::new(parcel.remote, parcel.side).with_connect_time(parcel.connect_time);
         self.enter(parcel.socket, parcel.permit, &peer);
     }
 
@@ -308,17 +346,36 @@ impl Flow {
                 return Accepted::Nothing;
             }
             Trouble::Connection => self.counters.accept_failed().add(1),
-            Trouble::Resource => {
-                self.counters.accept_starved().add(1);
-                self.unwatch_shards();
-                if !std::mem::replace(&mut self.acceptor.starving, true) {
-                    self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
-                }
-                self.acceptor.state = State::Starved(Instant::now() + STARVED);
-            }
+            Trouble::Resource => self.starve(errno),
             Trouble::Listener => self.listener_gone(index),
         }
         Accepted::Failed
+    }
+
+    fn starve(&mut self, errno: Errno) {
+        self.counters.accept_starved().add(1);
+        self.unwatch_shards();
+        if !std::mem::replace(&mut self.acceptor.starving, true) {
+            self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
+        }
+        self.acceptor.state = State::Starved(Instant::now() + STARVED);
+    }
+
+    /// What was accepted has no place to run, for lack of something the system has: nothing more is accepted until it has one.
+    pub(crate) fn place_later(&mut self, parcel: Parcel, errno: Errno) {
+        self.acceptor.unplaced.push_back(parcel);
+        self.starve(errno);
+    }
+
+    /// Whether connections wait here for a place.
+    pub(super) fn has_unplaced(&self) -> bool {
+        !self.acceptor.unplaced.is_empty()
+    }
+
+    fn tell_resumed(&mut self) {
+        if self.acceptor.unplaced.is_empty() && std::mem::take(&mut self.acceptor.starving) {
+            self.shared.tell(&Told::AcceptResumed);
+        }
     }
 
     fn listener_gone(&mut self, index: usize) {
@@ -348,10 +405,12 @@ impl Flow {
         }
     }
 
-    /// Accepts with each permit that was given. While there is more in the queues this loop waits again, behind the others;
+    /// Accepts with permits that were given. While there is more in the queues this loop waits again, behind the others;
     /// when they are empty it polls again.
     fn use_given_permits(&mut self) {
-        while let Some(permit) = self.acceptor.waiter.claim() {
+        for _ in 0..ACCEPTS_PER_TURN {
+            // One that is given after the last time round wakes the inbox, so it is seen in the next turn.
+            let Some(permit) = self.acceptor.waiter.claim() else { return };
             match self.accept_any(permit) {
                 Accepted::Yes => self.shared.gate.wait(&self.acceptor.waiter),
                 Accepted::Nothing | Accepted::Failed => {
@@ -366,8 +425,15 @@ impl Flow {
 
     fn try_after_starving(&mut self) {
         let before = self.counters.accept_starved().get();
+        while self.counters.accept_starved().get() == before
+            && let Some(parcel) = self.acceptor.unplaced.pop_front()
+        {
+            self.arrive(parcel);
+            self.tell_resumed();
+        }
         // Without a permit, or while suspended, polling finds out later.
         if !self.acceptor.suspended
+            && self.acceptor.unplaced.is_empty()
             && let Some(permit) = self.shared.gate.take()
         {
             self.accept_any(permit);
@@ -378,32 +444,45 @@ impl Flow {
         }
     }
 
-    /// Accepts from any shard that has something, beginning behind the one of last time.
+    /// Accepts from any shard that has something.
     fn accept_any(&mut self, permit: Permit) -> Accepted {
-        let mut ready = Vec::new();
-        let count = self.acceptor.held.len();
+        match self.next_ready() {
+            Ok(Some(index)) => self.accept(index, Some(permit)),
+            Ok(None) => Accepted::Nothing,
+            Err(_) => Accepted::Failed,
+        }
+    }
+
+    /// A shard that has something, each in turn. They are looked at together, and only when all that had something then have
+    /// been accepted from; a single one is not looked at, accepting tells as much.
+    fn next_ready(&mut self) -> Result<Option<usize>, Errno> {
         let live = |held: &Option<Held>| held.as_ref().is_some_and(|held| !held.shard.is_gone());
-        let indices: Vec<usize> = (0..count).filter(|index| live(&self.acceptor.held[*index])).collect();
+        while let Some(index) = self.acceptor.ready.pop() {
+            if self.acceptor.held.get(index).is_some_and(live) {
+                return Ok(Some(index));
+            }
+        }
+        let held = &self.acceptor.held;
+        let mut indices = (0..held.len()).filter(|index| live(&held[*index]));
+        if let (Some(only), None) = (indices.next(), indices.next()) {
+            return Ok(Some(only));
+        }
+        let indices: Vec<usize> = (0..held.len()).filter(|index| live(&held[*index])).collect();
         let sockets: Vec<BorrowedFd<'_>> =
-            indices.iter().filter_map(|index| self.acceptor.held[*index].as_ref()).map(|held| held.shard.socket()).collect();
-        if self.system.readable(&sockets, &mut ready).is_err() {
-            return Accepted::Failed;
-        }
-        self.acceptor.rotation = self.acceptor.rotation.wrapping_add(1);
-        let found = (0..indices.len())
-            .map(|step| (step + self.acceptor.rotation) % indices.len())
-            .find(|position| ready[*position])
-            .map(|position| indices[position]);
-        match found {
-            Some(index) => self.accept(index, Some(permit)),
-            None => Accepted::Nothing,
-        }
+            indices.iter().filter_map(|index| held[*index].as_ref()).map(|held| held.shard.socket()).collect();
+        let mut ready = Vec::new();
+        self.system.readable(&sockets, &mut ready)?;
+        self.acceptor.ready.extend(indices.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(index, _)| index));
+        Ok(self.acceptor.ready.pop())
     }
 
     /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some.
     fn retire_empty_shards(&mut self) {
         for index in 0..self.acceptor.held.len() {
             while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
+                if !self.acceptor.unplaced.is_empty() {
+                    return;
+                }
                 let on_full = lock(&self.shared.on_full).clone();
                 let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take());
                 if permit.is_none() && on_full == OnFull::Backpressure {

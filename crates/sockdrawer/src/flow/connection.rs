@@ -39,6 +39,10 @@ impl Flow {
     pub(super) fn enter(&mut self, socket: OwnedFd, permit: super::gate::Permit, peer: &Peer) {
         let seat = self.seats.take(socket, permit);
         self.seats.at(seat).id = self.next_id();
+        if peer.side() == Side::Connected {
+            self.seats.at(seat).flags.set(Flags::CONNECTED);
+            self.set_active_options(seat);
+        }
         self.open_protocol(seat, peer);
     }
 

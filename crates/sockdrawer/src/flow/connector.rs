@@ -1,5 +1,6 @@
 //! Connecting: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
 
+use super::acceptor::Parcel;
 use super::gate::{Permit, Waiter};
 use super::seat::Flags;
 use super::{Flow, lock};
@@ -121,7 +122,7 @@ impl Flow {
             self.connector.waiting = false;
         }
         let now = Instant::now();
-        if self.connector.waiting {
+        if self.connector.waiting || self.has_unplaced() {
             self.connector.retry_at = None;
             return;
         }
@@ -229,16 +230,27 @@ impl Flow {
         self.connector.pause = FIRST_PAUSE;
         self.clear_timer(seat);
         let took = self.connect_time(seat);
+        if self.shared.placement.is_some() {
+            // The old epoll must not go on watching what runs elsewhere.
+            self.unwatch(seat);
+            let (socket, permit) = self.seats.give_up(seat);
+            return self.arrive(Parcel { socket, permit, remote, side: Side::Connected, connect_time: took });
+        }
         let place = self.seats.at(seat);
         place.bytes_in = 0;
         place.flags.clear(Flags::CONNECTING);
+        self.set_active_options(seat);
+        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_connect_time(took));
+    }
+
+    /// Gives a connection made here the options that an accepted one has from its listener.
+    pub(super) fn set_active_options(&mut self, seat: u32) {
         if self.refresh().is_ok() {
             let active = self.active;
             let options = self.place(active).generation.settings.options;
             // It fails where the connection is gone, which using it will tell.
             let _ = self.with_socket(seat, |system, socket| system.set_options(socket, &options));
         }
-        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_connect_time(took));
     }
 
     pub(super) fn connecting_to(&mut self, seat: u32) -> Option<SocketAddr> {

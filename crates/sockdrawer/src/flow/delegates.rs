@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 /// A thread that has nothing to do ends after this long.
 const KEPT_IDLE: Duration = Duration::from_secs(5);
-/// What code needs that reads, writes and waits; memory that is never touched costs nothing.
-const STACK_BYTES: usize = 512 * 1024;
 
 /// A connection and the code it is given to.
 struct Errand {
@@ -37,13 +35,15 @@ struct State {
     known: HashSet<ThreadId>,
     /// The most threads.
     most: usize,
+    /// Bytes of stack of each.
+    stack: usize,
     stopping: bool,
 }
 
 impl Delegates {
-    pub(crate) fn new(most: usize) -> Arc<Delegates> {
+    pub(crate) fn new(most: usize, stack: usize) -> Arc<Delegates> {
         let (waiting, known) = (VecDeque::new(), HashSet::new());
-        let state = Mutex::new(State { waiting, idle: 0, running: 0, known, most, stopping: false });
+        let state = Mutex::new(State { waiting, idle: 0, running: 0, known, most, stack, stopping: false });
         Arc::new(Delegates { state, work: Condvar::new() })
     }
 
@@ -56,8 +56,11 @@ impl Delegates {
     }
 
     /// More threads take what waits; threads too many end when they have done what they do.
-    pub(crate) fn set_most(self: &Arc<Delegates>, most: usize) {
-        lock(&self.state).most = most;
+    pub(crate) fn tune(self: &Arc<Delegates>, most: usize, stack: usize) {
+        {
+            let mut state = lock(&self.state);
+            (state.most, state.stack) = (most, stack);
+        }
         self.work.notify_all();
         self.start_missing();
     }
@@ -100,7 +103,7 @@ impl Delegates {
     /// Starts threads for those that wait, as far as no idle thread takes them.
     fn start_missing(self: &Arc<Delegates>) {
         loop {
-            {
+            let stack = {
                 let mut state = lock(&self.state);
                 // Those on their way are not idle yet, but each takes one.
                 let coming = state.running - state.known.len();
@@ -108,9 +111,10 @@ impl Delegates {
                     return;
                 }
                 state.running += 1;
-            }
+                state.stack
+            };
             let delegates = self.clone();
-            let thread = std::thread::Builder::new().name("sockdrawer-delegate".to_owned()).stack_size(STACK_BYTES);
+            let thread = std::thread::Builder::new().name("sockdrawer-delegate".to_owned()).stack_size(stack);
             if thread.spawn(move || delegates.serve()).is_err() {
                 return self.not_started();
             }

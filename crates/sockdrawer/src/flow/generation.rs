@@ -2,7 +2,7 @@
 //! switch; a loop looks at it once for each connection it accepts.
 
 use super::joint::Joint;
-use crate::behaviour::{AnyService, Panicked, Table, TableBox};
+use crate::behaviour::{AnyService, Kind, Panicked, Table, TableBox};
 use crate::config::Settings;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -43,8 +43,15 @@ impl Generation {
         self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)
     }
 
-    /// The table prepared for this loop; a loop that came later or replaced another builds its own.
-    pub(crate) fn table(&self, index: usize) -> Result<Box<dyn Table>, Panicked> {
+    /// Whether its connections are given away as soon as they are open.
+    pub(crate) fn gives_all_away(&self) -> bool {
+        self.service.kind() == Kind::Blocking
+    }
+
+    /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
+    /// connection, what is no loop.
+    pub(crate) fn table(&self, index: Option<usize>) -> Result<Box<dyn Table>, Panicked> {
+        let Some(index) = index else { return self.service.table(1).map(|table| table.0) };
         let prepared = lock(&self.prepared).get_mut(index).and_then(Option::take);
         prepared.map_or_else(|| self.service.table(self.capacity), Ok).map(|table| table.0)
     }

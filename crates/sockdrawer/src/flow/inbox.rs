@@ -10,6 +10,14 @@ use crate::sys::{Errno, System};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+/// A number that no other thread has at the same time, and not 0.
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| std::ptr::from_ref(here) as usize)
+}
+
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
 pub(crate) enum Letter {
     /// A job ended.
@@ -32,6 +40,8 @@ pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     /// Set by the first letter after the loop last looked: one ring for many letters.
     rung: AtomicBool,
+    /// The thread that looks at `rung` each time before it waits, so that it need not ring for itself. 0: none does.
+    reader: AtomicUsize,
     event: OwnedFd,
     /// The most notes that may wait; jobs, connections and orders are bounded elsewhere and never refused.
     bound: AtomicUsize,
@@ -50,8 +60,9 @@ impl Inbox {
     pub(crate) fn new(system: Arc<dyn System>, bound: usize) -> Result<Arc<Inbox>, Errno> {
         let event = system.event()?;
         Ok(Arc::new(Inbox {
-            queue: Mutex::new(Queue { letters: Vec::with_capacity(64), ..Queue::default() }),
+            queue: Mutex::default(),
             rung: AtomicBool::new(false),
+            reader: AtomicUsize::new(0),
             event,
             bound: AtomicUsize::new(bound),
             system,
@@ -98,10 +109,15 @@ impl Inbox {
 
     /// Makes the loop turn.
     pub(crate) fn wake(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        if !self.rung.swap(true, Ordering::AcqRel) && self.reader.load(Ordering::Relaxed) != this_thread() {
             // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
             let _ = self.system.ring(self.event());
         }
+    }
+
+    /// Says that this thread will look whether it has rung before each wait, and runs nothing else in between.
+    pub(crate) fn read_here(&self) {
+        self.reader.store(this_thread(), Ordering::Relaxed);
     }
 
     /// Whether there is something to take.
@@ -163,6 +179,26 @@ mod tests {
         inbox.take(&mut letters);
         assert_eq!(letters.len(), 3);
         assert!(inbox.post(1, note()).is_ok());
+    }
+
+    #[test]
+    fn only_other_threads_ring() {
+        let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
+        let rings = |inbox: &Inbox| {
+            let mut events = crate::sys::Events::with_capacity(1);
+            let epoll = Kernel.epoll().expect("an epoll");
+            Kernel.watch_event(epoll.as_fd(), inbox.event(), 0).expect("watched");
+            Kernel.wait(epoll.as_fd(), &mut events, Some(std::time::Duration::ZERO)).expect("waits");
+            events.len()
+        };
+        inbox.read_here();
+        inbox.wake();
+        assert_eq!((inbox.has_rung(), rings(&inbox)), (true, 0));
+        inbox.take(&mut Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| inbox.wake());
+        });
+        assert_eq!((inbox.has_rung(), rings(&inbox)), (true, 1));
     }
 
     #[test]

@@ -99,14 +99,14 @@ impl Shard {
 }
 
 impl Listener {
-    /// Binds and listens. The first socket is bound alone, so that a second program is refused; then the port is shared among
-    /// the others.
+    /// Binds and listens, a TCP address with so many sockets. The first is bound alone, so that a second program is refused; then
+    /// the port is shared among the others.
     pub(crate) fn bind(
         system: &dyn System,
         address: &Address,
         backlog: u32,
         options: &SocketOptions,
-        loops: usize,
+        shards: usize,
     ) -> Result<Listener, Error> {
         let fail = |errno: Errno| listen_error(address, errno);
         let first = match open(system, address, false, backlog, options) {
@@ -123,13 +123,15 @@ impl Listener {
         };
         let real = system.local_address(first.as_fd()).map_err(fail)?.unwrap_or(*asked);
         let real = Address::Tcp(SocketAddr::new(asked.ip(), real.port()));
-        system.share_port(first.as_fd()).map_err(fail)?;
-        let mut shards = vec![Shard::new(Arc::new(first), false)];
-        for _ in 1..loops.clamp(SHARDS, MOST_SHARDS) {
-            let socket = open(system, &real, true, backlog, options).map_err(fail)?;
-            shards.push(Shard::new(Arc::new(socket), false));
+        if shards > 1 {
+            system.share_port(first.as_fd()).map_err(fail)?;
         }
-        Ok(Listener { address: real, shards, _path: None })
+        let mut bound = vec![Shard::new(Arc::new(first), false)];
+        for _ in 1..shards {
+            let socket = open(system, &real, true, backlog, options).map_err(fail)?;
+            bound.push(Shard::new(Arc::new(socket), false));
+        }
+        Ok(Listener { address: real, shards: bound, _path: None })
     }
 
     /// One whose sockets another process bound; they come one by one.
@@ -236,8 +238,8 @@ mod tests {
         let address = Address::Unix(path.clone());
         let options = SocketOptions::default();
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds"));
-        let live = Listener::bind(&Kernel, &address, 16, &options, 1).expect("the path is stale");
-        let second = Listener::bind(&Kernel, &address, 16, &options, 1);
+        let live = Listener::bind(&Kernel, &address, 16, &options, SHARDS).expect("the path is stale");
+        let second = Listener::bind(&Kernel, &address, 16, &options, SHARDS);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         drop(live);
         assert!(!path.exists(), "removed with its listener");
@@ -247,12 +249,12 @@ mod tests {
     fn a_second_listener_of_the_same_user_is_refused() {
         let options = SocketOptions::default();
         let address = "127.0.0.1:0".parse().expect("an address");
-        let first = Listener::bind(&Kernel, &address, 16, &options, 1).expect("binds");
+        let first = Listener::bind(&Kernel, &address, 16, &options, SHARDS).expect("binds");
         assert_eq!(first.shards.len(), SHARDS);
-        let second = Listener::bind(&Kernel, &first.address, 16, &options, 1);
+        let second = Listener::bind(&Kernel, &first.address, 16, &options, SHARDS);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         let address = first.address.clone();
         drop(first);
-        assert!(Listener::bind(&Kernel, &address, 16, &options, 1).is_ok(), "closed with its last owner");
+        assert!(Listener::bind(&Kernel, &address, 16, &options, SHARDS).is_ok(), "closed with its last owner");
     }
 }

@@ -21,14 +21,15 @@ mod timer;
 pub(crate) mod worker;
 
 use crate::behaviour::{Panicked, Table};
-use crate::config::OnFull;
+use crate::config::{Config, OnFull};
+use crate::observe::Counts;
 use crate::observe::counters::Counters;
 use crate::observe::{Event as Told, Observer};
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, Events, System};
-use acceptor::Acceptor;
+use acceptor::{Acceptor, Parcel};
 use bell::Bell;
 use buffer::Buffers;
 use connector::Connector;
@@ -80,13 +81,41 @@ pub(crate) struct Shared {
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
+    /// Where connections run, in models in which that is not the flow that accepted them.
+    pub(crate) placement: Option<Arc<dyn Placement>>,
+}
+
+/// Finds each new connection its place to run.
+pub(crate) trait Placement: Send + Sync {
+    /// Takes the parcel away, or gives it back with [`Flow::place_later`] where the system has nothing for it now. Called on the
+    /// thread of `flow`; the control plane may be waiting for that thread, so it must not wait for the control plane.
+    fn place(&self, flow: &mut Flow, parcel: Parcel);
+
+    /// The inboxes of flows that run connections it placed.
+    fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        Vec::new()
+    }
+
+    /// Threads of this process that run, beside the one that asks.
+    fn threads(&self) -> usize {
+        0
+    }
+
+    /// Adds what was counted where connections run, or ran.
+    fn add_to(&self, _counts: &mut Counts) {}
+
+    /// What it needs of the configuration is another.
+    fn reconfigured(&self, _config: &Config) {}
+
+    /// Nothing is placed from now on, and what runs is told to stop.
+    fn stop(&self) {}
 }
 
 impl Shared {
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
-    fn counters(&self, index: usize) -> Counters {
-        match self.process {
-            Some(process) if index < MOST_LOOPS => self.joint.counters(process, index),
+    fn counters(&self, index: Option<usize>) -> Counters {
+        match (self.process, index) {
+            (Some(process), Some(index)) if index < MOST_LOOPS => self.joint.counters(process, index),
             _ => Counters::default(),
         }
     }
@@ -106,7 +135,8 @@ struct Place {
 
 /// All that one loop thread owns.
 pub(crate) struct Flow {
-    index: usize,
+    /// None: it only serves, one connection at a time that was placed here.
+    index: Option<usize>,
     shared: Arc<Shared>,
     system: Arc<dyn System>,
     epoll: OwnedFd,
@@ -136,12 +166,26 @@ pub(crate) struct Flow {
     ids: std::ops::Range<u64>,
     panics_told: (u32, u32),
     start: Instant,
+    /// Turns end by then, whether anything happens or not.
+    pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
 }
 
 impl Flow {
     /// Made on the control plane's thread, so that failing is an error of the change and not a dead loop.
     pub(crate) fn new(index: usize, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Result<Flow, FlowError> {
+        let mut flow = Flow::empty(Some(index), shared, inbox, capacity)?;
+        flow.refresh()?;
+        Ok(flow)
+    }
+
+    /// One that serves a single connection at a time. It takes its table with the first: what the service does then is that
+    /// connection's risk.
+    pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Flow, Errno> {
+        Flow::empty(None, shared, inbox, 1)
+    }
+
+    fn empty(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Result<Flow, Errno> {
         let system = shared.system.clone();
         let epoll = system.epoll()?;
         system.watch_event(epoll.as_fd(), inbox.event(), INBOX_TOKEN)?;
@@ -149,7 +193,8 @@ impl Flow {
             system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
         }
         let start = Instant::now();
-        let mut flow = Flow {
+        let at_once = capacity.min(64);
+        Ok(Flow {
             index,
             system,
             epoll,
@@ -169,18 +214,21 @@ impl Flow {
             read: Vec::new(),
             wheel: Wheel::new(start),
             far: HashMap::new(),
-            due: Vec::with_capacity(64),
-            letters: Vec::with_capacity(64),
-            unread: VecDeque::with_capacity(64),
+            due: Vec::with_capacity(at_once),
+            letters: Vec::with_capacity(at_once),
+            unread: VecDeque::with_capacity(at_once),
             ids: 0..0,
             panics_told: (0, 0),
             start,
+            turn_until: None,
             stopping: false,
             inbox,
             shared,
-        };
-        flow.refresh()?;
-        Ok(flow)
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Through which it waits for permits.
@@ -297,7 +345,8 @@ impl Flow {
 
     /// When there is something to do even if nothing comes.
     pub(crate) fn due(&self) -> Option<Instant> {
-        [self.wheel.next(), self.acceptor.retry_at(), self.connector.retry_at()].into_iter().flatten().min()
+        let wakes = [self.wheel.next(), self.acceptor.retry_at(), self.connector.retry_at(), self.turn_until];
+        wakes.into_iter().flatten().min()
     }
 
     /// What has events when the flow has: for a thread that waits elsewhere.
@@ -318,7 +367,7 @@ impl Flow {
                 None => return,
                 Some(Letter::Done(token, result)) => self.job_done(token, result),
                 Some(Letter::Note(token, note)) => self.note(token, note),
-                Some(Letter::Adopt(parcel)) => self.adopt_parcel(parcel),
+                Some(Letter::Adopt(parcel)) => self.arrive(parcel),
                 Some(Letter::Returned(returned)) => self.came_back(returned),
                 Some(Letter::Order(order)) => {
                     let since = *ordered_since.get_or_insert_with(Instant::now);

@@ -7,8 +7,8 @@ use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Seats are made so many at once, in chunks that never move.
-const CHUNK: usize = 1024;
+/// Seats are made at most so many at once, in chunks that never move.
+const LARGEST_CHUNK: usize = 1024;
 
 /// One connection. A million idle ones are 72 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
@@ -139,9 +139,16 @@ pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
     u64::from(epoch) << 32 | u64::from(seat)
 }
 
+/// How large the chunks of a table are that is to hold `capacity`, as a power of two.
+fn chunk_bits(capacity: usize) -> u32 {
+    capacity.clamp(1, LARGEST_CHUNK).next_power_of_two().trailing_zeros()
+}
+
 /// All seats of a loop.
 pub(crate) struct Seats {
     chunks: Vec<Box<[Seat]>>,
+    /// A chunk has 2 to the power of this many.
+    chunk_bits: u32,
     free: u32,
     taken: usize,
     /// One permit for each taken seat.
@@ -149,22 +156,23 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// Room for `capacity` connections without growing.
+    /// Room for `capacity` connections without growing. They grow by as much, within reason.
     pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
-        let mut seats = Seats { chunks: Vec::new(), free: NONE, taken: 0, permits: Account::new(gate) };
+        let chunk_bits = chunk_bits(capacity);
+        let mut seats = Seats { chunks: Vec::new(), chunk_bits, free: NONE, taken: 0, permits: Account::new(gate) };
         seats.reserve(capacity);
         seats
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        while self.chunks.len() * CHUNK < capacity {
+        while (self.len() as usize) < capacity {
             self.grow();
         }
     }
 
     fn grow(&mut self) {
-        let base = u32::try_from(self.chunks.len() * CHUNK).expect("fewer than 4 billion seats");
-        let end = base + CHUNK as u32;
+        let base = u32::try_from(self.chunks.len() << self.chunk_bits).expect("fewer than 4 billion seats");
+        let end = base + (1 << self.chunk_bits);
         // The chunk's last seat links to those that were free before.
         let chunk = (base + 1..=end).map(|next| {
             let next = if next == end { self.free } else { next };
@@ -181,17 +189,23 @@ impl Seats {
 
     /// How many seats exist, taken or not.
     pub(crate) fn len(&self) -> u32 {
-        (self.chunks.len() * CHUNK) as u32
+        (self.chunks.len() << self.chunk_bits) as u32
     }
 
     pub(crate) fn at(&mut self, seat: u32) -> &mut Seat {
-        &mut self.chunks[seat as usize / CHUNK][seat as usize % CHUNK]
+        let (chunk, place) = self.split(seat);
+        &mut self.chunks[chunk][place]
+    }
+
+    fn split(&self, seat: u32) -> (usize, usize) {
+        ((seat >> self.chunk_bits) as usize, (seat & ((1 << self.chunk_bits) - 1)) as usize)
     }
 
     /// Whose token this is; None when that connection is gone.
     pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
         let (seat, epoch) = (token as u32, (token >> 32) as u32);
-        let found = self.chunks.get(seat as usize / CHUNK)?.get(seat as usize % CHUNK)?;
+        let (chunk, place) = self.split(seat);
+        let found = self.chunks.get(chunk)?.get(place)?;
         (found.epoch == epoch && found.is_taken()).then_some(seat)
     }
 
@@ -216,6 +230,21 @@ impl Seats {
 
     /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
     pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
+        drop(self.empty(number));
+        if keep_permit {
+            return Some(self.permits.draw());
+        }
+        self.permits.put_back();
+        None
+    }
+
+    /// Empties a seat whose connection goes on elsewhere.
+    pub(crate) fn give_up(&mut self, number: u32) -> (OwnedFd, Permit) {
+        let socket = self.empty(number).expect("a taken seat has a socket");
+        (socket, self.permits.draw())
+    }
+
+    fn empty(&mut self, number: u32) -> Option<OwnedFd> {
         let free = self.free;
         let seat = self.at(number);
         debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
@@ -223,12 +252,7 @@ impl Seats {
         let left = std::mem::replace(seat, Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY });
         self.free = number;
         self.taken -= 1;
-        drop(left.socket);
-        if keep_permit {
-            return Some(self.permits.draw());
-        }
-        self.permits.put_back();
-        None
+        left.socket
     }
 }
 
@@ -256,9 +280,23 @@ mod tests {
     }
 
     #[test]
+    fn a_table_for_one_has_one_seat() {
+        let gate = Gate::new(10);
+        assert_eq!(Seats::with_capacity(1, gate.clone()).len(), 1);
+        assert_eq!(Seats::with_capacity(5, gate.clone()).len(), 8);
+        assert_eq!(Seats::with_capacity(1500, gate).len(), 2048);
+    }
+
+    #[test]
     fn seats_grow_and_are_used_again() {
+        for capacity in [0, 1, 3, 64, 1024] {
+            grow_and_use_again(capacity);
+        }
+    }
+
+    fn grow_and_use_again(capacity: usize) {
         let gate = Gate::new(10_000);
-        let mut seats = Seats::with_capacity(0, gate.clone());
+        let mut seats = Seats::with_capacity(capacity, gate.clone());
         let taken: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
         let length = seats.len();
         taken.iter().for_each(|seat| drop(seats.leave(*seat, false)));

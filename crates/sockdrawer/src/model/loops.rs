@@ -84,6 +84,7 @@ pub(super) fn live(flow: Flow, run: impl FnOnce(&mut Flow)) -> Option<String> {
 
 fn run(flow: &mut Flow, pulse: &Pulse) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
+    flow.inbox.read_here();
     while !flow.stopping {
         flow.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
         pulse.connections.store(flow.count(), Ordering::Relaxed);

@@ -1,14 +1,17 @@
 //! WHO RUNS THE FLOW: one file for each model.
 
 pub(crate) mod loops;
+mod single;
 #[cfg(feature = "tokio")]
 mod tasks;
+mod threads;
 
 use crate::behaviour::Kind;
 use crate::config::{Config, Model};
 use crate::error::Error;
-use crate::flow::Flow;
+use crate::flow::{Flow, Placement};
 use loops::Running;
+use std::sync::Arc;
 
 /// Descriptors that each loop of a model needs for itself: an epoll and an eventfd. A runtime has its own of these, two
 /// duplicates of its epoll and one of the flow's, and one for signals where the program watches them.
@@ -47,7 +50,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if model == Model::Tasks && !cfg!(feature = "tokio") {
         return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
     }
-    if !matches!(model, Model::Loops | Model::Tasks | Model::Prefork) {
+    if model == Model::Fork {
         return refuse("serve in this build", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {
@@ -57,4 +60,27 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
         return refuse("have workers", "set workers to 0: a job runs where its connection runs; or use the model loops");
     }
     Ok(())
+}
+
+/// Where the connections of a model run, if that is not the flow that accepts them. `died` is told of threads that panicked.
+pub(crate) fn placement(config: &Config, died: impl Fn(String) + Send + Sync + 'static) -> Option<Arc<dyn Placement>> {
+    match config.model {
+        Model::Threads => Some(threads::Threads::new(config, died)),
+        _ => None,
+    }
+}
+
+/// The most threads for connections that are given away. In `threads` whoever has a permit has a thread.
+pub(crate) fn delegates(config: &Config) -> usize {
+    if config.model == Model::Threads { usize::MAX } else { config.delegates }
+}
+
+/// Descriptors that a connection needs.
+pub(crate) fn descriptors(model: Model) -> usize {
+    if model == Model::Threads { threads::DESCRIPTORS } else { 1 }
+}
+
+/// The most connections at once that a model can have, whatever the limit.
+pub(crate) fn most_connections(model: Model) -> usize {
+    if model == Model::Single { single::MOST } else { usize::MAX }
 }

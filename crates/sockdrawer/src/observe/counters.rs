@@ -100,7 +100,7 @@ counters! {
     adopted,
     /// Failures of `accept4` that concerned one connection.
     accept_failed,
-    /// Pauses of accepting because the system had no descriptor or memory.
+    /// Pauses of accepting because the system had no descriptor, memory or thread.
     accept_starved,
     /// `accept4` that found nothing.
     accept_empty,

@@ -16,7 +16,8 @@ pub enum Event {
     ListenerGone(Address),
     /// `accept4` ran into a limit of the system and pauses. Once for each pause, not for each failure.
     AcceptStarved {
-        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM.
+        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM; EAGAIN where there was no thread for a connection that was accepted,
+        /// which is served when there is one.
         errno: i32,
     },
     /// Accepting goes on after [`Event::AcceptStarved`].
@@ -78,6 +79,11 @@ pub enum Event {
     /// A process could not be started: the others do its work.
     ProcessNotStarted {
         /// Why.
+        reason: String,
+    },
+    /// A thread of [`Model::Threads`](crate::Model::Threads) died, and its connection with it. It counts as a restart.
+    ThreadDied {
+        /// The panic's message.
         reason: String,
     },
     /// A worker died and was replaced.

@@ -26,6 +26,8 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// Its loops, parked ones too.
     pub loops: Vec<LoopStatus>,
+    /// Threads of [`Model::Threads`](crate::Model::Threads), those that wait for a connection too.
+    pub threads: usize,
     /// Worker threads.
     pub workers: usize,
     /// Jobs that wait for a worker.

@@ -2,7 +2,6 @@
 
 use super::control::{Control, Core, ListeningPlace};
 use super::plan::{How, Plan, difference, plan};
-use crate::behaviour::Kind;
 use crate::config::{Config, Endpoint, Listening};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -24,8 +23,12 @@ use std::time::Duration;
 const SPARE_DESCRIPTORS: usize = 32;
 /// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
 const MOST_WARM: usize = 1 << 20;
+/// Connections that memory is kept for at least, in each loop.
+const FEWEST_WARM: usize = 64;
 /// More loops than this are a mistake.
 const MOST_LOOPS: usize = 1024;
+/// More stack than this for a thread is a mistake.
+const MOST_STACK: usize = 1 << 30;
 /// More input than this cannot be kept for a connection.
 const MOST_PARTIAL: usize = 256 * 1024 * 1024;
 /// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
@@ -124,7 +127,8 @@ impl Core {
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
-        self.shared.delegates.set_most(wanted.delegates);
+        self.shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
+        self.shared.delegates.tune(model::delegates(wanted), wanted.stack);
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
                 // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
@@ -174,9 +178,10 @@ impl Core {
         }
         control.generation = generation.id;
         control.generations.push(Arc::downgrade(&generation));
-        for member in &control.members {
-            // It would hold the old service until its next connection.
-            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
+        let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
+        for inbox in control.members.iter().map(|member| member.inbox.clone()).chain(placed) {
+            // Who has no traffic would hold the old service until its next connection.
+            let _ = inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
         }
     }
 
@@ -264,9 +269,9 @@ impl Core {
     }
 }
 
-/// Connections to keep memory for: never more than there can be.
+/// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
 pub(super) fn warm(config: &Config) -> usize {
-    config.capacity.min(sys::descriptor_limit()).min(MOST_WARM)
+    if config.model.has_loops() { config.capacity.min(sys::descriptor_limit()).clamp(FEWEST_WARM, MOST_WARM) } else { 1 }
 }
 
 pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
@@ -279,7 +284,7 @@ pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPl
     let (system, options) = (&*config.system, &config.settings.options);
     let listener = match &listening.inherited {
         Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options)?,
-        None => Listener::bind(system, &listening.address, config.backlog(), options, config.loops)?,
+        None => Listener::bind(system, &listening.address, config.backlog(), options, shards(config))?,
     };
     let owners = vec![None; listener.shards.len()];
     Ok(ListeningPlace { number: 0, asked: listening.clone(), listener, owners })
@@ -291,6 +296,9 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if config.loops == 0 {
         return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
+    }
+    if config.stack > MOST_STACK {
+        return invalid("stack", "more than 1 GiB for each thread: a connection needs a few KiB of stack");
     }
     if config.loops > MOST_LOOPS {
         return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
@@ -324,10 +332,15 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one.
+fn shards(config: &Config) -> usize {
+    if config.model.has_loops() { config.loops.clamp(SHARDS, MOST_SHARDS) } else { 1 }
+}
+
 /// Listening sockets of a configuration.
 fn sockets(config: &Config) -> usize {
     let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
-        (None, Address::Tcp(_)) => config.loops.clamp(SHARDS, MOST_SHARDS),
+        (None, Address::Tcp(_)) => shards(config),
         _ => 1,
     };
     config.listeners().iter().map(sockets).sum()
@@ -344,17 +357,14 @@ pub(super) fn fits_in_process(config: &Config) -> usize {
 pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();
     let own = others + sockets(config) + model::descriptors_for_loop(config.model) * config.loops + SPARE_DESCRIPTORS;
-    let free = allowed.saturating_sub(own);
-    // The thread of a blocking handler waits with an event of its own.
-    let threads = if config.behaviour.service().kind() == Kind::Blocking { config.delegates } else { 0 };
-    let fits = (free / 2).max(free.saturating_sub(threads));
-    match config.limit {
+    let (each, most) = (model::descriptors(config.model), model::most_connections(config.model));
+    let fits = allowed.saturating_sub(own) / each;
+    match config.limit.map(|asked| asked.min(most)) {
         Some(asked) if asked > fits => {
-            let needed = asked.saturating_add(asked.min(threads)).saturating_add(own);
-            Err(Error::LimitTooHigh { asked, needed, allowed, fits })
+            Err(Error::LimitTooHigh { asked, needed: asked.saturating_mul(each).saturating_add(own), allowed, fits })
         }
         Some(asked) => Ok(asked),
-        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + 1, allowed, fits }),
-        None => Ok(fits),
+        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + each, allowed, fits }),
+        None => Ok(fits.min(most)),
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Member {
 pub(crate) enum Report {
     /// A loop ended; with a panic's message it was not asked to.
     LoopEnded { index: usize, life: u64, panic: Option<String> },
+    /// A thread that served one connection died.
+    ThreadDied { panic: String },
     /// A worker thread died.
     WorkerDied { panic: String },
     /// The pool is stopping.
@@ -127,9 +129,11 @@ impl Core {
         answers
     }
 
-    /// The inboxes of all loops, parked ones too: they may have connections.
+    /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
     pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
-        lock(&self.control).members.iter().map(|member| member.inbox.clone()).collect()
+        let mut inboxes: Vec<_> = lock(&self.control).members.iter().map(|member| member.inbox.clone()).collect();
+        inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+        inboxes
     }
 
     /// Makes a loop's own things; it does not run yet.

@@ -20,7 +20,7 @@ use crate::flow::joint::Joint;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::flow::{Flow, Shared};
-use crate::model::loops::Pulse;
+use crate::model::{self, loops::Pulse};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
 use crate::protocol::ConnectionId;
@@ -75,6 +75,8 @@ impl Core {
             Endpoint::Connect(connecting) => Some(Course::new(connecting.clone(), None)),
             Endpoint::Accept { .. } => None,
         };
+        let (reports, heard) = mpsc::channel();
+        let died = reports.clone();
         let shared = Arc::new(Shared {
             system: config.system.clone(),
             gate: on.gate,
@@ -82,12 +84,13 @@ impl Core {
             joint: on.joint,
             process: on.process,
             workers: Workers::new(config.worker_queue),
-            delegates: Delegates::new(config.delegates),
+            delegates: Delegates::new(model::delegates(&config), config.stack),
             observer: Mutex::new(config.observer.clone()),
             on_full: Mutex::new(config.on_full.clone()),
             roster: Mutex::new(Vec::new()),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
+            placement: model::placement(&config, move |panic| _ = died.send(Report::ThreadDied { panic })),
         });
         let control = Control {
             config: config.clone(),
@@ -103,7 +106,6 @@ impl Core {
             others: on.others,
             stopping: false,
         };
-        let (reports, heard) = mpsc::channel();
         let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
         let half_started = StopUnlessForgotten(&core);
         core.start_workers(config.workers)?;
@@ -163,6 +165,8 @@ impl Core {
             }
         });
         let loops = loops.collect();
+        let placement = self.shared.placement.as_ref();
+        placement.inspect(|placement| placement.add_to(&mut counts));
         let system = &*self.shared.system;
         let listeners = control.places.iter().map(|place| ListenerStatus {
             address: place.listener.address.clone(),
@@ -181,6 +185,7 @@ impl Core {
             listeners: listeners.collect(),
             processes: Vec::new(),
             loops,
+            threads: placement.map_or(0, |placement| placement.threads()),
             workers: self.shared.workers.running(),
             jobs_waiting: self.shared.workers.waiting(),
             delegates: self.shared.delegates.running(),
@@ -229,6 +234,7 @@ impl Core {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
                 threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
             }
+            self.shared.placement.iter().for_each(|placement| placement.stop());
             self.shared.workers.set_wanted(0);
         }
         self.shared.delegates.stop();
@@ -242,8 +248,9 @@ impl Core {
                 .any(|running| Arc::ptr_eq(&running.pulse, pulse) && running.thread.thread().id() == std::thread::current().id())
         };
         threads.retain(|pulse| !own(pulse));
+        let placed = || self.shared.placement.as_ref().map_or(0, |placement| placement.threads());
         let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
-        let ended = || loops_ended() && self.shared.delegates.have_ended();
+        let ended = || loops_ended() && placed() == 0 && self.shared.delegates.have_ended();
         self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
         #[cfg(feature = "tokio")]
         self.end_listeners();
@@ -404,9 +411,9 @@ impl Manager for Core {
     }
 
     fn crash_part(&self, index: usize) -> bool {
-        let control = lock(&self.control);
-        let Some(member) = control.members.get(index) else { return false };
+        let inboxes = self.inboxes();
+        let Some(inbox) = inboxes.get(index) else { return false };
         let crash: Order = Box::new(|_| panic!("a test crashed this loop"));
-        member.inbox.put(Letter::Order(crash)).is_ok()
+        inbox.put(Letter::Order(crash)).is_ok()
     }
 }

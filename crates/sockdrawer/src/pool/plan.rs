@@ -84,6 +84,7 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("processes", How::InPlace, &running.processes, &wanted.processes, usize::to_string);
     plan.note("loops", How::InPlace, &running.loops, &wanted.loops, usize::to_string);
     plan.note("workers", How::InPlace, &running.workers, &wanted.workers, usize::to_string);
+    plan.note("stack", How::InPlace, &running.stack, &wanted.stack, usize::to_string);
     plan.note("worker_queue", How::InPlace, &running.worker_queue, &wanted.worker_queue, usize::to_string);
     plan.note("delegates", How::InPlace, &running.delegates, &wanted.delegates, usize::to_string);
     plan.note("capacity", How::InPlace, &running.capacity, &wanted.capacity, usize::to_string);

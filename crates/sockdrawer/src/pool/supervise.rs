@@ -28,6 +28,7 @@ fn supervise(core: &Weak<Core>, reports: &mpsc::Receiver<Report>) {
         match heard {
             Ok(Report::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
             Ok(Report::LoopEnded { index, life, panic }) => core.loop_ended(index, life, panic),
+            Ok(Report::ThreadDied { panic }) => core.thread_died(panic),
             Ok(Report::WorkerDied { panic }) => core.worker_died(&panic),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 core.look_for_stuck_loops();
@@ -91,6 +92,18 @@ impl Core {
             if control.members[index].running.is_none() && !control.stopping {
                 self.replace_loop(&mut control, index);
             }
+        }
+    }
+
+    /// The next connection gets another.
+    fn thread_died(self: &Arc<Core>, reason: String) {
+        let mut control = lock(&self.control);
+        let may_go_on = control.stopping || self.may_restart(&mut control);
+        drop(control);
+        if may_go_on {
+            self.tell(&Event::ThreadDied { reason });
+        } else {
+            self.give_up(format!("threads died too often, the last of: {reason}"));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a pool does when the system refuses: each call of the accept, connection and change paths fails in turn.
 
 use super::{Drain, Pool};
-use crate::config::Config;
+use crate::config::{Config, Model};
 use crate::net::Address;
 use crate::observe::Event;
 use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
@@ -41,10 +41,14 @@ const LONG: Duration = Duration::from_secs(10);
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with(|config| config)
+    }
+
+    fn with(change: impl FnOnce(Config) -> Config) -> Scene {
         let system = Arc::new(Faulty::default());
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = events.clone();
-        let mut config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(1);
+        let mut config = change(Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(1));
         config = config.observer(move |event: &Event| lock(&told).push(format!("{event:?}")));
         config.system = system.clone();
         Scene { pool: Pool::start(config).expect("starts"), system, events }
@@ -225,4 +229,35 @@ fn a_loop_that_cannot_be_replaced_at_once_is_replaced_later_and_the_pool_lives()
             assert_eq!(scene.pool.shutdown(Drain::within(LONG)).purged, 0, "{call}");
         }
     }
+}
+
+#[test]
+fn a_connection_for_which_there_is_no_thread_is_kept_until_there_is() {
+    for (call, times) in [("epoll", 1), ("event", 3), ("watch_event", 2)] {
+        let scene = Scene::with(|config| config.model(Model::Threads));
+        scene.system.fail(call, Errno::MFILE, times);
+        let mut clients: Vec<_> = (0..3).map(|_| scene.client()).collect();
+        for client in &mut clients {
+            client.write_all(b"x").expect("it stands");
+            client.read_exact(&mut [0]).expect("it was kept, and the others waited");
+        }
+        assert_eq!(scene.system.left(), 0);
+        let counts = scene.pool.status().counts;
+        assert_eq!((counts.accepted, counts.accept_starved), (3, times as u64), "{call}");
+        assert_eq!((scene.told("AcceptStarved"), scene.told("AcceptResumed")), (1, 1), "once for each pause");
+    }
+}
+
+#[test]
+fn a_pool_that_ends_places_what_it_kept() {
+    let scene = Scene::with(|config| config.model(Model::Threads));
+    scene.system.fail("epoll", Errno::NFILE, 2);
+    let mut client = scene.client();
+    client.write_all(b"x").expect("it stands");
+    assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved > 0));
+    let pool = scene.pool.clone();
+    let ending = std::thread::spawn(move || pool.shutdown(Drain::within(LONG)));
+    client.read_exact(&mut [0]).expect("answered");
+    drop(client);
+    assert_eq!(ending.join().expect("no panic").purged, 0);
 }

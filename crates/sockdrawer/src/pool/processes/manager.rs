@@ -312,6 +312,7 @@ impl Manager for Processes {
             limit: self.gate.limit(),
             listeners: listeners.collect(),
             processes: processes.collect(),
+            threads: 0,
             loops: parts.iter().flat_map(|part| part.loops.iter().copied()).collect(),
             workers: parts.iter().map(|part| part.workers).sum(),
             jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),

@@ -1,0 +1,236 @@
+//! The model `threads`: one flow accepts, and each connection runs in a thread of its own, which runs a flow for one. A thread
+//! whose connection ended waits a while for the next.
+
+use crate::config::Config;
+use crate::flow::acceptor::Parcel;
+use crate::flow::inbox::{Inbox, Letter};
+use crate::flow::{Flow, Placement, Shared};
+use crate::observe::Counts;
+use crate::observe::counters::Counters;
+use crate::protocol::Closed;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::{Errno, Events, panics};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A thread without a connection ends after this long.
+const IDLE: Duration = Duration::from_secs(2);
+/// What a serving flow hears of at once: its inbox and its connection.
+const EVENTS_PER_TURN: usize = 2;
+
+/// What each of its connections needs: its socket, and the epoll and the eventfd of its thread.
+pub(crate) const DESCRIPTORS: usize = 3;
+
+/// The serving threads of a pool.
+pub(crate) struct Threads {
+    /// For the threads themselves.
+    own: Weak<Threads>,
+    pool: Mutex<Served>,
+    stack: AtomicUsize,
+    inbox: AtomicUsize,
+    /// Told when a thread died, with the panic's message.
+    died: Box<dyn Fn(String) + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Served {
+    all: Vec<Started>,
+    /// Without a connection; the one that has been for the shortest time is last, and next.
+    idle: Vec<Arc<Thread>>,
+    /// Connections for threads that have given their permit back and are about to be idle.
+    waiting: VecDeque<Parcel>,
+    /// What threads counted that ended.
+    past: Counts,
+    stopped: bool,
+}
+
+/// One thread.
+struct Thread {
+    inbox: Arc<Inbox>,
+    counters: Counters,
+}
+
+struct Started {
+    thread: Arc<Thread>,
+    handle: JoinHandle<()>,
+}
+
+impl Threads {
+    pub(crate) fn new(config: &Config, died: impl Fn(String) + Send + Sync + 'static) -> Arc<Threads> {
+        Arc::new_cyclic(|own| Threads {
+            own: own.clone(),
+            pool: Mutex::default(),
+            stack: AtomicUsize::new(config.stack),
+            inbox: AtomicUsize::new(config.inbox),
+            died: Box::new(died),
+        })
+    }
+
+    /// Starts a thread, and gives it its first connection. Both come back when the system has nothing for it.
+    fn start(&self, served: &mut Served, shared: &Arc<Shared>, parcel: Parcel) -> Result<(), (Parcel, Errno)> {
+        let made = Inbox::new(shared.system.clone(), self.inbox.load(Ordering::Relaxed))
+            .and_then(|inbox| Flow::serving(shared.clone(), inbox));
+        let flow = match made {
+            Ok(flow) => flow,
+            Err(errno) => return Err((parcel, errno)),
+        };
+        let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone() });
+        let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
+        let stack = self.stack.load(Ordering::Relaxed);
+        let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
+        let handle = match builder.spawn(move || threads.run(flow, &own)) {
+            Ok(handle) => handle,
+            Err(error) => return Err((parcel, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))),
+        };
+        // Its inbox is open: before it can end it must pass the lock that is held here.
+        let _ = thread.inbox.put(Letter::Adopt(parcel));
+        served.all.push(Started { thread, handle });
+        Ok(())
+    }
+
+    /// A thread's whole life.
+    fn run(&self, flow: Flow, own: &Arc<Thread>) {
+        panics::quiet_thread();
+        // Not an owner: when the last thread is counted out, the service must be gone with it.
+        let shared = Arc::downgrade(flow.shared());
+        // Outside the guard, so that its connection ends in order and not by unwinding.
+        let mut flow = flow;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.serve(&mut flow, own)));
+        flow.abandon(Closed::Killed);
+        let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
+        let panic = outcome.and(dropped).err();
+        self.ended(own, &shared);
+        if let Some(payload) = panic {
+            (self.died)(panics::message(payload));
+        }
+    }
+
+    fn serve(&self, flow: &mut Flow, own: &Arc<Thread>) {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        let mut served = 0;
+        flow.inbox.read_here();
+        while !flow.stopping {
+            flow.turn(&mut events, |_| ());
+            // A connection may have come and gone in this turn.
+            while flow.count() == 0 && flow.counters.closed().get() != served {
+                served = flow.counters.closed().get();
+                match self.rest(own) {
+                    Some(parcel) => flow.adopt_parcel(parcel),
+                    None => {
+                        // What was retired while it served is let go of.
+                        flow.look_at_switch();
+                        flow.turn_until = Some(Instant::now() + IDLE);
+                    }
+                }
+            }
+            if flow.turn_until.is_some_and(|until| until <= Instant::now()) {
+                if self.leave(own) {
+                    return;
+                }
+                // It has a connection, or is about to.
+                flow.turn_until = None;
+            }
+        }
+    }
+
+    fn take_idle(&self) -> Option<Arc<Thread>> {
+        lock(&self.pool).idle.pop()
+    }
+
+    /// A thread has no connection: it takes one that waits, or is idle from now on.
+    fn rest(&self, own: &Arc<Thread>) -> Option<Parcel> {
+        let mut served = lock(&self.pool);
+        let waiting = served.waiting.pop_front();
+        if waiting.is_none() {
+            served.idle.push(own.clone());
+        }
+        waiting
+    }
+
+    /// Whether it is still idle, and is no more.
+    fn leave(&self, own: &Arc<Thread>) -> bool {
+        let mut served = lock(&self.pool);
+        let at = served.idle.iter().position(|idle| Arc::ptr_eq(idle, own));
+        if let Some(at) = at {
+            served.idle.remove(at);
+        }
+        at.is_some()
+    }
+
+    fn ended(&self, own: &Arc<Thread>, shared: &Weak<Shared>) {
+        let waiting = {
+            let mut served = lock(&self.pool);
+            served.all.retain(|started| !Arc::ptr_eq(&started.thread, own));
+            served.idle.retain(|thread| !Arc::ptr_eq(thread, own));
+            own.counters.add_to(&mut served.past);
+            // This thread was to take it.
+            served.waiting.pop_front()
+        };
+        if let (Some(parcel), Some(shared)) = (waiting, shared.upgrade()) {
+            let accepting = lock(&shared.roster).first().cloned();
+            panics::discard(accepting.map(|inbox| inbox.put(Letter::Adopt(parcel))));
+        }
+    }
+}
+
+impl Placement for Threads {
+    fn place(&self, flow: &mut Flow, mut parcel: Parcel) {
+        while let Some(idle) = self.take_idle() {
+            match idle.inbox.put(Letter::Adopt(parcel)) {
+                Ok(()) => return,
+                // It died this moment.
+                Err(Letter::Adopt(back)) => parcel = back,
+                Err(_) => unreachable!("the letter that was put in comes back"),
+            }
+        }
+        let gate = &flow.shared().gate;
+        let mut served = lock(&self.pool);
+        if served.stopped {
+            return;
+        }
+        // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
+        if served.all.len() >= gate.limit().max(gate.taken()) && served.idle.is_empty() {
+            return served.waiting.push_back(parcel);
+        }
+        if let Err((parcel, errno)) = self.start(&mut served, flow.shared(), parcel) {
+            drop(served);
+            flow.place_later(parcel, errno);
+        }
+    }
+
+    fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
+    }
+
+    fn threads(&self) -> usize {
+        let own = std::thread::current().id();
+        lock(&self.pool).all.iter().filter(|started| started.handle.thread().id() != own).count()
+    }
+
+    fn add_to(&self, counts: &mut Counts) {
+        let served = lock(&self.pool);
+        *counts += served.past;
+        served.all.iter().for_each(|started| started.thread.counters.add_to(counts));
+    }
+
+    fn reconfigured(&self, config: &Config) {
+        self.stack.store(config.stack, Ordering::Relaxed);
+        self.inbox.store(config.inbox, Ordering::Relaxed);
+        lock(&self.pool).all.iter().for_each(|started| started.thread.inbox.set_bound(config.inbox));
+    }
+
+    fn stop(&self) {
+        let mut served = lock(&self.pool);
+        served.stopped = true;
+        let waiting = std::mem::take(&mut served.waiting);
+        for started in &served.all {
+            let _ = started.thread.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+        }
+        drop(served);
+        drop(waiting);
+    }
+}

@@ -1,0 +1,91 @@
+//! One suite of behaviour over all models. A model leaves a test out only by refusing by name what the test needs, and which it
+//! refuses stands in one table.
+
+mod common;
+
+#[path = "models/bench.rs"]
+mod bench;
+#[path = "models/changing.rs"]
+mod changing;
+#[path = "models/crashing.rs"]
+mod crashing;
+#[path = "models/ending.rs"]
+mod ending;
+#[path = "models/limiting.rs"]
+mod limiting;
+#[path = "models/listing.rs"]
+mod listing;
+#[path = "models/runner.rs"]
+mod runner;
+#[path = "models/services.rs"]
+mod services;
+#[path = "models/serving.rs"]
+mod serving;
+#[path = "models/working.rs"]
+mod working;
+
+use bench::{Bench, Outcome};
+use sockdrawer::Model;
+use std::process::ExitCode;
+
+/// A test by its name.
+pub(crate) type Test = (&'static str, fn(&Bench) -> Outcome);
+
+/// The list of tests that every model is put to.
+macro_rules! for_each_model {
+    ($($module:ident::$test:ident,)*) => {
+        const TESTS: &[Test] = &[$((concat!(stringify!($module), "::", stringify!($test)), $module::$test),)*];
+    };
+}
+
+for_each_model! {
+    serving::many_clients_get_every_byte,
+    serving::a_message_may_come_in_any_two_parts,
+    serving::a_client_that_finished_gets_its_answer,
+    serving::a_server_that_finished_goes_on_receiving,
+    serving::a_slow_reader_gets_everything,
+    serving::a_flood_is_held_back_and_harms_nobody,
+    serving::a_unix_socket_serves,
+    serving::a_pool_that_connects,
+    serving::counters_add_up,
+    working::a_job_has_a_result,
+    working::jobs_begin_in_the_order_they_came,
+    working::a_panic_in_a_job_ends_the_job,
+    working::a_timer_is_not_early,
+    working::notes_reach_all_who_are_meant_in_order,
+    crashing::a_panic_ends_one_connection,
+    crashing::a_dead_part_is_replaced,
+    crashing::too_many_deaths_end_the_pool,
+    limiting::a_limit_is_reached_and_never_passed,
+    limiting::who_is_rejected_sees_an_end,
+    limiting::a_limit_below_use_closes_nothing,
+    limiting::who_came_while_it_was_suspended_is_served,
+    listing::connections_are_listed_as_they_are,
+    listing::selectors_mean_what_they_say,
+    listing::who_is_killed_is_alone,
+    changing::old_connections_keep_their_behaviour,
+    changing::settings_are_for_new_connections,
+    changing::an_address_comes_and_goes_under_traffic,
+    changing::behaviours_change_under_traffic,
+    changing::an_adopted_connection_keeps_its_state,
+    changing::a_refused_change_changes_nothing,
+    ending::a_drain_answers_what_was_received,
+    ending::a_drain_takes_no_longer_than_its_deadline,
+    ending::a_purge_delivers_what_was_written,
+    ending::a_shutdown_serves_who_waits,
+    ending::who_joins_learns_of_the_end,
+    ending::the_last_handle_ends_the_pool,
+}
+
+/// What a model refuses: a part of the names of tests, and what the refusal must say.
+const REFUSALS: &[(Model, &str, &str)] = &[
+    (Model::Single, "", "serve in this build"),
+    (Model::Threads, "", "serve in this build"),
+    (Model::Fork, "", "serve in this build"),
+    (Model::Prefork, "", "serve in this build"),
+    (Model::Tasks, "", "serve in this build"),
+];
+
+fn main() -> ExitCode {
+    runner::run(TESTS, REFUSALS)
+}

@@ -1,0 +1,168 @@
+//! Changes while it runs: new connections get what is new, and nobody notices otherwise.
+
+use crate::bench::{Bench, Client, Outcome, assert_settled};
+use crate::common::{PATIENCE, connect, read_all};
+use crate::services::{Actor, frame};
+use sockdrawer::{Address, Adopted, Config, Endpoint, Error, Pool, Selector};
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+pub(crate) fn old_connections_keep_their_behaviour(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut old = Client::served(at);
+    assert_eq!(old.ask(b'a', 3), (b'a', 3));
+    let applied = pool.reconfigure(pool.config().behaviour(Actor { version: 2 }))?;
+    assert_eq!(applied.generation, 2);
+    assert_eq!([old.version(), old.ask(b'a', 3).1], [1, 6]);
+    if bench.side_by_side() {
+        let mut new = Client::served(at);
+        assert_eq!([new.version(), old.version()], [2, 1]);
+        let generations: Vec<_> = pool.status().generations.iter().map(|one| (one.id, one.connections)).collect();
+        assert_eq!(generations, [(1, 1), (2, 1)]);
+        new.end();
+    }
+    old.end();
+    let mut new = Client::served(at);
+    assert_eq!(new.version(), 2);
+    let retired = pool.wait(PATIENCE, |status| status.generations.iter().map(|one| one.id).eq([2]));
+    assert!(retired, "{:#?}", pool.status());
+    Ok(())
+}
+
+pub(crate) fn settings_are_for_new_connections(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut old = Client::served(at);
+    let mut wanted = pool.config();
+    wanted.settings.max_partial = 2;
+    pool.reconfigure(wanted)?;
+    let part = &frame(b'v', 0)[..4];
+    old.0.write_all(part).expect("it stands");
+    let came = pool.status().counts.accepted;
+    old.0.write_all(&[0]).expect("it stands");
+    assert_eq!((old.answer(), came), ((b'v', 1), 1));
+    old.end();
+    let mut new = Client(connect(at));
+    new.0.write_all(part).expect("it stands");
+    // How it sees its end is not the matter here.
+    let _ = read_all(&mut new.0);
+    assert_settled(&pool);
+    assert_eq!(pool.status().counts.too_long, 1);
+    Ok(())
+}
+
+/// One connection that must go well. It may be of any version.
+fn visit(at: SocketAddr) -> Result<(), String> {
+    let told = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(at).map_err(told)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(told)?;
+    stream.write_all(&frame(b'a', 9)).map_err(told)?;
+    stream.shutdown(std::net::Shutdown::Write).map_err(told)?;
+    let answer = read_all(&mut stream).map_err(told)?;
+    if answer == frame(b'a', 9) { Ok(()) } else { Err(format!("{answer:?}")) }
+}
+
+/// Calls `change` again and again while clients come and go, none of which may fail.
+fn under_traffic(pool: &Pool, at: SocketAddr, mut change: impl FnMut(u32) -> Outcome) -> Outcome {
+    let (visits, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let client = || {
+        while !over.load(SeqCst) {
+            visit(at)?;
+            visits.fetch_add(1, SeqCst);
+        }
+        Ok::<(), String>(())
+    };
+    let outcome = thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
+        let outcome = (1..=20).try_for_each(|round| {
+            change(round)?;
+            // Some connections for each change; a client that failed comes no more, and says why below.
+            let enough = visits.load(SeqCst) + 8;
+            pool.wait(PATIENCE, |_| visits.load(SeqCst) >= enough || clients.iter().any(|client| client.is_finished()));
+            Ok(())
+        });
+        over.store(true, SeqCst);
+        clients.into_iter().for_each(|client| assert_eq!(client.join().expect("no panic"), Ok(())));
+        outcome
+    });
+    outcome?;
+    assert_settled(pool);
+    Ok(())
+}
+
+fn without(mut config: Config, address: &Address) -> Config {
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners.retain(|listening| listening.address != *address);
+    }
+    config
+}
+
+pub(crate) fn an_address_comes_and_goes_under_traffic(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    // Nobody else uses this one of all local addresses.
+    let second = SocketAddr::from((Ipv4Addr::new(127, 0, 7, 1 + bench.model as u8), at.port()));
+    let address = Address::Tcp(second);
+    under_traffic(&pool, at, |_| {
+        pool.reconfigure(pool.config().listen(address.clone()))?;
+        assert_eq!((visit(second), pool.addresses().len()), (Ok(()), 2));
+        pool.reconfigure(without(pool.config(), &address))?;
+        assert_eq!(pool.addresses(), [Address::Tcp(at)]);
+        let refused =
+            pool.wait(PATIENCE, |_| TcpStream::connect(second).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused));
+        assert!(refused, "the second address is gone");
+        Ok(())
+    })
+}
+
+pub(crate) fn behaviours_change_under_traffic(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    under_traffic(&pool, at, |round| {
+        let mut wanted = pool.config().behaviour(Actor { version: round });
+        wanted.settings.max_partial = 1000 * round as usize;
+        wanted.settings.options.nodelay = round % 2 == 0;
+        pool.reconfigure(wanted)?;
+        let mut client = Client::served(at);
+        assert_eq!(client.version(), round);
+        client.end();
+        Ok(())
+    })
+}
+
+pub(crate) fn an_adopted_connection_keeps_its_state(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut clients: Vec<Client> = (0..bench.crowd(5)).map(|_| Client::served(at)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.ask(b'a', number as u32), (b'a', number as u32));
+    }
+    // Half an order waits, and goes along.
+    clients[0].0.write_all(&frame(b'v', 0)[..2]).expect("it stands");
+    let came = (2 * clients.len() * 5 + 2) as u64;
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == came));
+    pool.reconfigure(pool.config().behaviour(Actor { version: 2 }))?;
+    assert_eq!(pool.adopt(&Selector::All), Adopted { moved: clients.len(), stayed: 0 });
+    clients[0].0.write_all(&frame(b'v', 0)[2..]).expect("it stands");
+    assert_eq!(clients[0].answer(), (b'v', 2));
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!([client.version(), client.ask(b'a', 10).1], [2, number as u32 + 10]);
+    }
+    assert_eq!(pool.connections(&Selector::Generation(2)).len(), clients.len());
+    assert_eq!(pool.status().counts.adopted, clients.len() as u64);
+    clients.into_iter().for_each(Client::end);
+    assert_settled(&pool);
+    Ok(())
+}
+
+pub(crate) fn a_refused_change_changes_nothing(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut client = Client::served(at);
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let in_use = Address::Tcp(taken.local_addr().expect("bound"));
+    let refused = pool.reconfigure(pool.config().behaviour(Actor { version: 2 }).listen(in_use));
+    assert!(matches!(refused, Err(Error::AddressInUse(_))), "{refused:?}");
+    assert_eq!((client.version(), pool.status().generation, pool.addresses().len()), (1, 1, 1));
+    client.end();
+    let mut client = Client::served(at);
+    assert_eq!(client.version(), 1);
+    Ok(())
+}

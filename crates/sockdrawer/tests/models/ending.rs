@@ -1,0 +1,115 @@
+//! Ends that are asked for: in order, with every answer that is owed.
+
+use crate::bench::{Bench, Client, Outcome, assert_settled};
+use crate::common::{PATIENCE, connect};
+use crate::services::{SIZE, frame, pattern};
+use sockdrawer::{Drain, Drained, Readiness, Selector};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+/// The letters and numbers of all that is left to read.
+fn answers(client: &mut Client) -> Vec<(u8, u32)> {
+    let rest = client.rest();
+    rest.chunks(SIZE).map(|bytes| crate::services::parts(bytes.try_into().expect("whole answers"))).collect()
+}
+
+pub(crate) fn a_drain_answers_what_was_received(bench: &Bench) -> Outcome {
+    const ORDERS: u32 = 100;
+    let (pool, at) = bench.start(bench.actor())?;
+    let crowd = bench.crowd(6);
+    let mut clients: Vec<Client> = (0..crowd).map(|_| Client(connect(at))).collect();
+    for client in &mut clients {
+        (0..ORDERS).for_each(|number| client.order(b'j', number));
+    }
+    let all = u64::from(ORDERS) * (crowd * SIZE) as u64;
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == all), "{:#?}", pool.status());
+    // Each closes as soon as it was answered: until then its connection lingers.
+    let readers: Vec<_> = clients.into_iter().map(|mut client| thread::spawn(move || answers(&mut client))).collect();
+    let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
+    assert_eq!(drained, Drained { asked: crowd, ended: crowd, purged: 0 });
+    let wanted: Vec<_> = (1..=ORDERS).map(|number| (b'j', number)).chain([(b'd', 0)]).collect();
+    readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), wanted));
+    Client::served(at).end();
+    assert_settled(&pool);
+    Ok(())
+}
+
+pub(crate) fn a_drain_takes_no_longer_than_its_deadline(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut stays = Client::served(at);
+    stays.order(b'k', 0);
+    assert_eq!(stays.version(), 1);
+    let reader = thread::spawn(move || answers(&mut stays));
+    let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(100)));
+    assert_eq!(drained, Drained { asked: 1, ended: 0, purged: 1 });
+    assert_eq!(reader.join().expect("an orderly end"), []);
+    assert_settled(&pool);
+    Client::served(at).end();
+    Ok(())
+}
+
+pub(crate) fn a_purge_delivers_what_was_written(bench: &Bench) -> Outcome {
+    const MUCH: u32 = 16_000_000;
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut client = Client(connect(at));
+    client.order(b'w', MUCH);
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out > 0));
+    assert!(pool.status().counts.bytes_out < u64::from(MUCH), "it must not fit into the kernel's buffers");
+    let reader = thread::spawn(move || client.rest());
+    assert_eq!(pool.purge(&Selector::All, PATIENCE), 1);
+    let bytes = reader.join().expect("an orderly end");
+    assert_settled(&pool);
+    let (written, goodbye) = bytes.split_at(MUCH as usize);
+    assert!(written.iter().enumerate().all(|(place, byte)| *byte == pattern(place)));
+    assert_eq!((goodbye, bytes.len() as u64), (&frame(b'd', 0)[..], pool.status().counts.bytes_out));
+    Client::served(at).end();
+    Ok(())
+}
+
+pub(crate) fn a_shutdown_serves_who_waits(bench: &Bench) -> Outcome {
+    const WAITING: usize = 8;
+    let (pool, at) = bench.start(bench.actor())?;
+    pool.suspend();
+    let mut clients: Vec<Client> = (0..WAITING).map(|_| Client(connect(at))).collect();
+    for client in &mut clients {
+        client.order(b'j', 4);
+    }
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == WAITING));
+    let readers: Vec<_> = clients.into_iter().map(|mut client| thread::spawn(move || answers(&mut client))).collect();
+    let drained = pool.shutdown(Drain::within(PATIENCE));
+    assert_eq!(drained.purged, 0, "{drained:?}");
+    for reader in readers {
+        let answers = reader.join().expect("an orderly end");
+        assert_eq!(answers.first(), Some(&(b'j', 5)), "{answers:?}");
+    }
+    TcpStream::connect(at).expect_err("nobody listens");
+    let counts = pool.status().counts;
+    assert_eq!((counts.accepted, counts.closed), (WAITING as u64, WAITING as u64));
+    Ok(())
+}
+
+pub(crate) fn who_joins_learns_of_the_end(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    Client::served(at).end();
+    let joined = pool.clone();
+    let joins = thread::spawn(move || joined.join().map_err(|error| error.to_string()));
+    assert_eq!(pool.status().readiness, Readiness::Serving);
+    pool.shutdown(Drain::within(PATIENCE));
+    assert_eq!(joins.join().expect("no panic"), Ok(()));
+    assert!(matches!(pool.status().readiness, Readiness::Stopped(_)));
+    Ok(())
+}
+
+pub(crate) fn the_last_handle_ends_the_pool(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut client = Client::served(at);
+    let other = pool.clone();
+    drop(pool);
+    assert_eq!(client.version(), 1);
+    drop(other);
+    // In order or by a reset: it ends.
+    let _ = crate::common::read_all(&mut client.0);
+    TcpStream::connect(at).expect_err("nobody listens");
+    Ok(())
+}

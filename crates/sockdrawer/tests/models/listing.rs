@@ -1,0 +1,74 @@
+//! Connections as the pool sees them, and which of them an operation means.
+
+use crate::bench::{Bench, Client, Outcome};
+use crate::common::{PATIENCE, connect_from};
+use crate::services::SIZE;
+use sockdrawer::{ConnectionId, Selector, Side};
+use std::collections::HashSet;
+use std::io::{ErrorKind, Read};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+fn source(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 0, 50 + number as u8)
+}
+
+pub(crate) fn connections_are_listed_as_they_are(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut clients: Vec<Client> = (0..bench.crowd(6)).map(|number| Client(connect_from(source(number), at))).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        (0..=number).for_each(|_| assert_eq!(client.version(), 1));
+    }
+    let listed = pool.connections(&Selector::All);
+    assert_eq!(listed.len(), clients.len());
+    let ids: HashSet<ConnectionId> = listed.iter().map(|one| one.id).collect();
+    assert_eq!(ids.len(), clients.len());
+    for (number, client) in clients.iter().enumerate() {
+        let local = client.0.local_addr().expect("connected");
+        let one = listed.iter().find(|one| one.peer == Some(local)).expect("each is listed");
+        let bytes = ((number + 1) * SIZE) as u64;
+        assert_eq!((one.generation, one.side, one.bytes_in, one.bytes_out), (1, Side::Accepted, bytes, bytes));
+        assert!(!one.working && !one.draining && one.age < 2 * PATIENCE, "{one:?}");
+    }
+    clients.into_iter().for_each(Client::end);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0));
+    assert!(pool.connections(&Selector::All).is_empty());
+    Ok(())
+}
+
+pub(crate) fn selectors_mean_what_they_say(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut clients: Vec<Client> = (0..bench.crowd(4)).map(|number| Client(connect_from(source(number), at))).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.version(), 1));
+    let count = |selector: &Selector| pool.connections(selector).len();
+    let all = clients.len();
+    assert_eq!((count(&Selector::Generation(1)), count(&Selector::Generation(2)), count(&Selector::Before(2))), (all, 0, all));
+    assert_eq!((count(&Selector::Before(1)), count(&Selector::OlderThan(Duration::ZERO))), (0, all));
+    assert_eq!(count(&Selector::OlderThan(Duration::from_secs(3600))), 0);
+    assert_eq!(count(&Selector::Peers(Ipv4Addr::new(127, 0, 0, 0).into(), 8)), all);
+    assert_eq!(count(&Selector::Peers(source(200).into(), 32)), 0);
+    for number in 0..all {
+        let found = pool.connections(&Selector::Peers(source(number).into(), 32));
+        assert_eq!(found.len(), 1);
+        let again = pool.connections(&Selector::Id(found[0].id));
+        assert_eq!(again.iter().map(|one| one.peer).collect::<Vec<_>>(), [found[0].peer]);
+    }
+    Ok(())
+}
+
+pub(crate) fn who_is_killed_is_alone(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut victim = Client(connect_from(source(0), at));
+    assert_eq!(victim.version(), 1);
+    let mut others: Vec<Client> = (1..bench.crowd(5)).map(|_| Client::served(at)).collect();
+    let id = pool.connections(&Selector::Peers(source(0).into(), 32))[0].id;
+    assert!(pool.kill(id));
+    let end = victim.0.read(&mut [0]).expect_err("a reset");
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+    assert!(pool.wait(PATIENCE, |status| status.connections == others.len()));
+    assert!(!pool.kill(id), "it is gone");
+    others.iter_mut().for_each(|other| assert_eq!(other.version(), 1));
+    others.into_iter().for_each(Client::end);
+    Client::served(at).end();
+    Ok(())
+}
