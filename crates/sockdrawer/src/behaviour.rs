@@ -5,6 +5,8 @@ use crate::protocol::{
     Peer, Post, Protocol, Recipe, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
+#[cfg(feature = "tokio")]
+use crate::tasks::Queue;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -65,6 +67,12 @@ pub trait AnyService: Send + Sync {
     /// From what another process builds it.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
+    /// Where its connections wait for listeners.
+    #[cfg(feature = "tokio")]
+    #[doc(hidden)]
+    fn queue(&self) -> Option<&Arc<Queue>> {
+        None
+    }
 }
 
 /// What a behaviour is made of; a model need not run all.
@@ -77,6 +85,9 @@ pub enum Kind {
     Blocking,
     /// Another program.
     Program,
+    /// A handler that is a future, or code on a runtime of its own.
+    #[cfg(feature = "tokio")]
+    Task,
 }
 
 /// A service, and what it does not say itself.
@@ -97,6 +108,11 @@ impl AnyService for Described {
 
     fn recipe(&self) -> Option<Recipe> {
         self.recipe.clone().or_else(|| self.service.recipe())
+    }
+
+    #[cfg(feature = "tokio")]
+    fn queue(&self) -> Option<&Arc<Queue>> {
+        self.service.queue()
     }
 }
 

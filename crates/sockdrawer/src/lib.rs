@@ -24,6 +24,8 @@ mod pool;
 mod protocol;
 mod sync;
 mod sys;
+#[cfg(feature = "tokio")]
+pub mod tasks;
 pub mod testing;
 
 pub use behaviour::Behaviour;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::{Config, Model};
 use crate::error::Error;
+use crate::flow::away::Change;
 use crate::net::Address;
 use crate::pool::{Pool, Selector};
 use crate::protocol::{Closed, Recipe};
@@ -179,10 +180,10 @@ fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
     let (pool, stream, hold) = taken();
     assert_eq!(pool.status().delegates, 0, "no thread was needed");
     let woken = Arc::new(Woken::default());
-    let waker = Waker::from(woken.clone());
+    let (waker, change) = (Waker::from(woken.clone()), Change::new(&hold.away));
     let expect = |times: usize, cause: &dyn Fn()| {
-        hold.away.wake_on_change(&waker);
-        hold.away.wake_on_change(&waker);
+        change.wakes(&waker);
+        change.wakes(&waker);
         cause();
         assert!(pool.wait(PATIENCE, |_| woken.0.load(Ordering::SeqCst) == times));
     };

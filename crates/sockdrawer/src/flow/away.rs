@@ -53,8 +53,10 @@ struct State {
     taken: u64,
     /// The event of the thread that waits, or may wait.
     event: Option<Arc<OwnedFd>>,
-    /// Of the tasks that wait.
-    wakers: Vec<Waker>,
+    /// Of the tasks that wait, each at its place.
+    wakers: Vec<(u64, Waker)>,
+    #[cfg(any(test, feature = "tokio"))]
+    places: u64,
     /// Of a connection that its flow has let go of; its socket is still open.
     permit: Option<Permit>,
 }
@@ -80,15 +82,6 @@ impl Away {
         let note = state.notes.pop_front();
         state.taken += u64::from(note.is_some());
         note
-    }
-
-    /// Wakes this task, once, at the next note, and when the connection is asked to end or must.
-    #[cfg_attr(not(test), expect(dead_code, reason = "async code waits so; blocking code has events"))]
-    pub(crate) fn wake_on_change(&self, waker: &Waker) {
-        let wakers = &mut lock(&self.state).wakers;
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
     }
 
     /// Rings this event at each note, and when the connection is asked to end or must.
@@ -132,7 +125,7 @@ impl Away {
     }
 
     /// Nothing is read or written from now on.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.draining.store(true, Ordering::Release);
         self.ended.store(true, Ordering::Release);
         self.wake();
@@ -152,10 +145,42 @@ impl Away {
             }
             std::mem::take(&mut state.wakers)
         };
-        for waker in wakers {
+        for (_, waker) in wakers {
             // Of whatever runs the task, which is not ours.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(panics::discard);
         }
+    }
+}
+
+/// A task's place among those that are woken, once each, at the next note, and when the connection is asked to end or must.
+#[cfg(any(test, feature = "tokio"))]
+pub(crate) struct Change {
+    away: Arc<Away>,
+    place: u64,
+}
+
+#[cfg(any(test, feature = "tokio"))]
+impl Change {
+    pub(crate) fn new(away: &Arc<Away>) -> Change {
+        let mut state = lock(&away.state);
+        state.places += 1;
+        Change { away: away.clone(), place: state.places }
+    }
+
+    /// The next change wakes this task, and no other that was here before.
+    pub(crate) fn wakes(&self, waker: &Waker) {
+        let mut state = lock(&self.away.state);
+        match state.wakers.iter_mut().find(|(place, _)| *place == self.place) {
+            Some((_, known)) => known.clone_from(waker),
+            None => state.wakers.push((self.place, waker.clone())),
+        }
+    }
+}
+
+#[cfg(any(test, feature = "tokio"))]
+impl Drop for Change {
+    fn drop(&mut self) {
+        lock(&self.away.state).wakers.retain(|(place, _)| *place != self.place);
     }
 }
 
@@ -239,6 +264,12 @@ impl Hold {
             state: Mutex::default(),
         });
         Hold { away, socket: Some(socket), home, kept, start: 0, peer_finished, finished: false, outcome: Outcome::End }
+    }
+
+    /// The socket, for a runtime that watches it. To be dropped first.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> Arc<OwnedFd> {
+        self.socket.clone().expect("only dropping it takes the socket")
     }
 
     /// Who is at the other end.

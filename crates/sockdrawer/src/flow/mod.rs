@@ -313,13 +313,25 @@ impl Flow {
         ConnectionId(self.ids.next().expect("just filled"))
     }
 
-    /// Waits for events and handles them once.
-    pub(crate) fn turn(&mut self, events: &mut Events, sleeping: impl Fn(bool)) {
+    /// Waits for events and handles them once. True when there was an event.
+    pub(crate) fn turn(&mut self, events: &mut Events, sleeping: impl Fn(bool)) -> bool {
         let timeout = self.timeout();
         sleeping(true);
         let waited = self.system.wait(self.epoll.as_fd(), events, timeout);
         sleeping(false);
         waited.expect("epoll_wait fails for a bad descriptor or pointer only");
+        self.handle(events)
+    }
+
+    /// The same for a thread that waits elsewhere: without waiting.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn turn_now(&mut self, events: &mut Events) -> bool {
+        let waited = self.system.wait(self.epoll.as_fd(), events, Some(Duration::ZERO));
+        waited.expect("epoll_wait fails for a bad descriptor or pointer only");
+        self.handle(events)
+    }
+
+    fn handle(&mut self, events: &Events) -> bool {
         self.counters.turns().add(1);
         for index in 0..events.len() {
             let ready = events.get(index);
@@ -336,16 +348,31 @@ impl Flow {
         self.acceptor_turn();
         self.connect_more();
         self.shared.bell.ring();
+        events.len() > 0
     }
 
     fn timeout(&self) -> Option<Duration> {
-        // The inbox may have rung while its letters were not taken: it does not ring twice.
-        if !self.unread.is_empty() || self.inbox.has_rung() {
+        if self.has_letters() {
             return Some(Duration::ZERO);
         }
+        Some(self.due()?.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether letters wait that the inbox does not ring for again.
+    pub(crate) fn has_letters(&self) -> bool {
+        !self.unread.is_empty() || self.inbox.has_rung()
+    }
+
+    /// When there is something to do even if nothing comes.
+    pub(crate) fn due(&self) -> Option<Instant> {
         let wakes = [self.wheel.next(), self.acceptor.retry_at(), self.connector.retry_at(), self.turn_until];
-        let wake = wakes.into_iter().flatten().min()?;
-        Some(wake.saturating_duration_since(Instant::now()))
+        wakes.into_iter().flatten().min()
+    }
+
+    /// What has events when the flow has: for a thread that waits elsewhere.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn epoll(&self) -> std::io::Result<OwnedFd> {
+        self.epoll.try_clone()
     }
 
     fn read_letters(&mut self) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Events taken in one turn.
-const EVENTS_PER_TURN: usize = 512;
+pub(super) const EVENTS_PER_TURN: usize = 512;
 
 /// What others can see of a running loop, without asking it.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    fn sleeping(&self, sleeping: bool) {
+    pub(super) fn sleeping(&self, sleeping: bool) {
         let beats = self.beats.load(Ordering::Relaxed);
         self.beats.store((beats + 1) & !1 | u64::from(!sleeping), Ordering::Release);
     }
@@ -48,21 +48,38 @@ pub(crate) fn start(
     flow: Flow,
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> Result<Running, std::io::Error> {
+    spawn(index, flow.counters.clone(), |pulse| {
+        move || {
+            let panic = live(flow, |flow| run(flow, &pulse));
+            pulse.ended.store(true, Ordering::Release);
+            ended(panic);
+        }
+    })
+}
+
+/// Starts the thread of a loop.
+pub(super) fn spawn<F: FnOnce() + Send + 'static>(
+    index: usize,
+    counters: Counters,
+    body: impl FnOnce(Arc<Pulse>) -> F,
+) -> Result<Running, std::io::Error> {
     let pulse = Arc::new(Pulse::default());
-    let counters = flow.counters.clone();
-    let seen = pulse.clone();
+    let body = body(pulse.clone());
     let thread = std::thread::Builder::new().name(format!("sockdrawer-{index}")).spawn(move || {
         panics::quiet_thread();
-        // Outside the guard, so that connections end in order and not by unwinding.
-        let mut flow = flow;
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut flow, &seen)));
-        flow.abandon(Closed::Killed);
-        let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
-        seen.ended.store(true, Ordering::Release);
-        let panic = outcome.and(dropped).err();
-        ended(panic.map(panics::message));
+        body();
     })?;
     Ok(Running { pulse, counters, thread })
+}
+
+/// A flow's whole life on its thread. Returns the panic's message, if one ended it.
+pub(super) fn live(flow: Flow, run: impl FnOnce(&mut Flow)) -> Option<String> {
+    // Outside the guard, so that connections end in order and not by unwinding.
+    let mut flow = flow;
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut flow)));
+    flow.abandon(Closed::Killed);
+    let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
+    outcome.and(dropped).err().map(panics::message)
 }
 
 fn run(flow: &mut Flow, pulse: &Pulse) {

@@ -3,13 +3,39 @@
 pub(crate) mod fork;
 pub(crate) mod loops;
 mod single;
+#[cfg(feature = "tokio")]
+mod tasks;
 mod threads;
 
 use crate::behaviour::Kind;
 use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
-use crate::flow::Placement;
+use crate::flow::{Flow, Placement};
+use loops::Running;
 use std::sync::Arc;
+
+/// Descriptors that each loop of a model needs for itself: an epoll and an eventfd. A runtime has its own of these, two
+/// duplicates of its epoll and one of the flow's, and one for signals where the program watches them.
+pub(crate) fn descriptors_for_loop(model: Model) -> usize {
+    match model {
+        Model::Tasks => 7,
+        _ => 2,
+    }
+}
+
+/// Starts a thread that runs `flow` until it is told to stop, then calls `ended` with the panic's message, if it was one.
+pub(crate) fn start(
+    model: Model,
+    index: usize,
+    flow: Flow,
+    ended: impl FnOnce(Option<String>) + Send + 'static,
+) -> std::io::Result<Running> {
+    match model {
+        #[cfg(feature = "tokio")]
+        Model::Tasks => tasks::start(index, flow, ended),
+        _ => loops::start(index, flow, ended),
+    }
+}
 
 /// Refuses what a model cannot do, by name, with what does it.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
@@ -21,10 +47,14 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.behaviour.service().kind() == Kind::Blocking && model.has_loops() {
         return refuse("run a blocking handler", "use threads, single or fork, or Step::Delegate");
     }
-    if !matches!(model, Model::Single | Model::Threads | Model::Fork | Model::Prefork | Model::Loops) {
-        return refuse("serve in this build", "use loops");
+    #[cfg(feature = "tokio")]
+    if config.behaviour.service().kind() == Kind::Task && model != Model::Tasks {
+        return refuse("run an async handler", "use tasks");
     }
-    if model == Model::Prefork && matches!(config.endpoint, Endpoint::Connect(_)) {
+    if model == Model::Tasks && !cfg!(feature = "tokio") {
+        return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
+    }
+    if matches!(model, Model::Fork | Model::Prefork) && matches!(config.endpoint, Endpoint::Connect(_)) {
         return refuse("make connections", "use loops");
     }
     if !model.has_loops() && config.loops != 1 {

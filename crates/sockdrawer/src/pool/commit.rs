@@ -359,8 +359,7 @@ pub(super) fn fits_in_process(config: &Config) -> usize {
 /// the pool's own.
 pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();
-    // An epoll and an eventfd for each loop.
-    let own = others + sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
+    let own = others + sockets(config) + model::descriptors_for_loop(config.model) * config.loops + SPARE_DESCRIPTORS;
     let (each, most) = (model::descriptors(config.model), model::most_connections(config.model));
     let fits = allowed.saturating_sub(own) / each;
     match config.limit.map(|asked| asked.min(most)) {

@@ -9,7 +9,7 @@ use crate::flow::generation::Generation;
 use crate::flow::inbox::{Inbox, Letter};
 use crate::flow::listener::{Listener, Shard};
 use crate::flow::{Flow, FlowError, Shared};
-use crate::model::loops::{self, Running};
+use crate::model::{self, loops::Running};
 use crate::observe::{Counts, Event, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, lock, mpsc};
@@ -151,7 +151,7 @@ impl Core {
         let (inbox, waiters) = (flow.inbox.clone(), flow.waiters());
         let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
         let reports = self.reports.clone();
-        let running = loops::start(index, flow, move |panic| {
+        let running = model::start(control.config.model, index, flow, move |panic| {
             // The supervisor is gone when the pool is.
             let _ = reports.send(Report::LoopEnded { index, life, panic });
         });

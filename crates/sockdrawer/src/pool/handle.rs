@@ -208,6 +208,17 @@ impl Pool {
         self.manager.join()
     }
 
+    /// Takes the connections of the behaviour in force, which is a [`Behaviour::listener`].
+    ///
+    /// # Panics
+    /// When it is another: then there is nothing to take.
+    #[cfg(feature = "tokio")]
+    pub fn listener(&self) -> crate::tasks::Listener {
+        let behaviour = self.config().behaviour;
+        let queue = behaviour.service().queue().expect("a pool of another behaviour has no listener: use Behaviour::listener()");
+        crate::tasks::Listener::new(queue.clone(), self.clone())
+    }
+
     /// Ends a loop as a bug in it would, for tests of what survives that. Its connections end with it. False when there is no
     /// such loop.
     pub(crate) fn crash_loop(&self, index: usize) -> bool {

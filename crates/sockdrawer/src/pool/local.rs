@@ -253,8 +253,21 @@ impl Core {
         let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
         let ended = || loops_ended() && placed() == 0 && self.shared.delegates.have_ended();
         self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
+        #[cfg(feature = "tokio")]
+        self.end_listeners();
         lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
         self.stopped.notify_all();
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Core {
+    /// Whoever takes the pool's connections hears that no more come.
+    fn end_listeners(&self) {
+        let behaviour = lock(&self.control).config.behaviour.clone();
+        if let Some(queue) = behaviour.service().queue() {
+            queue.end();
+        }
     }
 }
 

@@ -167,6 +167,8 @@ impl Core {
                 }
                 continue;
             }
+            // A runtime that is busy with other tasks turns its flow only when there is something for it.
+            member.inbox.wake();
             let since = now - member.seen.1;
             if since >= patience && !member.stuck {
                 member.stuck = true;

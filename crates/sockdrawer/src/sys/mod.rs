@@ -16,6 +16,8 @@ mod pages;
 pub(crate) mod panics;
 pub(crate) mod passing;
 pub(crate) mod process;
+#[cfg(feature = "tokio")]
+pub(crate) mod reactor;
 pub(crate) mod shared;
 
 pub(crate) use kernel::Kernel;

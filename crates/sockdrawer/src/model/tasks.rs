@@ -1,0 +1,107 @@
+//! The model `tasks`: each thread is a runtime of tokio, and its flow is one of the runtime's tasks, beside those of the user's
+//! async code. All else is as in `loops`.
+
+use super::loops::{self, EVENTS_PER_TURN, Pulse, Running};
+use crate::flow::Flow;
+use crate::sync::atomic::Ordering;
+use crate::sync::mpsc;
+use crate::sys::{Events, reactor};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::time::Sleep;
+
+/// Starts a thread that runs `flow` in a runtime until it is told to stop, then calls `ended` with the panic's message, if it was
+/// one.
+pub(crate) fn start(index: usize, flow: Flow, ended: impl FnOnce(Option<String>) + Send + 'static) -> io::Result<Running> {
+    let (tells, hears) = mpsc::channel();
+    let started = loops::spawn(index, flow.counters.clone(), |pulse| {
+        move || {
+            // A runtime that runs futures which never leave their thread is made there.
+            let made = runtime(pulse.clone()).and_then(|runtime| Ok((watch(&flow, &runtime)?, runtime)));
+            let (epoll, runtime) = match made {
+                Ok(made) => made,
+                Err(error) => return drop(tells.send(Err(error))),
+            };
+            // Who starts a loop waits for this.
+            let _ = tells.send(Ok(()));
+            let panic = {
+                // Callbacks at the end may use the runtime too.
+                let _entered = runtime.enter();
+                loops::live(flow, |flow| runtime.block_on(drive(flow, &pulse, epoll)))
+            };
+            // Not by dropping it: that waits for what the user runs in its blocking threads.
+            runtime.shutdown_background();
+            pulse.ended.store(true, Ordering::Release);
+            ended(panic);
+        }
+    })?;
+    hears.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))?;
+    Ok(started)
+}
+
+/// A loop is asleep while its runtime is: a task that blocks the thread is seen as a loop that hangs.
+fn runtime(pulse: Arc<Pulse>) -> io::Result<LocalRuntime> {
+    let parked = pulse.clone();
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().on_thread_park(move || parked.sleeping(true)).on_thread_unpark(move || pulse.sleeping(false));
+    builder.build_local(LocalOptions::default())
+}
+
+fn watch(flow: &Flow, runtime: &LocalRuntime) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    let _entered = runtime.enter();
+    reactor::watched(Arc::new(flow.epoll()?), Interest::READABLE)
+}
+
+/// Turns the flow whenever it has something to do, and lets the other tasks run between two turns.
+async fn drive(flow: &mut Flow, pulse: &Pulse, epoll: AsyncFd<Arc<OwnedFd>>) {
+    let mut events = Events::with_capacity(EVENTS_PER_TURN);
+    let mut alarm = Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), armed: None };
+    while !flow.stopping {
+        let busy = flow.turn_now(&mut events);
+        // Another turn, for who looks whether this loop hangs.
+        pulse.sleeping(false);
+        pulse.connections.store(flow.count(), Ordering::Relaxed);
+        if busy || flow.has_letters() {
+            // What is still ready is not reported again: only a turn that found nothing may wait.
+            tokio::task::yield_now().await;
+            continue;
+        }
+        // The runtime has looked at nothing since that turn: all that it knows of is older, and was not there any more.
+        let _ = epoll.try_io(Interest::READABLE, |_| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        let due = flow.due();
+        poll_fn(|cx| {
+            if epoll.poll_read_ready(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            due.map_or(Poll::Pending, |due| alarm.poll_at(due, cx))
+        })
+        .await;
+    }
+}
+
+/// Wakes the flow's task when something is due. Most deadlines are moved away again before they come, so it is set anew only for
+/// an earlier one; it may be early then, which costs a turn that finds nothing. The runtime's clock ticks in milliseconds, rounded up.
+struct Alarm {
+    sleep: Pin<Box<Sleep>>,
+    armed: Option<Instant>,
+}
+
+impl Alarm {
+    fn poll_at(&mut self, due: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if self.armed.is_none_or(|armed| due < armed) {
+            self.sleep.as_mut().reset(due.into());
+            self.armed = Some(due);
+        }
+        ready!(self.sleep.as_mut().poll(cx));
+        self.armed = None;
+        Poll::Ready(())
+    }
+}

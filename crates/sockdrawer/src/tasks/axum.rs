@@ -1,0 +1,31 @@
+//! `axum::serve(pool.listener(), app)`.
+
+use super::{Connection, Context, Listener};
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
+use std::io;
+use std::net::SocketAddr;
+
+impl axum::serve::Listener for Listener {
+    type Io = Connection;
+    /// None for a Unix socket.
+    type Addr = Option<SocketAddr>;
+
+    async fn accept(&mut self) -> (Connection, Option<SocketAddr>) {
+        let Some(connection) = Listener::accept(self).await else { return std::future::pending().await };
+        let peer = connection.context().peer();
+        (connection, peer)
+    }
+
+    fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
+        Listener::local_addr(self)
+    }
+}
+
+/// Handlers that take `ConnectInfo<Context>` hear of a drain and of notes, also after an upgrade: serve
+/// `app.into_make_service_with_connect_info::<Context>()`.
+impl Connected<IncomingStream<'_, Listener>> for Context {
+    fn connect_info(stream: IncomingStream<'_, Listener>) -> Context {
+        stream.io().context().clone()
+    }
+}

@@ -1,0 +1,138 @@
+//! A connection in the hands of async code.
+
+use super::context::Context;
+use super::let_fall;
+use crate::flow::away::{Change, Hold};
+use crate::sys::{Errno, reactor};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll, ready};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+/// A connection of a pool. It has the permit: as long as this exists, whoever holds it, the connection is counted, listed,
+/// drained, purged and killed as any other. When it is dropped, the connection is over: what was written is delivered, and the
+/// peer sees the end.
+///
+/// It belongs to the runtime on which it is first polled and finds nothing to read, or no room to write.
+pub struct Connection {
+    /// Dropped first: nobody watches a socket that went back.
+    watched: Option<AsyncFd<Arc<OwnedFd>>>,
+    /// None when it is dropped.
+    hold: Option<Hold>,
+    /// The tasks that read and write; with two halves there are two.
+    reader: Change,
+    writer: Change,
+    context: Context,
+}
+
+impl Connection {
+    pub(super) fn new(hold: Hold) -> Connection {
+        let context = Context::new(hold.away.clone(), hold.peer().remote());
+        let (reader, writer) = (Change::new(&hold.away), Change::new(&hold.away));
+        Connection { watched: None, hold: Some(hold), reader, writer, context }
+    }
+
+    /// What is known of it, and what it is told.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Makes a call on the socket, of up to `length` bytes, when it is ready for it.
+    fn call(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        interest: Interest,
+        length: usize,
+        mut call: impl FnMut(&mut Hold) -> Result<usize, Errno>,
+    ) -> Poll<io::Result<usize>> {
+        let hold = self.hold.as_mut().expect("only dropping it takes the hold");
+        // Most peers have sent by now. What was kept is there whatever the socket has.
+        if self.watched.is_none() || (interest.is_readable() && hold.has_kept()) {
+            match call(hold) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                done => return Poll::Ready(done.map_err(io::Error::from)),
+            }
+        }
+        if self.watched.is_none() {
+            self.watched = Some(reactor::watched(hold.shared(), Interest::READABLE | Interest::WRITABLE)?);
+        }
+        let watched = self.watched.as_ref().expect("just filled");
+        loop {
+            let (ready, change) = if interest.is_readable() {
+                (watched.poll_read_ready(cx), &self.reader)
+            } else {
+                (watched.poll_write_ready(cx), &self.writer)
+            };
+            let Poll::Ready(ready) = ready else {
+                change.wakes(cx.waker());
+                // It may have ended before this task was known.
+                return if hold.away.has_ended() { Poll::Ready(Err(Errno::CONNABORTED.into())) } else { Poll::Pending };
+            };
+            let mut ready = ready?;
+            match call(hold) {
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                done => {
+                    // A short one took all that there was: no need to ask for more, the next event tells. The end is remembered.
+                    if done.is_ok_and(|count| 0 < count && count < length) {
+                        ready.clear_ready();
+                    }
+                    return Poll::Ready(done.map_err(io::Error::from));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let room = buffer.initialize_unfilled();
+        if room.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let read = ready!(self.call(cx, Interest::READABLE, room.len(), |hold| hold.receive(room)))?;
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.call(cx, Interest::WRITABLE, bytes.len(), |hold| hold.send(bytes))
+    }
+
+    /// Nothing is kept back.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Tells the peer that no more comes.
+    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        let hold = self.hold.as_mut().expect("only dropping it takes the hold");
+        Poll::Ready(match hold.finish() {
+            // It is gone in both directions.
+            Err(Errno::NOTCONN) => Ok(()),
+            done => done.map_err(io::Error::from),
+        })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.watched = None;
+        if let Some(hold) = self.hold.take() {
+            if std::thread::panicking() { let_fall(hold) } else { drop(hold) }
+        }
+        // Who waits for notes or the end of it hears that it is over.
+        self.context.away.end();
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Connection").field(&self.context).finish()
+    }
+}

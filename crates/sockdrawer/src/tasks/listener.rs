@@ -1,0 +1,158 @@
+//! Connections on their way from the loops of a pool to code on another runtime.
+
+use super::connection::Connection;
+use crate::flow::away::Hold;
+use crate::net::Address;
+use crate::pool::Pool;
+use crate::sync::{Mutex, lock};
+use crate::sys::panics;
+use futures_core::Stream;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Connections that wait to be taken: as many as there are permits. Belongs to one behaviour.
+#[derive(Default)]
+pub struct Queue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Hold>,
+    /// Of listeners, and of those who wait for the end.
+    wakers: Vec<Waker>,
+    listeners: usize,
+    /// The last listener was dropped: nobody will take what comes.
+    deserted: bool,
+    /// No more comes: the behaviour is out of force, or its pool has stopped.
+    ended: bool,
+}
+
+impl Queue {
+    pub(super) fn put(&self, hold: Hold) {
+        // Outside the lock: it goes back, and its peer sees the end.
+        drop(self.change(|state| {
+            if state.deserted {
+                return Some(hold);
+            }
+            state.ended = false;
+            state.waiting.push_back(hold);
+            None
+        }));
+    }
+
+    pub(crate) fn end(&self) {
+        self.change(|state| state.ended = true);
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let (done, wakers) = {
+            let mut state = lock(&self.0);
+            (change(&mut state), std::mem::take(&mut state.wakers))
+        };
+        for waker in wakers {
+            // Of a runtime that is not ours.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(panics::discard);
+        }
+        done
+    }
+
+    fn enter(&self) {
+        let mut state = lock(&self.0);
+        state.listeners += 1;
+        (state.deserted, state.ended) = (false, false);
+    }
+
+    fn leave(&self) {
+        let left = {
+            let mut state = lock(&self.0);
+            state.listeners -= 1;
+            state.deserted = state.listeners == 0;
+            if state.deserted { std::mem::take(&mut state.waiting) } else { VecDeque::new() }
+        };
+        drop(left);
+    }
+
+    /// The next connection; None at the end.
+    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Hold>> {
+        self.poll_state(cx, |state| state.waiting.pop_front().map(Some).or(state.ended.then_some(None)))
+    }
+
+    fn poll_state<T>(&self, cx: &Context<'_>, look: impl FnOnce(&mut State) -> Option<T>) -> Poll<T> {
+        let mut state = lock(&self.0);
+        if let Some(seen) = look(&mut state) {
+            return Poll::Ready(seen);
+        }
+        if !state.wakers.iter().any(|known| known.will_wake(cx.waker())) {
+            state.wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// Where a program takes a pool's connections: `axum::serve(pool.listener(), app)`, or as a stream. Lives on any runtime of tokio.
+///
+/// It never fails: what accepting meets is the pool's matter. Nothing is lost between the pool and its taker: what nobody takes yet
+/// waits, with its permit, so that a server which does not keep up sees no more connections than the pool's limit. When the last
+/// listener of a behaviour is dropped, connections that wait for it, and those that still come, are ended in order.
+///
+/// It keeps its pool running. It ends when the pool has stopped, and when its behaviour was replaced and the last connection of it
+/// has ended; `axum::serve` then waits for ever, unless it is told by [`Listener::ended`].
+pub struct Listener {
+    queue: Arc<Queue>,
+    pool: Pool,
+}
+
+impl Listener {
+    pub(crate) fn new(queue: Arc<Queue>, pool: Pool) -> Listener {
+        queue.enter();
+        Listener { queue, pool }
+    }
+
+    /// The next connection; None at the end. Nothing is lost when it is not awaited to the end.
+    pub async fn accept(&mut self) -> Option<Connection> {
+        poll_fn(|cx| self.queue.poll(cx)).await.map(Connection::new)
+    }
+
+    /// Waits for the end, for `axum::serve(listener, app).with_graceful_shutdown(ended)`.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let queue = self.queue.clone();
+        poll_fn(move |cx| queue.poll_state(cx, |state| (state.ended && state.waiting.is_empty()).then_some(())))
+    }
+
+    /// The first address the pool listens at now; None for a Unix socket.
+    ///
+    /// # Errors
+    /// When it listens nowhere.
+    pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
+        match self.pool.addresses().first() {
+            Some(Address::Tcp(address)) => Ok(Some(*address)),
+            Some(_) => Ok(None),
+            None => Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the pool listens nowhere")),
+        }
+    }
+}
+
+impl Stream for Listener {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Connection>>> {
+        self.queue.poll(cx).map(|hold| hold.map(|hold| Ok(Connection::new(hold))))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.queue.leave();
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
+}
