@@ -88,7 +88,7 @@ fn times_rates_and_sizes() {
 fn choices() {
     refused("serve echo --on-full rejet", &["--on-full", "`rejet`", "did you mean `reject`?"]);
     refused("serve echo --on-full panic", &["--on-full", "backpressure, reject"]);
-    for model in ["single", "threads", "fork", "prefork", "tasks"] {
+    for model in ["single", "threads", "fork", "prefork"] {
         refused(&format!("serve echo --model {model}"), &[model, "in this build", "use loops"]);
     }
     refused("serve echo --model loop", &["unknown model `loop`", "did you mean `loops`?"]);

@@ -83,7 +83,8 @@ const REFUSALS: &[(Model, &str, &str)] = &[
     (Model::Threads, "", "serve in this build"),
     (Model::Fork, "", "serve in this build"),
     (Model::Prefork, "", "serve in this build"),
-    (Model::Tasks, "", "serve in this build"),
+    #[cfg(not(feature = "tokio"))]
+    (Model::Tasks, "", "without the feature tokio"),
 ];
 
 fn main() -> ExitCode {
