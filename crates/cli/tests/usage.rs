@@ -88,9 +88,6 @@ fn times_rates_and_sizes() {
 fn choices() {
     refused("serve echo --on-full rejet", &["--on-full", "`rejet`", "did you mean `reject`?"]);
     refused("serve echo --on-full panic", &["--on-full", "backpressure, reject"]);
-    for model in ["fork", "tasks"] {
-        refused(&format!("serve echo --model {model}"), &[model, "in this build", "use loops"]);
-    }
     refused("serve echo --model loop", &["unknown model `loop`", "did you mean `loops`?"]);
     refused("serve echo --model redis", &["unknown model `redis`", "there are single, threads, fork, prefork, loops, tasks"]);
     refused("trial --model single", &["--model single", "one after the other", "use loops, threads, prefork or tasks"]);

@@ -80,9 +80,10 @@ for_each_model! {
 
 /// What a model refuses: a part of the names of tests, and what the refusal must say.
 const REFUSALS: &[(Model, &str, &str)] = &[
-    (Model::Fork, "", "serve in this build"),
+    (Model::Fork, "a_pool_that_connects", "make connections"),
     (Model::Prefork, "a_pool_that_connects", "make connections"),
-    (Model::Tasks, "", "serve in this build"),
+    #[cfg(not(feature = "tokio"))]
+    (Model::Tasks, "", "without the feature tokio"),
 ];
 
 fn main() -> ExitCode {
