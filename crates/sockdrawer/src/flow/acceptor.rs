@@ -483,29 +483,39 @@ impl Flow {
                 if !self.acceptor.unplaced.is_empty() {
                     return;
                 }
+                // An empty one needs no permit to go, which at the limit others would have taken again and again.
+                if self.has_nothing(index) {
+                    self.unwatch_shard(index);
+                    self.acceptor.held[index] = None;
+                    break;
+                }
                 let on_full = lock(&self.shared.on_full).clone();
                 let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take());
                 if permit.is_none() && on_full == OnFull::Backpressure {
                     // Also while suspended: what waits here has been let in.
                     self.shared.gate.wait(&self.acceptor.waiter);
-                    return;
+                    break;
                 }
-                let gone = self.acceptor.held[index].as_ref().is_some_and(|held| held.shard.is_gone());
-                if gone || matches!(self.accept(index, permit), Accepted::Nothing) {
-                    self.unwatch_shard(index);
-                    self.acceptor.held[index] = None;
-                }
+                self.accept(index, permit);
                 if matches!(self.acceptor.state, State::Starved(_)) {
                     break;
                 }
             }
         }
-        if self.acceptor.state == State::Full {
+        if self.acceptor.state == State::Full || self.acceptor.is_retiring() {
             // A permit given for the other shards may have been used up here.
             self.shared.gate.wait(&self.acceptor.waiter);
         } else {
             self.wait_no_more();
         }
+    }
+
+    /// Whether nobody waits at a shard, as far as can be told now.
+    fn has_nothing(&self, index: usize) -> bool {
+        let Some(held) = &self.acceptor.held[index] else { return true };
+        let mut ready = Vec::with_capacity(1);
+        let asked = self.system.readable(&[held.shard.socket()], &mut ready);
+        held.shard.is_gone() || (asked.is_ok() && !ready[0])
     }
 
     /// Leaves the gate's queue; permits given meanwhile go back.

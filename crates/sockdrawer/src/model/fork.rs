@@ -4,9 +4,10 @@ use crate::flow::acceptor::Parcel;
 use crate::flow::gate::Permit;
 use crate::flow::generation::Generation;
 use crate::flow::{Flow, Placement};
-use crate::observe::Event;
+use crate::observe::counters::Counters;
+use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, lock};
 use crate::sys::fork::{self, Ending, Forked};
 use crate::sys::shared::Words;
@@ -18,8 +19,8 @@ use std::time::Instant;
 /// Children at once; more processes than this are no way to serve connections.
 pub(crate) const MOST: usize = 16 * 1024;
 
-/// What a child tells while it lives: its bytes, in and out.
-const SLOT_WORDS: usize = 2;
+/// The loop, among those that count, under which ended children are counted.
+const CHILDREN: usize = 1;
 
 /// The children of a helper.
 pub(crate) struct Children {
@@ -41,7 +42,8 @@ pub(crate) struct Child {
     pub(crate) generation: Arc<Generation>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) since: Instant,
-    pub(crate) told: Told,
+    /// What it counts itself.
+    pub(crate) counters: Counters,
     slot: usize,
     _permit: Permit,
 }
@@ -56,37 +58,25 @@ pub(crate) struct Birth {
     pub(crate) parcel: Parcel,
     pub(crate) id: ConnectionId,
     pub(crate) generation: Arc<Generation>,
-    pub(crate) told: Told,
+    pub(crate) counters: Counters,
     pub(crate) parent: u32,
-}
-
-/// What a child tells its parent by writing it down.
-#[derive(Clone)]
-pub(crate) struct Told {
-    words: Arc<Words>,
-    first: usize,
-}
-
-impl Told {
-    pub(crate) fn bytes_in(&self) -> &AtomicU64 {
-        &self.words[self.first]
-    }
-
-    pub(crate) fn bytes_out(&self) -> &AtomicU64 {
-        &self.words[self.first + 1]
-    }
 }
 
 impl Children {
     pub(crate) fn new(life: impl Life + 'static) -> crate::sys::Result<Arc<Children>> {
         // The descriptor is not needed: children have the mapping.
-        let (slots, _) = Words::create(MOST * SLOT_WORDS)?;
+        let (slots, _) = Words::create(MOST * Counters::WORDS)?;
         Ok(Arc::new(Children { table: Mutex::default(), slots: Arc::new(slots), life: Box::new(life) }))
     }
 
     /// Reads or changes one of those that live.
     pub(crate) fn with<T>(&self, pid: u32, visit: impl FnOnce(&Child) -> T) -> Option<T> {
         lock(&self.table).alive.get(&pid).map(visit)
+    }
+
+    /// What those that live have counted.
+    pub(crate) fn add_to(&self, counts: &mut Counts) {
+        lock(&self.table).alive.values().for_each(|child| child.counters.add_to(counts));
     }
 
     /// The processes of those that are meant.
@@ -106,14 +96,26 @@ impl Children {
         ended
     }
 
+    /// A child goes on under another generation.
+    pub(crate) fn moved(&self, pid: u32, to: &Arc<Generation>, flow: &Flow) {
+        let before = {
+            let mut table = lock(&self.table);
+            let Some(child) = table.alive.get_mut(&pid) else { return };
+            to.live.fetch_add(1, Ordering::SeqCst);
+            std::mem::replace(&mut child.generation, to.clone())
+        };
+        if before.leave() {
+            flow.shared().tell(&Event::GenerationEnded(before.id));
+        }
+    }
+
     fn bury(&self, flow: &Flow, child: &Child, ending: Ending) {
         let shared = flow.shared();
-        if ending != Ending::Exited(0) {
-            // It had no time to count its end, nor its bytes.
-            flow.counters.closed().add(1);
-            flow.counters.bytes_in().add(child.told.bytes_in().load(Ordering::Relaxed));
-            flow.counters.bytes_out().add(child.told.bytes_out().load(Ordering::Relaxed));
-        }
+        let mut counts = Counts::default();
+        child.counters.add_to(&mut counts);
+        // One that was killed had no time to count its end.
+        counts.closed = counts.closed.max(1);
+        shared.joint.counters(0, CHILDREN).add_all(&counts);
         if let Ending::Signalled(signal) = ending {
             let number = usize::try_from(signal).unwrap_or_default();
             if number < crate::flow::joint::MOST_SIGNALS {
@@ -147,16 +149,14 @@ impl Placement for Children {
             }
         };
         let slot = self.slot();
-        let told = Told { words: self.slots.clone(), first: slot * SLOT_WORDS };
-        for word in [told.bytes_in(), told.bytes_out()] {
-            word.store(0, Ordering::Relaxed);
-        }
+        let counters = Counters::at(self.slots.clone(), slot * Counters::WORDS);
+        counters.clear();
         let parent = std::process::id();
         match fork::fork() {
-            Ok(Forked::Child) => self.life.live(Birth { parcel, id, generation, told, parent }),
+            Ok(Forked::Child) => self.life.live(Birth { parcel, id, generation, counters, parent }),
             Ok(Forked::Parent(pid)) => {
                 let child =
-                    Child { id, generation, peer: parcel.remote, since: Instant::now(), told, slot, _permit: parcel.permit };
+                    Child { id, generation, peer: parcel.remote, since: Instant::now(), counters, slot, _permit: parcel.permit };
                 lock(&self.table).alive.insert(pid, child);
             }
             Err(errno) => {

@@ -34,9 +34,14 @@ macro_rules! counters {
                 Counter(&self.words[self.first + Place::$name as usize])
             })*
 
-            /// Adds what a process counted by itself, beside others that do the same.
-            pub(crate) fn add_beside_others(&self, counts: &Counts) {
-                $(self.$name().add_beside_others(counts.$name);)*
+            /// Adds what was counted elsewhere.
+            pub(crate) fn add_all(&self, counts: &Counts) {
+                $(self.$name().add(counts.$name);)*
+            }
+
+            /// Begins again.
+            pub(crate) fn clear(&self) {
+                $(self.$name().0.store(0, Ordering::Relaxed);)*
             }
 
             pub(crate) fn add_to(&self, counts: &mut Counts) {
@@ -119,13 +124,6 @@ pub(crate) struct Counter<'a>(&'a AtomicU64);
 impl Counter<'_> {
     pub(crate) fn add(&self, by: u64) {
         self.0.store(self.get() + by, Ordering::Relaxed);
-    }
-
-    /// For a number with several writers.
-    pub(crate) fn add_beside_others(&self, by: u64) {
-        if by > 0 {
-            self.0.fetch_add(by, Ordering::Relaxed);
-        }
     }
 
     pub(crate) fn get(&self) -> u64 {

@@ -1,7 +1,8 @@
 //! The life of a child: one connection, from its first to its last byte.
 
+use super::forking;
 use super::speaker::Speaker;
-use super::wire::{FromHelper, Receiver, Reply, Request, Sender, ToHelper};
+use super::wire::{FromHelper, Generated, Receiver, Reply, Request, Sender, ToHelper};
 use crate::behaviour::Kind;
 use crate::config::OnFull;
 use crate::exec;
@@ -14,12 +15,13 @@ use crate::flow::inbox::Inbox;
 use crate::flow::joint::Joint;
 use crate::flow::worker::Workers;
 use crate::flow::{Flow, Shared};
-use crate::model::fork::{Birth, Life, Told};
-use crate::observe::{Counts, Event, Observer};
+use crate::model::fork::{Birth, Life};
+use crate::observe::{Event, Observer};
 use crate::pool::drain::Drained;
+use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
 use crate::sync::Mutex;
-use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, fork};
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,8 +31,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The loop among the helper's counters that all children share.
-const CHILDREN: usize = 1;
 /// The bit by which a child's flow notices its parent.
 const PARENT: u32 = 0;
 /// Exit codes: in order; a bug of ours; a program that could not be started, as shells have it.
@@ -43,7 +43,6 @@ const PURGE_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Ground {
     pub(super) speaker: Arc<Speaker>,
     pub(super) meeting: Meeting,
-    pub(super) joint: Arc<Joint>,
     pub(super) inbox: usize,
     pub(super) stack: usize,
 }
@@ -88,23 +87,21 @@ impl Observer for Voice {
 }
 
 fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
-    let Birth { parcel, id, generation, told, .. } = birth;
+    let Birth { parcel, id, generation, counters, .. } = birth;
     let joint = Arc::new(Joint::private());
     joint.ids().store(id.0, SeqCst);
     let gate = Gate::shared(joint.clone(), 1, None);
     let shared = shared(ground, joint, gate.clone(), &generation);
     let inbox = Inbox::new(shared.system.clone(), ground.inbox)?;
     let mut flow = Flow::serving(shared, inbox)?;
+    // Where the parent sees it, also when this process is killed.
+    flow.counters = counters;
     let Parcel { socket, permit, remote, side, connect_time } = parcel;
     // It is the parent's to give back.
     std::mem::forget(permit);
     let permit = gate.take().expect("the first connection of a gate for one");
     flow.adopt_parcel(Parcel { socket, permit, remote, side, connect_time });
-    let lived = if flow.count() > 0 { Child::new(ground, told)?.run(&mut flow) } else { Ok(()) };
-    let mut counts = Counts::default();
-    flow.counters.add_to(&mut counts);
-    ground.joint.counters(0, CHILDREN).add_beside_others(&counts);
-    lived
+    if flow.count() > 0 { Child::new(ground)?.run(&mut flow) } else { Ok(()) }
 }
 
 fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
@@ -127,9 +124,15 @@ fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<
     })
 }
 
+/// Builds the newer service here, because this process was made before it was, and moves the connection to it.
+fn adopt(flow: &mut Flow, generated: &Generated, tokens: &[u64]) -> bool {
+    let Ok(generation) = forking::build(generated) else { return false };
+    flow.shared().switch.commit(generation);
+    tokens.iter().any(|token| flow.adopt_one(*token))
+}
+
 /// A child whose connection has not ended at once: it is there to be spoken to.
 struct Child {
-    told: Told,
     home: OwnedFd,
     receiver: Receiver,
     sender: Sender,
@@ -141,17 +144,9 @@ struct Child {
 }
 
 impl Child {
-    fn new(ground: &Ground, told: Told) -> Result<Child, Errno> {
+    fn new(ground: &Ground) -> Result<Child, Errno> {
         let home = ground.meeting.come()?;
-        Ok(Child {
-            told,
-            home,
-            receiver: Receiver::default(),
-            sender: Sender::default(),
-            drain: None,
-            purged: false,
-            purge: None,
-        })
+        Ok(Child { home, receiver: Receiver::default(), sender: Sender::default(), drain: None, purged: false, purge: None })
     }
 
     fn run(mut self, flow: &mut Flow) -> Result<(), Errno> {
@@ -159,7 +154,6 @@ impl Child {
         let mut events = Events::with_capacity(4);
         flow.inbox.read_here();
         while flow.count() > 0 {
-            self.tell(flow);
             flow.turn_until = self.drain.map(|(_, until)| until).filter(|_| !self.purged);
             flow.turn(&mut events, |_| ());
             if std::mem::take(&mut flow.noticed) != 0 && !self.listen(flow) {
@@ -168,7 +162,6 @@ impl Child {
             }
             self.look_at_deadline(flow);
         }
-        self.tell(flow);
         if let Some((number, _)) = self.drain {
             let purged = usize::from(self.purged);
             self.reply(number, Reply::Drained(Drained { asked: 1, ended: 1 - purged, purged }));
@@ -177,12 +170,6 @@ impl Child {
             self.reply(number, Reply::Count(1));
         }
         Ok(())
-    }
-
-    /// Writes down what the parent shows of it.
-    fn tell(&self, flow: &Flow) {
-        self.told.bytes_in().store(flow.counters.bytes_in().get(), Relaxed);
-        self.told.bytes_out().store(flow.counters.bytes_out().get(), Relaxed);
     }
 
     fn reply(&mut self, number: u64, reply: Reply) {
@@ -218,6 +205,10 @@ impl Child {
                 self.reply(number, Reply::Count(usize::from(killed)));
             }
             Request::Notify(_, bytes) => flow.notify(&Selector::All, &bytes.into()),
+            Request::AdoptTo(generated) => {
+                let moved = usize::from(adopt(flow, &generated, &tokens));
+                self.reply(number, Reply::Adopted(Adopted { moved, stayed: 1 - moved }));
+            }
             Request::SetOptions(_, options) => {
                 let set = tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count();
                 self.reply(number, Reply::Count(set));

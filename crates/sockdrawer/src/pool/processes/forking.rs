@@ -6,23 +6,23 @@ use super::questions::Questions;
 use super::registry;
 use super::speaker::Speaker;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
-use crate::config::Settings;
+use crate::behaviour::Kind;
 use crate::flow::acceptor::Retiring;
 use crate::flow::bell::Bell;
 use crate::flow::delegates::Delegates;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::generation::{Generation, Switch};
 use crate::flow::inbox::Inbox;
-use crate::flow::joint::Joint;
+use crate::flow::joint::{Joint, MOST_LOOPS};
 use crate::flow::listener::Shard;
 use crate::flow::worker::Workers;
 use crate::flow::{Flow, FlowError, Shared};
 use crate::model::fork::{Child, Children};
 use crate::net::Address;
-use crate::observe::{ConnectionStatus, Event, GenerationStatus, LoopStatus, Observer};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Observer};
 use crate::pool::drain::Drain;
 use crate::protocol::Side;
-use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{Mutex, lock, mpsc};
 use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, System, fork, panics};
@@ -70,9 +70,11 @@ struct Forking {
     /// Listeners that are being given up, and who asked for it.
     retiring: Vec<(u64, mpsc::Receiver<()>)>,
     generations: Vec<Arc<Generation>>,
-    /// The settings in force, and those that were prepared.
-    settings: Settings,
-    next: Option<(Arc<Generation>, Settings)>,
+    /// Lists that are asked for, until every child has done what it was doing.
+    lists: HashMap<u64, crate::pool::Selector>,
+    /// What is in force, and what was prepared.
+    generated: Generated,
+    next: Option<(Arc<Generation>, Generated)>,
     /// Ends when no child is left.
     last: bool,
 }
@@ -90,7 +92,7 @@ fn system(errno: Errno) -> Refusal {
     other(std::io::Error::from(errno))
 }
 
-fn build(generated: &Generated) -> Result<Arc<Generation>, Refusal> {
+pub(super) fn build(generated: &Generated) -> Result<Arc<Generation>, Refusal> {
     let behaviour = registry::build(&generated.recipe).map_err(Refusal::Other)?;
     Generation::prepare(generated.id, behaviour.service().clone(), generated.settings.clone(), 1, 1)
         .map_err(|panicked| Refusal::Panicked(panicked.0))
@@ -104,7 +106,7 @@ impl Forking {
         let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(system)?);
         let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
-        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, joint: joint.clone(), inbox, stack });
+        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, inbox, stack });
         let children = Children::new(ground.clone()).map_err(system)?;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
@@ -156,7 +158,8 @@ impl Forking {
             shards: HashMap::new(),
             retiring: Vec::new(),
             generations: vec![generation],
-            settings: start.generated.settings,
+            lists: HashMap::new(),
+            generated: start.generated,
             next: None,
             last: false,
         })
@@ -224,12 +227,16 @@ impl Forking {
             let new = self.children.choose(|_| true);
             self.questions.drain_more(new, how);
         }
+        let newest = self.shared.switch.current();
+        for pid in self.questions.moved() {
+            self.children.moved(pid, &newest, &self.flow);
+        }
         for (number, reply) in self.questions.answered(self.shared.gate.taken()) {
             self.last |= self.questions.was_last(number);
-            self.speaker.reply(number, reply);
+            let list = self.lists.remove(&number).map(|selector| self.list(&selector));
+            self.speaker.reply(number, list.unwrap_or(reply));
         }
-        let newest = self.shared.switch.current().id;
-        self.generations.retain(|generation| generation.id == newest || generation.live.load(SeqCst) > 0);
+        self.generations.retain(|generation| generation.id == newest.id || generation.live.load(SeqCst) > 0);
     }
 
     /// None: the answer comes later.
@@ -269,15 +276,11 @@ impl Forking {
             Request::Status => Reply::Status(self.status()),
             Request::List(selector) => {
                 let now = Instant::now();
-                let pids = self.children.choose(|child| selector.takes_child(child, now));
-                Reply::List(
-                    pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(*pid, child, now))).collect(),
-                )
-            }
-            Request::Adopt(selector) => {
-                let (now, newest) = (Instant::now(), self.shared.switch.current().id);
-                let older = |child: &Child| child.generation.id != newest && selector.takes_child(child, now);
-                Reply::Adopted(crate::pool::Adopted { moved: 0, stayed: self.children.choose(older).len() })
+                let meant = self.children.choose(|child| selector.takes_child(child, now));
+                let programs = self.programs(&meant);
+                self.questions.ask(number, &Request::Status, meant, &programs);
+                self.lists.insert(number, selector);
+                return None;
             }
             Request::Shutdown(how) => {
                 self.end(number, how);
@@ -297,20 +300,32 @@ impl Forking {
         let now = Instant::now();
         let all = |selector: &crate::pool::Selector| self.children.choose(|child| selector.takes_child(child, now));
         let (meant, request) = match request {
-            Request::ApplyOptions(selector) => (all(&selector), Request::SetOptions(selector, self.settings.options)),
+            Request::ApplyOptions(selector) => (all(&selector), Request::SetOptions(selector, self.generated.settings.options)),
+            Request::Adopt(selector) => {
+                let newest = self.generated.id;
+                let older = |child: &Child| child.generation.id != newest && selector.takes_child(child, now);
+                (self.children.choose(older), Request::AdoptTo(self.generated.clone()))
+            }
             Request::Drain(ref selector, _) | Request::Purge(ref selector, _) | Request::Notify(ref selector, _) => {
                 (all(selector), request)
             }
             Request::Kill(id) | Request::Options(id) => (self.children.choose(|child| child.id == id), request),
             _ => (Vec::new(), request),
         };
-        let programs: Vec<u32> = meant.iter().copied().filter(|pid| self.is_program(*pid)).collect();
+        let programs = self.programs(&meant);
         self.questions.ask(number, &request, meant, &programs);
     }
 
-    fn is_program(&self, pid: u32) -> bool {
-        let kind = self.children.with(pid, |child| child.generation.service().kind());
-        kind == Some(crate::behaviour::Kind::Program)
+    fn list(&self, selector: &crate::pool::Selector) -> Reply {
+        let now = Instant::now();
+        let pids = self.children.choose(|child| selector.takes_child(child, now));
+        Reply::List(pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(*pid, child, now))).collect())
+    }
+
+    /// Those of them that are other programs, and do not listen.
+    fn programs(&self, pids: &[u32]) -> Vec<u32> {
+        let kind = |pid: u32| self.children.with(pid, |child| child.generation.service().kind());
+        pids.iter().copied().filter(|pid| kind(*pid) == Some(Kind::Program)).collect()
     }
 
     fn listed(&self, pid: u32, child: &Child, now: Instant) -> ConnectionStatus {
@@ -320,8 +335,8 @@ impl Forking {
             peer: child.peer,
             side: Side::Accepted,
             age: now.duration_since(child.since),
-            bytes_in: child.told.bytes_in().load(Relaxed),
-            bytes_out: child.told.bytes_out().load(Relaxed),
+            bytes_in: child.counters.bytes_in().get(),
+            bytes_out: child.counters.bytes_out().get(),
             working: false,
             delegated: false,
             draining: self.questions.is_draining(pid),
@@ -333,7 +348,11 @@ impl Forking {
         let live =
             |generation: &Arc<Generation>| GenerationStatus { id: generation.id, connections: generation.live.load(SeqCst) };
         let accepted = self.flow.counters.accepted().get();
+        let mut counts = Counts::default();
+        (0..MOST_LOOPS).for_each(|index| self.shared.joint.counters(0, index).add_to(&mut counts));
+        self.children.add_to(&mut counts);
         PartStatus {
+            counts: Some(counts),
             generations: generations.map(live).collect(),
             loops: vec![LoopStatus { connections: 0, accepted, active: true, stuck: false }],
             workers: 0,
@@ -353,7 +372,7 @@ impl Forking {
             shard.set_options(&Kernel, &next.settings.options).map_err(system)?;
         }
         self.shared.switch.prepare(Some(generation.clone()));
-        self.next = Some((generation, next.settings.clone()));
+        self.next = Some((generation, next.clone()));
         Ok(())
     }
 
@@ -362,14 +381,14 @@ impl Forking {
         if self.next.take().is_some() {
             for shard in self.shards.values() {
                 // They were set before, so they can be set again.
-                let _ = shard.set_options(&Kernel, &self.settings.options);
+                let _ = shard.set_options(&Kernel, &self.generated.settings.options);
             }
         }
     }
 
     fn committed(&mut self) -> Result<(), Refusal> {
-        let (generation, settings) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
-        self.settings = settings;
+        let (generation, generated) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
+        self.generated = generated;
         self.flow.look_at_switch();
         self.generations.push(generation);
         for ended in self.generations.iter().filter(|generation| generation.has_ended()) {
@@ -405,7 +424,7 @@ impl Forking {
         self.retire(number, |_| true);
         self.flow.suspend();
         let all = self.children.choose(|_| true);
-        let programs: Vec<u32> = all.iter().copied().filter(|pid| self.is_program(*pid)).collect();
+        let programs = self.programs(&all);
         self.questions.end(number, how, all, &programs);
     }
 }

@@ -239,6 +239,7 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
         _ => {
             let status = Manager::status(&**core);
             Reply::Status(PartStatus {
+                counts: None,
                 generations: status.generations,
                 loops: status.loops,
                 workers: status.workers,

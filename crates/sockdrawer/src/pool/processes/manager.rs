@@ -329,7 +329,7 @@ impl Manager for Processes {
             jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
             delegates: parts.iter().map(|part| part.delegates).sum(),
             delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
-            counts: self.counts(),
+            counts: parts.iter().find_map(|part| part.counts).unwrap_or_else(|| self.counts()),
             restarts: control.restarts_in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
         }
     }

@@ -6,6 +6,7 @@ use super::wire::{FromHelper, Receiver, Reply, Request, Sender, ToHelper};
 use crate::clock::deadline;
 use crate::net::SocketOptions;
 use crate::pool::drain::{Drain, Drained, shuffle};
+use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
 use crate::sys::{Errno, Events, Interest, Kernel, System, fork};
 use std::collections::{HashMap, HashSet};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// A child that was told to end at once, or a program that was told to end, has so long for it.
 const KILL_AFTER: Duration = Duration::from_millis(200);
+/// A child that does not say in this time that it has done what it was doing is listed as it was last seen.
+const STUCK_AFTER: Duration = Duration::from_millis(200);
 /// Beyond the time that a purge gives, for a child's own lingering.
 const PURGE_MORE: Duration = Duration::from_secs(5);
 
@@ -27,6 +30,8 @@ pub(super) struct Questions {
     unsaid: HashMap<u32, Vec<ToHelper>>,
     open: HashMap<u64, Question>,
     draining: HashSet<u32>,
+    /// Children that have gone on under another generation, not yet noted.
+    moved: Vec<u32>,
     /// What is done to a child that is still there then.
     deadlines: Vec<(Instant, u32, Then)>,
     /// The question that is the pool's last, and how it drains.
@@ -43,6 +48,8 @@ struct Home {
 enum Then {
     /// Ask it to end for this question; a drain asks one after the other.
     Ask(u64, Drain),
+    /// Wait no longer for answers to this question.
+    GiveUp(u64),
     /// Send a signal, because its time is over.
     Signal(i32),
 }
@@ -59,11 +66,13 @@ struct Question {
     drained: Drained,
     count: usize,
     options: Option<SocketOptions>,
+    adopted: Adopted,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     Drain,
+    Adopt,
     #[default]
     Count,
     Options,
@@ -74,6 +83,7 @@ impl Question {
     fn reply(self) -> Reply {
         match self.kind {
             Kind::Drain => Reply::Drained(self.drained),
+            Kind::Adopt => Reply::Adopted(self.adopted),
             Kind::Count => Reply::Count(self.count),
             Kind::Options => Reply::Options(self.options),
             Kind::Done => Reply::Done,
@@ -92,6 +102,7 @@ impl Question {
                 let drained = Drained { asked: 1, ended: 1 - purged, purged };
                 self.drained = [self.drained, drained].into_iter().sum();
             }
+            (_, Some(Reply::Adopted(adopted))) => self.adopted = [self.adopted, adopted].into_iter().sum(),
             (_, Some(Reply::Count(count))) => self.count += count,
             (_, Some(Reply::Options(options))) => self.options = options,
             // It is gone: that is what was asked for.
@@ -109,6 +120,7 @@ impl Questions {
             unsaid: HashMap::new(),
             open: HashMap::new(),
             draining: HashSet::new(),
+            moved: Vec::new(),
             deadlines: Vec::new(),
             last: None,
         })
@@ -178,8 +190,21 @@ impl Questions {
                 let listen = meant.into_iter().filter(|pid| !programs.contains(pid)).collect();
                 self.ask_each(number, Kind::Count, listen, || Request::SetOptions(Selector::All, *options));
             }
+            Request::AdoptTo(generated) => {
+                let adopted = Adopted { moved: 0, stayed: programs.len() };
+                let listen = meant.into_iter().filter(|pid| !programs.contains(pid)).collect();
+                self.ask_each(number, Kind::Adopt, listen, || Request::AdoptTo(generated.clone()));
+                if let Some(question) = self.open.get_mut(&number) {
+                    question.adopted = adopted;
+                }
+            }
             Request::Options(id) => self.ask_each(number, Kind::Options, meant, || Request::Options(*id)),
-            _ => self.ask_each(number, Kind::Done, Vec::new(), || Request::Status),
+            // Whether they have done what they were doing. One that is stuck is not waited for.
+            _ => {
+                let listen = meant.into_iter().filter(|pid| !programs.contains(pid)).collect();
+                self.ask_each(number, Kind::Done, listen, || Request::Status);
+                self.deadlines.push((deadline(Instant::now(), STUCK_AFTER), 0, Then::GiveUp(number)));
+            }
         }
     }
 
@@ -260,6 +285,11 @@ impl Questions {
         }
     }
 
+    /// Children that have gone on under the newest generation since this was asked last.
+    pub(super) fn moved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.moved)
+    }
+
     pub(super) fn wait_for_listener(&mut self, number: u64) {
         self.open.insert(number, Question { kind: Kind::Done, listener: true, ..Question::default() });
     }
@@ -286,6 +316,9 @@ impl Questions {
         loop {
             match home.receiver.receive_now::<FromHelper>(home.socket.as_fd()) {
                 Ok(Some((FromHelper::Reply(number, reply), _))) => {
+                    if let Reply::Adopted(Adopted { moved: 1, .. }) = reply {
+                        self.moved.push(pid);
+                    }
                     if let Some(question) = self.open.get_mut(&number) {
                         question.heard(pid, Some(reply));
                     }
@@ -323,6 +356,11 @@ impl Questions {
                 Then::Ask(number, how) => {
                     self.draining.insert(pid);
                     let _ = self.say(pid, number, Request::Drain(Selector::All, how));
+                }
+                Then::GiveUp(number) => {
+                    if let Some(question) = self.open.get_mut(&number) {
+                        question.left.clear();
+                    }
                 }
                 Then::Signal(number) => {
                     self.open.values_mut().for_each(|question| _ = question.forced.insert(pid));

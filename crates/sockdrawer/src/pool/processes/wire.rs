@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Model, OnFull, Restarts, Settings};
 use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Event, GenerationStatus, LoopStatus};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
 use crate::pool::{Adopted, Drain, Drained, Selector};
 use crate::protocol::{ConnectionId, Recipe};
 use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
@@ -106,6 +106,8 @@ pub(crate) enum Request {
     Suspend,
     Resume,
     Adopt(Selector),
+    /// From the helper of a connection to its own process: go on under this.
+    AdoptTo(Generated),
     Drain(Selector, Drain),
     Purge(Selector, Duration),
     Kill(ConnectionId),
@@ -145,9 +147,10 @@ pub(crate) enum Refusal {
     Other(String),
 }
 
-/// What one helper is right now; counters are in the shared numbers.
+/// What one helper is right now. Counters are in the shared numbers, but for those of a helper whose children count, too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PartStatus {
+    pub(crate) counts: Option<Counts>,
     pub(crate) generations: Vec<GenerationStatus>,
     pub(crate) loops: Vec<LoopStatus>,
     pub(crate) workers: usize,
