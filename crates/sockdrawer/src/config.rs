@@ -78,7 +78,7 @@ pub enum Model {
     /// N threads, each with many connections.
     #[default]
     Loops,
-    /// Loops that are runtimes of async tasks.
+    /// Loops that are runtimes of async tasks. Needs the feature `tokio`.
     Tasks,
 }
 

@@ -2,15 +2,15 @@
 //! them.
 
 mod common;
+#[path = "tasks/listening.rs"]
+mod listening;
 
 use common::*;
 use sockdrawer::tasks::{Connection, Context};
 use sockdrawer::{
     Behaviour, Config, Drain, Event, Input, Model, Note, OnFull, Peer, Pool, Protocol, Reject, Selector, Service, Step,
 };
-use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -263,103 +263,6 @@ fn a_panicking_task_costs_its_connection_only() {
     assert_eq!((status.counts.panics, status.restarts, status.connections), (1, 0, 5), "{status:#?}");
     let told = told.lock().expect("no panic");
     assert!(told.len() == 1 && told[0].contains("x is too much"), "{told:?}");
-}
-
-#[test]
-fn while_nobody_accepts_the_limit_holds_and_the_kernel_queues() {
-    let (pool, at) = start(tasks(Behaviour::listener()).limit(3));
-    let clients: Vec<_> = (0..10).map(|_| connect(at)).collect();
-    assert!(pool.wait(PATIENCE, |status| status.connections == 3));
-    let queued = |status: &sockdrawer::Status| status.listeners[0].queued;
-    assert!(pool.wait(PATIENCE, |status| queued(status) == 7), "{:#?}", pool.status());
-    let mut listener = pool.listener();
-    assert_eq!(listener.local_addr().expect("it listens"), Some(at));
-    let elsewhere = runtime();
-    elsewhere.spawn(async move {
-        while let Some(connection) = listener.accept().await {
-            let context = connection.context().clone();
-            tokio::spawn(stubborn(connection, context));
-        }
-    });
-    // Which of them are in first is the kernel's choice.
-    std::thread::scope(|scope| {
-        for mut client in clients {
-            let pool = &pool;
-            scope.spawn(move || {
-                assert!(echoes(&mut client, b"served"));
-                assert!(pool.status().connections <= 3);
-            });
-        }
-    });
-    assert_empty(&pool);
-    assert_eq!(pool.status().counts.accepted, 10);
-}
-
-#[test]
-fn what_a_dropped_listener_leaves_is_ended_in_order() {
-    let (pool, at) = start(tasks(Behaviour::listener()));
-    let (listener, other) = (pool.listener(), pool.listener());
-    let mut clients: Vec<_> = (0..20).map(|_| connect(at)).collect();
-    clients.iter_mut().for_each(|client| client.write_all(b"is anybody there?").expect("open"));
-    assert!(pool.wait(PATIENCE, |status| status.connections == 20));
-    drop(listener);
-    assert_eq!(pool.status().connections, 20, "another one may take them");
-    drop(other);
-    for mut client in clients {
-        assert_eq!(read_all(&mut client).expect("no reset"), b"");
-    }
-    let mut late = connect(at);
-    assert_eq!(read_all(&mut late).expect("no reset"), b"");
-    assert_empty(&pool);
-    // A new one is served again.
-    let mut listener = pool.listener();
-    let mut client = connect(at);
-    let mut connection = runtime().block_on(listener.accept()).expect("the behaviour is in force");
-    client.write_all(b"x").expect("open");
-    assert_eq!(runtime().block_on(connection.read_u8()).expect("open"), b'x');
-}
-
-#[test]
-fn a_listener_is_a_stream_that_ends_when_its_behaviour_is_replaced_and_its_last_connection_ended() {
-    let (pool, at) = start(tasks(Behaviour::listener()));
-    let (mut listener, ended) = (pool.listener(), pool.listener().ended());
-    let local = runtime();
-    let mut next = || local.block_on(poll_fn(|cx| futures_core::Stream::poll_next(Pin::new(&mut listener), cx)));
-    let mut client = connect(at);
-    let connection = next().expect("it goes on").expect("it never fails");
-    let waiting = connect(at);
-    assert!(pool.wait(PATIENCE, |status| status.connections == 2));
-    pool.reconfigure(pool.config().behaviour(Behaviour::task(echo))).expect("another behaviour");
-    assert!(echoes(&mut connect(at), b"the new one serves"));
-    let second = next().expect("what waited is taken").expect("it never fails");
-    assert_eq!(second.context().generation(), 1);
-    drop((second, waiting));
-    let serving = local.spawn(async move {
-        let context = connection.context().clone();
-        stubborn(connection, context).await;
-    });
-    assert!(echoes(&mut client, b"the old one too"));
-    drop(client);
-    local.block_on(serving).expect("no panic");
-    assert!(next().is_none());
-    local.block_on(ended);
-    assert_empty(&pool);
-}
-
-#[test]
-fn a_listener_ends_with_its_pool() {
-    let (pool, at) = start(tasks(Behaviour::listener()));
-    let mut listener = pool.listener();
-    let mut client = connect(at);
-    let local = runtime();
-    let connection = local.block_on(listener.accept()).expect("the pool runs");
-    let context = connection.context().clone();
-    local.spawn(echo(connection, context));
-    assert!(echoes(&mut client, b"x"));
-    let drained = pool.shutdown(Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.purged), (1, 0));
-    assert!(local.block_on(listener.accept()).is_none());
-    assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
 }
 
 #[test]

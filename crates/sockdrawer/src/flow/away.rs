@@ -170,17 +170,30 @@ impl Change {
     /// The next change wakes this task, and no other that was here before.
     pub(crate) fn wakes(&self, waker: &Waker) {
         let mut state = lock(&self.away.state);
-        match state.wakers.iter_mut().find(|(place, _)| *place == self.place) {
-            Some((_, known)) => known.clone_from(waker),
-            None => state.wakers.push((self.place, waker.clone())),
-        }
+        let before = match state.wakers.iter_mut().find(|(place, _)| *place == self.place) {
+            Some((_, known)) if known.will_wake(waker) => None,
+            Some((_, known)) => Some(std::mem::replace(known, waker.clone())),
+            None => {
+                state.wakers.push((self.place, waker.clone()));
+                None
+            }
+        };
+        drop(state);
+        // It may be the last of its task, and that of a connection.
+        drop(before);
     }
 }
 
 #[cfg(any(test, feature = "tokio"))]
 impl Drop for Change {
     fn drop(&mut self) {
-        lock(&self.away.state).wakers.retain(|(place, _)| *place != self.place);
+        let left = {
+            let mut state = lock(&self.away.state);
+            let at = state.wakers.iter().position(|(place, _)| *place == self.place);
+            at.map(|at| state.wakers.swap_remove(at))
+        };
+        // As above: not under the lock.
+        drop(left);
     }
 }
 

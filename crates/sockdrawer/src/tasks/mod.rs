@@ -193,8 +193,10 @@ async fn guarded(handler: impl Future<Output = ()>) {
 
 /// Keeps the hold of a panicking task for [`guarded`]; outside of one it comes back without the message.
 fn let_fall(hold: Hold) {
-    FALLEN.with_borrow_mut(|fallen| match fallen {
-        Some(fallen) => fallen.push(hold),
-        None => drop(hold),
+    // A thread at its very end has no such place any more.
+    let _ = FALLEN.try_with(move |fallen| {
+        if let Some(fallen) = fallen.borrow_mut().as_mut() {
+            fallen.push(hold);
+        }
     });
 }
