@@ -79,8 +79,6 @@ for_each_model! {
 
 /// What a model refuses: a part of the names of tests, and what the refusal must say.
 const REFUSALS: &[(Model, &str, &str)] = &[
-    (Model::Single, "", "serve in this build"),
-    (Model::Threads, "", "serve in this build"),
     (Model::Fork, "", "serve in this build"),
     (Model::Prefork, "", "serve in this build"),
     (Model::Tasks, "", "serve in this build"),
