@@ -273,7 +273,7 @@ impl Forking {
                 self.flow.resume_accepting();
                 Reply::Done
             }
-            Request::Status => Reply::Status(self.status()),
+            Request::Status => Reply::Status(Box::new(self.status())),
             Request::List(selector) => {
                 let now = Instant::now();
                 let meant = self.children.choose(|child| selector.takes_child(child, now));
@@ -352,7 +352,7 @@ impl Forking {
         (0..MOST_LOOPS).for_each(|index| self.shared.joint.counters(0, index).add_to(&mut counts));
         self.children.add_to(&mut counts);
         PartStatus {
-            counts: Some(counts),
+            counts: Some(Box::new(counts)),
             generations: generations.map(live).collect(),
             loops: vec![LoopStatus { connections: 0, accepted, active: true, stuck: false }],
             workers: 0,

@@ -238,7 +238,7 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
         Request::Shutdown(how) => Reply::Drained(Manager::shutdown(&**core, how, "its pool ends")),
         _ => {
             let status = Manager::status(&**core);
-            Reply::Status(PartStatus {
+            Reply::Status(Box::new(PartStatus {
                 counts: None,
                 generations: status.generations,
                 loops: status.loops,
@@ -247,7 +247,7 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
                 delegates: status.delegates,
                 delegates_waiting: status.delegates_waiting,
                 restarts: status.restarts,
-            })
+            }))
         }
     }
 }

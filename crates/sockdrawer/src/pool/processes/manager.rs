@@ -296,7 +296,7 @@ impl Manager for Processes {
     fn status(&self) -> Status {
         let parts = self.ask_all(ANSWERS_WITHIN, || Request::Status);
         let parts: Vec<PartStatus> =
-            parts.into_iter().filter_map(|reply| if let Reply::Status(part) = reply { Some(part) } else { None }).collect();
+            parts.into_iter().filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect();
         let control = lock(&self.control);
         let mut generations: BTreeMap<u32, usize> = BTreeMap::from([(control.generated.id, 0)]);
         for one in parts.iter().flat_map(|part| &part.generations) {
@@ -329,7 +329,7 @@ impl Manager for Processes {
             jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
             delegates: parts.iter().map(|part| part.delegates).sum(),
             delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
-            counts: parts.iter().find_map(|part| part.counts).unwrap_or_else(|| self.counts()),
+            counts: parts.iter().find_map(|part| part.counts.as_deref().copied()).unwrap_or_else(|| self.counts()),
             restarts: control.restarts_in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
         }
     }

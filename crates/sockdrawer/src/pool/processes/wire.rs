@@ -135,7 +135,7 @@ pub(crate) enum Reply {
     Count(usize),
     Options(Option<SocketOptions>),
     List(Vec<ConnectionStatus>),
-    Status(PartStatus),
+    Status(Box<PartStatus>),
 }
 
 /// Why a helper refuses.
@@ -150,7 +150,7 @@ pub(crate) enum Refusal {
 /// What one helper is right now. Counters are in the shared numbers, but for those of a helper whose children count, too.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct PartStatus {
-    pub(crate) counts: Option<Counts>,
+    pub(crate) counts: Option<Box<Counts>>,
     pub(crate) generations: Vec<GenerationStatus>,
     pub(crate) loops: Vec<LoopStatus>,
     pub(crate) workers: usize,
