@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
+    /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
+    pub(crate) stranded: Mutex<Vec<Parcel>>,
     /// Where connections run, in models in which that is not the flow that accepted them.
     pub(crate) placement: Option<Arc<dyn Placement>>,
 }

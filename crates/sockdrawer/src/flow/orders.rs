@@ -205,12 +205,13 @@ impl Flow {
                 let _ = std::panic::catch_unwind(end);
             }
         }
-        let letters: Vec<Letter> = self.unread.drain(..).chain(self.inbox.close()).collect();
+        let unplaced = self.take_unplaced().into_iter().map(Letter::Adopt);
+        let letters: Vec<Letter> = unplaced.chain(self.unread.drain(..)).chain(self.inbox.close()).collect();
         letters.into_iter().for_each(|letter| self.pass_on(letter));
     }
 
-    /// A letter that this loop will not read: a connection that was on its way here goes to another loop; anything else is
-    /// dropped, and may hold user values, whose Drop may do anything.
+    /// A letter that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
+    /// anything else is dropped, and may hold user values, whose Drop may do anything.
     fn pass_on(&self, letter: Letter) {
         let others: Vec<_> = lock(&self.shared.roster).iter().filter(|other| !Arc::ptr_eq(other, &self.inbox)).cloned().collect();
         let mut left = Some(letter);
@@ -219,6 +220,9 @@ impl Flow {
                 left = left.take().and_then(|letter| other.put(letter).err());
             }
         }
-        panics::discard(left);
+        match left {
+            Some(Letter::Adopt(parcel)) => lock(&self.shared.stranded).push(parcel),
+            left => _ = panics::discard(left),
+        }
     }
 }

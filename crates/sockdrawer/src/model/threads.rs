@@ -168,7 +168,13 @@ impl Threads {
         };
         if let (Some(parcel), Some(shared)) = (waiting, shared.upgrade()) {
             let accepting = lock(&shared.roster).first().cloned();
-            panics::discard(accepting.map(|inbox| inbox.put(Letter::Adopt(parcel))));
+            let left = match accepting {
+                Some(inbox) => inbox.put(Letter::Adopt(parcel)).err(),
+                None => Some(Letter::Adopt(parcel)),
+            };
+            if let Some(Letter::Adopt(parcel)) = left {
+                lock(&shared.stranded).push(parcel);
+            }
         }
     }
 }
@@ -178,7 +184,7 @@ impl Placement for Threads {
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {
-                return;
+                return flow.counters.closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
                 // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
@@ -226,6 +232,7 @@ impl Placement for Threads {
         let mut served = lock(&self.pool);
         served.stopped = true;
         let waiting = std::mem::take(&mut served.waiting);
+        served.past.closed += waiting.len() as u64;
         for started in &served.all {
             let _ = started.thread.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
         }

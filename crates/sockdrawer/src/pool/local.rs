@@ -90,6 +90,7 @@ impl Core {
             roster: Mutex::new(Vec::new()),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
+            stranded: Mutex::default(),
             placement: model::placement(&config, move |panic| _ = died.send(Report::ThreadDied { panic })),
         });
         let control = Control {
@@ -253,6 +254,7 @@ impl Core {
         let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
         let ended = || loops_ended() && placed() == 0 && self.shared.delegates.have_ended();
         self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
+        self.drop_stranded();
         #[cfg(feature = "tokio")]
         self.end_listeners();
         lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
