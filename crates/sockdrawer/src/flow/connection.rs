@@ -128,8 +128,10 @@ impl Flow {
     fn check_broken(&mut self, seat: u32) {
         match self.with_socket(seat, |system, socket| system.take_error(socket)) {
             Err(errno) => self.fail(seat, errno),
-            // Hung up on both sides while a job runs or the protocol waits: epoll would say so again and again, and there is
-            // nothing to learn until somebody reads.
+            // Hung up on both sides: what is unsent can only fail now.
+            Ok(()) if self.seats.at(seat).unsent != buffer::NONE => self.flush(seat),
+            // While a job runs or the protocol waits: epoll would say so again and again, and there is nothing to learn until
+            // somebody reads.
             Ok(()) => self.unwatch(seat),
         }
     }
