@@ -58,6 +58,7 @@ impl Flow {
                 let place = self.seats.at(seat);
                 (place.table, place.slot, place.opened) = (table, slot, opened);
                 let epoch = self.seats.at(seat).epoch;
+                self.write_card(seat, peer);
                 // epoll hears of the connection only when it has been read and stays: many are over by then.
                 self.call(seat, Event::Opened);
                 if self.is_still(seat, epoch) {

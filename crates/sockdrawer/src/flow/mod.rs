@@ -5,6 +5,7 @@ pub(crate) mod acceptor;
 pub(crate) mod away;
 pub(crate) mod bell;
 mod buffer;
+pub(crate) mod card;
 mod closing;
 mod connection;
 pub(crate) mod connector;
@@ -22,8 +23,8 @@ pub(crate) mod worker;
 
 use crate::behaviour::{Panicked, Table};
 use crate::config::{Config, OnFull};
-use crate::observe::Counts;
 use crate::observe::counters::Counters;
+use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,7 @@ use crate::sys::{Errno, Events, Interest, Pages, System};
 use acceptor::{Acceptor, Parcel};
 use bell::Bell;
 use buffer::Buffers;
+use card::Card;
 use connector::Connector;
 use delegates::Delegates;
 use delegation::Trip;
@@ -100,6 +102,11 @@ pub(crate) trait Placement: Send + Sync {
         Vec::new()
     }
 
+    /// Of these flows, the connections that are meant, as far as they can be seen from outside.
+    fn seen(&self, _flows: &[&Arc<Inbox>], _choice: &dyn orders::Choice) -> Vec<ConnectionStatus> {
+        Vec::new()
+    }
+
     /// Threads of this process that run, beside the one that asks.
     fn threads(&self) -> usize {
         0
@@ -145,6 +152,8 @@ pub(crate) struct Flow {
     system: Arc<dyn System>,
     epoll: OwnedFd,
     pub(crate) inbox: Arc<Inbox>,
+    /// Of a flow that only serves.
+    pub(crate) card: Option<Arc<Card>>,
     post: Arc<dyn Post>,
     pub(crate) counters: Counters,
     seats: Seats,
@@ -204,6 +213,7 @@ impl Flow {
             index,
             system,
             epoll,
+            card: index.is_none().then(Arc::default),
             post: inbox.clone(),
             counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),

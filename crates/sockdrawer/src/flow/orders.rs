@@ -1,18 +1,19 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Flow;
+use super::card::Written;
 use super::inbox::Letter;
 use super::seat::Flags;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionStatus, Event as Told};
-use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
+use crate::protocol::{Closed, ConnectionId, Local, Note, Peer, Saved, Saver};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::Errno;
 use crate::sys::panics;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a connection is chosen by.
 pub(crate) struct Traits {
@@ -89,6 +90,16 @@ impl Flow {
                 }
             })
             .collect()
+    }
+
+    /// A flow that only serves says what it serves, before the protocol can keep it from answering.
+    pub(super) fn write_card(&mut self, seat: u32, peer: &Peer) {
+        let Some(card) = self.card.clone() else { return };
+        let (id, table) = (self.seats.at(seat).id, self.seats.at(seat).table);
+        let generation = self.place(table).generation.id;
+        let before = (self.counters.bytes_in().get(), self.counters.bytes_out().get());
+        let (peer, side) = (peer.remote(), peer.side());
+        card.write(Some(Written { id, generation, peer, side, since: Instant::now(), before }));
     }
 
     pub(crate) fn drain_one(&mut self, token: u64) {
@@ -175,6 +186,8 @@ impl Flow {
             self.counters.panics().add(1);
         }
         self.left_generation(old_table);
+        let generation = self.place(table).generation.id;
+        self.card.iter().for_each(|card| card.moved(generation));
     }
 
     /// Visits what each generation's service made for this loop.

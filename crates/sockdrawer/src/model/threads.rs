@@ -3,10 +3,12 @@
 
 use crate::config::Config;
 use crate::flow::acceptor::Parcel;
+use crate::flow::card::Card;
 use crate::flow::inbox::{Inbox, Letter};
+use crate::flow::orders::Choice;
 use crate::flow::{Flow, Placement, Shared};
-use crate::observe::Counts;
 use crate::observe::counters::Counters;
+use crate::observe::{ConnectionStatus, Counts};
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -52,6 +54,8 @@ struct Served {
 struct Thread {
     inbox: Arc<Inbox>,
     counters: Counters,
+    /// What it serves.
+    card: Arc<Card>,
 }
 
 struct Started {
@@ -78,7 +82,8 @@ impl Threads {
             Ok(flow) => flow,
             Err(errno) => return Err((parcel, errno)),
         };
-        let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone() });
+        let card = flow.card.clone().unwrap_or_default();
+        let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone(), card });
         let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
         let stack = self.stack.load(Ordering::Relaxed);
         let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
@@ -209,6 +214,13 @@ impl Placement for Threads {
 
     fn inboxes(&self) -> Vec<Arc<Inbox>> {
         lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
+    }
+
+    fn seen(&self, flows: &[&Arc<Inbox>], choice: &dyn Choice) -> Vec<ConnectionStatus> {
+        let served = lock(&self.pool);
+        let meant = served.all.iter().map(|started| &started.thread);
+        let meant = meant.filter(|thread| flows.iter().any(|inbox| Arc::ptr_eq(inbox, &thread.inbox)));
+        meant.filter_map(|thread| thread.card.read(&thread.counters, choice)).collect()
     }
 
     fn threads(&self) -> usize {
