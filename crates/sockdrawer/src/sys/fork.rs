@@ -23,6 +23,7 @@ pub(crate) enum Ending {
     Signalled(i32),
 }
 
+// SAFETY: the C library has it under this name and type, glibc since 2.34, musl since 1.2.2.
 unsafe extern "C" {
     /// POSIX.1-2024's fork without handlers: what they protect, the locks of other threads, is not there.
     fn _Fork() -> libc::pid_t;
