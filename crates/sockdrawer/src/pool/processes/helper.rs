@@ -128,6 +128,11 @@ impl Helper {
             Request::Kill(id) => Reply::Count(usize::from(self.core.kill(id))),
             Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
             Request::Crash(part) => Reply::Count(usize::from(self.core.crash_part(part))),
+            Request::Shutdown(how) => {
+                // The loops close them when their queues are empty: held here, they would go on taking connections for nobody.
+                self.shards.clear();
+                return self.answer_later(number, Request::Shutdown(how));
+            }
             slow => return self.answer_later(number, slow),
         };
         self.speaker.reply(number, reply);
