@@ -6,6 +6,7 @@ use crate::values::{Count, Destination, Positive, PositiveTime, Rate, Seed, Size
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
+use std::ffi::OsString;
 
 /// Holds sockets so that the program around them can change.
 #[derive(Debug, Parser)]
@@ -31,15 +32,18 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct ServeArguments {
-    /// echo, hello, ping, http or acks.
+    /// echo, hello, ping, http, acks or exec.
     pub(crate) protocol: Protocol,
+    /// exec: the program to run for each connection, and its arguments.
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
     /// Where to listen: 127.0.0.1:9000, `[::1]:9000`, localhost:9000, 9000, unix:/path or unix:@name; repeat it for more
     /// [default: 127.0.0.1:9000].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Vec<Address>,
-    /// Who runs the connections: single, threads, fork, prefork, loops or tasks.
-    #[arg(long, value_parser = names::model, default_value_t)]
-    pub(crate) model: Model,
+    /// Who runs the connections: single, threads, fork, prefork, loops or tasks [default: loops; exec: fork].
+    #[arg(long, value_parser = names::model)]
+    pub(crate) model: Option<Model>,
     /// prefork, loops and tasks: threads that run connections [default: one for each CPU; prefork: one in each process].
     #[arg(long, value_name = "N")]
     pub(crate) loops: Option<Positive>,

@@ -25,6 +25,11 @@ pub(crate) fn words(event: &Event) -> String {
         }
         Event::LoopStuck { index, since } => format!("loop {index} is stuck for {since:?}, its listeners moved"),
         Event::LoopRecovered { index } => format!("loop {index} turns again"),
+        Event::ProcessReplaced { index, reason } => {
+            format!("process {index} died and was replaced, its connections are gone: {reason}")
+        }
+        Event::ProcessNotStarted { reason } => format!("a process could not be started: {reason}"),
+        Event::ChildKilled { id, signal } => format!("connection {id}: its process was ended by signal {signal}"),
         Event::ThreadDied { reason } => format!("a thread died, and its connection with it: {reason}"),
         Event::WorkerReplaced { reason } => format!("a worker died and was replaced: {reason}"),
         Event::GaveUp { reason } => format!("too many restarts, stopping: {reason}"),

@@ -101,6 +101,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
         Protocol::Hello => Ok(Workload::Hello),
         Protocol::Http => Ok(Workload::Http),
         Protocol::Acks => Err(usage("load has no workload `acks` in this build: use ping, echo, hello or http")),
+        Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello or http")),
     }
 }
 

@@ -8,6 +8,7 @@ mod load;
 mod names;
 mod outcome;
 mod print;
+mod program;
 mod progress;
 mod serve;
 mod signals;

@@ -18,10 +18,13 @@ pub(crate) enum Protocol {
     Http,
     /// Messages and their acknowledgements.
     Acks,
+    /// Another program for each connection.
+    Exec,
 }
 
 impl Protocol {
-    pub(crate) const ALL: [Protocol; 5] = [Protocol::Echo, Protocol::Hello, Protocol::Ping, Protocol::Http, Protocol::Acks];
+    pub(crate) const ALL: [Protocol; 6] =
+        [Protocol::Echo, Protocol::Hello, Protocol::Ping, Protocol::Http, Protocol::Acks, Protocol::Exec];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -30,6 +33,7 @@ impl Protocol {
             Protocol::Ping => "ping",
             Protocol::Http => "http",
             Protocol::Acks => "acks",
+            Protocol::Exec => "exec",
         }
     }
 }

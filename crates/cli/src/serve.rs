@@ -5,7 +5,7 @@ use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::signals;
 use crate::values::Count;
-use crate::{events, limits, print};
+use crate::{events, limits, print, program};
 use sockdrawer::{Address, Behaviour, Config, Drain, Drained, Error, Model, OnFull, Pool, Reject};
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
 use std::net::Ipv4Addr;
@@ -83,7 +83,7 @@ fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
 
 /// The high arguments: what the pool is asked to be.
 fn config(arguments: ServeArguments) -> Result<Config, Failure> {
-    let (model, workers) = (arguments.model, arguments.workers.map(Count::in_memory));
+    let (model, workers) = (model(&arguments), arguments.workers.map(Count::in_memory));
     fits(model, &arguments)?;
     // Where there is no choice of workers, a job runs where its connection runs, and slow waits there.
     let mut config = Config::accept(behaviour(&arguments, workers != Some(0))?).model(model);
@@ -112,6 +112,11 @@ fn config(arguments: ServeArguments) -> Result<Config, Failure> {
     }
     let listen = if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen };
     Ok(listen.into_iter().fold(config, Config::listen))
+}
+
+fn model(arguments: &ServeArguments) -> Model {
+    let unless_said = if arguments.protocol == Protocol::Exec { Model::Fork } else { Model::default() };
+    arguments.model.unwrap_or(unless_said)
 }
 
 /// Whether a model has any number of loops and workers.
@@ -151,6 +156,7 @@ fn on_full(when: WhenFull) -> OnFull {
 fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, Failure> {
     belongs("--slow-duration", arguments.slow_duration.is_some(), Protocol::Http, arguments.protocol)?;
     belongs("--ack", arguments.ack.is_some(), Protocol::Acks, arguments.protocol)?;
+    belongs("-- PROGRAM", !arguments.program.is_empty(), Protocol::Exec, arguments.protocol)?;
     Ok(match arguments.protocol {
         Protocol::Echo => Echo.into(),
         Protocol::Hello => Hello.into(),
@@ -160,6 +166,15 @@ fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, F
             Http { slow_duration, in_worker }.into()
         }
         Protocol::Acks => Acks { pattern: arguments.ack.unwrap_or_default() }.into(),
+        Protocol::Exec => {
+            let [program, rest @ ..] = arguments.program.as_slice() else {
+                return Err(Failure::usage(
+                    "exec without a program: name it behind --, as in exec -- cat (try: sockdrawer serve --help)",
+                ));
+            };
+            program::find(program)?;
+            Behaviour::exec(program, rest)
+        }
     })
 }
 

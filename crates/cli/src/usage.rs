@@ -23,7 +23,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<
 fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     let (program, command) = program_and_command(words);
     let what = match error.kind() {
-        ErrorKind::UnknownArgument => unknown_argument(error),
+        ErrorKind::UnknownArgument => unknown_argument(error, words),
         ErrorKind::InvalidSubcommand => unknown_command(error),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             format!("no command: say {}", any_of(&commands()))
@@ -42,8 +42,12 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
     format!("{what} (try: {program}{command} --help)")
 }
 
-fn unknown_argument(error: &clap::Error) -> String {
+fn unknown_argument(error: &clap::Error, words: &[OsString]) -> String {
     let word = context(error, ContextKind::InvalidArg);
+    let exec = names::Protocol::Exec.name();
+    if words.iter().any(|word| word == exec) && !word.starts_with('-') {
+        return format!("unexpected argument `{word}`: what {exec} runs stands behind --, as in {exec} -- PROGRAM");
+    }
     if !word.starts_with('-') {
         return format!("unexpected argument `{word}`: leave it out");
     }

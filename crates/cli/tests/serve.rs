@@ -1,5 +1,7 @@
 //! `sockdrawer serve`, from `listening on` to its exit code.
 
+#[path = "serve/processes.rs"]
+mod processes;
 mod program;
 
 use program::Program;
@@ -72,6 +74,17 @@ fn every_protocol_answers_and_both_signals_end_it() {
 }
 
 #[test]
+fn every_model_answers() {
+    for model in ["single", "threads", "fork", "prefork", "loops", "tasks"] {
+        let (hello, address) = serve(&format!("hello --model {model}"));
+        for _ in 0..3 {
+            assert_eq!(exchange_to_end(address, b"x"), b"Hello World\n", "{model}");
+        }
+        end_cleanly(hello, Signal::TERM);
+    }
+}
+
+#[test]
 fn protocol_options_arrive() {
     let answer = sockdrawer_catalog::http::ANSWER;
     let (http, address) = serve("http --workers 1 --slow-duration 0");
@@ -103,8 +116,15 @@ fn every_listener_is_told_and_serves() {
 }
 
 #[test]
-fn a_drain_waits_for_what_is_under_way() {
-    let (server, address) = serve("ping");
+fn a_drain_waits_for_what_is_under_way_in_every_model() {
+    // In `single`, those that wait while one is served keep the listener open: nobody is refused in the meantime.
+    for model in ["threads", "fork", "prefork", "loops", "tasks"] {
+        a_drain_waits_for_what_is_under_way(model);
+    }
+}
+
+fn a_drain_waits_for_what_is_under_way(model: &str) {
+    let (server, address) = serve(&format!("ping --model {model}"));
     let mut stream = connect(address);
     assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping is there, too");
     server.signal(Signal::TERM);
@@ -112,9 +132,9 @@ fn a_drain_waits_for_what_is_under_way() {
     stream.write_all(b"ng").expect("the server still reads");
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).expect("the server ends in an orderly way");
-    assert_eq!(rest, b"Pong");
+    assert_eq!(rest, b"Pong", "{model}");
     drop(stream);
-    assert_eq!(server.end().code, Some(0));
+    assert_eq!(server.end().code, Some(0), "{model}");
 }
 
 #[test]

@@ -33,14 +33,32 @@ fn commands() {
 
 #[test]
 fn protocols() {
-    refused("serve", &["no protocol", "echo, hello, ping, http or acks", "try: sockdrawer serve --help"]);
+    refused("serve", &["no protocol", "echo, hello, ping, http, acks or exec", "try: sockdrawer serve --help"]);
     refused("load", &["no workload", "try: sockdrawer load --help"]);
     refused("serve ehco", &["unknown protocol `ehco`", "did you mean `echo`?", "try: sockdrawer serve --help"]);
     refused("serve PING", &["did you mean `ping`?"]);
-    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks"]);
+    refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
     refused("load acks", &["load has no workload `acks`", "use ping, echo, hello or http"]);
-    refused("serve echo hello", &["unexpected argument `hello`"]);
+    refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello or http"]);
+    refused("load exec -- cat", &["unexpected argument `cat`"]);
+    refused("serve echo hello", &["unexpected argument `hello`", "leave it out"]);
+}
+
+#[test]
+fn programs() {
+    refused("serve exec", &["exec without a program", "name it behind --", "try: sockdrawer serve --help"]);
+    refused("serve exec --", &["exec without a program"]);
+    refused("serve exec cat", &["unexpected argument `cat`", "exec -- PROGRAM"]);
+    refused("serve exec --model fork cat -u", &["unexpected argument `cat`", "exec -- PROGRAM"]);
+    refused("serve echo -- cat", &["-- PROGRAM is an option of exec, not of echo", "leave it out"]);
+    refused("serve exec -- no-such-program -x", &["no program `no-such-program` in PATH", "give its path"]);
+    refused("serve exec -- /no/such/program", &["cannot run `/no/such/program`", "No such file"]);
+    refused("serve exec -- /", &["cannot run `/`", "it is no file"]);
+    refused("serve exec -- /proc/self/status", &["cannot run `/proc/self/status`", "not executable"]);
+    for model in ["single", "threads", "prefork", "loops", "tasks"] {
+        refused(&format!("serve exec --model {model} -- cat"), &[&format!("the model {model} cannot"), "use fork"]);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
+/// Sends back what it gets, but what begins with `half`, which it leaves, and `abort` and `overflow`, which end its process.
 struct Echo;
 
 impl Service for Echo {
@@ -24,10 +25,22 @@ impl Service for Echo {
 
 impl Protocol for Echo {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        match input.bytes() {
+            b"abort" => std::process::abort(),
+            b"overflow" => _ = std::hint::black_box(overflow(0)),
+            [b'h', b'a', b'l', b'f', ..] => return Step::Continue,
+            _ => {}
+        }
         cx.send(input.bytes());
         input.take_all();
         Step::Continue
     }
+}
+
+/// Uses up the stack of its thread.
+fn overflow(depth: u64) -> u64 {
+    let page = std::hint::black_box([depth; 512]);
+    if depth == u64::MAX { 0 } else { page[1] ^ overflow(depth + 1) }
 }
 
 fn main() {
@@ -38,6 +51,8 @@ fn main() {
         ("a_process_that_is_killed_is_replaced_and_costs_its_connections_only", a_process_that_is_killed_is_replaced),
         ("processes_come_and_go_and_connections_stay", processes_come_and_go),
         ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
+        ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
+        ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
     ];
     let mut ran = 0;
     for (name, test) in tests.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))) {
@@ -124,6 +139,35 @@ fn a_limit_is_exact_among_processes() {
         answered.into_iter().rev().for_each(|index| drop(waiting.remove(index)));
     }
     assert_eq!(served, 40);
+}
+
+fn a_crash_costs_the_connections_of_its_process() {
+    for crash in [&b"abort"[..], b"overflow"] {
+        let (pool, at) = start(Config::accept(Echo).processes(2));
+        let mut clients = many(at, 20);
+        let before = pool.status();
+        clients[0].write_all(crash).expect("written");
+        assert!(pool.wait(PATIENCE, |status| status.restarts == 1), "{:#?}", pool.status());
+        let alive = clients.iter_mut().map(|client| usize::from(echoes(client, b"again"))).sum::<usize>();
+        assert!(before.processes.iter().any(|process| process.connections == alive), "{alive} of {before:#?}");
+        assert!(pool.wait(PATIENCE, |status| status.connections == alive && status.processes.len() == 2), "{:#?}", pool.status());
+        drop(many(at, 20));
+    }
+}
+
+fn a_pool_that_ends_refuses_while_it_waits() {
+    let (pool, at) = start(Config::accept(Echo).processes(2));
+    let mut stays = many(at, 1).remove(0);
+    stays.write_all(b"half").expect("written");
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == 9), "{:#?}", pool.status());
+    let ending = pool.clone();
+    let ending = std::thread::spawn(move || ending.shutdown(Drain::within(PATIENCE)));
+    // Those that come in meanwhile are accepted and told to go; none is left in a queue of which nobody accepts.
+    while let Ok(late) = TcpStream::connect(at) {
+        drop(late);
+    }
+    drop(stays);
+    assert_eq!(ending.join().expect("no panic").purged, 0);
 }
 
 fn has_answer(client: &TcpStream) -> bool {

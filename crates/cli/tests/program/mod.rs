@@ -6,9 +6,9 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 /// A running program, ended when a test leaves it.
 pub(crate) struct Program {
-    child: Child,
+    pub(crate) child: Child,
     stdout: BufReader<ChildStdout>,
-    stderr: BufReader<ChildStderr>,
+    pub(crate) stderr: BufReader<ChildStderr>,
 }
 
 /// How it ended, and what it had still to say.
@@ -26,7 +26,13 @@ impl Program {
     /// Starts it with these words.
     pub(crate) fn start(words: &[&str]) -> Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words);
+        Program::run(command)
+    }
+
+    /// Starts it as this command.
+    pub(crate) fn run(mut command: Command) -> Program {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
         let stderr = BufReader::new(child.stderr.take().expect("it was asked for"));

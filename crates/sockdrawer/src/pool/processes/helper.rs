@@ -26,9 +26,9 @@ pub(super) const CANNOT_BEGIN: i32 = 70;
 /// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
 pub(super) fn run(end: OwnedFd) -> ! {
     let mut receiver = Receiver::default();
-    let begun = process::settle_helper(&end).is_ok();
+    let Ok(end) = process::settle_helper(end) else { std::process::exit(CANNOT_BEGIN) };
     let speaker = Arc::new(Speaker::new(end));
-    let start = receiver.receive::<ToHelper>(speaker.end()).ok().flatten().filter(|_| begun);
+    let start = receiver.receive::<ToHelper>(speaker.end()).ok().flatten();
     let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
     if start.model == Model::Fork {
         forking::run(*start, number, descriptors, speaker, receiver);
@@ -128,6 +128,11 @@ impl Helper {
             Request::Kill(id) => Reply::Count(usize::from(self.core.kill(id))),
             Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
             Request::Crash(part) => Reply::Count(usize::from(self.core.crash_part(part))),
+            Request::Shutdown(how) => {
+                // The loops close them when their queues are empty: held here, they would go on taking connections for nobody.
+                self.shards.clear();
+                return self.answer_later(number, Request::Shutdown(how));
+            }
             slow => return self.answer_later(number, slow),
         };
         self.speaker.reply(number, reply);
