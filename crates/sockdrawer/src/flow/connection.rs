@@ -131,8 +131,7 @@ impl Flow {
             Err(errno) => self.fail(seat, errno),
             // Hung up on both sides: what is unsent can only fail now.
             Ok(()) if self.seats.at(seat).unsent != buffer::NONE => self.flush(seat),
-            // While a job runs or the protocol waits: epoll would say so again and again, and there is nothing to learn until
-            // somebody reads.
+            // While a job runs or the protocol waits epoll would say so for ever, and nobody reads.
             Ok(()) => self.unwatch(seat),
         }
     }
@@ -512,8 +511,7 @@ impl Flow {
         if left == 0 {
             self.buffers.release(&mut self.seats.at(seat).unsent);
         }
-        let flags = self.seats.at(seat).flags;
-        let epoch = self.seats.at(seat).epoch;
+        let (flags, epoch) = (self.seats.at(seat).flags, self.seats.at(seat).epoch);
         if left == 0 && flags.any(Flags::FINISHING.and(Flags::FLUSHING)) {
             self.all_sent(seat);
         }
