@@ -70,7 +70,8 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// The backlog of unsent output was above the high-water mark and fell below the low one: produce more.
+    /// The backlog of unsent output was above the high-water mark and fell to the low one: produce more. Not called where the
+    /// kernel took so much that the mark was not passed.
     fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }

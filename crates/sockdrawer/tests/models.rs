@@ -72,6 +72,7 @@ for_each_model! {
     changing::a_refused_change_changes_nothing,
     ending::a_drain_answers_what_was_received,
     ending::a_drain_takes_no_longer_than_its_deadline,
+    ending::a_drain_without_time_ends_all_the_same,
     ending::a_purge_delivers_what_was_written,
     ending::a_shutdown_serves_who_waits,
     ending::who_joins_learns_of_the_end,

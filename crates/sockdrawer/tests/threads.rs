@@ -77,6 +77,25 @@ fn a_slow_connection_holds_up_no_other_and_is_not_taken_for_a_stuck_loop() {
 }
 
 #[test]
+fn a_thread_that_is_busy_holds_up_nobody_who_asks_about_another() {
+    let slow = Slow::default();
+    let (pool, at) = start(threads(slow.clone()));
+    let mut quick = connect(at);
+    assert!(echoes(&mut quick, b"quick"));
+    let id = pool.connections(&Selector::All)[0].id;
+    let mut busy = connect(at);
+    busy.write_all(b"s").expect("it stands");
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == 6), "it is busy");
+    let began = Instant::now();
+    assert!(pool.options(id).is_some() && pool.kill(id));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    slow.let_go();
+    assert_eq!(read(&mut busy, 1).as_deref(), Some(&b"s"[..]));
+    drop((quick, busy));
+    assert_empty(&pool);
+}
+
+#[test]
 fn a_thread_that_is_busy_holds_up_no_drain() {
     let how = Drain::within(PATIENCE);
     let ways: [fn(&Pool, Drain) -> Drained; 2] = [|pool, how| pool.drain(&Selector::All, how), |pool, how| pool.shutdown(how)];

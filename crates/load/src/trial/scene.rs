@@ -117,13 +117,13 @@ impl Scene {
         }
         let established = self.tally.all_established();
         self.server.wait(2 * PATIENCE, |status| {
-            status.connections == 0 && status.counts.accepted + status.counts.rejected >= established
+            status.connections == 0 && status.counts.accepted >= established
         });
         let status = self.server.status();
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
         self.server.shutdown(Drain::within(PATIENCE));
         Books {
-            accepted: status.counts.accepted + status.counts.rejected,
+            accepted: status.counts.accepted,
             still_open: status.connections,
             queued: status.listeners.iter().map(|listener| listener.queued as u64).sum(),
             established: Guest::ALL.map(|guest| (guest, self.tally.established(guest))),

@@ -415,6 +415,8 @@ impl Flow {
                 Accepted::Yes => self.shared.gate.wait(&self.acceptor.waiter),
                 Accepted::Nothing | Accepted::Failed => {
                     if self.acceptor.state == State::Full {
+                        // It may have asked again before it saw this permit: the next would lie here while others wait.
+                        self.wait_no_more();
                         self.acceptor.state = State::Open;
                         self.watch_shards();
                     }

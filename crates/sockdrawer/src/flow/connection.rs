@@ -54,7 +54,7 @@ impl Flow {
         });
         match opened {
             Ok(slot) => {
-                let (table, opened) = (self.active, u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX));
+                let (table, opened) = (self.active, self.seconds_open());
                 let place = self.seats.at(seat);
                 (place.table, place.slot, place.opened) = (table, slot, opened);
                 let epoch = self.seats.at(seat).epoch;
@@ -549,6 +549,9 @@ impl Flow {
             }
         } else if read == watched && write == flags.any(Flags::WATCH_WRITE) {
             return;
+        }
+        if let Err(errno) = self.awaken() {
+            return self.fail(seat, errno);
         }
         let token = self.seats.token(seat);
         let epoll = self.epoll.as_fd();

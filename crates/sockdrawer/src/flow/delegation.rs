@@ -34,6 +34,11 @@ impl Flow {
             self.count_panic(seat, "a protocol gave its connection away while a job runs, or twice".to_owned());
             return self.end(seat, Closed::Panicked, true);
         }
+        // It comes back by letter, from another thread.
+        if let Err(errno) = self.awaken() {
+            panics::discard(delegate);
+            return self.fail(seat, errno);
+        }
         self.seats.at(seat).flags.set(Flags::LEAVING);
         self.trips.insert(seat, Trip::Leaving(delegate));
         self.send(seat, false);

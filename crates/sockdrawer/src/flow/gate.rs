@@ -198,7 +198,9 @@ impl Gate {
         }
         self.take_from_taken();
         // Both sides store first and look second, so one of them sees the other.
-        self.give();
+        if self.process.is_some() || self.waiting.load(SeqCst) > 0 {
+            self.give();
+        }
     }
 
     fn take_from_taken(&self) {

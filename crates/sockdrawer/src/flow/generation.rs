@@ -18,6 +18,7 @@ pub(crate) struct Generation {
     pub(crate) retired: AtomicBool,
     /// Its end was told.
     told: AtomicBool,
+    pub(crate) kind: Kind,
     service: Arc<dyn AnyService>,
     capacity: usize,
     /// Made for each loop before the switch, so that no loop builds one while it accepts.
@@ -35,7 +36,8 @@ impl Generation {
     ) -> Result<Arc<Generation>, Panicked> {
         let prepared = (0..loops).map(|_| service.table(capacity).map(Some)).collect::<Result<_, _>>()?;
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(Generation { id, settings, live, retired, told, service, capacity, prepared: Mutex::new(prepared) }))
+        let kind = service.kind();
+        Ok(Arc::new(Generation { id, settings, live, retired, told, kind, service, capacity, prepared: Mutex::new(prepared) }))
     }
 
     /// Whether it is retired and its last connection ended; true once.
@@ -56,7 +58,7 @@ impl Generation {
 
     /// Whether its connections are given away as soon as they are open.
     pub(crate) fn gives_all_away(&self) -> bool {
-        self.service.kind() == Kind::Blocking
+        self.kind == Kind::Blocking
     }
 
     /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one

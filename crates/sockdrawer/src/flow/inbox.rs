@@ -5,7 +5,7 @@ use super::acceptor::Parcel;
 use super::away::Returned;
 use crate::protocol::{JobResult, Note, NotifyError, Post};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{Errno, System};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -42,7 +42,8 @@ pub(crate) struct Inbox {
     rung: AtomicBool,
     /// The thread that looks at `rung` each time before it waits, so that it need not ring for itself. 0: none does.
     reader: AtomicUsize,
-    event: OwnedFd,
+    /// None yet in a flow that has had nothing to wait for.
+    event: OnceLock<OwnedFd>,
     /// The most notes that may wait; jobs, connections and orders are bounded elsewhere and never refused.
     bound: AtomicUsize,
     system: Arc<dyn System>,
@@ -58,19 +59,30 @@ struct Queue {
 
 impl Inbox {
     pub(crate) fn new(system: Arc<dyn System>, bound: usize) -> Result<Arc<Inbox>, Errno> {
-        let event = system.event()?;
-        Ok(Arc::new(Inbox {
+        let inbox = Inbox::asleep(system, bound);
+        inbox.event()?;
+        Ok(inbox)
+    }
+
+    /// One that nobody waits for yet.
+    pub(crate) fn asleep(system: Arc<dyn System>, bound: usize) -> Arc<Inbox> {
+        Arc::new(Inbox {
             queue: Mutex::default(),
             rung: AtomicBool::new(false),
             reader: AtomicUsize::new(0),
-            event,
+            event: OnceLock::new(),
             bound: AtomicUsize::new(bound),
             system,
-        }))
+        })
     }
 
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// What is rung. Made now if it was not.
+    pub(crate) fn event(&self) -> Result<BorrowedFd<'_>, Errno> {
+        if self.event.get().is_none() {
+            // Another thread's is as good.
+            let _ = self.event.set(self.system.event()?);
+        }
+        Ok(self.event.get().expect("just set").as_fd())
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -111,7 +123,8 @@ impl Inbox {
     pub(crate) fn wake(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) && self.reader.load(Ordering::Relaxed) != this_thread() {
             // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
-            let _ = self.system.ring(self.event());
+            // Who has no event yet looks at `rung` before it waits for the first time.
+            let _ = self.event.get().map(|event| self.system.ring(event.as_fd()));
         }
     }
 
@@ -187,7 +200,7 @@ mod tests {
         let rings = |inbox: &Inbox| {
             let mut events = crate::sys::Events::with_capacity(1);
             let epoll = Kernel.epoll().expect("an epoll");
-            Kernel.watch_event(epoll.as_fd(), inbox.event(), 0).expect("watched");
+            Kernel.watch_event(epoll.as_fd(), inbox.event().expect("an event"), 0).expect("watched");
             Kernel.wait(epoll.as_fd(), &mut events, Some(std::time::Duration::ZERO)).expect("waits");
             events.len()
         };

@@ -41,6 +41,11 @@ impl Joint {
         Words::map(file, WORDS).map(|words| Joint(Arc::new(words)))
     }
 
+    /// Children that are forked from now on have none: they count for their parent.
+    pub(crate) fn keep_from_children(&self) {
+        self.0.keep_from_children();
+    }
+
     fn begin(words: Words) -> Joint {
         let joint = Joint(Arc::new(words));
         joint.epoch().store(1, SeqCst);

@@ -57,6 +57,8 @@ const LETTERS_PER_TURN: usize = 1024;
 const ORDERS_PER_TURN: Duration = Duration::from_micros(200);
 /// Memory that a callback's output may leave behind.
 const SCRATCH_BYTES: usize = 256 * 1024;
+/// Memory that a prepared flow has for a callback's output.
+const PREPARED_BYTES: usize = 1024;
 /// Panics told as events, for each loop and second; all are counted.
 const PANICS_TOLD_PER_SECOND: u32 = 10;
 
@@ -135,13 +137,22 @@ struct Place {
     table: Box<dyn Table>,
 }
 
+/// None in a flow that sleeps: it has had nothing to wait for.
+struct Epoll(Option<OwnedFd>);
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("who waits is awake").as_fd()
+    }
+}
+
 /// All that one loop thread owns.
 pub(crate) struct Flow {
     /// None: it only serves, one connection at a time that was placed here.
     index: Option<usize>,
     shared: Arc<Shared>,
     system: Arc<dyn System>,
-    epoll: OwnedFd,
+    epoll: Epoll,
     pub(crate) inbox: Arc<Inbox>,
     post: Arc<dyn Post>,
     pub(crate) counters: Counters,
@@ -170,6 +181,8 @@ pub(crate) struct Flow {
     start: Instant,
     /// A bit for each descriptor of [`Flow::notice`] that had something.
     pub(crate) noticed: u32,
+    /// Somebody else knows when its connection opened: the clock is not asked.
+    undated: bool,
     /// Turns end by then, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
@@ -178,7 +191,8 @@ pub(crate) struct Flow {
 impl Flow {
     /// Made on the control plane's thread, so that failing is an error of the change and not a dead loop.
     pub(crate) fn new(index: usize, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Result<Flow, FlowError> {
-        let mut flow = Flow::empty(Some(index), shared, inbox, capacity)?;
+        let mut flow = Flow::empty(Some(index), shared, inbox, capacity);
+        flow.awaken()?;
         flow.refresh()?;
         Ok(flow)
     }
@@ -186,22 +200,48 @@ impl Flow {
     /// One that serves a single connection at a time. It takes its table with the first: what the service does then is that
     /// connection's risk.
     pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Flow, Errno> {
+        let mut flow = Flow::asleep(shared, inbox);
+        flow.awaken()?;
+        Ok(flow)
+    }
+
+    /// The same without a descriptor of its own, until it has something to wait for: many connections never have.
+    pub(crate) fn asleep(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Flow {
         Flow::empty(None, shared, inbox, 1)
     }
 
-    fn empty(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Result<Flow, Errno> {
-        let system = shared.system.clone();
-        let epoll = system.epoll()?;
-        system.watch_event(epoll.as_fd(), inbox.event(), INBOX_TOKEN)?;
-        if let Some(bell) = shared.gate.bell() {
-            system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
+    /// Has ready what a short connection needs, so that it allocates nothing and asks no clock.
+    pub(crate) fn prepare(&mut self) {
+        self.look_at_switch();
+        self.scratch.bytes.reserve(PREPARED_BYTES);
+        self.undated = true;
+    }
+
+    /// Since the flow began.
+    fn seconds_open(&self) -> u32 {
+        if self.undated { 0 } else { u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX) }
+    }
+
+    /// Makes what it waits with. Before that, nobody but its own thread may have its inbox.
+    pub(crate) fn awaken(&mut self) -> Result<(), Errno> {
+        if self.epoll.0.is_none() {
+            let epoll = self.system.epoll()?;
+            self.system.watch_event(epoll.as_fd(), self.inbox.event()?, INBOX_TOKEN)?;
+            if let Some(bell) = self.shared.gate.bell() {
+                self.system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
+            }
+            self.epoll = Epoll(Some(epoll));
         }
+        Ok(())
+    }
+
+    fn empty(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Flow {
         let start = Instant::now();
         let at_once = capacity.min(64);
-        Ok(Flow {
+        Flow {
             index,
-            system,
-            epoll,
+            system: shared.system.clone(),
+            epoll: Epoll(None),
             post: inbox.clone(),
             counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
@@ -225,11 +265,12 @@ impl Flow {
             panics_told: (0, 0),
             start,
             noticed: 0,
+            undated: false,
             turn_until: None,
             stopping: false,
             inbox,
             shared,
-        })
+        }
     }
 
     /// Turns end when this has something to read, and say so by the bit of its number, below 32.
@@ -372,7 +413,7 @@ impl Flow {
     /// What has events when the flow has: for a thread that waits elsewhere.
     #[cfg(feature = "tokio")]
     pub(crate) fn epoll(&self) -> std::io::Result<OwnedFd> {
-        self.epoll.try_clone()
+        self.epoll.as_fd().try_clone_to_owned()
     }
 
     fn read_letters(&mut self) {

@@ -72,7 +72,8 @@ impl Default for Counters {
 }
 
 counters! {
-    /// Connections accepted.
+    /// Connections taken from the kernel, those turned away above the limit included: when none is left, as many as `closed` and
+    /// `rejected` together.
     accepted,
     /// Connections made by connecting.
     connected,
@@ -80,9 +81,9 @@ counters! {
     connect_failed,
     /// Connects begun.
     connects,
-    /// Connections that ended, for whatever reason.
+    /// Connections that ended, for whatever reason; those turned away are not among them.
     closed,
-    /// Connections turned away above the limit.
+    /// Connections turned away above the limit. They are counted as accepted, too.
     rejected,
     /// Bytes received.
     bytes_in,

@@ -107,26 +107,35 @@ impl Core {
         inboxes: &[Arc<Inbox>],
         question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
     ) -> Vec<(usize, T)> {
+        self.ask_each(until, inboxes, question).collect()
+    }
+
+    /// Asks for what only one of them has: the first that has it ends the search, and nobody else is waited for.
+    pub(crate) fn find<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut Flow) -> Option<T> + Send + Sync + 'static,
+    ) -> Option<T> {
+        self.ask_each(Instant::now() + ASK_WITHIN, &self.inboxes(), question).find_map(|(_, found)| found)
+    }
+
+    /// The answers as they come.
+    fn ask_each<T: Send + 'static>(
+        &self,
+        until: Instant,
+        inboxes: &[Arc<Inbox>],
+        question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
+    ) -> impl Iterator<Item = (usize, T)> {
         let (answers, received) = mpsc::channel();
         let question = Arc::new(question);
-        let mut asked = 0;
         for (index, inbox) in inboxes.iter().enumerate() {
             let (answers, question) = (answers.clone(), question.clone());
-            let order = Letter::Order(Box::new(move |flow: &mut Flow| {
+            // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
+            let _ = inbox.put(Letter::Order(Box::new(move |flow: &mut Flow| {
                 // Nobody may wait for the answer any more.
                 let _ = answers.send((index, question(flow)));
-            }));
-            asked += usize::from(inbox.put(order).is_ok());
+            })));
         }
-        drop(answers);
-        let mut answers = Vec::with_capacity(asked);
-        while answers.len() < asked {
-            match received.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(answer) => answers.push(answer),
-                Err(_) => break,
-            }
-        }
-        answers
+        std::iter::from_fn(move || received.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
     }
 
     /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.

@@ -74,7 +74,9 @@ type Known = Arc<Mutex<HashMap<(usize, u64), Weak<Inbox>>>>;
 impl Core {
     pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         let until = deadline(Instant::now(), how.deadline);
-        let mut left = self.ask_matching(selector, how.rate, until, until, &Known::default());
+        // Who it is about is found out whatever the deadline.
+        let answer = until.max(Instant::now() + ANSWER_WITHIN);
+        let mut left = self.ask_matching(selector, how.rate, answer, until, &Known::default());
         let asked = left.len();
         self.shared.bell.wait(until, || {
             left = still_here(std::mem::take(&mut left), until);
@@ -89,7 +91,8 @@ impl Core {
         Drained { asked, ended: asked - purged, purged }
     }
 
-    /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other.
+    /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other,
+    /// and purges what it has when it hears of it too late.
     fn ask_matching(
         &self,
         selector: &Selector,
@@ -104,7 +107,10 @@ impl Core {
         if rate.is_none() {
             return self.targets(selector, answer, move |inbox, token| {
                 note(inbox, token);
-                Some(Box::new(move |flow| flow.drain_one(token)))
+                Some(Box::new(move |flow| {
+                    let too_late = Instant::now() > until.max(answer);
+                    if too_late { flow.purge_one(token, PURGE_WITHIN) } else { flow.drain_one(token) }
+                }))
             });
         }
         let mut targets = self.targets(selector, answer, move |inbox, token| {

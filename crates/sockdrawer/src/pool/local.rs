@@ -330,11 +330,11 @@ impl Manager for Core {
     }
 
     fn kill(&self, id: ConnectionId) -> bool {
-        let found = self.ask(&self.inboxes(), move |flow| {
-            let tokens = flow.choose(&Selector::Id(id));
-            tokens.into_iter().any(|token| flow.kill_one(token))
+        let found = self.find(move |flow| {
+            let token = flow.choose(&Selector::Id(id)).pop()?;
+            flow.kill_one(token).then_some(())
         });
-        found.into_iter().any(|(_, killed)| killed)
+        found.is_some()
     }
 
     fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
@@ -361,11 +361,10 @@ impl Manager for Core {
     }
 
     fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
-        let found = self.ask(&self.inboxes(), move |flow| {
+        self.find(move |flow| {
             let token = flow.choose(&Selector::Id(id)).pop()?;
             flow.options_of(token)
-        });
-        found.into_iter().find_map(|(_, options)| options)
+        })
     }
 
     fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {

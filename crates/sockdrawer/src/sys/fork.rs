@@ -23,14 +23,20 @@ pub(crate) enum Ending {
     Signalled(i32),
 }
 
+// SAFETY: the C library has it under this name and type, glibc since 2.34, musl since 1.2.2.
+unsafe extern "C" {
+    /// POSIX.1-2024's fork without handlers: what they protect, the locks of other threads, is not there.
+    fn _Fork() -> libc::pid_t;
+}
+
 /// Makes a second process of this one.
 ///
 /// # Panics
 /// When this process has a second thread, whose locks the new one would never see released.
 pub(crate) fn fork() -> Result<Forked> {
-    // SAFETY: fork(2) in a process with one thread: all of its memory is in a state that this thread made. `is_alone` was
+    // SAFETY: _Fork(3) in a process with one thread: all of its memory is in a state that this thread made. `is_alone` was
     // asserted when the helper began, and a helper that forks starts no thread.
-    match unsafe { libc::fork() } {
+    match unsafe { _Fork() } {
         -1 => Err(last_error()),
         0 => Ok(Forked::Child),
         pid => Ok(Forked::Parent(pid.cast_unsigned())),
@@ -84,20 +90,16 @@ pub(crate) fn ended_child() -> Option<(u32, Ending)> {
     Some((pid.as_raw_nonzero().get().cast_unsigned(), ending))
 }
 
-/// Makes a new child its connection's alone: it dies with its parent, signals are as in any program, and every descriptor but the
-/// first three and these is closed.
-pub(crate) fn settle_child(parent: u32, keep: &[BorrowedFd<'_>]) -> Result<()> {
+/// Makes a new child its connection's alone: it dies with its parent, and every descriptor but the first three and these is closed.
+/// SIGCHLD stays held back, which concerns only who waits for the signal instead of the process; a program that is started in its
+/// place begins with no signal held back.
+pub(crate) fn settle_child(parent: u32, keep: [BorrowedFd<'_>; 2]) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // It may have died before that.
     if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()) != Some(parent) {
         exit(1);
     }
-    let signals = child_signal();
-    // SAFETY: sigprocmask(2) reads a valid set; no place for the old one is wanted.
-    if unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const signals, null_mut()) } != 0 {
-        return Err(last_error());
-    }
-    let mut numbers: Vec<u32> = keep.iter().map(|descriptor| descriptor.as_raw_fd().cast_unsigned()).collect();
+    let mut numbers = keep.map(|descriptor| descriptor.as_raw_fd().cast_unsigned());
     numbers.sort_unstable();
     let mut first = 3;
     for number in numbers {

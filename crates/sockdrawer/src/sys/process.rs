@@ -37,15 +37,17 @@ pub(crate) fn helper_end() -> Option<OwnedFd> {
 
 /// Makes a new helper its pool's alone: what the pool's process had open without close-on-exec is closed, and signals to end, which
 /// service managers send to all processes, are left to the pool.
-pub(crate) fn settle_helper(end: &OwnedFd) -> Result<()> {
-    close_others(end)?;
+/// Returns the end under the lowest number there is.
+pub(crate) fn settle_helper(end: OwnedFd) -> Result<OwnedFd> {
+    close_others(&end)?;
+    let end = rustix::io::fcntl_dupfd_cloexec(&end, 3)?;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: signal(2) with SIG_IGN installs no code.
         if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
             return Err(last_error());
         }
     }
-    Ok(())
+    Ok(end)
 }
 
 /// Closes every descriptor but the first three and `keep`.

@@ -6,7 +6,7 @@ use crate::services::{At, frame};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Drain, Error, Pool, Restarts, Selector};
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 /// Brings a connection to where it panics, and sees its end.
@@ -66,7 +66,11 @@ pub(crate) fn a_dead_part_is_replaced(bench: &Bench) -> Outcome {
     }
     // It lived or died with the part it was in; nothing else happened to it.
     match kept.0.write_all(&frame(b'a', 1)) {
-        Ok(()) => drop(read_all(&mut kept.0)),
+        Ok(()) => {
+            // Where it lives it answers, and ends when its peer does.
+            let _ = kept.0.shutdown(Shutdown::Write);
+            drop(read_all(&mut kept.0));
+        }
         Err(error) => assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}"),
     }
     Ok(())

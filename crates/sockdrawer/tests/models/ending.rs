@@ -49,6 +49,20 @@ pub(crate) fn a_drain_takes_no_longer_than_its_deadline(bench: &Bench) -> Outcom
     Ok(())
 }
 
+pub(crate) fn a_drain_without_time_ends_all_the_same(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let mut stays = Client::served(at);
+    stays.order(b'k', 0);
+    assert_eq!(stays.version(), 1);
+    let reader = thread::spawn(move || answers(&mut stays));
+    let drained = pool.drain(&Selector::All, Drain::within(Duration::ZERO));
+    assert_eq!(drained, Drained { asked: 1, ended: 0, purged: 1 });
+    assert_eq!(reader.join().expect("an orderly end"), []);
+    assert_settled(&pool);
+    Client::served(at).end();
+    Ok(())
+}
+
 pub(crate) fn a_purge_delivers_what_was_written(bench: &Bench) -> Outcome {
     const MUCH: u32 = 16_000_000;
     let (pool, at) = bench.start(bench.actor())?;

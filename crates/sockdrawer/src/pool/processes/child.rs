@@ -9,7 +9,7 @@ use crate::exec;
 use crate::flow::acceptor::Parcel;
 use crate::flow::bell::Bell;
 use crate::flow::delegates::Delegates;
-use crate::flow::gate::Gate;
+use crate::flow::gate::{Gate, Permit};
 use crate::flow::generation::{Generation, Switch};
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::Joint;
@@ -20,8 +20,8 @@ use crate::observe::{Event, Observer};
 use crate::pool::drain::Drained;
 use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
-use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::{Mutex, lock};
 use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, fork};
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,6 +43,7 @@ const PURGE_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Ground {
     pub(super) speaker: Arc<Speaker>,
     pub(super) meeting: Meeting,
+    pub(super) seed: Mutex<Option<Box<Seed>>>,
     pub(super) inbox: usize,
     pub(super) stack: usize,
 }
@@ -51,13 +52,12 @@ pub(super) struct Ground {
 impl Life for Arc<Ground> {
     fn live(&self, birth: Birth) -> ! {
         let keep = [birth.parcel.socket.as_fd(), self.speaker.end()];
-        if fork::settle_child(birth.parent, &keep).is_err() {
+        if fork::settle_child(birth.parent, keep).is_err() {
             fork::exit(FAILED);
         }
-        if birth.generation.service().kind() == Kind::Program {
+        if birth.generation.kind == Kind::Program {
             become_program(birth);
         }
-        self.speaker.in_child();
         let lived = catch_unwind(AssertUnwindSafe(|| serve(self, birth)));
         fork::exit(if matches!(lived, Ok(Ok(()))) { 0 } else { FAILED });
     }
@@ -81,27 +81,51 @@ impl Observer for Voice {
     fn event(&self, event: &Event) {
         // Generations are counted by the parent.
         if !matches!(event, Event::GenerationEnded(_)) {
+            self.0.in_child();
             self.0.tell(event);
         }
     }
 }
 
+/// A flow that was made before there was a connection for it, so that a child has little to do before its first byte.
+pub(super) struct Seed {
+    flow: Flow,
+    permit: Option<Permit>,
+    generation: u32,
+}
+
+impl Ground {
+    /// Has the flow of the next child ready. A panic of the service's `local` is met again by each child.
+    pub(super) fn sow(&self, generation: &Arc<Generation>) {
+        *lock(&self.seed) = Some(Box::new(self.seed(generation)));
+    }
+
+    fn seed(&self, generation: &Arc<Generation>) -> Seed {
+        let joint = Arc::new(Joint::private());
+        let gate = Gate::shared(joint.clone(), 1, None);
+        let permit = gate.take().expect("the first connection of a gate for one");
+        let shared = shared(self, joint, gate, generation);
+        let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
+        let mut flow = Flow::asleep(shared, inbox);
+        flow.prepare();
+        Seed { flow, permit: Some(permit), generation: generation.id }
+    }
+}
+
 fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
     let Birth { parcel, id, generation, counters, .. } = birth;
-    let joint = Arc::new(Joint::private());
-    joint.ids().store(id.0, SeqCst);
-    let gate = Gate::shared(joint.clone(), 1, None);
-    let shared = shared(ground, joint, gate.clone(), &generation);
-    let inbox = Inbox::new(shared.system.clone(), ground.inbox)?;
-    let mut flow = Flow::serving(shared, inbox)?;
+    let seed = lock(&ground.seed).take().filter(|seed| seed.generation == generation.id);
+    // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
+    let Seed { flow, permit: own, .. } = Box::leak(seed.unwrap_or_else(|| Box::new(ground.seed(&generation))));
+    flow.shared().joint.ids().store(id.0, SeqCst);
     // Where the parent sees it, also when this process is killed.
-    flow.counters = counters;
+    std::mem::forget(std::mem::replace(&mut flow.counters, counters));
     let Parcel { socket, permit, remote, side, connect_time } = parcel;
     // It is the parent's to give back.
     std::mem::forget(permit);
-    let permit = gate.take().expect("the first connection of a gate for one");
+    let permit = own.take().expect("a seed is for one connection");
     flow.adopt_parcel(Parcel { socket, permit, remote, side, connect_time });
-    if flow.count() > 0 { Child::new(ground)?.run(&mut flow) } else { Ok(()) }
+    if flow.count() > 0 { Child::new(ground)?.run(flow) } else { Ok(()) }
 }
 
 fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
@@ -150,6 +174,7 @@ impl Child {
     }
 
     fn run(mut self, flow: &mut Flow) -> Result<(), Errno> {
+        flow.awaken()?;
         flow.notice(PARENT, self.home.as_fd())?;
         let mut events = Events::with_capacity(4);
         flow.inbox.read_here();

@@ -104,9 +104,10 @@ impl Forking {
         panics::quiet_thread();
         let generation = build(&start.generated)?;
         let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(system)?);
+        joint.keep_from_children();
         let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
-        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, inbox, stack });
+        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });
         let children = Children::new(ground.clone()).map_err(system)?;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
@@ -143,6 +144,7 @@ impl Forking {
         if start.suspended {
             flow.suspend();
         }
+        ground.sow(&generation);
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
         }
@@ -324,7 +326,7 @@ impl Forking {
 
     /// Those of them that are other programs, and do not listen.
     fn programs(&self, pids: &[u32]) -> Vec<u32> {
-        let kind = |pid: u32| self.children.with(pid, |child| child.generation.service().kind());
+        let kind = |pid: u32| self.children.with(pid, |child| child.generation.kind);
         pids.iter().copied().filter(|pid| kind(*pid) == Some(Kind::Program)).collect()
     }
 
@@ -390,6 +392,7 @@ impl Forking {
         let (generation, generated) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         self.generated = generated;
         self.flow.look_at_switch();
+        self.ground.sow(&generation);
         self.generations.push(generation);
         for ended in self.generations.iter().filter(|generation| generation.has_ended()) {
             self.shared.tell(&Event::GenerationEnded(ended.id));

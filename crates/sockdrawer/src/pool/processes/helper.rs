@@ -26,9 +26,9 @@ pub(super) const CANNOT_BEGIN: i32 = 70;
 /// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
 pub(super) fn run(end: OwnedFd) -> ! {
     let mut receiver = Receiver::default();
-    let begun = process::settle_helper(&end).is_ok();
+    let Ok(end) = process::settle_helper(end) else { std::process::exit(CANNOT_BEGIN) };
     let speaker = Arc::new(Speaker::new(end));
-    let start = receiver.receive::<ToHelper>(speaker.end()).ok().flatten().filter(|_| begun);
+    let start = receiver.receive::<ToHelper>(speaker.end()).ok().flatten();
     let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
     if start.model == Model::Fork {
         forking::run(*start, number, descriptors, speaker, receiver);

@@ -20,9 +20,9 @@ impl Speaker {
         self.end.as_fd()
     }
 
-    /// A child of this process speaks through the same end, but for itself.
+    /// A child of the process that made this speaks through the same end, but for itself.
     pub(super) fn in_child(&self) {
-        *lock(&self.sender) = Sender::of_process(std::process::id());
+        lock(&self.sender).speak_for(std::process::id());
     }
 
     pub(super) fn reply(&self, number: u64, reply: Reply) {

@@ -193,8 +193,10 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// For a process that shares its end with others: their numbers must differ.
-    pub(crate) fn of_process(pid: u32) -> Sender {
-        Sender { sent: u64::from(pid) << 32 }
+    pub(crate) fn speak_for(&mut self, pid: u32) {
+        if self.sent >> 32 != u64::from(pid) {
+            self.sent = u64::from(pid) << 32;
+        }
     }
 
     pub(crate) fn send<T: Serialize>(
