@@ -3,6 +3,7 @@
 
 use super::change::Place;
 use super::link::{ANSWERS_WITHIN, Link};
+use super::recount::Recount;
 use super::registry;
 use super::supervise::{self, Report};
 use super::wire::{Generated, PartStatus, Reply, Request};
@@ -13,6 +14,7 @@ use crate::flow::bell::Bell;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::net::{Address, SocketOptions};
+use crate::observe::counters::Counters;
 use crate::observe::{
     ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, Observer, ProcessStatus, Readiness, Status,
 };
@@ -61,6 +63,8 @@ pub(super) struct Control {
     pub(super) restarts: VecDeque<Instant>,
     pub(super) restarts_in_all: usize,
     pub(super) next_number: u64,
+    /// Since a process died, until no permit is found to be lost.
+    pub(super) recount: Option<Recount>,
     pub(super) stopping: bool,
 }
 
@@ -132,6 +136,7 @@ impl Processes {
             restarts: VecDeque::new(),
             restarts_in_all: 0,
             next_number: 1,
+            recount: None,
             stopping: false,
         };
         let pool = Arc::new(Processes {
@@ -202,13 +207,8 @@ impl Processes {
 
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        for process in 0..MOST_PROCESSES {
-            for index in 0..MOST_LOOPS {
-                self.joint.counters(process, index).add_to(&mut counts);
-            }
-        }
-        counts
+        let loops = (0..MOST_PROCESSES).flat_map(|process| (0..MOST_LOOPS).map(move |index| self.joint.counters(process, index)));
+        Counters::sum(loops.chain((0..self.joint.children()).map(|slot| self.joint.child(slot))))
     }
 
     fn signalled(&self) -> Vec<(i32, u64)> {
