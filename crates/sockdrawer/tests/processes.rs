@@ -62,6 +62,9 @@ fn build_few(folder: &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Sen
     Ok(echo().into())
 }
 
+/// With this in its environment, this program does not begin as it should.
+const FORGETFUL: &str = "SOCKDRAWER_TEST_FORGETFUL";
+
 const TESTS: &[(&str, fn())] = &[
     ("a_helper_that_is_stopped_holds_nothing_up_for_ever", a_helper_that_is_stopped),
     ("what_was_started_of_a_change_that_failed_is_ended", what_was_started_of_a_change_that_failed),
@@ -74,10 +77,17 @@ const TESTS: &[(&str, fn())] = &[
     ("a_stuck_child_is_left_out_and_the_others_go_on", a_stuck_child_is_left_out),
     ("permits_come_back_from_processes_killed_under_load", permits_come_back),
     ("nothing_is_left_of_a_pool_whose_program_is_killed", nothing_is_left),
+    ("a_program_that_is_no_helper_is_killed", a_program_that_is_no_helper),
     ("helpers_and_children_have_what_is_their_own", helpers_and_children_have_what_is_their_own),
 ];
 
 fn main() {
+    let is_helper = std::env::args().next().is_some_and(|name| name.starts_with("sockdrawer: "));
+    if is_helper && std::env::var_os(FORGETFUL).is_some() {
+        loop {
+            std::thread::park();
+        }
+    }
     sockdrawer::processes(&[("echo", |_| Ok(echo().into())), ("few", build_few)]);
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--victim") {
@@ -347,10 +357,13 @@ fn permits_come_back() {
 fn be_killed() {
     let asked = std::env::args().nth(2).expect("a model");
     let model = BOTH.into_iter().find(|model| model.to_string() == asked).expect("one of both");
-    let (pool, at) = start(model, Config::accept(echo()).processes(2));
-    println!("{at}");
+    let config = Config::accept(echo()).model(model).processes(2).listen("127.0.0.1:0".parse().expect("an address"));
+    let pool = Pool::start(config);
+    match &pool {
+        Ok(pool) => println!("{}", address(pool)),
+        Err(error) => println!("{error}"),
+    }
     let _ = std::io::stdin().read(&mut [0]);
-    drop(pool);
 }
 
 fn nothing_is_left() {
@@ -370,6 +383,19 @@ fn nothing_is_left() {
         soon(Duration::from_secs(1), || all.iter().all(|pid| !is_there(*pid)));
         drop(clients);
     }
+}
+
+fn a_program_that_is_no_helper() {
+    let program = std::env::current_exe().expect("/proc is mounted");
+    let mut command = Command::new(program);
+    command.args(["--victim", &Model::Fork.to_string()]).env(FORGETFUL, "yes");
+    let mut victim = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(victim.stdout.as_mut().expect("piped")).read_line(&mut line).expect("it says why not");
+    assert!(line.contains("sockdrawer::processes"), "{line}");
+    soon(PATIENCE, || children(victim.id()).is_empty());
+    drop(victim.stdin.take());
+    assert!(victim.wait().expect("it ends").success());
 }
 
 /// What a process has open.
