@@ -12,8 +12,9 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A helper that does not answer within this time is left out of the answer.
-pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// A helper that does not answer within this time is left out of the answer. One of whose loops hangs answers without that loop
+/// before.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
 
 /// A helper that sees the end of the conversation has nothing more to do. One that is still there then is stopped, hangs, or is
 /// no helper at all: it is killed.

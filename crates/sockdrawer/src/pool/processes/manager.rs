@@ -190,9 +190,7 @@ impl Processes {
     /// Asks all helpers at once and waits. Those that are gone, or do not answer in time, are left out.
     fn ask_all(&self, within: Duration, request: impl Fn() -> Request) -> Vec<Reply> {
         let until = deadline(Instant::now(), within);
-        let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(request(), &[])).collect();
-        let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        asked.iter().filter_map(in_time).collect()
+        answers(self.links().iter().map(|link| link.ask_later(request(), &[])).collect(), until)
     }
 
     fn count_all(&self, within: Duration, request: impl Fn() -> Request) -> usize {
@@ -217,15 +215,24 @@ impl Processes {
     }
 
     fn pass(&self, from: &Readiness, to: Readiness, request: impl Fn() -> Request) {
-        {
+        let asked = {
             let mut control = lock(&self.control);
             if control.readiness != *from {
                 return;
             }
             control.readiness = to;
-        }
-        self.ask_all(ANSWERS_WITHIN, request);
+            // Under the lock: the last one that changes it is also the last that helpers hear.
+            let links = control.members.iter().filter_map(|member| member.link.as_ref());
+            links.map(|link| link.ask_later(request(), &[])).collect()
+        };
+        answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
     }
+}
+
+/// The answers that come in time.
+fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
+    let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    asked.iter().filter_map(in_time).collect()
 }
 
 impl Manager for Processes {
