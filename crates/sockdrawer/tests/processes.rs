@@ -11,6 +11,7 @@ use sockdrawer::{
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,6 +77,7 @@ const TESTS: &[(&str, fn())] = &[
     ("options_that_are_refused_are_set_nowhere", options_that_are_refused),
     ("a_stuck_child_is_left_out_and_the_others_go_on", a_stuck_child_is_left_out),
     ("permits_come_back_from_processes_killed_under_load", permits_come_back),
+    ("permits_that_a_killed_process_lost_are_found", permits_that_a_killed_process_lost),
     ("nothing_is_left_of_a_pool_whose_program_is_killed", nothing_is_left),
     ("a_loop_that_hangs_hides_no_other", a_loop_that_hangs),
     ("suspending_and_resuming_at_once_ends_as_it_says", suspending_and_resuming_at_once),
@@ -353,6 +355,29 @@ fn permits_come_back() {
         assert!(none, "{model}: {:#?}", pool.status());
         drop(many(at, 20));
     }
+}
+
+/// A process that is killed between two instructions leaves one permit more in the first of the shared words than is held.
+fn permits_that_a_killed_process_lost() {
+    let (pool, at) = start(Model::Prefork, Config::accept(echo()).processes(2).limit(10));
+    let clients = many(at, 4);
+    let shared = std::fs::read_dir("/proc/self/fd")
+        .expect("/proc is mounted")
+        .flatten()
+        .find(|entry| std::fs::read_link(entry.path()).is_ok_and(|path| path.to_string_lossy().starts_with("/memfd:sockdrawer")));
+    let words = std::fs::OpenOptions::new().read(true).write(true).open(shared.expect("there are some").path());
+    let words = words.expect("it can be opened again");
+    let mut taken = [0; 8];
+    words.read_exact_at(&mut taken, 0).expect("it is there");
+    assert_eq!(u64::from_ne_bytes(taken), 4);
+    words.write_all_at(&6_u64.to_ne_bytes(), 0).expect("written");
+    let victim = pool.status().processes[0];
+    assert!(send(victim.pid, Signal::KILL));
+    let left = 4 - victim.connections;
+    assert!(pool.wait(PATIENCE, |status| status.connections == left), "{:#?}", pool.status());
+    drop(clients);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
+    drop(many(at, 10));
 }
 
 /// A program with a pool of its own; it lives until its standard input ends, or somebody kills it.

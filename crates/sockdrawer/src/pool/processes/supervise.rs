@@ -3,7 +3,7 @@
 use super::link::{Ended, Listener};
 use super::manager::{Control, Processes};
 use super::recount::{Finding, Recount};
-use super::wire::Request;
+use super::wire::{Reply, Request};
 use crate::error::Error;
 use crate::flow::joint::{MOST_LOOPS, MOST_PROCESSES};
 use crate::observe::counters::Counters;
@@ -188,7 +188,8 @@ impl Processes {
         };
         // One that is stopped may be just taking one: those that answer are not.
         let mut links = control.members.iter().filter_map(|member| member.link.as_ref());
-        if links.all(|link| link.ask(Request::Status).is_some()) && self.joint.unaccounted() == Some(lost) {
+        if links.all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_)))) && self.joint.unaccounted() == Some(lost)
+        {
             self.joint.taken().fetch_sub(lost, Ordering::SeqCst);
             self.gate.give();
             control.recount = None;
