@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes};
+use common::{PATIENCE, address, connect, echoes, is_long};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Event, Input, Keepalive, Model, Peer, Pool, Protocol, Readiness, Recipe, Restarts,
@@ -459,18 +459,32 @@ fn open(pid: u32) -> Vec<String> {
     list.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()).map(|path| path.display().to_string()).collect()
 }
 
+/// Memory of its own, in KiB.
+fn memory(pid: u32) -> usize {
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it lives");
+    let dirty = smaps.lines().find_map(|line| line.strip_prefix("Private_Dirty:")).expect("the kernel says so");
+    dirty.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 fn helpers_and_children_have_what_is_their_own() {
     for model in BOTH {
         let (pool, at) = start(model, Config::accept(echo()).processes(1));
         let helper = helpers(&pool)[0];
-        drop(many(at, 1));
-        assert!(pool.wait(PATIENCE, |status| status.connections == 0));
-        let before = open(helper).len();
-        for _ in 0..5 {
-            drop(many(at, 40));
-        }
-        assert!(pool.wait(PATIENCE, |status| status.connections == 0));
-        soon(PATIENCE, || open(helper).len() == before);
+        let serve = |times: usize| {
+            for _ in 0..times {
+                let clients = many(at, 40);
+                drop(clients);
+                // Some have ended, some are about to.
+                let _ = pool.notify(&Selector::All, *b"a note");
+                pool.apply_options(&Selector::All);
+            }
+            assert!(pool.wait(PATIENCE, |status| status.connections == 0));
+        };
+        serve(3);
+        let before = (open(helper).len(), memory(helper));
+        serve(if is_long() { 500 } else { 10 });
+        soon(PATIENCE, || open(helper).len() == before.0);
+        assert!(memory(helper) < before.1 + 256, "{model}: {} KiB, then {}", before.1, memory(helper));
         if model == Model::Fork {
             let clients = many(at, 10);
             for child in children(helper) {

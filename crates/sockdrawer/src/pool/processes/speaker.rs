@@ -71,8 +71,8 @@ impl Speaker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::Receiver;
     use super::*;
+    use crate::pool::processes::wire::Receiver;
     use crate::sys::passing::packet_pair;
     use std::time::Duration;
 
