@@ -96,7 +96,10 @@ impl Gate {
 
     /// Over numbers that other processes share, where there is a `process`.
     pub(crate) fn shared(joint: Arc<Joint>, limit: usize, process: Option<Process>) -> Arc<Gate> {
-        joint.limit().store(limit as u64, SeqCst);
+        // Among several, it is set by the one that started the others.
+        if process.as_ref().is_none_or(|process| process.index.is_none()) {
+            joint.limit().store(limit as u64, SeqCst);
+        }
         Arc::new(Gate { joint, process, waiting: AtomicUsize::new(0), queue: Mutex::new(VecDeque::new()) })
     }
 

@@ -16,10 +16,14 @@ pub(crate) const MOST_SIGNALS: usize = 65;
 /// Loops of one process that count where the others can read it.
 pub(crate) const MOST_LOOPS: usize = 64;
 
+/// Processes that have one connection each and count where the others can read it.
+pub(crate) const MOST_CHILDREN: usize = 16 * 1024;
+
 const HELD: usize = 6;
 const SIGNALS: usize = HELD + 2 * MOST_PROCESSES;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
-const WORDS: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
+const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
+const WORDS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
 
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
 /// order: a process that is killed in between leaves `taken` too high, never too low.
@@ -39,11 +43,6 @@ impl Joint {
 
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Joint> {
         Words::map(file, WORDS).map(|words| Joint(Arc::new(words)))
-    }
-
-    /// Children that are forked from now on have none: they count for their parent.
-    pub(crate) fn keep_from_children(&self) {
-        self.0.keep_from_children();
     }
 
     fn begin(words: Words) -> Joint {
@@ -98,9 +97,37 @@ impl Joint {
         Counters::at(self.0.clone(), COUNTERS + (process * MOST_LOOPS + index) * Counters::WORDS)
     }
 
+    /// How many places of children were used.
+    pub(crate) fn children(&self) -> usize {
+        self.0.get(CHILDREN).map_or(0, |used| used.load(SeqCst) as usize)
+    }
+
+    pub(crate) fn set_children(&self, used: usize) {
+        self.0[CHILDREN].store(used as u64, SeqCst);
+    }
+
+    /// Where a child counts.
+    pub(crate) fn child(&self, slot: usize) -> Counters {
+        Counters::at(self.0.clone(), CHILDREN + 1 + slot * Counters::WORDS)
+    }
+
     /// Children that a signal ended.
     pub(crate) fn signalled(&self, signal: usize) -> &AtomicU64 {
         &self.0[SIGNALS + signal]
+    }
+
+    /// Permits that are taken and that no process is known to hold. Those on their way are among them. None: the numbers change
+    /// too fast to tell.
+    pub(crate) fn unaccounted(&self) -> Option<u64> {
+        let read = || -> Vec<u64> {
+            let held = (0..MOST_PROCESSES).flat_map(|process| [self.held(process), self.given(process)]);
+            std::iter::once(self.taken()).chain(held).map(|word| word.load(SeqCst)).collect()
+        };
+        let numbers = read();
+        if numbers != read() {
+            return None;
+        }
+        numbers[0].checked_sub(numbers[1..].iter().sum())
     }
 
     /// A process is gone, and with it what it held.

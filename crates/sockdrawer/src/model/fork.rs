@@ -3,6 +3,7 @@
 use crate::flow::acceptor::Parcel;
 use crate::flow::gate::Permit;
 use crate::flow::generation::Generation;
+use crate::flow::joint::{Joint, MOST_CHILDREN};
 use crate::flow::{Flow, Placement};
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event};
@@ -10,14 +11,13 @@ use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, lock};
 use crate::sys::fork::{self, Ending, Forked};
-use crate::sys::shared::Words;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Children at once; more processes than this are no way to serve connections.
-pub(crate) const MOST: usize = 16 * 1024;
+pub(crate) const MOST: usize = MOST_CHILDREN;
 
 /// The loop, among those that count, under which ended children are counted.
 const CHILDREN: usize = 1;
@@ -25,7 +25,7 @@ const CHILDREN: usize = 1;
 /// The children of a helper.
 pub(crate) struct Children {
     table: Mutex<Table>,
-    slots: Arc<Words>,
+    joint: Arc<Joint>,
     life: Box<dyn Life>,
 }
 
@@ -63,10 +63,8 @@ pub(crate) struct Birth {
 }
 
 impl Children {
-    pub(crate) fn new(life: impl Life + 'static) -> crate::sys::Result<Arc<Children>> {
-        // The descriptor is not needed: children have the mapping.
-        let (slots, _) = Words::create(MOST * Counters::WORDS)?;
-        Ok(Arc::new(Children { table: Mutex::default(), slots: Arc::new(slots), life: Box::new(life) }))
+    pub(crate) fn new(life: impl Life + 'static, joint: Arc<Joint>) -> Arc<Children> {
+        Arc::new(Children { table: Mutex::default(), joint, life: Box::new(life) })
     }
 
     /// Reads or changes one of those that live.
@@ -116,6 +114,7 @@ impl Children {
         // One that was killed had no time to count its end.
         counts.closed = counts.closed.max(1);
         shared.joint.counters(0, CHILDREN).add_all(&counts);
+        child.counters.clear();
         if let Ending::Signalled(signal) = ending {
             let number = usize::try_from(signal).unwrap_or_default();
             if number < crate::flow::joint::MOST_SIGNALS {
@@ -132,6 +131,7 @@ impl Children {
         let mut table = lock(&self.table);
         table.free.pop().unwrap_or_else(|| {
             table.used += 1;
+            self.joint.set_children(table.used);
             // As many as permits, which are at most as many as slots.
             table.used - 1
         })
@@ -149,8 +149,7 @@ impl Placement for Children {
             }
         };
         let slot = self.slot();
-        let counters = Counters::at(self.slots.clone(), slot * Counters::WORDS);
-        counters.clear();
+        let counters = self.joint.child(slot);
         let parent = std::process::id();
         match fork::fork() {
             Ok(Forked::Child) => self.life.live(Birth { parcel, id, generation, counters, parent }),

@@ -1,6 +1,6 @@
 //! Counters: one set per loop, written by that loop alone, merged when read.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sys::shared::Words;
 use std::sync::Arc;
 
@@ -46,6 +46,16 @@ macro_rules! counters {
 
             pub(crate) fn add_to(&self, counts: &mut Counts) {
                 $(counts.$name += self.$name().get();)*
+            }
+
+            /// All together, while others count: never more have ended than begun.
+            pub(crate) fn sum(all: impl Iterator<Item = Counters> + Clone) -> Counts {
+                // What ends was counted as begun before that, so it is read first.
+                let closed = all.clone().map(|one| one.closed().get()).sum();
+                fence(Ordering::SeqCst);
+                let mut counts = Counts::default();
+                all.for_each(|one| one.add_to(&mut counts));
+                Counts { closed, ..counts }
             }
         }
     };

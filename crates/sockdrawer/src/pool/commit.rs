@@ -185,14 +185,16 @@ impl Core {
         }
     }
 
-    /// In one of several processes: builds what comes into force when the pool stores the switch word.
-    pub(super) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<(), Error> {
+    /// In one of several processes: builds what comes into force when the pool stores the switch word. Returns the generation in
+    /// force until then.
+    pub(super) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
         validate(wanted)?;
         let control = lock(&self.control);
         let generation = prepare_generation(id, wanted, control.members.len())?;
         self.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
+        let before = self.shared.switch.current();
         self.shared.switch.prepare(Some(generation));
-        Ok(())
+        Ok(before)
     }
 
     /// It will not come.
@@ -349,7 +351,8 @@ fn sockets(config: &Config) -> usize {
 /// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
 pub(super) fn fits_in_process(config: &Config) -> usize {
     if config.model == Model::Fork {
-        return model::fork::MOST;
+        // The helper speaks to each child through a descriptor.
+        return model::fork::MOST.min(sys::descriptor_limit().saturating_sub(sockets(config) + SPARE_DESCRIPTORS));
     }
     let own = sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
     sys::descriptor_limit().saturating_sub(own)

@@ -2,10 +2,13 @@
 #![allow(unsafe_code)]
 
 use super::{Errno, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 /// Helpers have this at the start of their name in process lists, and know themselves by it.
 const MARK: &str = "sockdrawer: ";
@@ -19,6 +22,27 @@ pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
         .stdin(Stdio::from(end))
         .stdout(Stdio::null())
         .spawn()
+}
+
+/// Waits for a process to end, and kills it when it is still there after `within`.
+pub(crate) fn wait_or_kill(child: &mut Child, within: Duration) -> std::io::Result<ExitStatus> {
+    let in_time = || -> Result<bool> {
+        // Nobody else reaps it, so until `wait` the number is its own.
+        let pid = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH)?;
+        let ended = pidfd_open(pid, PidfdFlags::empty())?;
+        let patience = Timespec::try_from(within).map_err(|_| Errno::INVAL)?;
+        loop {
+            match poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&patience)) {
+                Err(Errno::INTR) => {}
+                ready => return Ok(ready? > 0),
+            }
+        }
+    };
+    // Where it cannot even be watched, nobody could say for how long it is waited for.
+    if !matches!(in_time(), Ok(true)) {
+        child.kill()?;
+    }
+    child.wait()
 }
 
 /// The packet end that this process was started with, if it is a helper. Its standard input is empty from then on.

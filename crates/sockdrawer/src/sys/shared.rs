@@ -3,7 +3,7 @@
 
 use super::Result;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,14 +34,6 @@ impl Words {
         let file = memfd_create("sockdrawer", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, (count * size_of::<AtomicU64>()) as u64)?;
         Ok((Words::map(file.as_fd(), count)?, file))
-    }
-
-    /// Children that are forked from now on do not have it.
-    pub(crate) fn keep_from_children(&self) {
-        let size = self.words.len() * size_of::<AtomicU64>();
-        // SAFETY: it concerns later forks, whose children have no use for it, and not this process.
-        // It fails for wrong arguments only.
-        let _ = unsafe { madvise(self.words.as_ptr().cast(), size, Advice::LinuxDontFork) };
     }
 
     /// What another process created, with the same count.

@@ -103,11 +103,13 @@ impl Processes {
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
-        let mut started = Vec::new();
+        let mut started: Vec<Member> = Vec::new();
         let built = tuned.and_then(|()| {
             let missing = control.members.len()..processes(wanted);
-            started = missing.map(|index| self.start_member(control, wanted, index)).collect::<Result<_, _>>()?;
-            let newer = started.iter().filter_map(|member: &Member| member.link.clone());
+            for index in missing {
+                started.push(self.start_member(control, wanted, index)?);
+            }
+            let newer = started.iter().filter_map(|member| member.link.clone());
             let links: Vec<_> = control.links().into_iter().chain(newer).collect();
             next.map_or(Ok(()), |next| agree(&links, || Request::Prepare(next.clone())))
         });
@@ -136,6 +138,8 @@ impl Processes {
         control.generated = next;
         // One that is gone is replaced, and its successor begins with this generation.
         let _ = agree(&control.links(), || Request::Committed);
+        // Nobody may have had the one before: every process was dead in that moment.
+        control.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
     pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
@@ -173,6 +177,7 @@ impl Processes {
             }
             Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
             _ => {
+                // It ends, or is killed.
                 link.close();
                 Err(failed(std::io::Error::other("the helper does not answer: does main begin with sockdrawer::processes?")))
             }
@@ -223,33 +228,60 @@ impl Processes {
                     count => vec![usable[(turn + shard) % count]],
                 })
                 .collect();
-            place.hand_out(members, &wanted);
+            place.hand_out(members, &wanted, &usable);
         }
     }
 }
 
 impl Place {
-    fn hand_out(&mut self, members: &[Member], wanted: &[Vec<usize>]) {
-        let changes = |from: &[Vec<usize>], to: &[Vec<usize>], member: usize| -> Vec<usize> {
-            (0..from.len()).filter(|shard| to[*shard].contains(&member) && !from[*shard].contains(&member)).collect()
-        };
-        let link_of = |member: usize| members[member].link.clone();
-        let taking = (0..members.len()).filter_map(|member| {
-            let shards = changes(&self.owners, wanted, member);
-            let link = link_of(member).filter(|_| !shards.is_empty())?;
-            let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| self.listener.shards[*shard].socket()).collect();
-            let address = self.listener.address.clone();
-            Some(link.ask_later(Request::Take { listener: self.number, address, shards }, &sockets))
-        });
-        // One that dies now is replaced, and its successor gets all of its sockets.
-        let _ = wait_for(taking.collect());
+    /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has
+    /// no descriptor left, stays with whom it was, or goes to another, until it is offered again.
+    fn hand_out(&mut self, members: &[Member], wanted: &[Vec<usize>], usable: &[usize]) {
+        self.offer(members, wanted);
+        for other in usable {
+            let orphans: Vec<_> =
+                self.owners.iter().map(|owners| if owners.is_empty() { vec![*other] } else { Vec::new() }).collect();
+            self.offer(members, &orphans);
+        }
+        let kept: Vec<Vec<usize>> = self
+            .owners
+            .iter()
+            .zip(wanted)
+            .map(|(owners, wanted)| {
+                let right: Vec<usize> = owners.iter().copied().filter(|owner| wanted.contains(owner)).collect();
+                if right.is_empty() { owners.clone() } else { right }
+            })
+            .collect();
         let leaving = (0..members.len()).filter_map(|member| {
-            let shards = changes(wanted, &self.owners, member);
-            let link = link_of(member).filter(|_| !shards.is_empty())?;
+            let shards = Place::more(&kept, &self.owners, member);
+            let link = members[member].link.as_ref().filter(|_| !shards.is_empty())?;
             Some(link.ask_later(Request::Release { listener: self.number, shards }, &[]))
         });
         let _ = wait_for(leaving.collect());
-        self.owners = wanted.to_vec();
+        self.owners = kept;
+    }
+
+    /// Offers what is wanted and not had; notes what was taken.
+    fn offer(&mut self, members: &[Member], wanted: &[Vec<usize>]) {
+        let offered = (0..members.len()).filter_map(|member| {
+            let shards = Place::more(&self.owners, wanted, member);
+            let link = members[member].link.as_ref().filter(|_| !shards.is_empty())?;
+            let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| self.listener.shards[*shard].socket()).collect();
+            let address = self.listener.address.clone();
+            let take = Request::Take { listener: self.number, address, shards: shards.clone() };
+            Some((member, shards, link.ask_later(take, &sockets)))
+        });
+        for (member, shards, answer) in offered.collect::<Vec<_>>() {
+            // One that is stopped has it in its mail.
+            if matches!(answer.recv_timeout(ANSWERS_WITHIN), Ok(Reply::Done) | Err(mpsc::RecvTimeoutError::Timeout)) {
+                shards.into_iter().for_each(|shard| self.owners[shard].push(member));
+            }
+        }
+    }
+
+    /// Sockets that a member has there and not here.
+    fn more(here: &[Vec<usize>], there: &[Vec<usize>], member: usize) -> Vec<usize> {
+        (0..here.len()).filter(|shard| there[*shard].contains(&member) && !here[*shard].contains(&member)).collect()
     }
 }
 

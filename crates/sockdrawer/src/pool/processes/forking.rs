@@ -18,7 +18,7 @@ use crate::flow::listener::Shard;
 use crate::flow::worker::Workers;
 use crate::flow::{Flow, FlowError, Shared};
 use crate::model::fork::{Child, Children};
-use crate::net::Address;
+use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Observer};
 use crate::pool::drain::Drain;
 use crate::protocol::Side;
@@ -104,11 +104,10 @@ impl Forking {
         panics::quiet_thread();
         let generation = build(&start.generated)?;
         let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(system)?);
-        joint.keep_from_children();
         let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });
-        let children = Children::new(ground.clone()).map_err(system)?;
+        let children = Children::new(ground.clone(), joint.clone());
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
         let limit = joint.limit().load(SeqCst) as usize;
@@ -228,7 +227,8 @@ impl Forking {
         // Those that came in while the pool was already ending are asked, too.
         if let Some(how) = self.questions.last_drain() {
             let new = self.children.choose(|_| true);
-            self.questions.drain_more(new, how);
+            let programs = self.programs(&new);
+            self.questions.drain_more(new, how, &programs);
         }
         let newest = self.shared.switch.current();
         for pid in self.questions.moved() {
@@ -239,6 +239,7 @@ impl Forking {
             let list = self.lists.remove(&number).map(|selector| self.list(&selector));
             self.speaker.reply(number, list.unwrap_or(reply));
         }
+        self.tell_ended();
         self.generations.retain(|generation| generation.id == newest.id || generation.live.load(SeqCst) > 0);
     }
 
@@ -371,8 +372,10 @@ impl Forking {
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
         }
-        for shard in self.shards.values() {
-            shard.set_options(&Kernel, &next.settings.options).map_err(system)?;
+        if let Err(errno) = self.set_options(&next.settings.options) {
+            // They were set before, so they can be set again.
+            let _ = self.set_options(&self.generated.settings.options);
+            return Err(system(errno));
         }
         self.shared.switch.prepare(Some(generation.clone()));
         self.next = Some((generation, next.clone()));
@@ -382,11 +385,13 @@ impl Forking {
     fn forget(&mut self) {
         self.shared.switch.prepare(None);
         if self.next.take().is_some() {
-            for shard in self.shards.values() {
-                // They were set before, so they can be set again.
-                let _ = shard.set_options(&Kernel, &self.generated.settings.options);
-            }
+            let _ = self.set_options(&self.generated.settings.options);
         }
+    }
+
+    /// Connections inherit them from their listeners.
+    fn set_options(&self, options: &SocketOptions) -> Result<(), Errno> {
+        self.shards.values().try_for_each(|shard| shard.set_options(&Kernel, options))
     }
 
     fn committed(&mut self) -> Result<(), Refusal> {
@@ -395,10 +400,14 @@ impl Forking {
         self.flow.look_at_switch();
         self.ground.sow(&generation);
         self.generations.push(generation);
+        Ok(())
+    }
+
+    /// Those that had no connection when they were retired.
+    fn tell_ended(&self) {
         for ended in self.generations.iter().filter(|generation| generation.has_ended()) {
             self.shared.tell(&Event::GenerationEnded(ended.id));
         }
-        Ok(())
     }
 
     fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {

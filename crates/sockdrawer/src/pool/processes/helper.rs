@@ -7,6 +7,7 @@ use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Star
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::flow::gate::{Gate, Process};
+use crate::flow::generation::Generation;
 use crate::flow::joint::Joint;
 use crate::flow::listener::{Listener, Shard};
 use crate::net::Address;
@@ -52,8 +53,9 @@ struct Helper {
     speaker: Arc<Speaker>,
     /// The sockets that it accepts from, by the pool's numbers.
     shards: HashMap<(u64, usize), Arc<Shard>>,
-    /// What becomes the configuration when the switch word is stored.
-    next: Option<Config>,
+    /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
+    /// at once would forget it before its end is told.
+    next: Option<(Config, Arc<Generation>)>,
 }
 
 pub(super) fn other(error: impl ToString) -> Refusal {
@@ -128,12 +130,13 @@ impl Helper {
             Request::Kill(id) => Reply::Count(usize::from(self.core.kill(id))),
             Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
             Request::Crash(part) => Reply::Count(usize::from(self.core.crash_part(part))),
-            Request::Shutdown(how) => {
-                // The loops close them when their queues are empty: held here, they would go on taking connections for nobody.
-                self.shards.clear();
-                return self.answer_later(number, Request::Shutdown(how));
+            slow => {
+                if let Request::Shutdown(_) = slow {
+                    // The loops have them until their queues are empty; then nobody has, and who connects is refused at once.
+                    self.shards.clear();
+                }
+                return self.answer_later(number, slow);
             }
-            slow => return self.answer_later(number, slow),
         };
         self.speaker.reply(number, reply);
     }
@@ -155,18 +158,18 @@ impl Helper {
     fn prepare(&mut self, next: Generated) -> Result<(), Refusal> {
         let behaviour = registry::build(&next.recipe).map_err(Refusal::Other)?;
         let wanted = self.core.config().behaviour(behaviour).settings(next.settings);
-        self.core.prepare_next(next.id, &wanted).map_err(refusal)?;
-        self.next = Some(wanted);
+        let before = self.core.prepare_next(next.id, &wanted).map_err(refusal)?;
+        self.next = Some((wanted, before));
         Ok(())
     }
 
     fn forget(&mut self) -> Result<(), Refusal> {
-        let Some(next) = self.next.take() else { return Ok(()) };
+        let Some((next, _before)) = self.next.take() else { return Ok(()) };
         self.core.forget_next(&next).map_err(refusal)
     }
 
     fn committed(&mut self) -> Result<(), Refusal> {
-        let next = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
+        let (next, _before) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         // The service before it is the user's, and dropped without a lock.
         drop(self.core.next_is_in_force(next));
         Ok(())

@@ -1,10 +1,10 @@
 //! A pool's connection to one of its helpers.
 
-use super::wire::{FromHelper, Receiver, Reply, Request, Sender};
+use super::wire::{FromHelper, Receiver, Refusal, Reply, Request, Sender};
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock, mpsc};
-use crate::sys::{fork, passing, process};
+use crate::sys::{Errno, fork, passing, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -12,8 +12,13 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A helper that does not answer within this time is left out of the answer.
-pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// A helper that does not answer within this time is left out of the answer. One of whose loops hangs answers without that loop
+/// before.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
+
+/// A helper that sees the end of the conversation has nothing more to do. One that is still there then is stopped, hangs, or is
+/// no helper at all: it is killed.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// One helper.
 pub(super) struct Link {
@@ -55,7 +60,7 @@ impl std::fmt::Display for Ended {
 impl Link {
     /// Starts a helper and reads what it says, on a thread of its own.
     pub(super) fn start(what: &str, listener: impl Listener) -> std::io::Result<Arc<Link>> {
-        let (socket, end) = passing::packet_pair()?;
+        let (socket, end) = passing::packet_pair(ANSWERS_WITHIN)?;
         let child = process::start_helper(what, end)?;
         let link = Arc::new(Link {
             socket,
@@ -90,7 +95,7 @@ impl Link {
         self.closed.store(true, Ordering::SeqCst);
         pending.clear();
         drop(pending);
-        let how = Ended(child.wait().ok());
+        let how = Ended(process::wait_or_kill(&mut child, ENDS_WITHIN).ok());
         self.ended.store(true, Ordering::SeqCst);
         listener.ended(&how);
     }
@@ -126,8 +131,13 @@ impl Link {
             pending.insert(number, asked);
         }
         let sent = lock(&self.sender).send(self.socket.as_fd(), &(number, request), descriptors, true);
-        if sent.is_err() {
-            lock(&self.pending).remove(&number);
+        if let Err(errno) = sent {
+            let asked = lock(&self.pending).remove(&number);
+            // One that is gone refuses nothing. One that does not read its mail, or could not be written to, did not agree.
+            if !matches!(errno, Errno::PIPE | Errno::CONNRESET) {
+                let refused = Reply::Refused(Refusal::Other(std::io::Error::from(errno).to_string()));
+                let _ = asked.map(|asked| asked.send(refused));
+            }
         }
         answer
     }

@@ -3,6 +3,7 @@
 
 use super::change::Place;
 use super::link::{ANSWERS_WITHIN, Link};
+use super::recount::Recount;
 use super::registry;
 use super::supervise::{self, Report};
 use super::wire::{Generated, PartStatus, Reply, Request};
@@ -13,6 +14,7 @@ use crate::flow::bell::Bell;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::net::{Address, SocketOptions};
+use crate::observe::counters::Counters;
 use crate::observe::{
     ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, Observer, ProcessStatus, Readiness, Status,
 };
@@ -61,6 +63,8 @@ pub(super) struct Control {
     pub(super) restarts: VecDeque<Instant>,
     pub(super) restarts_in_all: usize,
     pub(super) next_number: u64,
+    /// Since a process died, until no permit is found to be lost.
+    pub(super) recount: Option<Recount>,
     pub(super) stopping: bool,
 }
 
@@ -132,6 +136,7 @@ impl Processes {
             restarts: VecDeque::new(),
             restarts_in_all: 0,
             next_number: 1,
+            recount: None,
             stopping: false,
         };
         let pool = Arc::new(Processes {
@@ -185,9 +190,7 @@ impl Processes {
     /// Asks all helpers at once and waits. Those that are gone, or do not answer in time, are left out.
     fn ask_all(&self, within: Duration, request: impl Fn() -> Request) -> Vec<Reply> {
         let until = deadline(Instant::now(), within);
-        let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(request(), &[])).collect();
-        let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        asked.iter().filter_map(in_time).collect()
+        answers(self.links().iter().map(|link| link.ask_later(request(), &[])).collect(), until)
     }
 
     fn count_all(&self, within: Duration, request: impl Fn() -> Request) -> usize {
@@ -202,13 +205,8 @@ impl Processes {
 
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        for process in 0..MOST_PROCESSES {
-            for index in 0..MOST_LOOPS {
-                self.joint.counters(process, index).add_to(&mut counts);
-            }
-        }
-        counts
+        let loops = (0..MOST_PROCESSES).flat_map(|process| (0..MOST_LOOPS).map(move |index| self.joint.counters(process, index)));
+        Counters::sum(loops.chain((0..self.joint.children()).map(|slot| self.joint.child(slot))))
     }
 
     fn signalled(&self) -> Vec<(i32, u64)> {
@@ -217,15 +215,24 @@ impl Processes {
     }
 
     fn pass(&self, from: &Readiness, to: Readiness, request: impl Fn() -> Request) {
-        {
+        let asked = {
             let mut control = lock(&self.control);
             if control.readiness != *from {
                 return;
             }
             control.readiness = to;
-        }
-        self.ask_all(ANSWERS_WITHIN, request);
+            // Under the lock: the last one that changes it is also the last that helpers hear.
+            let links = control.members.iter().filter_map(|member| member.link.as_ref());
+            links.map(|link| link.ask_later(request(), &[])).collect()
+        };
+        answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
     }
+}
+
+/// The answers that come in time.
+fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
+    let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    asked.iter().filter_map(in_time).collect()
 }
 
 impl Manager for Processes {

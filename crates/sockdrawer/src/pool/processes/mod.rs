@@ -8,6 +8,7 @@ mod helper;
 mod link;
 mod manager;
 mod questions;
+mod recount;
 mod registry;
 mod speaker;
 mod supervise;

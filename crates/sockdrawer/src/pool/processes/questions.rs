@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 const KILL_AFTER: Duration = Duration::from_millis(200);
 /// A child that does not say in this time that it has done what it was doing is listed as it was last seen.
 const STUCK_AFTER: Duration = Duration::from_millis(200);
+/// A child that does not do what it is asked in this time, because it is busy or stuck, is left out of the answer. Shorter than
+/// what the pool waits for the answer of all.
+const LEFT_OUT_AFTER: Duration = Duration::from_secs(2);
 /// Beyond the time that a purge gives, for a child's own lingering.
 const PURGE_MORE: Duration = Duration::from_secs(5);
 
@@ -213,6 +216,7 @@ impl Questions {
             // Who cannot be told answers by its end.
             let _ = self.say(*pid, number, request());
         }
+        self.deadlines.push((deadline(Instant::now(), LEFT_OUT_AFTER), 0, Then::GiveUp(number)));
         self.open.insert(number, Question { kind, left: meant.into_iter().collect(), ..Question::default() });
     }
 
@@ -276,12 +280,12 @@ impl Questions {
         self.last.is_some_and(|(last, _)| last == number)
     }
 
-    pub(super) fn drain_more(&mut self, all: Vec<u32>, how: Drain) {
+    pub(super) fn drain_more(&mut self, all: Vec<u32>, how: Drain, programs: &[u32]) {
         let Some((number, _)) = self.last else { return };
         let Some(question) = self.open.get(&number) else { return };
         let new: Vec<u32> = all.into_iter().filter(|pid| !question.asked.contains(pid)).collect();
         if !new.is_empty() {
-            self.drain(number, how, new, &[]);
+            self.drain(number, how, new, programs);
         }
     }
 
@@ -359,7 +363,7 @@ impl Questions {
                 }
                 Then::GiveUp(number) => {
                     if let Some(question) = self.open.get_mut(&number) {
-                        question.left.clear();
+                        question.adopted.stayed += question.left.drain().count();
                     }
                 }
                 Then::Signal(number) => {

@@ -3,17 +3,39 @@
 use super::wire::{FromHelper, Reply, Sender};
 use crate::observe::Event;
 use crate::sync::{Mutex, lock};
+use crate::sys::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Speaks to the pool, from any thread.
 pub(super) struct Speaker {
     end: OwnedFd,
-    sender: Mutex<Sender>,
+    voice: Mutex<Voice>,
+}
+
+#[derive(Default)]
+struct Voice {
+    sender: Sender,
+    /// Generations whose end the pool counts on, and did not hear of because it did not read: said before anything else.
+    owed: Vec<Event>,
+}
+
+impl Voice {
+    fn say(&mut self, end: BorrowedFd<'_>, event: Event) -> Result<(), Errno> {
+        self.sender.send(end, &FromHelper::Event(event), &[], false)
+    }
+
+    fn pay(&mut self, end: BorrowedFd<'_>) {
+        while let Some(event) = self.owed.first().cloned()
+            && self.say(end, event).is_ok()
+        {
+            self.owed.remove(0);
+        }
+    }
 }
 
 impl Speaker {
     pub(super) fn new(end: OwnedFd) -> Speaker {
-        Speaker { end, sender: Mutex::new(Sender::default()) }
+        Speaker { end, voice: Mutex::default() }
     }
 
     pub(super) fn end(&self) -> BorrowedFd<'_> {
@@ -22,19 +44,60 @@ impl Speaker {
 
     /// A child of the process that made this speaks through the same end, but for itself.
     pub(super) fn in_child(&self) {
-        lock(&self.sender).speak_for(std::process::id());
+        let mut voice = lock(&self.voice);
+        if voice.sender.speak_for(std::process::id()) {
+            // Those are the parent's to say.
+            voice.owed.clear();
+        }
     }
 
     pub(super) fn reply(&self, number: u64, reply: Reply) {
+        let mut voice = lock(&self.voice);
+        voice.pay(self.end.as_fd());
         // Nobody hears it when the pool is gone, which the reading side notices.
-        let _ = lock(&self.sender).send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
+        let _ = voice.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
     }
 
-    /// Events are told on loops' threads: where the pool does not read, they are not told.
+    /// Events are told on loops' threads: where the pool does not read, they are not told. The end of a generation is told later.
     pub(super) fn tell(&self, event: &Event) {
         // These are the pool's own, told once for all its processes.
-        if !matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
-            let _ = lock(&self.sender).send(self.end.as_fd(), &FromHelper::Event(event.clone()), &[], false);
+        if matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
+            return;
         }
+        let mut voice = lock(&self.voice);
+        voice.pay(self.end.as_fd());
+        let said = voice.say(self.end.as_fd(), event.clone());
+        if said == Err(Errno::AGAIN) && matches!(event, Event::GenerationEnded(_)) {
+            voice.owed.push(event.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::processes::wire::Receiver;
+    use crate::sys::passing::packet_pair;
+    use std::time::Duration;
+
+    #[test]
+    fn the_end_of_a_generation_is_told_also_when_nobody_read() {
+        let (pool, end) = packet_pair(Duration::from_secs(10)).expect("a pair");
+        let speaker = Speaker::new(end);
+        let noise = Event::GaveUp { reason: "x".repeat(1000) };
+        (0..10_000).for_each(|_| speaker.tell(&noise));
+        speaker.tell(&Event::GenerationEnded(7));
+        let (mut receiver, mut ended) = (Receiver::default(), 0);
+        let mut count = || {
+            while let Ok(Some((message, _))) = receiver.receive_now::<FromHelper>(pool.as_fd()) {
+                ended += usize::from(matches!(message, FromHelper::Event(Event::GenerationEnded(7))));
+            }
+            ended
+        };
+        assert_eq!(count(), 0, "there was no room");
+        speaker.reply(1, Reply::Done);
+        assert_eq!(count(), 1);
+        speaker.reply(2, Reply::Done);
+        assert_eq!(count(), 1);
     }
 }

@@ -2,10 +2,12 @@
 
 use super::link::{Ended, Listener};
 use super::manager::{Control, Processes};
+use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::error::Error;
-use crate::flow::joint::MOST_PROCESSES;
-use crate::observe::{Event, Readiness};
+use crate::flow::joint::{MOST_LOOPS, MOST_PROCESSES};
+use crate::observe::counters::Counters;
+use crate::observe::{Counts, Event, Readiness};
 use crate::pool::drain::Drain;
 use crate::pool::manager::Manager;
 use crate::sync::atomic::Ordering;
@@ -70,30 +72,55 @@ pub(super) fn start(pool: Weak<Processes>, reports: mpsc::Receiver<Report>) -> R
 }
 
 fn supervise(pool: &Weak<Processes>, reports: &mpsc::Receiver<Report>) {
+    let mut next_look = Instant::now() + LOOK;
     loop {
-        let heard = reports.recv_timeout(LOOK);
+        let heard = reports.recv_timeout(next_look.saturating_duration_since(Instant::now()));
         let Some(pool) = pool.upgrade() else { return };
         match heard {
             Ok(Report::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
             Ok(Report::Ended { index, life, how }) => pool.process_ended(index, life, how),
             Ok(Report::GenerationEnded { generation, life }) => pool.generation_ended(generation, life),
             Ok(Report::Event(event)) => pool.tell(&event),
-            Err(mpsc::RecvTimeoutError::Timeout) => pool.look(),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
+        // Also while there is always something to hear.
+        if Instant::now() >= next_look {
+            pool.look();
+            next_look = Instant::now() + LOOK;
+        }
+    }
+}
+
+impl Control {
+    /// Returns the generations that nobody has any more without it.
+    fn forget_holder(&mut self, life: u64) -> Vec<u32> {
+        self.holders.values_mut().for_each(|holders| _ = holders.remove(&life));
+        self.take_ended()
+    }
+
+    /// Forgets the generations that no process has any more, and returns them.
+    pub(super) fn take_ended(&mut self) -> Vec<u32> {
+        let newest = self.generated.id;
+        self.holders.extract_if(.., |id, holders| *id != newest && holders.is_empty()).map(|(id, _)| id).collect()
     }
 }
 
 impl Processes {
     fn process_ended(self: &Arc<Processes>, index: usize, life: u64, how: Ended) {
         let mut control = lock(&self.control);
-        // It held permits, and a part of each of its generations.
+        // It held permits, connections, and a part of each of its generations.
         let known = control.members.get(index).is_some_and(|member| member.life == life);
         if known {
             self.joint.reclaim(index);
+            self.close_lost(index);
+            control.recount = Some(Recount::default());
             control.members[index].link = None;
             self.gate.give();
         }
-        self.forget_holder(&mut control, life);
+        let ended = control.forget_holder(life);
+        drop(control);
+        ended.into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
+        let mut control = lock(&self.control);
         if control.stopping || !known || control.readiness == Readiness::Draining {
             drop(control);
             return self.news.ring();
@@ -128,24 +155,44 @@ impl Processes {
 
     fn generation_ended(&self, generation: u32, life: u64) {
         let mut control = lock(&self.control);
-        let newest = control.generated.id;
-        let Some(holders) = control.holders.get_mut(&generation) else { return };
-        holders.remove(&life);
-        if holders.is_empty() && generation != newest {
-            control.holders.remove(&generation);
-            drop(control);
-            self.tell(&Event::GenerationEnded(generation));
-        }
+        control.holders.entry(generation).and_modify(|holders| _ = holders.remove(&life));
+        let ended = control.take_ended();
+        drop(control);
+        ended.into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    fn forget_holder(&self, control: &mut Control, life: u64) {
-        let newest = control.generated.id;
-        control.holders.values_mut().for_each(|holders| _ = holders.remove(&life));
-        let ended: Vec<u32> =
-            control.holders.iter().filter(|(id, holders)| **id != newest && holders.is_empty()).map(|(id, _)| *id).collect();
-        for id in ended {
-            control.holders.remove(&id);
-            self.tell(&Event::GenerationEnded(id));
+    /// Connections that a dead process had are closed, though it had no time to count them.
+    fn close_lost(&self, index: usize) {
+        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.joint.counters(index, part)));
+        let mut unburied = Counts::default();
+        // Those of a forking helper, which is the first of its pool.
+        for child in (0..self.joint.children()).filter(|_| index == 0).map(|slot| self.joint.child(slot)) {
+            child.add_to(&mut unburied);
+            child.clear();
+        }
+        counts += unburied;
+        unburied.closed += (counts.accepted + counts.connected).saturating_sub(counts.closed + counts.rejected);
+        self.joint.counters(index, 0).add_all(&unburied);
+    }
+
+    /// Takes back permits that nobody holds, see [`Recount`].
+    fn recount(&self, control: &mut Control) {
+        let Some(recount) = &mut control.recount else { return };
+        let lost = match recount.look(self.joint.unaccounted()) {
+            Finding::Unclear => return,
+            Finding::Lost(lost) => lost,
+            Finding::Whole => {
+                control.recount = None;
+                return;
+            }
+        };
+        // One that is stopped may be just taking one: those that answer are not.
+        let mut links = control.members.iter().filter_map(|member| member.link.as_ref());
+        if links.all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_)))) && self.joint.unaccounted() == Some(lost)
+        {
+            self.joint.taken().fetch_sub(lost, Ordering::SeqCst);
+            self.gate.give();
+            control.recount = None;
         }
     }
 
@@ -163,7 +210,8 @@ impl Processes {
                     Ok(()) => {}
                     Err(error) => self.tell(&Event::ProcessNotStarted { reason: error.to_string() }),
                 },
-                Some(link) if !active && self.joint.held(index).load(Ordering::SeqCst) == 0 => end(&link),
+                // It has no socket to accept from, and nothing more to do.
+                Some(link) if !active && self.joint.held(index).load(Ordering::SeqCst) == 0 => link.close(),
                 _ => {}
             }
         }
@@ -173,6 +221,11 @@ impl Processes {
         for index in control.members.len()..MOST_PROCESSES {
             self.joint.reclaim(index);
         }
+        // What was not taken when it was offered.
+        self.rebalance(&mut control);
+        self.recount(&mut control);
+        drop(control);
+        self.gate.give();
     }
 
     /// Ends the pool in order, on a thread of its own: what is left of it is supervised meanwhile.
@@ -189,13 +242,6 @@ impl Processes {
             // Not even a thread: then without patience.
             self.stop(&reason);
         }
-    }
-}
-
-/// Ends a process that has nothing more to do.
-fn end(link: &super::link::Link) {
-    if let Some(Reply::Drained(_)) = link.ask(Request::Shutdown(Drain::within(Duration::ZERO))) {
-        link.close();
     }
 }
 

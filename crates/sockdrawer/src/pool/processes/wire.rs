@@ -185,6 +185,9 @@ struct Head {
 /// Room for the head.
 const HEAD_BYTES: usize = 16;
 
+/// Above this bit a message's number says which of several processes it is from.
+const PROCESS_SHIFT: u32 = 32;
+
 /// Sends messages of any length as packets.
 #[derive(Default)]
 pub(crate) struct Sender {
@@ -192,11 +195,13 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// For a process that shares its end with others: their numbers must differ.
-    pub(crate) fn speak_for(&mut self, pid: u32) {
-        if self.sent >> 32 != u64::from(pid) {
-            self.sent = u64::from(pid) << 32;
+    /// For a process that shares its end with others: their numbers must differ. Whether they did not yet.
+    pub(crate) fn speak_for(&mut self, pid: u32) -> bool {
+        let others = self.sent >> PROCESS_SHIFT != u64::from(pid);
+        if others {
+            self.sent = u64::from(pid) << PROCESS_SHIFT;
         }
+        others
     }
 
     pub(crate) fn send<T: Serialize>(
@@ -237,13 +242,17 @@ pub(crate) struct Receiver {
 struct Message {
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
+    /// Some of its descriptors did not arrive.
+    lost: bool,
 }
 
 impl Receiver {
     /// Waits for the next whole message; None when the other end is gone.
     ///
+    /// When one of its descriptors found no room here it has none at all: whoever needs them refuses it.
+    ///
     /// # Errors
-    /// When what came is no message of ours, or a descriptor got lost on the way.
+    /// When what came is no message of ours.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
         self.next(socket, true)
     }
@@ -260,16 +269,16 @@ impl Receiver {
                 return Ok(None);
             }
             let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&self.packet).map_err(|_| Errno::BADMSG)?;
-            if usize::from(head.descriptors) != passed.len() {
-                return Err(Errno::BADMSG);
-            }
+            // A sender's messages come one after another: an older one of the same was given up in the middle.
+            self.parts.retain(|number, _| *number == head.number || number >> PROCESS_SHIFT != head.number >> PROCESS_SHIFT);
             let message = self.parts.entry(head.number).or_default();
             message.bytes.extend_from_slice(part);
+            message.lost |= usize::from(head.descriptors) != passed.len();
             message.descriptors.append(&mut passed);
             if head.last {
                 let message = self.parts.remove(&head.number).expect("just extended");
                 let content = postcard::from_bytes(&message.bytes).map_err(|_| Errno::BADMSG)?;
-                return Ok(Some((content, message.descriptors)));
+                return Ok(Some((content, if message.lost { Vec::new() } else { message.descriptors })));
             }
         }
     }
@@ -283,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_message_of_any_length_arrives_whole_with_all_its_descriptors() {
-        let (one, two) = packet_pair().expect("a pair");
+        let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let event = std::fs::File::open("/dev/null").expect("/dev/null");
         let notes = vec![7; 3 * MOST_BYTES];
         let lots: Vec<BorrowedFd<'_>> = (0..2 * MOST_DESCRIPTORS + 1).map(|_| event.as_fd()).collect();
@@ -305,5 +314,29 @@ mod tests {
         });
         send_packet(one.as_fd(), b"\xff\xff garbage", &[], true).expect("sent");
         assert!(Receiver::default().receive::<ToHelper>(two.as_fd()).is_err());
+    }
+
+    #[test]
+    fn a_message_that_was_given_up_in_the_middle_is_forgotten() {
+        let (one, two) = packet_pair(Duration::from_millis(1)).expect("a pair");
+        let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
+        let long: ToHelper = (1, Request::Notify(Selector::All, vec![0; 100 * MOST_BYTES]));
+        assert_eq!(sender.send(one.as_fd(), &long, &[], true), Err(Errno::AGAIN));
+        assert_eq!(receiver.receive_now::<ToHelper>(two.as_fd()).map(|_| ()), Err(Errno::AGAIN));
+        sender.send(one.as_fd(), &(2_u64, Request::Status), &[], true).expect("there is room again");
+        let message = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message").0;
+        assert!(matches!(message, (2, Request::Status)));
+        assert!(receiver.parts.is_empty());
+    }
+
+    #[test]
+    fn a_message_whose_descriptors_were_lost_has_none_but_its_words() {
+        let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
+        let head = Head { number: 1, last: true, descriptors: 2 };
+        let mut packet = postcard::to_allocvec(&head).expect("bytes");
+        packet.extend(postcard::to_allocvec(&(1_u64, Request::Status)).expect("bytes"));
+        send_packet(one.as_fd(), &packet, &[one.as_fd()], true).expect("sent");
+        let (message, passed) = Receiver::default().receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
+        assert!(matches!(message, (1, Request::Status)) && passed.is_empty());
     }
 }

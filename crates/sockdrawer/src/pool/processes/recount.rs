@@ -1,0 +1,63 @@
+//! Permits that a process took with it when it was killed between two instructions: noted as taken, but not by whom.
+
+/// So many looks in a row must find the same. A permit on its way is found by one of them at most.
+const LOOKS: u32 = 10;
+
+/// Looks at the numbers until they add up, or are wrong in the same way again and again.
+#[derive(Default)]
+pub(super) struct Recount {
+    difference: u64,
+    looks: u32,
+}
+
+/// What a look found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// Every permit is somebody's.
+    Whole,
+    /// So many are nobody's.
+    Lost(u64),
+    /// It takes more looks.
+    Unclear,
+}
+
+impl Recount {
+    /// `unaccounted`: permits that nobody is known to hold, where that could be told.
+    pub(super) fn look(&mut self, unaccounted: Option<u64>) -> Finding {
+        match unaccounted {
+            None => Finding::Unclear,
+            Some(0) => Finding::Whole,
+            Some(difference) => {
+                self.looks = if difference == self.difference { self.looks + 1 } else { 1 };
+                self.difference = difference;
+                if self.looks >= LOOKS { Finding::Lost(difference) } else { Finding::Unclear }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::joint::Joint;
+    use crate::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn a_permit_that_nobody_holds_is_found_and_one_on_its_way_is_not() {
+        let joint = Joint::private();
+        joint.taken().store(5, SeqCst);
+        joint.held(3).store(4, SeqCst);
+        joint.given(2).store(1, SeqCst);
+        assert_eq!(Recount::default().look(joint.unaccounted()), Finding::Whole);
+        joint.taken().fetch_add(1, SeqCst);
+        let mut recount = Recount::default();
+        for _ in 1..LOOKS {
+            assert_eq!(recount.look(joint.unaccounted()), Finding::Unclear);
+        }
+        joint.taken().fetch_add(1, SeqCst);
+        for _ in 1..LOOKS {
+            assert_eq!(recount.look(joint.unaccounted()), Finding::Unclear, "another one is on its way");
+        }
+        assert_eq!(recount.look(joint.unaccounted()), Finding::Lost(2));
+    }
+}
