@@ -6,6 +6,8 @@ use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, rea
 use sockdrawer::{Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -77,6 +79,37 @@ fn ask_and_disturb(answer: usize, connections: usize, seed: u64) -> usize {
     });
     assert_empty(&pool);
     whole
+}
+
+/// Says more than a socket takes, as soon as it is spoken to.
+struct Talks;
+
+impl Service for Talks {
+    type Protocol = Talks;
+    fn open(&self, _peer: &Peer) -> Talks {
+        Talks
+    }
+}
+
+impl Protocol for Talks {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        cx.send(&vec![0; 8_000_000]);
+        Step::Continue
+    }
+}
+
+#[test]
+fn who_hangs_up_on_a_backlog_ends_its_connection() {
+    let name = format!("unix:@sockdrawer-hangs-up-{}", std::process::id());
+    let pool = Pool::start(Config::accept(Talks).listen(name.parse().expect("an address"))).expect("starts");
+    let at = std::os::unix::net::SocketAddr::from_abstract_name(&name[6..]).expect("a name");
+    let mut stream = UnixStream::connect_addr(&at).expect("it listens");
+    stream.write_all(b"?").expect("it stands");
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out > 0));
+    // Its own end stays open: a Unix socket says of this neither an error nor an end of input, only that it hung up.
+    stream.shutdown(Shutdown::Both).expect("it stands");
+    assert_empty(&pool);
 }
 
 #[test]

@@ -479,3 +479,36 @@ fn what_a_model_cannot_run_is_refused_by_name() {
     let (pool, _) = start(tasks(Echo).model(Model::Loops));
     assert!(pool.reconfigure(pool.config().behaviour(Behaviour::task(echo))).is_err(), "and while it runs");
 }
+
+/// Panics when it is dropped.
+struct Bomb(Option<Connection>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped with {:?}", self.0.as_ref().map(Connection::context));
+    }
+}
+
+#[test]
+fn a_panic_in_the_drop_of_a_task_holds_up_neither_a_replacement_nor_an_end() {
+    in_time(|| {
+        let armed = |connection, _| async move {
+            let _bomb = Bomb(Some(connection));
+            std::future::pending::<()>().await;
+        };
+        let (pool, at) = start(tasks(Behaviour::task(armed)).loops(1));
+        let mut first = connect(at);
+        assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 1));
+        assert!(sockdrawer::testing::crash_loop(&pool, 0));
+        assert!(pool.wait(PATIENCE, |status| status.restarts == 1 && status.connections == 0), "{:#?}", pool.status());
+        let _ = first.read(&mut [0]).map_err(|_| "a reset");
+        let _second = connect(at);
+        assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 2));
+        assert!(pool.kill(only(&pool).id), "else its task would have the time of a purge");
+        let began = Instant::now();
+        pool.shutdown(Drain::within(Duration::ZERO));
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        let status = pool.status();
+        assert_eq!((status.connections, status.counts.accepted, status.counts.closed), (0, 2, 2));
+    });
+}

@@ -88,7 +88,10 @@ fn a_thread_that_is_busy_holds_up_nobody_who_asks_about_another() {
     assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == 6), "it is busy");
     let began = Instant::now();
     assert!(pool.options(id).is_some() && pool.kill(id));
+    let mut listed = pool.connections(&Selector::All);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    let seen = listed.pop().expect("the busy one is listed, too");
+    assert_eq!((listed.len(), seen.working, seen.bytes_in, seen.peer), (0, true, 1, busy.local_addr().ok()));
     slow.let_go();
     assert_eq!(read(&mut busy, 1).as_deref(), Some(&b"s"[..]));
     drop((quick, busy));

@@ -116,9 +116,7 @@ impl Scene {
             stays.shutdown(Drain::within(2 * PATIENCE));
         }
         let established = self.tally.all_established();
-        self.server.wait(2 * PATIENCE, |status| {
-            status.connections == 0 && status.counts.accepted >= established
-        });
+        self.server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
         let status = self.server.status();
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
         self.server.shutdown(Drain::within(PATIENCE));

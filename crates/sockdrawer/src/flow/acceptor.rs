@@ -367,6 +367,11 @@ impl Flow {
         self.starve(errno);
     }
 
+    /// Those that wait here for a place, for another to place them.
+    pub(super) fn take_unplaced(&mut self) -> VecDeque<Parcel> {
+        std::mem::take(&mut self.acceptor.unplaced)
+    }
+
     /// Whether connections wait here for a place.
     pub(super) fn has_unplaced(&self) -> bool {
         !self.acceptor.unplaced.is_empty()

@@ -207,6 +207,7 @@ impl Flow {
     /// Gives up the seat: the socket is closed and the permit goes back.
     pub(super) fn leave(&mut self, seat: u32, reset: bool) {
         let away = self.let_go(seat, reset);
+        self.card.iter().for_each(|card| card.write(None));
         if reset && away.is_none() {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));

@@ -58,6 +58,7 @@ impl Flow {
                 let place = self.seats.at(seat);
                 (place.table, place.slot, place.opened) = (table, slot, opened);
                 let epoch = self.seats.at(seat).epoch;
+                self.write_card(seat, peer);
                 // epoll hears of the connection only when it has been read and stays: many are over by then.
                 self.call(seat, Event::Opened);
                 if self.is_still(seat, epoch) {
@@ -128,8 +129,10 @@ impl Flow {
     fn check_broken(&mut self, seat: u32) {
         match self.with_socket(seat, |system, socket| system.take_error(socket)) {
             Err(errno) => self.fail(seat, errno),
-            // Hung up on both sides while a job runs or the protocol waits: epoll would say so again and again, and there is
-            // nothing to learn until somebody reads.
+            // Hung up on both sides: what is unsent can only fail now.
+            Ok(()) if self.seats.at(seat).unsent != buffer::NONE => self.flush(seat),
+            // While a job runs or the protocol waits: epoll would say so again and again, and there is nothing to learn until
+            // somebody reads.
             Ok(()) => self.unwatch(seat),
         }
     }

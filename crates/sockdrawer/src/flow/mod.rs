@@ -5,6 +5,7 @@ pub(crate) mod acceptor;
 pub(crate) mod away;
 pub(crate) mod bell;
 mod buffer;
+pub(crate) mod card;
 mod closing;
 mod connection;
 pub(crate) mod connector;
@@ -22,8 +23,8 @@ pub(crate) mod worker;
 
 use crate::behaviour::{Panicked, Table};
 use crate::config::{Config, OnFull};
-use crate::observe::Counts;
 use crate::observe::counters::Counters;
+use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,7 @@ use crate::sys::{Errno, Events, Interest, Pages, System};
 use acceptor::{Acceptor, Parcel};
 use bell::Bell;
 use buffer::Buffers;
+use card::Card;
 use connector::Connector;
 use delegates::Delegates;
 use delegation::Trip;
@@ -85,6 +87,8 @@ pub(crate) struct Shared {
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
+    /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
+    pub(crate) stranded: Mutex<Vec<Parcel>>,
     /// Where connections run, in models in which that is not the flow that accepted them.
     pub(crate) placement: Option<Arc<dyn Placement>>,
 }
@@ -97,6 +101,11 @@ pub(crate) trait Placement: Send + Sync {
 
     /// The inboxes of flows that run connections it placed.
     fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        Vec::new()
+    }
+
+    /// Of these flows, the connections that are meant, as far as they can be seen from outside.
+    fn seen(&self, _flows: &[&Arc<Inbox>], _choice: &dyn orders::Choice) -> Vec<ConnectionStatus> {
         Vec::new()
     }
 
@@ -154,6 +163,8 @@ pub(crate) struct Flow {
     system: Arc<dyn System>,
     epoll: Epoll,
     pub(crate) inbox: Arc<Inbox>,
+    /// Of a flow that only serves, in a thread among others.
+    pub(crate) card: Option<Arc<Card>>,
     post: Arc<dyn Post>,
     pub(crate) counters: Counters,
     seats: Seats,
@@ -202,6 +213,7 @@ impl Flow {
     pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Flow, Errno> {
         let mut flow = Flow::asleep(shared, inbox);
         flow.awaken()?;
+        flow.card = Some(Arc::default());
         Ok(flow)
     }
 
@@ -242,6 +254,7 @@ impl Flow {
             index,
             system: shared.system.clone(),
             epoll: Epoll(None),
+            card: None,
             post: inbox.clone(),
             counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),

@@ -1,18 +1,19 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Flow;
+use super::card::Written;
 use super::inbox::Letter;
 use super::seat::Flags;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionStatus, Event as Told};
-use crate::protocol::{Closed, ConnectionId, Local, Note, Saved, Saver};
+use crate::protocol::{Closed, ConnectionId, Local, Note, Peer, Saved, Saver};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::Errno;
 use crate::sys::panics;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a connection is chosen by.
 pub(crate) struct Traits {
@@ -89,6 +90,16 @@ impl Flow {
                 }
             })
             .collect()
+    }
+
+    /// A flow that only serves says what it serves, before the protocol can keep it from answering.
+    pub(super) fn write_card(&mut self, seat: u32, peer: &Peer) {
+        let Some(card) = self.card.clone() else { return };
+        let (id, table) = (self.seats.at(seat).id, self.seats.at(seat).table);
+        let generation = self.place(table).generation.id;
+        let before = (self.counters.bytes_in().get(), self.counters.bytes_out().get());
+        let (peer, side) = (peer.remote(), peer.side());
+        card.write(Some(Written { id, generation, peer, side, since: Instant::now(), before }));
     }
 
     pub(crate) fn drain_one(&mut self, token: u64) {
@@ -175,6 +186,8 @@ impl Flow {
             self.counters.panics().add(1);
         }
         self.left_generation(old_table);
+        let generation = self.place(table).generation.id;
+        self.card.iter().for_each(|card| card.moved(generation));
     }
 
     /// Visits what each generation's service made for this loop.
@@ -205,12 +218,13 @@ impl Flow {
                 let _ = std::panic::catch_unwind(end);
             }
         }
-        let letters: Vec<Letter> = self.unread.drain(..).chain(self.inbox.close()).collect();
+        let unplaced = self.take_unplaced().into_iter().map(Letter::Adopt);
+        let letters: Vec<Letter> = unplaced.chain(self.unread.drain(..)).chain(self.inbox.close()).collect();
         letters.into_iter().for_each(|letter| self.pass_on(letter));
     }
 
-    /// A letter that this loop will not read: a connection that was on its way here goes to another loop; anything else is
-    /// dropped, and may hold user values, whose Drop may do anything.
+    /// A letter that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
+    /// anything else is dropped, and may hold user values, whose Drop may do anything.
     fn pass_on(&self, letter: Letter) {
         let others: Vec<_> = lock(&self.shared.roster).iter().filter(|other| !Arc::ptr_eq(other, &self.inbox)).cloned().collect();
         let mut left = Some(letter);
@@ -219,6 +233,9 @@ impl Flow {
                 left = left.take().and_then(|letter| other.put(letter).err());
             }
         }
-        panics::discard(left);
+        match left {
+            Some(Letter::Adopt(parcel)) => lock(&self.shared.stranded).push(parcel),
+            left => _ = panics::discard(left),
+        }
     }
 }

@@ -3,10 +3,12 @@
 
 use crate::config::Config;
 use crate::flow::acceptor::Parcel;
+use crate::flow::card::Card;
 use crate::flow::inbox::{Inbox, Letter};
+use crate::flow::orders::Choice;
 use crate::flow::{Flow, Placement, Shared};
-use crate::observe::Counts;
 use crate::observe::counters::Counters;
+use crate::observe::{ConnectionStatus, Counts};
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -52,6 +54,8 @@ struct Served {
 struct Thread {
     inbox: Arc<Inbox>,
     counters: Counters,
+    /// What it serves.
+    card: Arc<Card>,
 }
 
 struct Started {
@@ -78,7 +82,8 @@ impl Threads {
             Ok(flow) => flow,
             Err(errno) => return Err((parcel, errno)),
         };
-        let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone() });
+        let card = flow.card.clone().unwrap_or_default();
+        let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone(), card });
         let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
         let stack = self.stack.load(Ordering::Relaxed);
         let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
@@ -168,7 +173,13 @@ impl Threads {
         };
         if let (Some(parcel), Some(shared)) = (waiting, shared.upgrade()) {
             let accepting = lock(&shared.roster).first().cloned();
-            panics::discard(accepting.map(|inbox| inbox.put(Letter::Adopt(parcel))));
+            let left = match accepting {
+                Some(inbox) => inbox.put(Letter::Adopt(parcel)).err(),
+                None => Some(Letter::Adopt(parcel)),
+            };
+            if let Some(Letter::Adopt(parcel)) = left {
+                lock(&shared.stranded).push(parcel);
+            }
         }
     }
 }
@@ -178,7 +189,7 @@ impl Placement for Threads {
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {
-                return;
+                return flow.counters.closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
                 // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
@@ -205,6 +216,13 @@ impl Placement for Threads {
         lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
     }
 
+    fn seen(&self, flows: &[&Arc<Inbox>], choice: &dyn Choice) -> Vec<ConnectionStatus> {
+        let served = lock(&self.pool);
+        let meant = served.all.iter().map(|started| &started.thread);
+        let meant = meant.filter(|thread| flows.iter().any(|inbox| Arc::ptr_eq(inbox, &thread.inbox)));
+        meant.filter_map(|thread| thread.card.read(&thread.counters, choice)).collect()
+    }
+
     fn threads(&self) -> usize {
         let own = std::thread::current().id();
         lock(&self.pool).all.iter().filter(|started| started.handle.thread().id() != own).count()
@@ -226,6 +244,7 @@ impl Placement for Threads {
         let mut served = lock(&self.pool);
         served.stopped = true;
         let waiting = std::mem::take(&mut served.waiting);
+        served.past.closed += waiting.len() as u64;
         for started in &served.all {
             let _ = started.thread.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
         }

@@ -111,10 +111,7 @@ impl Core {
     }
 
     /// Asks for what only one of them has: the first that has it ends the search, and nobody else is waited for.
-    pub(crate) fn find<T: Send + 'static>(
-        &self,
-        question: impl Fn(&mut Flow) -> Option<T> + Send + Sync + 'static,
-    ) -> Option<T> {
+    pub(crate) fn find<T: Send + 'static>(&self, question: impl Fn(&mut Flow) -> Option<T> + Send + Sync + 'static) -> Option<T> {
         self.ask_each(Instant::now() + ASK_WITHIN, &self.inboxes(), question).find_map(|(_, found)| found)
     }
 

@@ -60,7 +60,7 @@ const PURGE_WITHIN: Duration = Duration::from_secs(5);
 /// How often a pool that ends looks for connections that came in meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Who is busy for longer is asked again later.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Connections are asked in batches this far apart, when there is a rate.
 const PACE: Duration = Duration::from_millis(10);
 

@@ -144,7 +144,8 @@ impl Pool {
         self.manager.purge(selector, within)
     }
 
-    /// Ends one connection with a reset. False when there is none of that number.
+    /// Ends one connection with a reset. False when there is none of that number, and when user code keeps its loop from answering
+    /// for 5 s: then it ends as soon as that has returned.
     pub fn kill(&self, id: ConnectionId) -> bool {
         self.manager.kill(id)
     }
@@ -167,7 +168,8 @@ impl Pool {
         self.manager.options(id)
     }
 
-    /// The connections that match, in no order.
+    /// The connections that match, in no order. Those of a loop that user code keeps busy for 5 s are left out; in
+    /// [`Model::Threads`], where that costs one connection only, it is listed after 1 s as far as others can see it, as working.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
         self.manager.connections(selector)
     }

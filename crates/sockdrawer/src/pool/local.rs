@@ -2,7 +2,7 @@
 
 use super::commit::{effective_limit, open, prepare_generation, validate};
 use super::control::{Control, Core, ListeningPlace, Report};
-use super::drain::{Drain, Drained};
+use super::drain::{ANSWER_WITHIN, Drain, Drained};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
 use super::selector::Selector;
@@ -27,7 +27,7 @@ use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,6 +90,7 @@ impl Core {
             roster: Mutex::new(Vec::new()),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
+            stranded: Mutex::default(),
             placement: model::placement(&config, move |panic| _ = died.send(Report::ThreadDied { panic })),
         });
         let control = Control {
@@ -253,6 +254,7 @@ impl Core {
         let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
         let ended = || loops_ended() && placed() == 0 && self.shared.delegates.have_ended();
         self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
+        self.drop_stranded();
         #[cfg(feature = "tokio")]
         self.end_listeners();
         lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
@@ -368,9 +370,17 @@ impl Manager for Core {
     }
 
     fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
-        let selector = selector.clone();
-        let lists = self.ask(&self.inboxes(), move |flow| flow.list(&selector));
-        lists.into_iter().flat_map(|(_, list)| list).collect()
+        let (inboxes, meant) = (self.inboxes(), selector.clone());
+        let list = move |flow: &mut Flow| flow.list(&meant);
+        let Some(placement) = &self.shared.placement else {
+            return self.ask(&inboxes, list).into_iter().flat_map(|(_, list)| list).collect();
+        };
+        // A thread that user code keeps from answering has a connection all the same.
+        let lists = self.ask_until(Instant::now() + ANSWER_WITHIN, &inboxes, list);
+        let answered: HashSet<usize> = lists.iter().map(|(index, _)| *index).collect();
+        let silent: Vec<_> = (0..inboxes.len()).filter(|index| !answered.contains(index)).map(|index| &inboxes[index]).collect();
+        let seen = placement.seen(&silent, selector);
+        lists.into_iter().flat_map(|(_, list)| list).chain(seen).collect()
     }
 
     fn visit_locals(&self, visit: Visit) {

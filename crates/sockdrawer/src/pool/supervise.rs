@@ -65,9 +65,11 @@ impl Core {
         self.rebalance(&mut control);
         if !self.may_restart(&mut control) {
             drop(control);
+            self.drop_stranded();
             return self.give_up(format!("loops died too often, the last of: {reason}"));
         }
         self.replace_loop(&mut control, index);
+        self.pass_on_stranded(&control);
         drop(control);
         self.tell(&Event::LoopReplaced { index, reason });
     }
@@ -93,6 +95,28 @@ impl Core {
                 self.replace_loop(&mut control, index);
             }
         }
+        self.pass_on_stranded(&control);
+    }
+
+    /// Connections whose loop died before they had a place go to one that runs.
+    fn pass_on_stranded(&self, control: &Control) {
+        let inbox = control.members.iter().find(|member| member.running.is_some() && member.active).map(|member| &member.inbox);
+        let stranded = std::mem::take(&mut *lock(&self.shared.stranded));
+        for letter in stranded.into_iter().map(Letter::Adopt) {
+            let left = match inbox {
+                Some(inbox) => inbox.put(letter),
+                None => Err(letter),
+            };
+            if let Err(Letter::Adopt(parcel)) = left {
+                lock(&self.shared.stranded).push(parcel);
+            }
+        }
+    }
+
+    /// The same where no loop comes any more.
+    pub(super) fn drop_stranded(&self) {
+        let stranded = std::mem::take(&mut *lock(&self.shared.stranded));
+        lock(&self.control).past.closed += stranded.len() as u64;
     }
 
     /// The next connection gets another.

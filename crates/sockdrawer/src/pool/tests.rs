@@ -261,3 +261,23 @@ fn a_pool_that_ends_places_what_it_kept() {
     drop(client);
     assert_eq!(ending.join().expect("no panic").purged, 0);
 }
+
+#[test]
+fn who_waits_for_a_thread_survives_the_loop_that_accepted_it_and_is_counted_out() {
+    let scene = Scene::with(|config| config.model(Model::Threads).workers(0));
+    scene.system.fail("epoll", Errno::NFILE, 100_000);
+    let mut waits = scene.client();
+    assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved > 0));
+    assert!(scene.pool.crash_loop(0));
+    assert!(scene.pool.wait(LONG, |_| scene.told("LoopNotStarted") > 0));
+    assert_eq!(scene.pool.status().connections, 1, "it is still let in");
+    scene.system.heal();
+    assert!(echoes(&mut waits));
+
+    scene.system.fail("epoll", Errno::NFILE, 100_000);
+    let _waits = scene.client();
+    assert!(scene.pool.wait(LONG, |status| status.connections == 2));
+    scene.pool.shutdown(Drain::within(Duration::ZERO));
+    let status = scene.pool.status();
+    assert_eq!((status.counts.accepted, status.counts.closed, status.connections), (2, 2, 0));
+}

@@ -144,6 +144,7 @@ fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<
         roster: Mutex::new(Vec::new()),
         lives: 1.into(),
         bell: Bell::default(),
+        stranded: Mutex::default(),
         placement: None,
     })
 }

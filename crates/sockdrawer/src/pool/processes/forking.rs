@@ -126,6 +126,7 @@ impl Forking {
             roster: Mutex::new(Vec::new()),
             lives: 1.into(),
             bell: Bell::default(),
+            stranded: Mutex::default(),
             placement: Some(children.clone()),
         });
         let inbox = Inbox::new(kernel, start.tuning.inbox).map_err(system)?;

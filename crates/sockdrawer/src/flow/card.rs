@@ -1,0 +1,54 @@
+//! What others can read of a connection while its thread does not answer, because user code has it.
+
+use super::orders::{Choice, Traits};
+use crate::observe::ConnectionStatus;
+use crate::observe::counters::Counters;
+use crate::protocol::{ConnectionId, Side};
+use crate::sync::{Mutex, lock};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// The one connection of a flow that only serves; empty where it has none.
+#[derive(Default)]
+pub(crate) struct Card(Mutex<Option<Written>>);
+
+pub(crate) struct Written {
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) side: Side,
+    pub(crate) since: Instant,
+    /// What the flow had received and sent before.
+    pub(crate) before: (u64, u64),
+}
+
+impl Card {
+    pub(crate) fn write(&self, written: Option<Written>) {
+        *lock(&self.0) = written;
+    }
+
+    pub(crate) fn moved(&self, generation: u32) {
+        if let Some(written) = &mut *lock(&self.0) {
+            written.generation = generation;
+        }
+    }
+
+    /// The connection, if there is one and it is meant.
+    pub(crate) fn read(&self, counters: &Counters, choice: &dyn Choice) -> Option<ConnectionStatus> {
+        let card = lock(&self.0);
+        let &Written { id, generation, peer, side, since, before } = card.as_ref()?;
+        let age = since.elapsed();
+        choice.takes(&Traits { id, generation, peer, age }).then(|| ConnectionStatus {
+            id,
+            generation,
+            peer,
+            side,
+            age,
+            bytes_in: counters.bytes_in().get().saturating_sub(before.0),
+            bytes_out: counters.bytes_out().get().saturating_sub(before.1),
+            working: true,
+            delegated: false,
+            draining: false,
+        })
+    }
+}

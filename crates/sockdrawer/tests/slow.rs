@@ -1,0 +1,94 @@
+//! Slow work under every model that has workers: jobs begin in the order in which they were asked for, and take as long as the
+//! workers need for them and no more. `--long` asks for 500 of them; else it is a tenth.
+
+mod common;
+
+use common::{address, connect, read};
+use sockdrawer::{
+    Behaviour, Config, Context, Drain, Error, Input, Job, JobResult, Model, Peer, Pool, Protocol, Recipe, Service, Step,
+};
+use std::io::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a job takes.
+const SLOW: Duration = Duration::from_millis(30);
+
+/// Answers each request, after a slow job, with the number of jobs that began before it in its process.
+struct Slow;
+
+impl Service for Slow {
+    type Protocol = Slow;
+    fn open(&self, _peer: &Peer) -> Slow {
+        Slow
+    }
+    fn recipe(&self) -> Option<Recipe> {
+        Some(Recipe { name: "slow".to_owned(), options: Vec::new() })
+    }
+}
+
+impl Protocol for Slow {
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        static BEGUN: AtomicU32 = AtomicU32::new(0);
+        input.take_all();
+        Step::Work(Job::new(|| {
+            let before = BEGUN.fetch_add(1, Ordering::SeqCst);
+            // waits because: it is the slow work.
+            std::thread::sleep(SLOW);
+            before
+        }))
+    }
+
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        cx.send(&result.take::<u32>().expect("it ran").to_le_bytes());
+        Step::Continue
+    }
+}
+
+fn main() {
+    sockdrawer::processes(&[("slow", |_| Ok(Behaviour::from(Slow)))]);
+    let jobs = if std::env::args().any(|argument| argument == "--long") { 500 } else { 50 };
+    let (mut ran, mut begun) = (0, 0);
+    for model in [Model::Loops, Model::Tasks, Model::Prefork] {
+        for workers in [1, 10] {
+            // Each process counts for itself.
+            let first = if model == Model::Prefork { 0 } else { begun };
+            match run(model, workers, jobs, first) {
+                Ok(took) => {
+                    println!("test {model} {jobs} jobs of {SLOW:?}, {workers} workers ... ok, {took:?}");
+                    begun += if model == Model::Prefork { 0 } else { jobs };
+                    ran += 1;
+                }
+                Err(refusal @ Error::NotInModel { .. }) => println!("test {model} ... refused: {refusal}"),
+                Err(error) => panic!("{model}: {error}"),
+            }
+        }
+    }
+    println!("test result: ok. {ran} passed; 0 failed; 0 ignored");
+}
+
+fn run(model: Model, workers: usize, jobs: u32, first: u32) -> Result<Duration, Error> {
+    let config = Config::accept(Slow).model(model).loops(1).workers(workers).processes(1);
+    let pool = Pool::start(config.listen("127.0.0.1:0".parse().expect("an address")))?;
+    let at = address(&pool);
+    let mut clients: Vec<_> = (0..jobs).map(|_| connect(at)).collect();
+    assert!(pool.wait(common::PATIENCE, |status| status.connections == clients.len()), "{:#?}", pool.status());
+    let began = Instant::now();
+    // One loop hears of them in the order in which they came.
+    clients.iter_mut().for_each(|client| client.write_all(b"?").expect("it stands"));
+    let order: Vec<u32> = clients
+        .iter_mut()
+        .map(|client| u32::from_le_bytes(read(client, 4).expect("an answer").try_into().expect("four bytes")))
+        .collect();
+    let took = began.elapsed();
+    if workers == 1 {
+        assert_eq!(order, (first..first + jobs).collect::<Vec<_>>(), "{model}: first in, first out");
+    }
+    let least = SLOW * jobs / workers as u32;
+    assert!(took >= least, "{model}: {took:?} for what takes {least:?}");
+    // 15 s may become 16; a few short ones on a busy machine may be late by a moment.
+    assert!(took <= least + least / 15 + Duration::from_millis(300), "{model}: {took:?} for what takes {least:?}");
+    drop(clients);
+    pool.shutdown(Drain::within(Duration::from_secs(10)));
+    Ok(took)
+}
