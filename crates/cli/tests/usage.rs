@@ -41,7 +41,7 @@ fn protocols() {
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
     refused("load acks", &["load has no workload `acks`", "use ping, echo, hello or http"]);
     refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello or http"]);
-    refused("load exec -- cat", &["unexpected argument `cat`"]);
+    refused("load exec -- cat", &["the address \"cat\" has no port"]);
     refused("serve echo hello", &["unexpected argument `hello`", "leave it out"]);
 }
 
