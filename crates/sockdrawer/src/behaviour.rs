@@ -5,8 +5,7 @@ use crate::protocol::{
     Peer, Post, Protocol, Recipe, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
-#[cfg(feature = "tokio")]
-use crate::tasks::Queue;
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -67,10 +66,9 @@ pub trait AnyService: Send + Sync {
     /// From what another process builds it.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
-    /// Where its connections wait for listeners.
-    #[cfg(feature = "tokio")]
+    /// Where its connections wait for those who take them, of a type that these know.
     #[doc(hidden)]
-    fn queue(&self) -> Option<&Arc<Queue>> {
+    fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 }
@@ -110,8 +108,7 @@ impl AnyService for Described {
         self.recipe.clone().or_else(|| self.service.recipe())
     }
 
-    #[cfg(feature = "tokio")]
-    fn queue(&self) -> Option<&Arc<Queue>> {
+    fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.service.queue()
     }
 }

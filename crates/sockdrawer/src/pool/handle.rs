@@ -217,7 +217,8 @@ impl Pool {
     #[cfg(feature = "tokio")]
     pub fn listener(&self) -> crate::tasks::Listener {
         let behaviour = self.config().behaviour;
-        let queue = behaviour.service().queue().expect("a pool of another behaviour has no listener: use Behaviour::listener()");
+        let queue =
+            crate::tasks::queue(&behaviour).expect("a pool of another behaviour has no listener: use Behaviour::listener()");
         crate::tasks::Listener::new(queue.clone(), self.clone())
     }
 

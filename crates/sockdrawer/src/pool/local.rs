@@ -267,7 +267,7 @@ impl Core {
     /// Whoever takes the pool's connections hears that no more come.
     fn end_listeners(&self) {
         let behaviour = lock(&self.control).config.behaviour.clone();
-        if let Some(queue) = behaviour.service().queue() {
+        if let Some(queue) = crate::tasks::queue(&behaviour) {
             queue.end();
         }
     }

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Connections that wait to be taken: as many as there are permits. Belongs to one behaviour.
 #[derive(Default)]
-pub struct Queue(Mutex<State>);
+pub(crate) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {

@@ -20,6 +20,7 @@ use crate::behaviour::{AnyService, Behaviour, Kind, Panicked, Slabs, TableBox};
 use crate::flow::away::{Hold, Outcome, delegate};
 use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, Step};
 use crate::sys::panics;
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,9 +115,14 @@ impl AnyService for Source {
         None
     }
 
-    fn queue(&self) -> Option<&Arc<Queue>> {
+    fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         Some(self.listeners())
     }
+}
+
+/// Where a behaviour's connections wait for listeners, if they do.
+pub(crate) fn queue(behaviour: &Behaviour) -> Option<&Arc<Queue>> {
+    behaviour.service().queue()?.downcast_ref()
 }
 
 impl Drop for Source {
