@@ -3,8 +3,10 @@
 mod common;
 
 use common::{PATIENCE, address, connect, echoes, read_all};
-use sockdrawer::{Behaviour, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step};
-use std::io::{Read, Write};
+use sockdrawer::{
+    Behaviour, Config, Connection, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step, Waited,
+};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -47,24 +49,17 @@ fn overflow(depth: u64) -> u64 {
 }
 
 fn main() {
-    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    let tests: &[(&str, fn())] = &[
+    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo))), ("answer", |_| Ok(answer()))]);
+    common::run_tests(&[
         ("each_connection_is_a_process_and_none_is_left", each_connection_is_a_process),
         ("a_signal_ends_one_connection_and_is_counted", a_signal_ends_one_connection),
         ("a_stuck_child_is_listed_and_killed", a_stuck_child_is_listed_and_killed),
         ("a_program_is_a_behaviour", a_program_is_a_behaviour),
         ("a_program_that_stays_is_ended_at_the_deadline", a_program_that_stays),
+        ("blocking_code_runs_in_a_process_of_its_own", blocking_code_runs_in_a_process_of_its_own),
         ("the_helper_is_small_and_alone", the_helper_is_small_and_alone),
         ("children_end_with_their_pool", children_end_with_their_pool),
-    ];
-    let mut ran = 0;
-    for (name, test) in tests.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))) {
-        println!("test {name} ...");
-        test();
-        ran += 1;
-    }
-    println!("test result: ok. {ran} passed; 0 failed");
+    ]);
 }
 
 fn start(behaviour: impl Into<Behaviour>) -> (Pool, SocketAddr) {
@@ -150,6 +145,39 @@ fn a_program_that_stays() {
     assert_eq!((drained.asked, drained.ended, drained.purged), (1, 0, 1));
     assert!(began.elapsed() < PATIENCE);
     assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
+}
+
+/// Answers lines by the number of its process, until there are no more or the pool asks it to end.
+fn answer() -> Behaviour {
+    let handler = |connection: &mut Connection| {
+        while connection.wait()? == Waited::Input {
+            let read = connection.read(&mut [0; 64])?;
+            if read == 0 {
+                break;
+            }
+            writeln!(connection, "{}", std::process::id())?;
+        }
+        connection.write_all(b"bye")
+    };
+    Behaviour::blocking(handler).with_recipe(Recipe { name: "answer".to_owned(), options: Vec::new() })
+}
+
+fn blocking_code_runs_in_a_process_of_its_own() {
+    let (pool, at) = start(answer());
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| connect(at)).collect();
+    let numbers: std::collections::HashSet<String> = clients
+        .iter_mut()
+        .map(|client| {
+            client.write_all(b"who?").expect("it stands");
+            let mut line = String::new();
+            BufReader::new(client).read_line(&mut line).expect("an answer");
+            line
+        })
+        .collect();
+    assert_eq!((numbers.len(), children(helper(&pool))), (3, (3, 0)));
+    let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
+    assert_eq!((drained.asked, drained.ended, drained.purged), (3, 3, 0));
+    clients.iter_mut().for_each(|client| assert_eq!(read_all(client).expect("an orderly end"), b"bye"));
 }
 
 fn the_helper_is_small_and_alone() {

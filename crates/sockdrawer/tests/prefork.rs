@@ -45,22 +45,14 @@ fn overflow(depth: u64) -> u64 {
 
 fn main() {
     sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
-    let wanted = std::env::args().nth(1).filter(|argument| !argument.starts_with('-'));
-    let tests: &[(&str, fn())] = &[
+    common::run_tests(&[
         ("connections_are_shared_among_the_processes", connections_are_shared_among_the_processes),
         ("a_process_that_is_killed_is_replaced_and_costs_its_connections_only", a_process_that_is_killed_is_replaced),
         ("processes_come_and_go_and_connections_stay", processes_come_and_go),
         ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
         ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
         ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
-    ];
-    let mut ran = 0;
-    for (name, test) in tests.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))) {
-        println!("test {name} ...");
-        test();
-        ran += 1;
-    }
-    println!("test result: ok. {ran} passed; 0 failed");
+    ]);
 }
 
 fn start(config: Config) -> (Pool, SocketAddr) {

@@ -97,16 +97,7 @@ fn main() {
     if words.first().is_some_and(|word| word == "--victim") {
         return be_killed();
     }
-    let filter = words.iter().find(|word| !word.starts_with('-'));
-    let wanted = || TESTS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())));
-    if words.iter().any(|word| word == "--list") {
-        return wanted().for_each(|(name, _)| println!("{name}: test"));
-    }
-    for (name, test) in wanted() {
-        println!("test {name} ...");
-        test();
-    }
-    println!("test result: ok. {} passed; 0 failed", wanted().count());
+    common::run_tests(TESTS);
 }
 
 const BOTH: [Model; 2] = [Model::Prefork, Model::Fork];

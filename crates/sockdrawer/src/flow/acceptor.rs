@@ -298,14 +298,14 @@ impl Flow {
 
     /// A connection came to this flow: to run here, or to be placed.
     pub(super) fn arrive(&mut self, parcel: Parcel) {
-        match self.shared.placement.clone().filter(|_| self.index.is_some() && !self.gives_all_away()) {
+        match self.shared.placement.clone().filter(|_| self.index.is_some()) {
             Some(placement) => placement.place(self, parcel),
             None => self.adopt_parcel(parcel),
         }
     }
 
-    /// Whether new connections are given away at once: then they need no other place to run.
-    fn gives_all_away(&mut self) -> bool {
+    /// Whether new connections are given away at once.
+    pub(crate) fn gives_all_away(&mut self) -> bool {
         if self.refresh().is_err() {
             return false;
         }

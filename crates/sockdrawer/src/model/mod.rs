@@ -2,6 +2,7 @@
 
 pub(crate) mod fork;
 pub(crate) mod loops;
+pub(crate) mod prefork;
 mod single;
 #[cfg(feature = "tokio")]
 mod tasks;

@@ -186,6 +186,10 @@ impl Threads {
 
 impl Placement for Threads {
     fn place(&self, flow: &mut Flow, mut parcel: Parcel) {
+        if flow.gives_all_away() {
+            // To a thread that runs nothing else: a second one is not needed.
+            return flow.adopt_parcel(parcel);
+        }
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {

@@ -241,3 +241,19 @@ impl Drop for Player {
         let _ = self.0.wait();
     }
 }
+
+/// The main of a test program that pools start again: a filter and `--list` are understood as usual, and the first test that
+/// fails ends it.
+pub(crate) fn run_tests(tests: &[(&str, fn())]) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let filter = words.iter().find(|word| !word.starts_with('-'));
+    let wanted = || tests.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())));
+    if words.iter().any(|word| word == "--list") {
+        return wanted().for_each(|(name, _)| println!("{name}: test"));
+    }
+    for (name, test) in wanted() {
+        println!("test {name} ...");
+        test();
+    }
+    println!("test result: ok. {} passed; 0 failed; 0 ignored", wanted().count());
+}

@@ -1,12 +1,13 @@
 //! Changing a pool of processes: every helper prepares, then one word is stored that all of them look at when they accept.
 
 use super::link::{ANSWERS_WITHIN, Link};
-use super::manager::{Control, Member, Processes, generated, processes, validate};
+use super::manager::{Control, Member, Processes, generated};
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::flow::listener::Listener;
+use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
 use crate::pool::plan::{How, Plan, difference, plan};
@@ -31,7 +32,7 @@ pub(super) struct Place {
 impl Processes {
     /// Permits that descriptors allow, in all processes together.
     pub(super) fn effective_limit(config: &Config) -> Result<usize, Error> {
-        let most = commit::fits_in_process(config).saturating_mul(processes(config));
+        let most = commit::fits_in_process(config).saturating_mul(prefork::processes(config));
         match config.limit {
             Some(asked) if asked > most => Err(Error::Invalid {
                 setting: "limit",
@@ -60,7 +61,7 @@ impl Processes {
             return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
         }
         commit::validate(&wanted)?;
-        validate(&wanted)?;
+        prefork::check(&wanted)?;
         let limit = Processes::effective_limit(&wanted)?;
         let next = if plan.has(How::NewGeneration) { Some(generated(&wanted, control.generated.id + 1)?) } else { None };
         let (places, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
@@ -82,7 +83,7 @@ impl Processes {
             control.places.push(place);
         }
         for (index, member) in control.members.iter_mut().enumerate() {
-            member.active = index < processes(&wanted);
+            member.active = index < prefork::processes(&wanted);
         }
         let before = std::mem::replace(&mut control.config, wanted);
         self.rebalance(&mut control);
@@ -105,7 +106,7 @@ impl Processes {
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
         let mut started: Vec<Member> = Vec::new();
         let built = tuned.and_then(|()| {
-            let missing = control.members.len()..processes(wanted);
+            let missing = control.members.len()..prefork::processes(wanted);
             for index in missing {
                 started.push(self.start_member(control, wanted, index)?);
             }

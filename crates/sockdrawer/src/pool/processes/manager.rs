@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
+use crate::model::prefork;
 use crate::net::{Address, SocketOptions};
 use crate::observe::counters::Counters;
 use crate::observe::{
@@ -93,30 +94,10 @@ pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
     Ok(Generated { id, recipe, settings: config.settings.clone() })
 }
 
-/// Helpers that a configuration asks for: one that forks, or each with loops.
-pub(super) fn processes(config: &Config) -> usize {
-    if config.model == Model::Fork { 1 } else { config.processes }
-}
-
-/// Checks what concerns processes.
-pub(super) fn validate(config: &Config) -> Result<(), Error> {
-    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
-    if config.processes == 0 {
-        return invalid("processes", "0 processes serve nobody: use at least 1, or suspend the pool");
-    }
-    if config.processes > MOST_PROCESSES {
-        return invalid("processes", "more than 64 processes: one for each CPU is enough, or a few more for their descriptors");
-    }
-    if config.loops > MOST_LOOPS {
-        return invalid("loops", "more than 64 loops in one process: use more processes");
-    }
-    Ok(())
-}
-
 impl Processes {
     pub(crate) fn start(config: Config) -> Result<Arc<Processes>, Error> {
         crate::pool::commit::validate(&config)?;
-        validate(&config)?;
+        prefork::check(&config)?;
         let generated = generated(&config, 1)?;
         let limit = Processes::effective_limit(&config)?;
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
@@ -163,7 +144,7 @@ impl Processes {
             let place = self.open(&mut control, config, listening)?;
             control.places.push(place);
         }
-        for index in 0..processes(config) {
+        for index in 0..prefork::processes(config) {
             let member = self.start_member(&mut control, config, index)?;
             control.members.push(member);
         }
