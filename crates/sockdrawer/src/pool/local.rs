@@ -24,7 +24,7 @@ use crate::model::{self, loops::Pulse};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
 use crate::protocol::ConnectionId;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
 use std::collections::{HashSet, VecDeque};
@@ -149,15 +149,25 @@ impl Core {
         self.settle(&inboxes);
     }
 
+    /// What was counted, by whom ever. Others count meanwhile: what ended was counted as begun before that, so it is read first.
+    fn counts(&self, control: &Control) -> Counts {
+        let read = || {
+            let mut counts = control.past;
+            control.members.iter().filter_map(|member| member.running.as_ref()).for_each(|one| one.counters.add_to(&mut counts));
+            self.shared.placement.iter().for_each(|placement| placement.add_to(&mut counts));
+            counts
+        };
+        let closed = read().closed;
+        fence(Ordering::SeqCst);
+        Counts { closed, ..read() }
+    }
+
     pub(crate) fn status(&self) -> Status {
         let mut control = lock(&self.control);
         let live = Core::live_generations(&mut control);
-        let mut counts = control.past;
+        let counts = self.counts(&control);
         let loops = control.members.iter().map(|member| {
             let running = member.running.as_ref();
-            if let Some(running) = running {
-                running.counters.add_to(&mut counts);
-            }
             LoopStatus {
                 connections: running.map_or(0, |running| running.pulse.connections.load(Ordering::Relaxed)),
                 accepted: running.map_or(0, |running| running.counters.accepted().get()),
@@ -167,7 +177,6 @@ impl Core {
         });
         let loops = loops.collect();
         let placement = self.shared.placement.as_ref();
-        placement.inspect(|placement| placement.add_to(&mut counts));
         let system = &*self.shared.system;
         let listeners = control.places.iter().map(|place| ListenerStatus {
             address: place.listener.address.clone(),
