@@ -47,16 +47,7 @@ impl Core {
     /// The whole of a change. The lock is held by the caller, so changes come one after another.
     /// Returns the configuration before it too: its service and observer are the user's, and are dropped without the lock.
     pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<(Plan, Config), Error> {
-        match &control.readiness {
-            Readiness::Serving | Readiness::Suspended => {}
-            Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
-            Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
-        }
-        let plan = plan(&control.config, &wanted);
-        if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
-            return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
-        }
-        validate(&wanted)?;
+        let plan = accept(&control.readiness, &control.config, &wanted)?;
         let prepared = self.prepare(control, &plan, &wanted)?;
         self.commit(control, &wanted, prepared);
         Ok((plan, std::mem::replace(&mut control.config, wanted)))
@@ -269,6 +260,21 @@ impl Core {
         control.generations = live.iter().map(Arc::downgrade).collect();
         live
     }
+}
+
+/// The plan of a change, if it may be made at all.
+pub(super) fn accept(readiness: &Readiness, running: &Config, wanted: &Config) -> Result<Plan, Error> {
+    match readiness {
+        Readiness::Serving | Readiness::Suspended => {}
+        Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
+        Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
+    }
+    let plan = plan(running, wanted);
+    if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
+        return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
+    }
+    validate(wanted)?;
+    Ok(plan)
 }
 
 /// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.

@@ -1,6 +1,7 @@
 //! What the control plane knows of a pool, and how it speaks to the loops.
 
 use super::commit::warm;
+use super::restarts::History;
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::flow::connector::Course;
@@ -14,7 +15,6 @@ use crate::observe::{Counts, Event, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, lock, mpsc};
 use crate::sys::panics;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,7 @@ pub(crate) struct Control {
     pub(crate) places: Vec<ListeningPlace>,
     pub(crate) members: Vec<Member>,
     pub(crate) course: Option<Arc<Course>>,
-    /// When parts were replaced, the last few.
-    pub(crate) restarts: VecDeque<Instant>,
-    pub(crate) restarts_in_all: usize,
+    pub(crate) restarts: History,
     /// The threads are being stopped, or have been.
     pub(crate) stopping: bool,
     /// What loops counted that are gone.

@@ -5,6 +5,7 @@ use super::control::{Control, Core, ListeningPlace, Report};
 use super::drain::{ANSWER_WITHIN, Drain, Drained};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
+use super::restarts::History;
 use super::selector::Selector;
 use super::supervise;
 use crate::clock::deadline;
@@ -27,7 +28,7 @@ use crate::protocol::ConnectionId;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,8 +102,7 @@ impl Core {
             places,
             members: Vec::new(),
             course,
-            restarts: VecDeque::new(),
-            restarts_in_all: 0,
+            restarts: History::default(),
             past: Counts::default(),
             others: on.others,
             stopping: false,
@@ -202,7 +202,7 @@ impl Core {
             delegates: self.shared.delegates.running(),
             delegates_waiting: self.shared.delegates.waiting(),
             counts,
-            restarts: control.restarts_in_all,
+            restarts: control.restarts.in_all,
         };
         drop(control);
         // One of them may be the last of its service, whose Drop may call the pool.

@@ -8,6 +8,7 @@ mod local;
 mod manager;
 mod plan;
 mod processes;
+mod restarts;
 mod selector;
 mod supervise;
 #[cfg(test)]

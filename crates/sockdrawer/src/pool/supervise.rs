@@ -2,16 +2,13 @@
 //! again and again stops in order and says why.
 
 use super::control::{Control, Core, Report};
-use super::drain::Drain;
+use super::restarts::end_in_order;
 use crate::error::Error;
 use crate::flow::inbox::Letter;
 use crate::observe::Event;
 use crate::sync::{lock, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-
-/// A pool that gave up lets its connections end by themselves for this long.
-const LAST_DRAIN: Duration = Duration::from_secs(30);
 
 /// Starts the pool's supervisor. It ends with the pool.
 pub(super) fn start(core: Weak<Core>, reports: mpsc::Receiver<Report>) -> Result<(), Error> {
@@ -63,7 +60,8 @@ impl Core {
             place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
         }
         self.rebalance(&mut control);
-        if !self.may_restart(&mut control) {
+        let policy = control.config.restarts;
+        if !control.restarts.may_restart(policy) {
             drop(control);
             self.drop_stranded();
             return self.give_up(format!("loops died too often, the last of: {reason}"));
@@ -122,7 +120,8 @@ impl Core {
     /// The next connection gets another.
     fn thread_died(self: &Arc<Core>, reason: String) {
         let mut control = lock(&self.control);
-        let may_go_on = control.stopping || self.may_restart(&mut control);
+        let policy = control.config.restarts;
+        let may_go_on = control.stopping || control.restarts.may_restart(policy);
         drop(control);
         if may_go_on {
             self.tell(&Event::ThreadDied { reason });
@@ -136,7 +135,8 @@ impl Core {
         if control.stopping {
             return;
         }
-        if !self.may_restart(&mut control) {
+        let policy = control.config.restarts;
+        if !control.restarts.may_restart(policy) {
             drop(control);
             return self.give_up(format!("workers died too often, the last of: {reason}"));
         }
@@ -149,32 +149,9 @@ impl Core {
         }
     }
 
-    /// Counts a restart; false when there were too many in too short a time.
-    fn may_restart(&self, control: &mut Control) -> bool {
-        let (now, policy) = (Instant::now(), control.config.restarts);
-        control.restarts.retain(|at| now.duration_since(*at) < policy.within);
-        if control.restarts.len() >= policy.most {
-            return false;
-        }
-        control.restarts.push_back(now);
-        control.restarts_in_all += 1;
-        true
-    }
-
-    /// Ends the pool in order, on a thread of its own: what is left of it is supervised meanwhile.
     fn give_up(self: &Arc<Core>, reason: String) {
         self.tell(&Event::GaveUp { reason: reason.clone() });
-        let core = self.clone();
-        let ending = {
-            let reason = reason.clone();
-            move || {
-                core.shutdown(Drain::within(LAST_DRAIN), &reason);
-            }
-        };
-        if std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(ending).is_err() {
-            // Not even a thread: then without patience.
-            self.stop(&reason);
-        }
+        end_in_order(self.clone(), reason);
     }
 
     fn look_for_stuck_loops(&self) {

@@ -10,7 +10,7 @@ use crate::flow::listener::Listener;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
-use crate::pool::plan::{How, Plan, difference, plan};
+use crate::pool::plan::{How, Plan, difference};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,16 +51,7 @@ impl Processes {
     /// dropped without the lock.
     pub(super) fn change(&self, wanted: Config) -> Result<(Plan, u32, Config), Error> {
         let mut control = lock(&self.control);
-        match &control.readiness {
-            Readiness::Serving | Readiness::Suspended => {}
-            Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
-            Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
-        }
-        let plan = plan(&control.config, &wanted);
-        if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
-            return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
-        }
-        commit::validate(&wanted)?;
+        let plan = commit::accept(&control.readiness, &control.config, &wanted)?;
         prefork::check(&wanted)?;
         let limit = Processes::effective_limit(&wanted)?;
         let next = if plan.has(How::NewGeneration) { Some(generated(&wanted, control.generated.id + 1)?) } else { None };

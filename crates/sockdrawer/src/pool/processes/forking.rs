@@ -1,7 +1,7 @@
 //! The helper of the model `fork`: one thread that accepts, forks, reaps, and passes on what the pool asks of connections.
 
 use super::child::Ground;
-use super::helper::{CANNOT_BEGIN, check, done, other};
+use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::questions::Questions;
 use super::registry;
 use super::speaker::Speaker;
@@ -79,15 +79,6 @@ struct Forking {
     last: bool,
 }
 
-/// Tells the pool what happens here.
-struct Voice(Arc<Speaker>);
-
-impl Observer for Voice {
-    fn event(&self, event: &Event) {
-        self.0.tell(event);
-    }
-}
-
 fn system(errno: Errno) -> Refusal {
     other(std::io::Error::from(errno))
 }
@@ -111,7 +102,8 @@ impl Forking {
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
         let limit = joint.limit().load(SeqCst) as usize;
-        let voice: Arc<dyn Observer> = Arc::new(Voice(speaker.clone()));
+        let tells = speaker.clone();
+        let voice: Arc<dyn Observer> = Arc::new(move |event: &Event| tells.tell(event));
         let shared = Arc::new(Shared {
             system: kernel.clone(),
             switch: Switch::new(joint.clone(), generation.clone()),
@@ -411,9 +403,7 @@ impl Forking {
     }
 
     fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
-        if numbers.len() != sockets.len() {
-            return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
-        }
+        check_sockets(numbers, &sockets)?;
         for (number, socket) in numbers.iter().zip(sockets) {
             let shard = Shard::new(Arc::new(socket), false);
             self.shards.insert((listener, *number), shard.clone());

@@ -81,6 +81,14 @@ pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd
     <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| other("a helper begins with two descriptors"))
 }
 
+/// Whether all sockets came that were announced.
+pub(super) fn check_sockets(numbers: &[usize], sockets: &[OwnedFd]) -> Result<(), Refusal> {
+    if numbers.len() != sockets.len() {
+        return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
+    }
+    Ok(())
+}
+
 impl Helper {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>) -> Result<Helper, Refusal> {
         let [numbers, bell] = check(&start, descriptors)?;
@@ -176,9 +184,7 @@ impl Helper {
     }
 
     fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
-        if numbers.len() != sockets.len() {
-            return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
-        }
+        check_sockets(numbers, &sockets)?;
         let mut control = lock(&self.core.control);
         let known = control.places.iter().position(|place| place.number == listener);
         let at = known.unwrap_or_else(|| {

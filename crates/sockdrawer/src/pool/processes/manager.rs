@@ -22,12 +22,13 @@ use crate::observe::{
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
 use crate::pool::manager::{Manager, Visit};
+use crate::pool::restarts::History;
 use crate::pool::selector::Selector;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::System;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,8 +62,7 @@ pub(super) struct Control {
     pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
     pub(super) places: Vec<Place>,
     pub(super) members: Vec<Member>,
-    pub(super) restarts: VecDeque<Instant>,
-    pub(super) restarts_in_all: usize,
+    pub(super) restarts: History,
     pub(super) next_number: u64,
     /// Since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
@@ -114,8 +114,7 @@ impl Processes {
             holders: BTreeMap::new(),
             places: Vec::new(),
             members: Vec::new(),
-            restarts: VecDeque::new(),
-            restarts_in_all: 0,
+            restarts: History::default(),
             next_number: 1,
             recount: None,
             stopping: false,
@@ -180,8 +179,13 @@ impl Processes {
     }
 
     fn drained_all(&self, how: Drain, request: impl Fn() -> Request) -> Drained {
-        let answers = self.ask_all(how.deadline.saturating_add(PURGES_WITHIN), request).into_iter();
-        answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum()
+        drained(self.ask_all(how.deadline.saturating_add(PURGES_WITHIN), request))
+    }
+
+    /// Of a drain, what each helper does.
+    fn share(&self, how: Drain) -> Drain {
+        let shares = self.links().len().max(1) as f64;
+        Drain { rate: how.rate.map(|rate| rate / shares), ..how }
     }
 
     /// All that was counted, by whatever process.
@@ -216,6 +220,11 @@ fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
     asked.iter().filter_map(in_time).collect()
 }
 
+fn drained(answers: Vec<Reply>) -> Drained {
+    let answers = answers.into_iter();
+    answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum()
+}
+
 impl Manager for Processes {
     fn config(&self) -> Config {
         lock(&self.control).config.clone()
@@ -246,8 +255,7 @@ impl Manager for Processes {
 
     /// Each helper asks its own, at its share of the rate.
     fn drain(&self, selector: &Selector, how: Drain) -> Drained {
-        let shares = self.links().len().max(1) as f64;
-        let share = Drain { rate: how.rate.map(|rate| rate / shares), ..how };
+        let share = self.share(how);
         self.drained_all(how, || Request::Drain(selector.clone(), share))
     }
 
@@ -318,7 +326,7 @@ impl Manager for Processes {
             delegates: parts.iter().map(|part| part.delegates).sum(),
             delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
             counts: parts.iter().find_map(|part| part.counts.as_deref().copied()).unwrap_or_else(|| self.counts()),
-            restarts: control.restarts_in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
+            restarts: control.restarts.in_all + parts.iter().map(|part| part.restarts).sum::<usize>(),
         }
     }
 
@@ -335,16 +343,13 @@ impl Manager for Processes {
             }
             control.readiness = Readiness::Draining;
         }
-        let shares = self.links().len().max(1) as f64;
-        let share = Drain { rate: how.rate.map(|rate| rate / shares), ..how };
+        let share = self.share(how);
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
         let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(Request::Shutdown(share), &[])).collect();
         let gone = std::mem::take(&mut lock(&self.control).places);
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);
-        let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
-        let answers = asked.iter().filter_map(in_time);
-        let drained = answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum();
+        let drained = drained(answers(asked, until));
         addresses.into_iter().for_each(|address| self.tell(&Event::ListenerRemoved(address)));
         self.stop(reason);
         drained

@@ -8,15 +8,12 @@ use crate::error::Error;
 use crate::flow::joint::{MOST_LOOPS, MOST_PROCESSES};
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event, Readiness};
-use crate::pool::drain::Drain;
-use crate::pool::manager::Manager;
+use crate::pool::restarts::end_in_order;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A pool that gave up lets its connections end by themselves for this long.
-const LAST_DRAIN: Duration = Duration::from_secs(30);
 /// How often processes are looked at that have said nothing.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -133,7 +130,8 @@ impl Processes {
             return self.news.ring();
         }
         self.rebalance(&mut control);
-        if !may_restart(&mut control) {
+        let policy = control.config.restarts;
+        if !control.restarts.may_restart(policy) {
             drop(control);
             return self.give_up(format!("processes died too often, the last of: {how}"));
         }
@@ -228,31 +226,8 @@ impl Processes {
         self.gate.give();
     }
 
-    /// Ends the pool in order, on a thread of its own: what is left of it is supervised meanwhile.
     fn give_up(self: &Arc<Processes>, reason: String) {
         self.tell(&Event::GaveUp { reason: reason.clone() });
-        let pool = self.clone();
-        let ending = {
-            let reason = reason.clone();
-            move || {
-                pool.shutdown(Drain::within(LAST_DRAIN), &reason);
-            }
-        };
-        if std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(ending).is_err() {
-            // Not even a thread: then without patience.
-            self.stop(&reason);
-        }
+        end_in_order(self.clone(), reason);
     }
-}
-
-/// Counts a restart; false when there were too many in too short a time.
-fn may_restart(control: &mut Control) -> bool {
-    let (now, policy) = (Instant::now(), control.config.restarts);
-    control.restarts.retain(|at| now.duration_since(*at) < policy.within);
-    if control.restarts.len() >= policy.most {
-        return false;
-    }
-    control.restarts.push_back(now);
-    control.restarts_in_all += 1;
-    true
 }
