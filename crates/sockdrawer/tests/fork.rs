@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes, read_all};
+use common::{PATIENCE, address, connect, echoes, overflow, read_all};
 use sockdrawer::{
     Behaviour, Config, Connection, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step, Waited,
 };
@@ -40,12 +40,6 @@ impl Protocol for Echo {
         input.take_all();
         Step::Continue
     }
-}
-
-/// Uses up the stack of its thread.
-fn overflow(depth: u64) -> u64 {
-    let page = std::hint::black_box([depth; 512]);
-    if depth == u64::MAX { 0 } else { page[1] ^ overflow(depth + 1) }
 }
 
 fn main() {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes};
+use common::{PATIENCE, address, connect, echoes, many, overflow};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Status, Step,
 };
@@ -37,12 +37,6 @@ impl Protocol for Echo {
     }
 }
 
-/// Uses up the stack of its thread.
-fn overflow(depth: u64) -> u64 {
-    let page = std::hint::black_box([depth; 512]);
-    if depth == u64::MAX { 0 } else { page[1] ^ overflow(depth + 1) }
-}
-
 fn main() {
     sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
     common::run_tests(&[
@@ -60,12 +54,6 @@ fn start(config: Config) -> (Pool, SocketAddr) {
     let pool = Pool::start(config).expect("the pool starts");
     let at = address(&pool);
     (pool, at)
-}
-
-fn many(at: SocketAddr, count: usize) -> Vec<TcpStream> {
-    let mut clients: Vec<TcpStream> = (0..count).map(|_| connect(at)).collect();
-    clients.iter_mut().for_each(|client| assert!(echoes(client, b"hello")));
-    clients
 }
 
 fn connections_are_shared_among_the_processes() {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes, is_long};
+use common::{PATIENCE, address, connect, echoes, is_long, many};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Event, Input, Keepalive, Model, Peer, Pool, Protocol, Readiness, Recipe, Restarts,
@@ -107,12 +107,6 @@ fn start(model: Model, config: Config) -> (Pool, SocketAddr) {
     let pool = Pool::start(config).expect("the pool starts");
     let at = address(&pool);
     (pool, at)
-}
-
-fn many(at: SocketAddr, count: usize) -> Vec<TcpStream> {
-    let mut clients: Vec<TcpStream> = (0..count).map(|_| connect(at)).collect();
-    clients.iter_mut().for_each(|client| assert!(echoes(client, b"hello")));
-    clients
 }
 
 fn helpers(pool: &Pool) -> Vec<u32> {

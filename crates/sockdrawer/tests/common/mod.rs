@@ -257,3 +257,16 @@ pub(crate) fn run_tests(tests: &[(&str, fn())]) {
     }
     println!("test result: ok. {} passed; 0 failed; 0 ignored", wanted().count());
 }
+
+/// So many connections that are served.
+pub(crate) fn many(at: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let mut clients: Vec<TcpStream> = (0..count).map(|_| connect(at)).collect();
+    clients.iter_mut().for_each(|client| assert!(echoes(client, b"hello")));
+    clients
+}
+
+/// Uses up the stack of its thread.
+pub(crate) fn overflow(depth: u64) -> u64 {
+    let page = std::hint::black_box([depth; 512]);
+    if depth == u64::MAX { 0 } else { page[1] ^ overflow(depth + 1) }
+}
