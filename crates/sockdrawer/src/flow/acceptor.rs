@@ -1,14 +1,17 @@
 //! Accepting: one connection for each event, each with a permit, and a reason for everything that can go wrong.
 
+mod retiring;
+
+pub(crate) use retiring::Retiring;
+
 use super::gate::{Permit, Waiter};
 use super::inbox::Letter;
 use super::listener::Shard;
-use super::{Flow, Shared, lock};
+use super::{Flow, lock};
 use crate::config::{OnFull, Reject};
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
-use crate::sync::mpsc;
 use crate::sys::{Errno, Interest};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -58,26 +61,6 @@ struct Held {
     watched: bool,
     /// To be given up as soon as its queue is empty.
     retiring: Option<Arc<Retiring>>,
-}
-
-/// The end of an address, shared by the loops that hold its shards. When the last gives up its own, the address is gone: this is
-/// told, and who asked sees its channel closed.
-pub(crate) struct Retiring {
-    address: Address,
-    shared: Arc<Shared>,
-    _done: mpsc::Sender<()>,
-}
-
-impl Retiring {
-    pub(crate) fn new(address: Address, shared: Arc<Shared>, done: mpsc::Sender<()>) -> Arc<Retiring> {
-        Arc::new(Retiring { address, shared, _done: done })
-    }
-}
-
-impl Drop for Retiring {
-    fn drop(&mut self) {
-        self.shared.tell(&Told::ListenerRemoved(self.address.clone()));
-    }
 }
 
 /// Whether this loop takes connections; what is not taken waits in the kernel.
@@ -154,10 +137,6 @@ impl Acceptor {
             *until = (*until).min(Instant::now());
         }
     }
-
-    fn is_retiring(&self) -> bool {
-        self.held.iter().flatten().any(|held| held.retiring.is_some())
-    }
 }
 
 impl Flow {
@@ -183,16 +162,6 @@ impl Flow {
                 self.acceptor.held[index] = None;
             }
         }
-    }
-
-    /// Gives up a shard for good, after accepting what waits in its queue. `retiring` is dropped then.
-    pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, retiring: &Arc<Retiring>) {
-        for held in self.acceptor.held.iter_mut().flatten() {
-            if Arc::ptr_eq(&held.shard, shard) {
-                held.retiring = Some(retiring.clone());
-            }
-        }
-        self.retire_empty_shards();
     }
 
     /// Stops polling; the kernel queues.
@@ -481,48 +450,6 @@ impl Flow {
         self.system.readable(&sockets, &mut ready)?;
         self.acceptor.ready.extend(indices.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(index, _)| index));
         Ok(self.acceptor.ready.pop())
-    }
-
-    /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some.
-    fn retire_empty_shards(&mut self) {
-        for index in 0..self.acceptor.held.len() {
-            while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
-                if !self.acceptor.unplaced.is_empty() {
-                    return;
-                }
-                // An empty one needs no permit to go, which at the limit others would have taken again and again.
-                if self.has_nothing(index) {
-                    self.unwatch_shard(index);
-                    self.acceptor.held[index] = None;
-                    break;
-                }
-                let on_full = lock(&self.shared.on_full).clone();
-                let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take());
-                if permit.is_none() && on_full == OnFull::Backpressure {
-                    // Also while suspended: what waits here has been let in.
-                    self.shared.gate.wait(&self.acceptor.waiter);
-                    break;
-                }
-                self.accept(index, permit);
-                if matches!(self.acceptor.state, State::Starved(_)) {
-                    break;
-                }
-            }
-        }
-        if self.acceptor.state == State::Full || self.acceptor.is_retiring() {
-            // A permit given for the other shards may have been used up here.
-            self.shared.gate.wait(&self.acceptor.waiter);
-        } else {
-            self.wait_no_more();
-        }
-    }
-
-    /// Whether nobody waits at a shard, as far as can be told now.
-    fn has_nothing(&self, index: usize) -> bool {
-        let Some(held) = &self.acceptor.held[index] else { return true };
-        let mut ready = Vec::with_capacity(1);
-        let asked = self.system.readable(&[held.shard.socket()], &mut ready);
-        held.shard.is_gone() || (asked.is_ok() && !ready[0])
     }
 
     /// Leaves the gate's queue; permits given meanwhile go back.
