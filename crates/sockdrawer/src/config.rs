@@ -1,5 +1,9 @@
 //! What you ask of a pool: typed data, parsed and not validated later.
 
+mod revision;
+
+pub(crate) use revision::{Revision, Stamp};
+
 use crate::behaviour::Behaviour;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{NoObserver, Observer};
@@ -9,7 +13,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All that a pool is asked to be. Change a copy and give it to [`Pool::reconfigure`](crate::Pool::reconfigure).
+/// All that a pool is asked to be. Change a copy and give it to [`Pool::reconfigure`](crate::Pool::reconfigure). A copy that was
+/// taken from a pool remembers which of its revisions it is based on: see [`Error::Conflict`](crate::Error::Conflict).
 ///
 /// ```
 /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step};
@@ -51,6 +56,9 @@ pub struct Config {
     pub limit: Option<usize>,
     /// What happens to a connection above the limit.
     pub on_full: OnFull,
+    /// The most generations that may be live at once, the one in force included: at least 2. While there are as many, a change that
+    /// needs another is refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: any number.
+    pub max_generations: Option<usize>,
     /// Notes that may wait in a loop's inbox; beyond it a sender gets [`NotifyError::Full`](crate::NotifyError::Full).
     pub inbox: usize,
     /// How often a dead loop or worker is replaced.
@@ -60,6 +68,8 @@ pub struct Config {
     /// Who is told of what happens.
     pub observer: Arc<dyn Observer>,
     pub(crate) system: Arc<dyn System>,
+    /// Of which pool and revision it is a copy; None: it was made from nothing.
+    pub(crate) based_on: Option<Stamp>,
 }
 
 /// Who runs the connections. The protocol is the same under each; what a model cannot do is refused when the pool starts, with an
@@ -271,11 +281,13 @@ impl Config {
             capacity: 1024,
             limit: None,
             on_full: OnFull::Backpressure,
+            max_generations: None,
             inbox: 65_536,
             restarts: Restarts { most: 10, within: Duration::from_secs(10) },
             stuck_after: Duration::from_secs(5),
             observer: Arc::new(NoObserver),
             system: Arc::new(Kernel),
+            based_on: None,
         }
     }
 
@@ -375,6 +387,13 @@ impl Config {
         self
     }
 
+    /// The most generations that may be live at once.
+    #[must_use]
+    pub fn max_generations(mut self, most: Option<usize>) -> Config {
+        self.max_generations = most;
+        self
+    }
+
     /// What each connection is given.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Config {
@@ -386,6 +405,14 @@ impl Config {
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Config {
         self.observer = Arc::new(observer);
+        self
+    }
+
+    /// Forgets of which revision of a pool it is a copy, for going back to an older one: it is applied whatever the pool is now, and
+    /// undoes what was changed meanwhile.
+    #[must_use]
+    pub fn unconditional(mut self) -> Config {
+        self.based_on = None;
         self
     }
 

@@ -75,6 +75,30 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// The pool was changed since the wanted configuration was taken from it; nothing was done.
+    #[error(
+        "the configuration changed meanwhile: it is based on revision {based_on}, the pool is at {current}; take pool.config() again and apply the change to that"
+    )]
+    Conflict {
+        /// The revision that the wanted configuration is based on.
+        based_on: u64,
+        /// The pool's.
+        current: u64,
+    },
+    /// Another generation would be one more than [`Config::max_generations`](crate::Config::max_generations); the pool goes on as it
+    /// was.
+    #[error(
+        "{live} generations live, the oldest holds {}: let them be adopted, drain or purge them",
+        Connections(*.connections)
+    )]
+    TooManyGenerations {
+        /// Generations in force or with connections.
+        live: usize,
+        /// The number of the oldest.
+        oldest: u32,
+        /// Connections of the oldest.
+        connections: usize,
+    },
     /// User code failed while a change was prepared; the pool goes on as it was.
     #[error("the new service panicked in `local`: {message}; the pool goes on as it was")]
     ServicePanicked {
@@ -100,9 +124,44 @@ pub enum Error {
     },
 }
 
+/// A number of connections, as people write it.
+struct Connections(usize);
+
+impl std::fmt::Display for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.char_indices() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        f.write_str(if self.0 == 1 { " connection" } else { " connections" })
+    }
+}
+
 /// The same line: `fn main() -> Result<(), Error>` prints this form.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_connections_have_commas() {
+        let line = |connections| Error::TooManyGenerations { live: 8, oldest: 1, connections }.to_string();
+        assert_eq!(
+            line(41_210),
+            "8 generations live, the oldest holds 41,210 connections: let them be adopted, drain or purge them"
+        );
+        for (connections, words) in
+            [(0, "0 c"), (1, "1 connection:"), (999, "999 c"), (1000, "1,000 c"), (1_234_567, "1,234,567 c")]
+        {
+            assert!(line(connections).contains(&format!("holds {words}")), "{}", line(connections));
+        }
     }
 }

@@ -84,8 +84,9 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     pool.reconfigure(pool.config().limit(SOCKETS + 10)).expect("another limit");
     scene.nobody_is_lost("under a limit");
 
-    let mut elsewhere = pool.config().listen("127.0.0.2:0".parse().expect("an address"));
-    pool.reconfigure(elsewhere.clone()).expect("a second address");
+    let second = pool.config().listen("127.0.0.2:0".parse().expect("an address"));
+    pool.reconfigure(second).expect("a second address");
+    let mut elsewhere = pool.config();
     let Address::Tcp(second) = pool.addresses()[1] else { panic!("TCP") };
     assert_eq!((greeting(scene.at), greeting(second)), ("Hello".to_owned(), "Hello".to_owned()));
     if let sockdrawer::Endpoint::Accept { listeners, .. } = &mut elsewhere.endpoint {

@@ -15,6 +15,8 @@ mod ending;
 mod limiting;
 #[path = "models/listing.rs"]
 mod listing;
+#[path = "models/revising.rs"]
+mod revising;
 #[path = "models/runner.rs"]
 mod runner;
 #[path = "models/services.rs"]
@@ -70,6 +72,10 @@ for_each_model! {
     changing::behaviours_change_under_traffic,
     changing::an_adopted_connection_keeps_its_state,
     changing::a_refused_change_changes_nothing,
+    revising::a_change_of_an_older_copy_is_refused,
+    revising::of_changes_to_one_copy_one_wins,
+    revising::updates_of_several_threads_are_all_made,
+    revising::a_bound_of_generations_is_kept,
     ending::a_drain_answers_what_was_received,
     ending::a_drain_takes_no_longer_than_its_deadline,
     ending::a_drain_without_time_ends_all_the_same,

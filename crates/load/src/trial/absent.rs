@@ -21,12 +21,13 @@ pub(crate) fn absent(server: &Pool) -> Result<Vec<(Kind, String)>, Error> {
     let config = server.config();
     let mut absent = Vec::new();
     for (kind, sample) in SAMPLES {
-        let mut wanted = config.clone();
+        let mut wanted = server.config();
         sample(&mut wanted);
         if let Some(word) = refusal(server.reconfigure(wanted))? {
             absent.push((kind, word));
         }
-        server.reconfigure(config.clone())?;
+        // As it was, whatever was done.
+        server.reconfigure(config.clone().unconditional())?;
     }
     if let Some(word) = refusal(server.notify(&Selector::All, *b"a note"))? {
         absent.push((Kind::Notify, word));

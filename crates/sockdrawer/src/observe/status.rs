@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct Status {
     /// Whether it takes connections.
     pub readiness: Readiness,
+    /// How often it was changed, from 1: see [`Error::Conflict`](crate::Error::Conflict).
+    pub revision: u64,
     /// The generation that new connections get.
     pub generation: u32,
     /// All generations that are in force or have connections, oldest first.
@@ -42,6 +44,13 @@ pub struct Status {
     pub counts: Counts,
     /// Loops and workers replaced so far.
     pub restarts: usize,
+}
+
+impl Status {
+    /// The number of live generations: the one in force and those with connections.
+    pub fn live_generations(&self) -> usize {
+        self.generations.len()
+    }
 }
 
 /// Whether a pool takes connections.

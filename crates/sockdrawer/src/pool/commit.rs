@@ -1,8 +1,8 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
-use super::control::{Control, Core, ListeningPlace};
+use super::control::{Control, Core, ListeningPlace, Member};
 use super::plan::{How, Plan, difference, plan};
-use crate::config::{Config, Endpoint, Listening, Model};
+use crate::config::{Config, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::acceptor::Retiring;
@@ -38,7 +38,8 @@ const RETIRE_WITHIN: Duration = Duration::from_secs(1);
 struct Prepared {
     generation: Option<Arc<Generation>>,
     listeners: Vec<ListeningPlace>,
-    flows: Vec<Flow>,
+    /// Their threads run.
+    loops: Vec<Member>,
     course: Option<Arc<Course>>,
     limit: Option<usize>,
 }
@@ -47,9 +48,16 @@ impl Core {
     /// The whole of a change. The lock is held by the caller, so changes come one after another.
     /// Returns the configuration before it too: its service and observer are the user's, and are dropped without the lock.
     pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<(Plan, Config), Error> {
-        let plan = accept(&control.readiness, &control.config, &wanted)?;
+        let plan = accept(&control.readiness, (&control.config, control.revision), &wanted)?;
+        if plan.has(How::NewGeneration) && self.shared.process.is_none() {
+            let live = Core::live_generations(control);
+            check_generations(&wanted, live.iter().map(|live| (live.id, live.live.load(Ordering::SeqCst))))?;
+        }
         let prepared = self.prepare(control, &plan, &wanted)?;
         self.commit(control, &wanted, prepared);
+        if !plan.changes.is_empty() {
+            control.revision.raise();
+        }
         Ok((plan, std::mem::replace(&mut control.config, wanted)))
     }
 
@@ -76,12 +84,37 @@ impl Core {
         };
         self.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)?;
         // Last, because the threads are there from then on.
-        if let Err(error) = self.start_workers(wanted.workers) {
-            self.shared.workers.set_wanted(control.config.workers);
-            self.set_listener_options(control, &wanted.settings.options, &control.config.settings.options)?;
-            return Err(error);
+        let launched = self.launch_loops(control, flows).and_then(|loops| match self.start_workers(wanted.workers) {
+            Ok(()) => Ok(loops),
+            Err(error) => {
+                self.shared.workers.set_wanted(control.config.workers);
+                Core::dismiss_loops(&loops);
+                Err(error)
+            }
+        });
+        match launched {
+            Ok(loops) => Ok(Prepared { generation, listeners, loops, course, limit }),
+            Err(error) => {
+                // They were set before, so they can be set again.
+                let _ = self.set_listener_options(control, &wanted.settings.options, &control.config.settings.options);
+                Err(error)
+            }
         }
-        Ok(Prepared { generation, listeners, flows, course, limit })
+    }
+
+    /// Starts the threads of more loops: all of them, or none.
+    fn launch_loops(&self, control: &Control, flows: Vec<Flow>) -> Result<Vec<Member>, Error> {
+        let mut launched = Vec::new();
+        for flow in flows {
+            match self.launch_loop(control.config.model, control.members.len() + launched.len(), flow) {
+                Ok(member) => launched.push(member),
+                Err(error) => {
+                    Core::dismiss_loops(&launched);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(launched)
     }
 
     /// Connections inherit options from their listener, for no system call of their own. Undone when one socket refuses.
@@ -104,6 +137,13 @@ impl Core {
 
     /// Nothing here can fail for a reason that the caller could mend.
     fn commit(&self, control: &mut Control, wanted: &Config, prepared: Prepared) {
+        let more_loops = !prepared.loops.is_empty();
+        // First: who is a member hears of the switch.
+        control.members.extend(prepared.loops);
+        // Parked loops with connections go on as they are; those that come back are the first of the list.
+        for (index, member) in control.members.iter_mut().enumerate() {
+            member.active = index < wanted.loops;
+        }
         if let Some(generation) = prepared.generation {
             self.switch_to(control, generation);
         }
@@ -132,8 +172,6 @@ impl Core {
             control.places.push(place);
         }
         control.course = prepared.course;
-        let more_loops = !prepared.flows.is_empty();
-        self.set_loops(control, wanted.loops, prepared.flows);
         for member in &control.members {
             member.inbox.set_bound(wanted.inbox);
             if control.config.capacity != wanted.capacity {
@@ -202,21 +240,6 @@ impl Core {
         std::mem::replace(&mut control.config, next)
     }
 
-    fn set_loops(&self, control: &mut Control, wanted: usize, flows: Vec<Flow>) {
-        // Parked loops with connections go on as they are; those that come back are the first of the list.
-        for (index, member) in control.members.iter_mut().enumerate() {
-            member.active = index < wanted;
-        }
-        for flow in flows {
-            let index = control.members.len();
-            if let Err(error) = self.start_loop(control, index, flow) {
-                // The system has no thread for it: the others share its work, and the configuration says what was wanted.
-                self.tell(&Event::LoopNotStarted { reason: error.to_string() });
-                break;
-            }
-        }
-    }
-
     /// Removes addresses: what waits in their queues is accepted first.
     fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
         let mut gone = Vec::new();
@@ -263,11 +286,15 @@ impl Core {
 }
 
 /// The plan of a change, if it may be made at all.
-pub(super) fn accept(readiness: &Readiness, running: &Config, wanted: &Config) -> Result<Plan, Error> {
+pub(super) fn accept(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -> Result<Plan, Error> {
     match readiness {
         Readiness::Serving | Readiness::Suspended => {}
         Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
         Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
+    }
+    let (running, revision) = running;
+    if let Some(based_on) = revision.conflicts_with(wanted.based_on) {
+        return Err(Error::Conflict { based_on, current: revision.number() });
     }
     let plan = plan(running, wanted);
     if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
@@ -275,6 +302,17 @@ pub(super) fn accept(readiness: &Readiness, running: &Config, wanted: &Config) -
     }
     validate(wanted)?;
     Ok(plan)
+}
+
+/// Whether there may be one more than the live generations: those in force or with connections, oldest first.
+pub(super) fn check_generations(wanted: &Config, live: impl ExactSizeIterator<Item = (u32, usize)>) -> Result<(), Error> {
+    let (count, mut live) = (live.len(), live);
+    match (wanted.max_generations, live.next()) {
+        (Some(most), Some((oldest, connections))) if count >= most => {
+            Err(Error::TooManyGenerations { live: count, oldest, connections })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
@@ -313,6 +351,9 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     }
     if config.delegates == 0 {
         return invalid("delegates", "0 threads: a delegated connection would wait for ever; use at least 1");
+    }
+    if config.max_generations.is_some_and(|most| most < 2) {
+        return invalid("max_generations", "fewer than 2: the one in force counts, so none could ever follow it");
     }
     let settings = &config.settings;
     if settings.max_partial > MOST_PARTIAL {

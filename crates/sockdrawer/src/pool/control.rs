@@ -2,7 +2,7 @@
 
 use super::commit::warm;
 use super::restarts::History;
-use crate::config::{Config, Listening};
+use crate::config::{Config, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::connector::Course;
 use crate::flow::gate::Waiter;
@@ -34,6 +34,7 @@ pub(crate) struct Core {
 /// What is changed under one lock.
 pub(crate) struct Control {
     pub(crate) config: Config,
+    pub(crate) revision: Revision,
     pub(crate) readiness: Readiness,
     /// In force, retired ones before it. They belong to the switch and to the loops that have connections of them.
     pub(crate) generations: Vec<Weak<Generation>>,
@@ -152,22 +153,34 @@ impl Core {
 
     /// Starts a prepared loop in place of the member `index`, or as a new one.
     pub(crate) fn start_loop(&self, control: &mut Control, index: usize, flow: Flow) -> Result<(), Error> {
-        let (inbox, waiters) = (flow.inbox.clone(), flow.waiters());
-        let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
-        let reports = self.reports.clone();
-        let running = model::start(control.config.model, index, flow, move |panic| {
-            // The supervisor is gone when the pool is.
-            let _ = reports.send(Report::LoopEnded { index, life, panic });
-        });
-        let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
-        let member =
-            Member { inbox, waiters, running: Some(running), active: true, life, stuck: false, seen: (None, Instant::now()) };
+        let member = self.launch_loop(control.config.model, index, flow)?;
         if index == control.members.len() {
             control.members.push(member);
         } else {
             control.members[index] = member;
         }
         Ok(())
+    }
+
+    /// Starts the thread of a prepared loop. It accepts nothing until it is a member and has listening sockets.
+    pub(crate) fn launch_loop(&self, model: Model, index: usize, flow: Flow) -> Result<Member, Error> {
+        let (inbox, waiters) = (flow.inbox.clone(), flow.waiters());
+        let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
+        let reports = self.reports.clone();
+        let running = model::start(model, index, flow, move |panic| {
+            // The supervisor is gone when the pool is.
+            let _ = reports.send(Report::LoopEnded { index, life, panic });
+        });
+        let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
+        Ok(Member { inbox, waiters, running: Some(running), active: true, life, stuck: false, seen: (None, Instant::now()) })
+    }
+
+    /// Ends loops that were launched for a change that did not come about. Nobody waits for them: what they drop is the user's, and
+    /// may wait for the lock of changes.
+    pub(crate) fn dismiss_loops(launched: &[Member]) {
+        for member in launched {
+            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+        }
     }
 
     /// Starts worker threads until as many run as are wanted.

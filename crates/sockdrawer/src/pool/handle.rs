@@ -65,6 +65,8 @@ pub struct Applied {
     pub plan: Plan,
     /// The generation in force now.
     pub generation: u32,
+    /// The pool's revision now: one more than before, unless nothing differed.
+    pub revision: u64,
     /// From the first check to the end.
     pub took: Duration,
 }
@@ -110,10 +112,40 @@ impl Pool {
     /// Changes the pool to what is wanted. No connection is lost, refused or ended by it. When this returns, every connection
     /// accepted from then on, by any loop, has the new generation.
     ///
+    /// What is wanted is a changed copy of [`Pool::config`], or a configuration made from nothing, which is applied whatever the
+    /// pool is now. Of several changes that are based on the same copy one wins.
+    ///
     /// # Errors
-    /// What is wrong with the wanted configuration, or what the system refuses; the pool goes on as it was.
+    /// What is wrong with the wanted configuration, or what the system refuses; [`Error::Conflict`] when the pool was changed since
+    /// it was taken. The pool goes on as it was.
     pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         self.manager.reconfigure(wanted)
+    }
+
+    /// Changes the running configuration, whoever else changes it at the same time: `change` is given it, and is given the newer one
+    /// where somebody was faster. So it may be called several times, and must not wait for this pool.
+    ///
+    /// ```
+    /// # use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};
+    /// # struct Silent;
+    /// # impl Service for Silent { type Protocol = Silent; fn open(&self, _: &Peer) -> Silent { Silent } }
+    /// # impl Protocol for Silent { fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step { Step::Close } }
+    /// let pool = Pool::serve(Silent, "127.0.0.1:0")?;
+    /// let applied = pool.update(|config| config.limit(100))?;
+    /// assert_eq!((applied.revision, pool.status().limit), (2, 100));
+    /// # Ok::<(), sockdrawer::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::reconfigure`], but for conflicts.
+    pub fn update(&self, mut change: impl FnMut(Config) -> Config) -> Result<Applied, Error> {
+        loop {
+            match self.reconfigure(change(self.config())) {
+                // Somebody else's change was applied: there is progress, whoever makes it.
+                Err(Error::Conflict { .. }) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more.

@@ -9,7 +9,7 @@ use super::restarts::History;
 use super::selector::Selector;
 use super::supervise;
 use crate::clock::deadline;
-use crate::config::{Config, Endpoint};
+use crate::config::{Config, Endpoint, Revision};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::connector::Course;
@@ -96,6 +96,7 @@ impl Core {
         });
         let control = Control {
             config: config.clone(),
+            revision: Revision::first(),
             readiness: Readiness::Serving,
             generations: vec![Arc::downgrade(&generation)],
             generation: generation.id,
@@ -188,6 +189,7 @@ impl Core {
             .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
         let status = Status {
             readiness: control.readiness.clone(),
+            revision: control.revision.number(),
             generation: control.generation,
             generations: generations.collect(),
             connections: self.shared.gate.taken(),
@@ -297,7 +299,8 @@ impl Choice for Older<'_> {
 
 impl Manager for Core {
     fn config(&self) -> Config {
-        lock(&self.control).config.clone()
+        let control = lock(&self.control);
+        Config { based_on: Some(control.revision.stamp()), ..control.config.clone() }
     }
 
     fn addresses(&self) -> Vec<Address> {
@@ -306,11 +309,12 @@ impl Manager for Core {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (plan, _before) = {
+        let (plan, generation, revision, _before) = {
             let mut control = lock(&self.control);
-            self.change(&mut control, wanted)?
+            let (plan, before) = self.change(&mut control, wanted)?;
+            (plan, control.generation, control.revision.number(), before)
         };
-        Ok(Applied { plan, generation: self.shared.switch.current().id, took: began.elapsed() })
+        Ok(Applied { plan, generation, revision, took: began.elapsed() })
     }
 
     fn suspend(&self) {

@@ -92,6 +92,9 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
         limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())
     });
     plan.note("on_full", How::InPlace, &running.on_full, &wanted.on_full, |on_full| format!("{on_full:?}"));
+    plan.note("max_generations", How::InPlace, &running.max_generations, &wanted.max_generations, |most| {
+        most.map_or_else(|| "any number".to_owned(), |most| most.to_string())
+    });
     plan.note("inbox", How::InPlace, &running.inbox, &wanted.inbox, usize::to_string);
     plan.note("restarts", How::InPlace, &running.restarts, &wanted.restarts, |restarts| format!("{restarts:?}"));
     if !std::sync::Arc::ptr_eq(&running.observer, &wanted.observer) {

@@ -43,7 +43,8 @@ impl Core {
     fn loop_ended(self: &Arc<Core>, index: usize, life: u64, panic: Option<String>) {
         let Some(reason) = panic else { return };
         let mut control = lock(&self.control);
-        if control.stopping || control.members[index].life != life {
+        // One that was launched for a change that did not come about is no member.
+        if control.stopping || control.members.get(index).is_none_or(|member| member.life != life) {
             return;
         }
         if let Some(dead) = control.members[index].running.take() {

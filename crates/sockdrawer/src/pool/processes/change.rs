@@ -1,7 +1,7 @@
 //! Changing a pool of processes: every helper prepares, then one word is stored that all of them look at when they accept.
 
 use super::link::{ANSWERS_WITHIN, Link};
-use super::manager::{Control, Member, Processes, generated};
+use super::manager::{Control, Member, Processes, generated, live_generations, parts};
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
@@ -10,7 +10,8 @@ use crate::flow::listener::Listener;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
-use crate::pool::plan::{How, Plan, difference};
+use crate::pool::handle::Applied;
+use crate::pool::plan::{How, difference};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,14 +48,22 @@ impl Processes {
         }
     }
 
-    /// Returns the plan, the generation in force, and the configuration before: its service and observer are the user's, and are
-    /// dropped without the lock.
-    pub(super) fn change(&self, wanted: Config) -> Result<(Plan, u32, Config), Error> {
+    /// Returns what was done, and the configuration before: its service and observer are the user's, and are dropped without the
+    /// lock.
+    pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config), Error> {
         let mut control = lock(&self.control);
-        let plan = commit::accept(&control.readiness, &control.config, &wanted)?;
+        let plan = commit::accept(&control.readiness, (&control.config, control.revision), &wanted)?;
         prefork::check(&wanted)?;
         let limit = Processes::effective_limit(&wanted)?;
-        let next = if plan.has(How::NewGeneration) { Some(generated(&wanted, control.generated.id + 1)?) } else { None };
+        let next = if plan.has(How::NewGeneration) {
+            if wanted.max_generations.is_some() {
+                let live = live_generations(control.generated.id, &parts(&control.links()));
+                commit::check_generations(&wanted, live.into_iter())?;
+            }
+            Some(generated(&wanted, control.generated.id + 1)?)
+        } else {
+            None
+        };
         let (places, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
         control.members.extend(started);
         if let Some(next) = next {
@@ -78,8 +87,11 @@ impl Processes {
         }
         let before = std::mem::replace(&mut control.config, wanted);
         self.rebalance(&mut control);
-        let generation = control.generated.id;
-        Ok((plan, generation, before))
+        if !plan.changes.is_empty() {
+            control.revision.raise();
+        }
+        let (generation, revision) = (control.generated.id, control.revision.number());
+        Ok((Applied { plan, generation, revision, took: Duration::ZERO }, before))
     }
 
     /// All that can fail. A failure leaves everything as it was.

@@ -8,7 +8,7 @@ use super::registry;
 use super::supervise::{self, Report};
 use super::wire::{Generated, PartStatus, Reply, Request};
 use crate::clock::deadline;
-use crate::config::{Config, Model};
+use crate::config::{Config, Model, Revision};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::gate::{Gate, Process};
@@ -55,6 +55,7 @@ pub(crate) struct Processes {
 /// What is changed under one lock.
 pub(super) struct Control {
     pub(super) config: Config,
+    pub(super) revision: Revision,
     pub(super) readiness: Readiness,
     /// In force.
     pub(super) generated: Generated,
@@ -109,6 +110,7 @@ impl Processes {
         let (reports, heard) = mpsc::channel();
         let control = Control {
             config: config.clone(),
+            revision: Revision::first(),
             readiness: Readiness::Serving,
             generated,
             holders: BTreeMap::new(),
@@ -220,6 +222,23 @@ fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
     asked.iter().filter_map(in_time).collect()
 }
 
+/// What each of these helpers is now, as far as it says so in time.
+pub(super) fn parts(links: &[Arc<Link>]) -> Vec<PartStatus> {
+    let asked = links.iter().map(|link| link.ask_later(Request::Status, &[])).collect();
+    let parts = answers(asked, deadline(Instant::now(), ANSWERS_WITHIN)).into_iter();
+    parts.filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect()
+}
+
+/// The generation in force and those with connections, oldest first, and how many they have.
+pub(super) fn live_generations(newest: u32, parts: &[PartStatus]) -> BTreeMap<u32, usize> {
+    let mut generations: BTreeMap<u32, usize> = BTreeMap::from([(newest, 0)]);
+    for one in parts.iter().flat_map(|part| &part.generations) {
+        *generations.entry(one.id).or_default() += one.connections;
+    }
+    generations.retain(|id, connections| *id == newest || *connections > 0);
+    generations
+}
+
 fn drained(answers: Vec<Reply>) -> Drained {
     let answers = answers.into_iter();
     answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum()
@@ -227,7 +246,8 @@ fn drained(answers: Vec<Reply>) -> Drained {
 
 impl Manager for Processes {
     fn config(&self) -> Config {
-        lock(&self.control).config.clone()
+        let control = lock(&self.control);
+        Config { based_on: Some(control.revision.stamp()), ..control.config.clone() }
     }
 
     fn addresses(&self) -> Vec<Address> {
@@ -236,8 +256,8 @@ impl Manager for Processes {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (plan, generation, _before) = self.change(wanted)?;
-        Ok(Applied { plan, generation, took: began.elapsed() })
+        let (applied, _before) = self.change(wanted)?;
+        Ok(Applied { took: began.elapsed(), ..applied })
     }
 
     fn suspend(&self) {
@@ -290,16 +310,10 @@ impl Manager for Processes {
     fn visit_locals(&self, _visit: Visit) {}
 
     fn status(&self) -> Status {
-        let parts = self.ask_all(ANSWERS_WITHIN, || Request::Status);
-        let parts: Vec<PartStatus> =
-            parts.into_iter().filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect();
+        let parts = parts(&self.links());
         let control = lock(&self.control);
-        let mut generations: BTreeMap<u32, usize> = BTreeMap::from([(control.generated.id, 0)]);
-        for one in parts.iter().flat_map(|part| &part.generations) {
-            *generations.entry(one.id).or_default() += one.connections;
-        }
         let newest = control.generated.id;
-        generations.retain(|id, connections| *id == newest || *connections > 0);
+        let generations = live_generations(newest, &parts);
         let listeners = control.places.iter().map(|place| ListenerStatus {
             address: place.listener.address.clone(),
             queued: place.listener.queued(&*self.system),
@@ -312,6 +326,7 @@ impl Manager for Processes {
         });
         Status {
             readiness: control.readiness.clone(),
+            revision: control.revision.number(),
             generation: newest,
             generations: generations.into_iter().map(|(id, connections)| GenerationStatus { id, connections }).collect(),
             connections: self.gate.taken(),
