@@ -296,7 +296,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         call: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step,
     ) -> Step {
         let Stage::Open(protocol) = &mut self.stage else { return Step::Continue };
-        let mut output = Output { bytes: spare::take(), backlog: 0, high_water: cx.out.high_water };
+        let mut output = Output { bytes: spare::take(), high_water: cx.out.high_water, ..Output::default() };
         let mut input = Input::new(&mut self.plain);
         let step = cx.nested(&mut output, |cx| call(protocol, &mut input, cx));
         let taken = input.taken();

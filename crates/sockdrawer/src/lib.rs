@@ -34,8 +34,8 @@ pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, 
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer, ProcessStatus,
-    Readiness, Status,
+    ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
+    ProcessStatus, Readiness, Status,
 };
 pub use pool::{Adopted, Applied, Build, Change, Drain, Drained, How, Plan, Pool, Selector, processes};
 pub use protocol::*;

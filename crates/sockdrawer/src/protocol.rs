@@ -24,12 +24,14 @@ mod delegate;
 mod job;
 mod note;
 mod saved;
+mod tag;
 
 pub use delegate::{After, Delegate};
 pub use job::{Job, JobError, JobResult};
 pub(crate) use note::Post;
 pub use note::{Handle, Note, NotifyError};
 pub use saved::{CannotRestore, CannotSave, Saved, Saver};
+pub(crate) use tag::{Tag, tag};
 
 use std::any::Any;
 use std::cell::Cell;
@@ -253,12 +255,14 @@ pub struct Output {
     /// Unsent bytes of this connection from before.
     pub(crate) backlog: usize,
     pub(crate) high_water: usize,
+    /// What the callback calls its connection, if it said so.
+    pub(crate) tag: Option<Tag>,
 }
 
 impl Output {
     /// An empty one with this high-water mark, for a layer's inner protocol.
     pub fn with_high_water(high_water: usize) -> Output {
-        Output { bytes: Vec::new(), backlog: 0, high_water }
+        Output { bytes: Vec::new(), backlog: 0, high_water, tag: None }
     }
 
     /// Appends `bytes`.
@@ -420,6 +424,12 @@ impl Context<'_> {
         Handle { post: self.post.clone(), token: self.token }
     }
 
+    /// Calls this connection by a short text, for [`Selector::Tag`](crate::Selector::Tag) and lists: more than 64 bytes are cut off,
+    /// an empty text takes the tag away. It stays when another service adopts the connection.
+    pub fn tag(&mut self, text: &str) {
+        self.out.tag = Some(tag(text));
+    }
+
     /// What [`Service::local`] made for this loop and generation; None when it is of another type.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
@@ -443,8 +453,8 @@ impl Context<'_> {
     /// For layers: the inner protocol writes to `out`; all else is the connection's own.
     pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
         out.backlog = self.out.backlog + self.out.bytes.len();
-        call(&mut Context {
-            out,
+        let result = call(&mut Context {
+            out: &mut *out,
             timer: &mut *self.timer,
             local: &mut *self.local,
             now: self.now,
@@ -453,7 +463,9 @@ impl Context<'_> {
             id: self.id,
             generation: self.generation,
             draining: self.draining,
-        })
+        });
+        self.out.tag = out.tag.take().or_else(|| self.out.tag.take());
+        result
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read_all, start};
-use sockdrawer::{Behaviour, Config, Connection, Drain, Model, Pool, Selector, Waited};
+use sockdrawer::{Behaviour, Config, Connection, ConnectionState, Drain, Model, Pool, Selector, Waited};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -108,7 +108,7 @@ fn a_drain_a_purge_and_a_kill_end_it() {
         let mut stream = connect(at);
         assert!(echoes(&mut stream, b"ping"));
         let id = pool.connections(&Selector::All)[0].id;
-        assert!(pool.kill(id));
+        assert_eq!(pool.kill(&Selector::Id(id)), 1);
         assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
         assert_empty(&pool);
     });
@@ -125,7 +125,7 @@ fn a_handler_and_a_protocol_follow_each_other_while_both_have_connections() {
             streams.push(connect(at));
             assert!(streams.iter_mut().all(|stream| echoes(stream, b"ping")));
         }
-        let delegated = pool.connections(&Selector::All).iter().filter(|one| one.delegated).count();
+        let delegated = pool.connections(&Selector::All).iter().filter(|one| one.state == ConnectionState::Delegated).count();
         assert_eq!((delegated, pool.status().delegates, pool.status().threads), (3, 3, 3));
         drop(streams);
         assert_empty(&pool);

@@ -8,7 +8,8 @@ use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, rea
 use scene::{Giving, Scene, Told, echo_until_asked, line};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, After, Closed, Config, Context, Delegate, Drain, Input, Note, Peer, Pool, Protocol, Selector, Service, Step, Waited,
+    Address, After, Closed, Config, ConnectionState, Context, Delegate, Drain, Input, Note, Peer, Pool, Protocol, Selector,
+    Service, Step, Waited,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -220,14 +221,14 @@ fn a_kill_resets_at_once() {
         });
         let mut stream = scene.given(b"!");
         let id = scene.wait_away(1)[0].id;
-        assert!(scene.pool.kill(id));
+        assert_eq!(scene.pool.kill(&Selector::Id(id)), 1);
         assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
         let aborted = ErrorKind::ConnectionAborted;
         assert_eq!(told.recv_timeout(PATIENCE), Ok((Err(aborted), Err(aborted))));
         assert_eq!(scene.hear_closed(), Closed::Killed);
         assert_empty(&scene.pool);
         assert_eq!(scene.pool.status().counts.closed, 1);
-        assert!(!scene.pool.kill(id));
+        assert_eq!(scene.pool.kill(&Selector::Id(id)), 0);
     });
 }
 
@@ -463,9 +464,9 @@ fn a_kill_ends_a_unix_socket_too() {
         let pool = Pool::start(Config::accept(giving).listen(Address::Unix(path.clone()))).expect("the pool starts");
         let mut stream = UnixStream::connect(&path).expect("the pool listens");
         stream.write_all(b"!").expect("it stands");
-        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().find(|one| one.delegated);
+        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().find(|one| one.state == ConnectionState::Delegated);
         assert!(pool.wait(PATIENCE, |_| away(&pool).is_some()));
-        assert!(pool.kill(away(&pool).expect("just seen").id));
+        assert_eq!(pool.kill(&Selector::Id(away(&pool).expect("just seen").id)), 1);
         assert_eq!(stream.read(&mut [0]).expect("a Unix socket knows no reset"), 0);
         assert_empty(&pool);
         std::fs::remove_file(path).expect("it is there");
@@ -493,7 +494,7 @@ fn nothing_is_lost_count_of_while_all_happens_at_once() {
             let all = scene.pool.connections(&Selector::All);
             if let Some(one) = all.get(random.below(all.len().max(1) as u64) as usize) {
                 match random.below(3) {
-                    0 => _ = scene.pool.kill(one.id),
+                    0 => _ = scene.pool.kill(&Selector::Id(one.id)),
                     1 => _ = scene.pool.purge(&Selector::Id(one.id), Duration::from_millis(random.below(3))),
                     _ => _ = scene.pool.notify(&Selector::Id(one.id), *b"?"),
                 }

@@ -23,6 +23,8 @@ mod runner;
 mod services;
 #[path = "models/serving.rs"]
 mod serving;
+#[path = "models/tagging.rs"]
+mod tagging;
 #[path = "models/working.rs"]
 mod working;
 
@@ -65,6 +67,9 @@ for_each_model! {
     listing::connections_are_listed_as_they_are,
     listing::selectors_mean_what_they_say,
     listing::who_is_killed_is_alone,
+    tagging::operations_mean_connections_by_their_tags,
+    tagging::connections_are_ended_by_their_tags,
+    tagging::connections_are_listed_by_what_they_do,
     changing::old_connections_keep_their_behaviour,
     changing::settings_are_for_new_connections,
     changing::an_address_comes_and_goes_under_traffic,

@@ -6,8 +6,8 @@ mod common;
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Connecting, Context, Drain, Drained, Error, Event, Input, Local, Model, Peer, Pool, Protocol, Restarts,
-    Selector, Service, Side, Step,
+    Address, Config, Connecting, ConnectionState, Context, Drain, Drained, Error, Event, Input, Local, Model, Peer, Pool,
+    Protocol, Restarts, Selector, Service, Side, Step,
 };
 use std::collections::HashSet;
 use std::io::Write;
@@ -87,11 +87,11 @@ fn a_thread_that_is_busy_holds_up_nobody_who_asks_about_another() {
     busy.write_all(b"s").expect("it stands");
     assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == 6), "it is busy");
     let began = Instant::now();
-    assert!(pool.options(id).is_some() && pool.kill(id));
+    assert!(pool.options(id).is_some() && pool.kill(&Selector::Id(id)) == 1);
     let mut listed = pool.connections(&Selector::All);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     let seen = listed.pop().expect("the busy one is listed, too");
-    assert_eq!((listed.len(), seen.working, seen.bytes_in, seen.peer), (0, true, 1, busy.local_addr().ok()));
+    assert_eq!((listed.len(), seen.state, seen.bytes_in, seen.peer), (0, ConnectionState::Working, 1, busy.local_addr().ok()));
     slow.let_go();
     assert_eq!(read(&mut busy, 1).as_deref(), Some(&b"s"[..]));
     drop((quick, busy));
@@ -256,7 +256,7 @@ fn what_the_control_plane_asks_reaches_every_thread() {
     let listed = pool.connections(&Selector::All);
     let ids: HashSet<_> = listed.iter().map(|connection| connection.id).collect();
     assert_eq!((listed.len(), ids.len()), (10, 10));
-    assert!(pool.kill(listed[3].id));
+    assert_eq!(pool.kill(&Selector::Id(listed[3].id)), 1);
     assert!(pool.wait(PATIENCE, |status| status.connections == 9));
     pool.suspend();
     let mut waiting = connect(at);

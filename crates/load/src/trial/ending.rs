@@ -4,7 +4,7 @@ use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use super::churn::PATIENCE;
 use super::guest::Guest;
 use super::tally::Ending;
-use sockdrawer::Drain;
+use sockdrawer::{Drain, Selector};
 use std::time::{Duration, Instant};
 
 /// Asked to end, an echo does so at once: the deadline is there to be kept.
@@ -63,9 +63,9 @@ impl Changer<'_> {
         }
         let chosen = usize::try_from(value % there.len() as u64).expect("less than the number of connections");
         let begun = Instant::now();
-        let killed = server.kill(there[chosen].id);
+        let killed = server.kill(&Selector::Id(there[chosen].id));
         let took = begun.elapsed();
-        if !killed {
+        if killed != 1 {
             return Err("a connection that is there was not killed".to_owned());
         }
         self.after(Guest::Second, Ending::Reset, before, 1)?;

@@ -4,7 +4,7 @@ use super::change::{Changer, Unseen};
 use super::guest::Guest;
 use super::kind::Kind;
 use super::options::Sabotage;
-use sockdrawer::{Address, Config, Endpoint, testing};
+use sockdrawer::{Address, Config, Endpoint, Selector, testing};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ impl Changer<'_> {
         self.begin(Kind::Sabotage);
         let server = &self.scene.server;
         if let Some(connection) = server.connections(&Guest::Kept.selector()).first() {
-            server.kill(connection.id);
+            server.kill(&Selector::Id(connection.id));
         }
     }
 

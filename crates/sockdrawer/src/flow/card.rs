@@ -1,9 +1,9 @@
 //! What others can read of a connection while its thread does not answer, because user code has it.
 
 use super::orders::{Choice, Traits};
-use crate::observe::ConnectionStatus;
 use crate::observe::counters::Counters;
-use crate::protocol::{ConnectionId, Side};
+use crate::observe::{ConnectionState, ConnectionStatus};
+use crate::protocol::{ConnectionId, Side, Tag};
 use crate::sync::{Mutex, lock};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -17,6 +17,7 @@ pub(crate) struct Written {
     pub(crate) generation: u32,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) side: Side,
+    pub(crate) tag: Option<Tag>,
     pub(crate) since: Instant,
     /// What the flow had received and sent before.
     pub(crate) before: (u64, u64),
@@ -33,12 +34,19 @@ impl Card {
         }
     }
 
+    /// An empty one is none.
+    pub(crate) fn tagged(&self, tag: Tag) {
+        if let Some(written) = &mut *lock(&self.0) {
+            written.tag = Some(tag).filter(|tag| !tag.is_empty());
+        }
+    }
+
     /// The connection, if there is one and it is meant.
     pub(crate) fn read(&self, counters: &Counters, choice: &dyn Choice) -> Option<ConnectionStatus> {
         let card = lock(&self.0);
-        let &Written { id, generation, peer, side, since, before } = card.as_ref()?;
+        let &Written { id, generation, peer, side, ref tag, since, before } = card.as_ref()?;
         let age = since.elapsed();
-        choice.takes(&Traits { id, generation, peer, age }).then(|| ConnectionStatus {
+        choice.takes(&Traits { id, generation, peer, age, listener: None, tag: tag.as_deref() }).then(|| ConnectionStatus {
             id,
             generation,
             peer,
@@ -46,9 +54,9 @@ impl Card {
             age,
             bytes_in: counters.bytes_in().get().saturating_sub(before.0),
             bytes_out: counters.bytes_out().get().saturating_sub(before.1),
-            working: true,
-            delegated: false,
+            state: ConnectionState::Working,
             draining: false,
+            tag: tag.as_deref().map(str::to_owned),
         })
     }
 }

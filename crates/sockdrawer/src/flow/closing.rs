@@ -213,6 +213,7 @@ impl Flow {
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
         }
         self.clear_timer(seat);
+        self.tags.forget(seat);
         let place = self.seats.at(seat);
         if !place.flags.any(Flags::CONNECTING) {
             self.counters.closed().add(1);

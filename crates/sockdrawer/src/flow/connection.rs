@@ -229,6 +229,7 @@ impl Flow {
         let (table, slot) = (self.seats.at(seat).table, self.seats.at(seat).slot);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let outcome = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.dispatch(slot, event, frame));
+        self.take_tag(seat);
         match timer {
             Timer::Keep => {}
             Timer::Off => self.clear_timer(seat),
@@ -248,7 +249,7 @@ impl Flow {
         let place = self.places[usize::from(table)].as_mut().expect("a generation with connections stays");
         let seat_of = self.seats.at(seat);
         self.scratch.backlog = self.buffers.len(seat_of.unsent);
-        self.scratch.high_water = place.generation.settings.high_water;
+        (self.scratch.high_water, self.scratch.tag) = (place.generation.settings.high_water, None);
         let frame = Frame {
             out: &mut self.scratch,
             timer,
@@ -417,15 +418,13 @@ impl Flow {
             let table = self.seats.at(seat).table;
             match self.place(table).generation.settings.notes_when_full {
                 NotesWhenFull::Keep => {}
-                NotesWhenFull::Drop => {
+                policy => {
                     self.counters.notes_dropped().add(1);
                     panics::discard(note);
+                    if policy == NotesWhenFull::Close {
+                        self.end(seat, Closed::Overflow, true);
+                    }
                     return;
-                }
-                NotesWhenFull::Close => {
-                    self.counters.notes_dropped().add(1);
-                    panics::discard(note);
-                    return self.end(seat, Closed::Overflow, true);
                 }
             }
         }

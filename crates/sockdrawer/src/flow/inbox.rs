@@ -3,7 +3,7 @@
 use super::Flow;
 use super::acceptor::Parcel;
 use super::away::Returned;
-use crate::protocol::{JobResult, Note, NotifyError, Post};
+use crate::protocol::{JobResult, Note, NotifyError, Post, Tag};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
 use crate::sys::{Errno, System};
@@ -172,6 +172,10 @@ impl Post for Inbox {
         }
         self.wake();
         Ok(())
+    }
+
+    fn tag(&self, token: u64, tag: Tag) -> bool {
+        self.put_bounded(Box::new(move |flow| _ = flow.tag_one(token, &tag)))
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
 mod seat;
+mod tags;
 mod timer;
 pub(crate) mod worker;
 
@@ -46,6 +47,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tags::Tags;
 use timer::Wheel;
 use worker::Workers;
 
@@ -172,6 +174,7 @@ pub(crate) struct Flow {
     orphans: HashMap<u64, Permit>,
     /// Connections that are given away, or will be, by their seats.
     trips: HashMap<u32, Trip>,
+    tags: Tags,
     places: Vec<Option<Place>>,
     /// The generation in force, and the switch's epoch at which it was.
     active: u16,
@@ -260,6 +263,7 @@ impl Flow {
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
             orphans: HashMap::new(),
             trips: HashMap::new(),
+            tags: Tags::default(),
             places: Vec::new(),
             active: 0,
             epoch: 0,

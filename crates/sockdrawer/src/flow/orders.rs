@@ -1,11 +1,12 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Flow;
+use super::buffer;
 use super::card::Written;
 use super::inbox::Letter;
-use super::seat::Flags;
-use crate::net::SocketOptions;
-use crate::observe::{ConnectionStatus, Event as Told};
+use super::seat::{Flags, Seat};
+use crate::net::{Address, SocketOptions};
+use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::protocol::{Closed, ConnectionId, Local, Note, Peer, Saved, Saver};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
@@ -16,18 +17,35 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a connection is chosen by.
-pub(crate) struct Traits {
+pub(crate) struct Traits<'a> {
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
     /// Only where the choice asks for it: it costs a system call.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) age: Duration,
+    /// Where it was accepted, as far as that is known.
+    pub(crate) listener: Option<&'a Address>,
+    pub(crate) tag: Option<&'a str>,
 }
 
 /// Says which connections are meant.
 pub(crate) trait Choice: Send + Sync {
     fn needs_peer(&self) -> bool;
-    fn takes(&self, connection: &Traits) -> bool;
+    fn takes(&self, connection: &Traits<'_>) -> bool;
+}
+
+/// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
+fn state(seat: &Seat) -> ConnectionState {
+    let flags = seat.flags;
+    let states = [
+        (flags.any(Flags::CONNECTING), ConnectionState::Connecting),
+        (flags.any(Flags::AWAY.and(Flags::LEAVING)), ConnectionState::Delegated),
+        (flags.any(Flags::WORKING), ConnectionState::Working),
+        (seat.unsent != buffer::NONE, ConnectionState::Sending),
+        (flags.any(Flags::WAITING), ConnectionState::Waiting),
+        (seat.kept != buffer::NONE, ConnectionState::Receiving),
+    ];
+    states.into_iter().find(|(holds, _)| *holds).map_or(ConnectionState::Idle, |(_, state)| state)
 }
 
 impl Flow {
@@ -47,12 +65,13 @@ impl Flow {
         chosen
     }
 
-    fn traits(&mut self, seat: u32, uptime: Duration, needs_peer: bool) -> Traits {
+    fn traits(&mut self, seat: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
         let peer = if needs_peer { self.remote(seat) } else { None };
         let place = self.seats.at(seat);
         let (id, age) = (place.id, uptime.saturating_sub(Duration::from_secs(u64::from(place.opened))));
         let table = if place.flags.any(Flags::CONNECTING) { self.active } else { place.table };
-        Traits { id, peer, age, generation: self.place(table).generation.id }
+        let generation = self.place(table).generation.id;
+        Traits { id, peer, age, generation, listener: None, tag: self.tags.get(seat).map(|tag| &**tag) }
     }
 
     /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
@@ -73,20 +92,21 @@ impl Flow {
         self.choose(choice)
             .into_iter()
             .map(|token| {
-                let traits = self.traits(token as u32, uptime, true);
+                let Traits { id, generation, peer, age, tag, .. } = self.traits(token as u32, uptime, true);
+                let tag = tag.map(str::to_owned);
                 let (received, sent) = self.bytes_away(token as u32);
                 let place = self.seats.at(token as u32);
                 ConnectionStatus {
-                    id: traits.id,
-                    generation: traits.generation,
-                    peer: traits.peer,
+                    id,
+                    generation,
+                    peer,
                     side: place.side(),
-                    age: traits.age,
+                    age,
                     bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in + received },
                     bytes_out: place.bytes_out + sent,
-                    working: place.flags.any(Flags::WORKING),
-                    delegated: place.flags.any(Flags::AWAY),
+                    state: state(place),
                     draining: place.flags.any(Flags::DRAINING),
+                    tag,
                 }
             })
             .collect()
@@ -99,7 +119,7 @@ impl Flow {
         let generation = self.place(table).generation.id;
         let before = (self.counters.bytes_in().get(), self.counters.bytes_out().get());
         let (peer, side) = (peer.remote(), peer.side());
-        card.write(Some(Written { id, generation, peer, side, since: Instant::now(), before }));
+        card.write(Some(Written { id, generation, peer, side, tag: None, since: Instant::now(), before }));
     }
 
     pub(crate) fn drain_one(&mut self, token: u64) {

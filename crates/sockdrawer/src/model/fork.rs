@@ -78,8 +78,8 @@ impl Children {
     }
 
     /// The processes of those that are meant.
-    pub(crate) fn choose(&self, mut wanted: impl FnMut(&Child) -> bool) -> Vec<u32> {
-        lock(&self.table).alive.iter().filter(|(_, child)| wanted(child)).map(|(pid, _)| *pid).collect()
+    pub(crate) fn choose(&self, mut wanted: impl FnMut(u32, &Child) -> bool) -> Vec<u32> {
+        lock(&self.table).alive.iter().filter(|(pid, child)| wanted(**pid, child)).map(|(pid, _)| *pid).collect()
     }
 
     /// Takes note of all children that have ended, so that none is a zombie for longer than a turn. Returns their processes.

@@ -6,4 +6,6 @@ mod status;
 
 pub use counters::Counts;
 pub use events::{Event, NoObserver, Observer};
-pub use status::{ConnectionStatus, GenerationStatus, ListenerStatus, LoopStatus, ProcessStatus, Readiness, Status};
+pub use status::{
+    ConnectionState, ConnectionStatus, GenerationStatus, ListenerStatus, LoopStatus, ProcessStatus, Readiness, Status,
+};

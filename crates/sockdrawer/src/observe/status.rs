@@ -128,10 +128,30 @@ pub struct ConnectionStatus {
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Whether a job of it runs.
-    pub working: bool,
-    /// Whether it is given away: [`Step::Delegate`](crate::Step::Delegate).
-    pub delegated: bool,
+    /// What it is doing.
+    pub state: ConnectionState,
     /// Whether it was asked to end.
     pub draining: bool,
+    /// What it is called, by its protocol or by [`Pool::tag`](crate::Pool::tag).
+    pub tag: Option<String>,
+}
+
+/// What a connection is doing: of several things the first of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// It is not connected yet.
+    Connecting,
+    /// It is given away, or about to be: [`Step::Delegate`](crate::Step::Delegate).
+    Delegated,
+    /// A job of it runs, or a callback that has not returned when it was asked for.
+    Working,
+    /// The kernel has not taken all of its output.
+    Sending,
+    /// Its protocol said [`Step::Wait`](crate::Step::Wait).
+    Waiting,
+    /// Part of a message was received.
+    Receiving,
+    /// It waits for its peer.
+    Idle,
 }

@@ -2,6 +2,7 @@
 
 use super::commit::warm;
 use super::restarts::History;
+use super::selector::Selector;
 use crate::config::{Config, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::connector::Course;
@@ -90,6 +91,25 @@ pub(crate) enum Report {
 }
 
 impl Core {
+    /// Does something with each connection that is meant; how many were there for it.
+    pub(crate) fn each(&self, selector: &Selector, act: impl Fn(&mut Flow, u64) -> bool + Send + Sync + 'static) -> usize {
+        let meant = selector.clone();
+        let inboxes = self.inboxes();
+        let counts = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, move |flow| {
+            let tokens = flow.choose(&meant);
+            tokens.into_iter().filter(|token| act(flow, *token)).count()
+        });
+        let mut done = 0;
+        for (_, count) in counts {
+            done += count;
+            // There is one of a number: nobody else is waited for.
+            if done > 0 && matches!(selector, Selector::Id(_)) {
+                break;
+            }
+        }
+        done
+    }
+
     /// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
     pub(crate) fn ask<T: Send + 'static>(
         &self,

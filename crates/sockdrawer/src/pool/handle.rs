@@ -176,10 +176,16 @@ impl Pool {
         self.manager.purge(selector, within)
     }
 
-    /// Ends one connection with a reset. False when there is none of that number, and when user code keeps its loop from answering
-    /// for 5 s: then it ends as soon as that has returned.
-    pub fn kill(&self, id: ConnectionId) -> bool {
-        self.manager.kill(id)
+    /// Ends connections with a reset. Returns how many. Those whose loop user code keeps from answering for 5 s are not among them, but
+    /// end as soon as that has returned.
+    pub fn kill(&self, selector: &Selector) -> usize {
+        self.manager.kill(selector)
+    }
+
+    /// Calls connections by a short text, as [`Context::tag`](crate::Context::tag) does; an empty one takes their tags away. Returns
+    /// how many.
+    pub fn tag(&self, selector: &Selector, text: &str) -> usize {
+        self.manager.tag(selector, text)
     }
 
     /// Brings a note of shared bytes to all connections that match, never waiting for them.

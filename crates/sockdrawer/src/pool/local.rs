@@ -292,7 +292,7 @@ impl Choice for Older<'_> {
         self.1.needs_peer()
     }
 
-    fn takes(&self, connection: &Traits) -> bool {
+    fn takes(&self, connection: &Traits<'_>) -> bool {
         connection.generation != self.0 && self.1.takes(connection)
     }
 }
@@ -344,12 +344,13 @@ impl Manager for Core {
         Core::purge(self, selector, within)
     }
 
-    fn kill(&self, id: ConnectionId) -> bool {
-        let found = self.find(move |flow| {
-            let token = flow.choose(&Selector::Id(id)).pop()?;
-            flow.kill_one(token).then_some(())
-        });
-        found.is_some()
+    fn kill(&self, selector: &Selector) -> usize {
+        self.each(selector, |flow, token| flow.kill_one(token))
+    }
+
+    fn tag(&self, selector: &Selector, text: &str) -> usize {
+        let tag = crate::protocol::tag(text);
+        self.each(selector, move |flow, token| flow.tag_one(token, &tag))
     }
 
     fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
@@ -367,12 +368,8 @@ impl Manager for Core {
     }
 
     fn apply_options(&self, selector: &Selector) -> usize {
-        let (selector, options) = (selector.clone(), self.config().settings.options);
-        let counts = self.ask(&self.inboxes(), move |flow| {
-            let tokens = flow.choose(&selector);
-            tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count()
-        });
-        counts.into_iter().map(|(_, count)| count).sum()
+        let options = self.config().settings.options;
+        self.each(selector, move |flow, token| flow.set_options_of(token, &options))
     }
 
     fn options(&self, id: ConnectionId) -> Option<SocketOptions> {

@@ -24,7 +24,8 @@ pub(crate) trait Manager: Send + Sync {
     fn adopt(&self, selector: &Selector) -> Adopted;
     fn drain(&self, selector: &Selector, how: Drain) -> Drained;
     fn purge(&self, selector: &Selector, within: Duration) -> usize;
-    fn kill(&self, id: ConnectionId) -> bool;
+    fn kill(&self, selector: &Selector) -> usize;
+    fn tag(&self, selector: &Selector, text: &str) -> usize;
     fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error>;
     fn apply_options(&self, selector: &Selector) -> usize;
     fn options(&self, id: ConnectionId) -> Option<SocketOptions>;

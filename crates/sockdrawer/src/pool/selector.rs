@@ -1,6 +1,7 @@
 //! Which connections an operation means.
 
 use crate::flow::orders::{Choice, Traits};
+use crate::net::Address;
 use crate::protocol::ConnectionId;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,14 +22,86 @@ pub enum Selector {
     Peers(IpAddr, u8),
     /// Those open for at least this long, exact to about a second.
     OlderThan(Duration),
+    /// Those called so: see [`Context::tag`](crate::Context::tag) and [`Pool::tag`](crate::Pool::tag).
+    Tag(String),
+    /// Those accepted at this address, by its real port.
+    Listener(Address),
+    /// Those that the other does not mean.
+    Not(Box<Selector>),
+    /// Those that each of these means; of none, all.
+    Every(Vec<Selector>),
+    /// Those that one of these means; of none, none.
+    Any(Vec<Selector>),
+}
+
+impl Selector {
+    /// Those called so.
+    pub fn tag(text: impl Into<String>) -> Selector {
+        Selector::Tag(text.into())
+    }
+
+    /// Those that both mean.
+    ///
+    /// ```
+    /// use sockdrawer::Selector;
+    /// // What a tenant has left of old versions.
+    /// let meant = Selector::tag("tenant-7").and(Selector::Before(9));
+    /// assert_eq!(meant, Selector::Every(vec![Selector::Tag("tenant-7".to_owned()), Selector::Before(9)]));
+    /// ```
+    #[must_use]
+    pub fn and(self, other: Selector) -> Selector {
+        match self {
+            Selector::Every(mut all) => {
+                all.push(other);
+                Selector::Every(all)
+            }
+            one => Selector::Every(vec![one, other]),
+        }
+    }
+
+    /// Those that this one or the other means.
+    #[must_use]
+    pub fn or(self, other: Selector) -> Selector {
+        match self {
+            Selector::Any(mut all) => {
+                all.push(other);
+                Selector::Any(all)
+            }
+            one => Selector::Any(vec![one, other]),
+        }
+    }
+
+    /// Whether a part of it is of this kind.
+    fn has(&self, kind: &impl Fn(&Selector) -> bool) -> bool {
+        kind(self)
+            || match self {
+                Selector::Not(other) => other.has(kind),
+                Selector::Every(parts) | Selector::Any(parts) => parts.iter().any(|part| part.has(kind)),
+                _ => false,
+            }
+    }
+
+    /// Whether it asks for tags.
+    pub(super) fn needs_tag(&self) -> bool {
+        self.has(&|part| matches!(part, Selector::Tag(_)))
+    }
+}
+
+/// Those that it does not mean.
+impl std::ops::Not for Selector {
+    type Output = Selector;
+
+    fn not(self) -> Selector {
+        Selector::Not(Box::new(self))
+    }
 }
 
 impl Choice for Selector {
     fn needs_peer(&self) -> bool {
-        matches!(self, Selector::Peers(..))
+        self.has(&|part| matches!(part, Selector::Peers(..)))
     }
 
-    fn takes(&self, connection: &Traits) -> bool {
+    fn takes(&self, connection: &Traits<'_>) -> bool {
         match self {
             Selector::All => true,
             Selector::Id(id) => connection.id == *id,
@@ -36,6 +109,11 @@ impl Choice for Selector {
             Selector::Before(generation) => connection.generation < *generation,
             Selector::Peers(network, prefix) => connection.peer.is_some_and(|peer| in_network(peer.ip(), *network, *prefix)),
             Selector::OlderThan(age) => connection.age >= *age,
+            Selector::Tag(text) => connection.tag == Some(text),
+            Selector::Listener(address) => connection.listener == Some(address),
+            Selector::Not(other) => !other.takes(connection),
+            Selector::Every(parts) => parts.iter().all(|part| part.takes(connection)),
+            Selector::Any(parts) => parts.iter().any(|part| part.takes(connection)),
         }
     }
 }
@@ -53,6 +131,29 @@ fn in_network(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn selectors_combine() {
+        let address: Address = "127.0.0.1:9000".parse().expect("an address");
+        let traits = Traits {
+            id: ConnectionId(1),
+            generation: 3,
+            peer: None,
+            age: Duration::from_secs(5),
+            listener: Some(&address),
+            tag: Some("red"),
+        };
+        let takes = |selector: &Selector| selector.takes(&traits);
+        let (red, blue, old) = (Selector::tag("red"), Selector::tag("blue"), Selector::Before(4));
+        assert!(takes(&red) && !takes(&blue) && takes(&old) && takes(&!blue.clone()));
+        assert!(takes(&red.clone().and(old.clone())) && !takes(&red.clone().and(old.clone()).and(blue.clone())));
+        assert!(takes(&blue.clone().or(old)) && !takes(&blue.clone().or(Selector::Generation(1))));
+        assert!(takes(&Selector::Every(Vec::new())) && !takes(&Selector::Any(Vec::new())));
+        assert!(takes(&Selector::Listener(address.clone())) && takes(&!Selector::Listener("127.0.0.2:1".parse().expect("one"))));
+        let deep = !Selector::All.and(blue.or(Selector::Peers(IpAddr::from([127, 0, 0, 1]), 8)));
+        assert!(deep.needs_tag() && deep.needs_peer() && !Selector::All.needs_tag() && !red.needs_peer());
+        assert!(!Selector::tag("r").takes(&Traits { tag: None, ..traits }));
+    }
 
     #[test]
     fn a_network_is_its_prefix() {

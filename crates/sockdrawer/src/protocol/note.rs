@@ -1,11 +1,14 @@
 //! Notes, and the handles through which they are sent.
 
+use super::tag::{Tag, tag};
 use std::any::Any;
 use std::sync::Arc;
 
 /// Where handles put their notes: a loop's inbox, or a test's.
 pub(crate) trait Post: Send + Sync {
     fn post(&self, token: u64, note: Note) -> Result<(), NotifyError>;
+    /// False when there is no room.
+    fn tag(&self, token: u64, tag: Tag) -> bool;
 }
 
 /// A way to speak to one connection from another connection or thread. Once the connection is gone, notes are dropped.
@@ -22,6 +25,12 @@ impl Handle {
     /// When the loop's inbox is full; the note comes back.
     pub fn notify(&self, note: impl Into<Note>) -> Result<(), NotifyError> {
         self.post.post(self.token, note.into())
+    }
+
+    /// Calls the connection by a short text, as [`Context::tag`](crate::Context::tag) does, never waiting; after the notes that were
+    /// sent before. False, and nothing is done, when the loop's inbox is full.
+    pub fn tag(&self, text: &str) -> bool {
+        self.post.tag(self.token, tag(text))
     }
 }
 

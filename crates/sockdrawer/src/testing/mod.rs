@@ -35,7 +35,7 @@
 
 use crate::protocol::{
     Closed, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer,
-    Post, Protocol, Saved, Saver, Service, Side, Step, Timer,
+    Post, Protocol, Saved, Saver, Service, Side, Step, Tag, Timer,
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -83,9 +83,15 @@ pub fn peer(side: Side, connect_time: Duration) -> Peer {
 struct Inbox {
     notes: Mutex<VecDeque<Note>>,
     capacity: usize,
+    /// What the connection is called; empty: nothing.
+    tag: Mutex<Tag>,
 }
 
 impl Inbox {
+    fn name(&self, tag: Tag) {
+        *self.tag.lock().unwrap_or_else(PoisonError::into_inner) = tag;
+    }
+
     fn take(&self) -> VecDeque<Note> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -99,6 +105,11 @@ impl Post for Inbox {
         }
         notes.push_back(note);
         Ok(())
+    }
+
+    fn tag(&self, _token: u64, tag: Tag) -> bool {
+        self.name(tag);
+        true
     }
 }
 
@@ -159,7 +170,7 @@ impl<S: Service> Connection<S> {
 
     /// The same with this peer and these limits.
     pub fn open_with(service: S, peer: Peer, limits: Limits) -> Connection<S> {
-        let inbox = Arc::new(Inbox { notes: Mutex::default(), capacity: limits.inbox });
+        let inbox = Arc::new(Inbox { notes: Mutex::default(), capacity: limits.inbox, tag: Mutex::default() });
         let wire = Wire {
             peer,
             limits,
@@ -370,6 +381,11 @@ impl<S: Service> Connection<S> {
         &self.service
     }
 
+    /// What the connection is called by [`Context::tag`] or [`Handle::tag`]; empty: nothing.
+    pub fn tag(&self) -> String {
+        self.wire.inbox.tag.lock().unwrap_or_else(PoisonError::into_inner).as_ref().to_owned()
+    }
+
     /// What [`Service::local`] made, when it is a `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
@@ -459,6 +475,9 @@ impl<S: Service> Connection<S> {
         kept.drain(..taken);
         self.wire.kept = kept;
         self.state = Some(state);
+        if let Some(tag) = self.out.tag.take() {
+            self.wire.inbox.name(tag);
+        }
         match timer {
             Timer::Keep => {}
             Timer::Off => self.wire.due = None,
@@ -506,6 +525,7 @@ impl<S: Service> Connection<S> {
     /// Borrows what a context is made of, apart from the state.
     fn call<R>(&mut self, call: impl FnOnce(&mut Scene<'_>) -> R) -> R {
         self.out.clear();
+        self.out.tag = None;
         self.out.backlog = self.wire.backlog.len();
         call(&mut Scene { out: &mut self.out, local: &mut *self.local, wire: &self.wire })
     }

@@ -2,8 +2,8 @@
 
 use crate::common::{PATIENCE, connect, start};
 use sockdrawer::{
-    After, Closed, Config, Connection, ConnectionStatus, Context, Delegate, Event, Handle, Input, Note, Peer, Pool, Protocol,
-    Selector, Service, Step, Waited,
+    After, Closed, Config, Connection, ConnectionState, ConnectionStatus, Context, Delegate, Event, Handle, Input, Note, Peer,
+    Pool, Protocol, Selector, Service, Step, Waited,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -113,7 +113,9 @@ impl Scene {
     /// Waits until so many connections are away.
     #[track_caller]
     pub(crate) fn wait_away(&self, count: usize) -> Vec<ConnectionStatus> {
-        let away = |pool: &Pool| pool.connections(&Selector::All).into_iter().filter(|one| one.delegated).collect::<Vec<_>>();
+        let away = |pool: &Pool| {
+            pool.connections(&Selector::All).into_iter().filter(|one| one.state == ConnectionState::Delegated).collect::<Vec<_>>()
+        };
         assert!(self.pool.wait(PATIENCE, |_| away(&self.pool).len() == count), "{:#?}", self.pool.status());
         away(&self.pool)
     }

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome};
 use crate::common::{PATIENCE, connect_from};
 use crate::services::SIZE;
-use sockdrawer::{ConnectionId, Selector, Side};
+use sockdrawer::{ConnectionId, ConnectionState, Selector, Side};
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read};
 use std::net::Ipv4Addr;
@@ -28,7 +28,7 @@ pub(crate) fn connections_are_listed_as_they_are(bench: &Bench) -> Outcome {
         let one = listed.iter().find(|one| one.peer == Some(local)).expect("each is listed");
         let bytes = ((number + 1) * SIZE) as u64;
         assert_eq!((one.generation, one.side, one.bytes_in, one.bytes_out), (1, Side::Accepted, bytes, bytes));
-        assert!(!one.working && !one.draining && one.age < 2 * PATIENCE, "{one:?}");
+        assert!(one.state == ConnectionState::Idle && !one.draining && one.age < 2 * PATIENCE, "{one:?}");
     }
     clients.into_iter().for_each(Client::end);
     assert!(pool.wait(PATIENCE, |status| status.connections == 0));
@@ -62,11 +62,11 @@ pub(crate) fn who_is_killed_is_alone(bench: &Bench) -> Outcome {
     assert_eq!(victim.version(), 1);
     let mut others: Vec<Client> = (1..bench.crowd(5)).map(|_| Client::served(at)).collect();
     let id = pool.connections(&Selector::Peers(source(0).into(), 32))[0].id;
-    assert!(pool.kill(id));
+    assert_eq!(pool.kill(&Selector::Id(id)), 1);
     let end = victim.0.read(&mut [0]).expect_err("a reset");
     assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     assert!(pool.wait(PATIENCE, |status| status.connections == others.len()));
-    assert!(!pool.kill(id), "it is gone");
+    assert_eq!(pool.kill(&Selector::Id(id)), 0, "it is gone");
     others.iter_mut().for_each(|other| assert_eq!(other.version(), 1));
     others.into_iter().for_each(Client::end);
     Client::served(at).end();

@@ -115,6 +115,8 @@ pub(crate) fn pattern(place: usize) -> u8 {
 /// - `w` sends so many bytes of the pattern.
 /// - `b` panics when it comes to the place of this number in [`At::ALL`].
 /// - `k` stays when it is drained; else it says `d` and ends.
+/// - `n` calls the connection `tag-` and the number, `h` does so through its handle; both answer.
+/// - `x` waits: what comes is not read any more.
 /// - `c` answers and closes, `f` answers and finishes, `r` resets.
 ///
 /// Notes of the pool are sent as they are.
@@ -185,6 +187,15 @@ impl Play {
             }
             b'b' => self.breaks = At::ALL.get(number as usize).copied(),
             b'k' => self.stays = true,
+            b'n' => {
+                cx.tag(&format!("tag-{number}"));
+                cx.send(&frame(letter, number));
+            }
+            b'h' => {
+                cx.handle().tag(&format!("tag-{number}"));
+                cx.send(&frame(letter, number));
+            }
+            b'x' => return Step::Wait,
             b'c' => {
                 cx.send(&frame(letter, number));
                 return Step::Close;

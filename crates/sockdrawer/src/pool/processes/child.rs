@@ -230,6 +230,15 @@ impl Child {
                 let killed = tokens.into_iter().any(|token| flow.kill_one(token));
                 self.reply(number, Reply::Count(usize::from(killed)));
             }
+            Request::Tag(_, text) => {
+                let tag = crate::protocol::tag(&text);
+                let tagged = tokens.into_iter().filter(|token| flow.tag_one(*token, &tag)).count();
+                self.reply(number, Reply::Count(tagged));
+            }
+            Request::List(_) => {
+                let list = flow.list(&Selector::All);
+                self.reply(number, Reply::List(list));
+            }
             Request::Notify(_, bytes) => flow.notify(&Selector::All, &bytes.into()),
             Request::AdoptTo(generated) => {
                 let moved = usize::from(adopt(flow, &generated, &tokens));

@@ -15,11 +15,12 @@ use crate::flow::generation::{Generation, Switch};
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::{Joint, MOST_LOOPS};
 use crate::flow::listener::Shard;
+use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::flow::{Flow, FlowError, Shared};
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Observer};
+use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Observer};
 use crate::pool::drain::Drain;
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -70,8 +71,10 @@ struct Forking {
     /// Listeners that are being given up, and who asked for it.
     retiring: Vec<(u64, mpsc::Receiver<()>)>,
     generations: Vec<Arc<Generation>>,
-    /// Lists that are asked for, until every child has done what it was doing.
+    /// Lists that are asked for, until every child has said what it is doing.
     lists: HashMap<u64, crate::pool::Selector>,
+    /// The same of what is asked of connections by their tags, which their children know.
+    sorted: HashMap<u64, Request>,
     /// What is in force, and what was prepared.
     generated: Generated,
     next: Option<(Arc<Generation>, Generated)>,
@@ -153,6 +156,7 @@ impl Forking {
             retiring: Vec::new(),
             generations: vec![generation],
             lists: HashMap::new(),
+            sorted: HashMap::new(),
             generated: start.generated,
             next: None,
             last: false,
@@ -218,7 +222,7 @@ impl Forking {
         retired.into_iter().for_each(|number| self.questions.retired(number));
         // Those that came in while the pool was already ending are asked, too.
         if let Some(how) = self.questions.last_drain() {
-            let new = self.children.choose(|_| true);
+            let new = self.children.choose(|_, _| true);
             let programs = self.programs(&new);
             self.questions.drain_more(new, how, &programs);
         }
@@ -228,7 +232,11 @@ impl Forking {
         }
         for (number, reply) in self.questions.answered(self.shared.gate.taken()) {
             self.last |= self.questions.was_last(number);
-            let list = self.lists.remove(&number).map(|selector| self.list(&selector));
+            if let Some(request) = self.sorted.remove(&number) {
+                self.ask_meant(number, request);
+                continue;
+            }
+            let list = self.lists.remove(&number).map(|selector| self.list(number, &selector));
             self.speaker.reply(number, list.unwrap_or(reply));
         }
         self.tell_ended();
@@ -271,10 +279,8 @@ impl Forking {
             }
             Request::Status => Reply::Status(Box::new(self.status())),
             Request::List(selector) => {
-                let now = Instant::now();
-                let meant = self.children.choose(|child| selector.takes_child(child, now));
-                let programs = self.programs(&meant);
-                self.questions.ask(number, &Request::Status, meant, &programs);
+                let meant = if selector.needs_tag() { self.meant(&crate::pool::Selector::All) } else { self.meant(&selector) };
+                self.ask_them(number, &Request::Status, meant);
                 self.lists.insert(number, selector);
                 return None;
             }
@@ -291,31 +297,45 @@ impl Forking {
         Some(reply)
     }
 
-    /// What concerns children is asked of each that is meant.
+    /// What concerns children is asked of each that is meant. Where tags say who that is, all are asked for them first.
     fn ask(&mut self, number: u64, request: Request) {
-        let now = Instant::now();
-        let all = |selector: &crate::pool::Selector| self.children.choose(|child| selector.takes_child(child, now));
-        let (meant, request) = match request {
-            Request::ApplyOptions(selector) => (all(&selector), Request::SetOptions(selector, self.generated.settings.options)),
-            Request::Adopt(selector) => {
-                let newest = self.generated.id;
-                let older = |child: &Child| child.generation.id != newest && selector.takes_child(child, now);
-                (self.children.choose(older), Request::AdoptTo(self.generated.clone()))
-            }
-            Request::Drain(ref selector, _) | Request::Purge(ref selector, _) | Request::Notify(ref selector, _) => {
-                (all(selector), request)
-            }
-            Request::Kill(id) | Request::Options(id) => (self.children.choose(|child| child.id == id), request),
-            _ => (Vec::new(), request),
-        };
-        let programs = self.programs(&meant);
-        self.questions.ask(number, &request, meant, &programs);
+        if !request.selector().is_some_and(|selector| selector.needs_tag()) {
+            return self.ask_meant(number, request);
+        }
+        let all = self.meant(&crate::pool::Selector::All);
+        self.ask_them(number, &Request::Status, all);
+        self.sorted.insert(number, request);
     }
 
-    fn list(&self, selector: &crate::pool::Selector) -> Reply {
+    /// The processes of connections that are meant, as far as is known.
+    fn meant(&self, selector: &crate::pool::Selector) -> Vec<u32> {
         let now = Instant::now();
-        let pids = self.children.choose(|child| selector.takes_child(child, now));
-        Reply::List(pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(*pid, child, now))).collect())
+        self.children.choose(|pid, child| selector.takes(&traits(child, self.questions.tag_of(pid), now)))
+    }
+
+    fn ask_them(&mut self, number: u64, request: &Request, meant: Vec<u32>) {
+        let programs = self.programs(&meant);
+        self.questions.ask(number, request, meant, &programs);
+    }
+
+    fn ask_meant(&mut self, number: u64, request: Request) {
+        let (meant, request) = match request {
+            Request::ApplyOptions(selector) => {
+                (self.meant(&selector), Request::SetOptions(selector, self.generated.settings.options))
+            }
+            Request::Adopt(selector) => {
+                let older = selector.and(!crate::pool::Selector::Generation(self.generated.id));
+                (self.meant(&older), Request::AdoptTo(self.generated.clone()))
+            }
+            Request::Options(id) => (self.meant(&crate::pool::Selector::Id(id)), request),
+            _ => (request.selector().map_or_else(Vec::new, |selector| self.meant(selector)), request),
+        };
+        self.ask_them(number, &request, meant);
+    }
+
+    fn list(&self, number: u64, selector: &crate::pool::Selector) -> Reply {
+        let pids = self.meant(selector);
+        Reply::List(pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(number, *pid, child))).collect())
     }
 
     /// Those of them that are other programs, and do not listen.
@@ -324,18 +344,27 @@ impl Forking {
         pids.iter().copied().filter(|pid| kind(*pid) == Some(Kind::Program)).collect()
     }
 
-    fn listed(&self, pid: u32, child: &Child, now: Instant) -> ConnectionStatus {
+    fn listed(&self, number: u64, pid: u32, child: &Child) -> ConnectionStatus {
+        let traits = traits(child, self.questions.tag_of(pid), Instant::now());
         ConnectionStatus {
-            id: child.id,
-            generation: child.generation.id,
-            peer: child.peer,
+            id: traits.id,
+            generation: traits.generation,
+            peer: traits.peer,
             side: Side::Accepted,
-            age: now.duration_since(child.since),
+            age: traits.age,
             bytes_in: child.counters.bytes_in().get(),
             bytes_out: child.counters.bytes_out().get(),
-            working: false,
-            delegated: false,
+            state: self.state(number, pid, child),
             draining: self.questions.is_draining(pid),
+            tag: traits.tag.map(str::to_owned),
+        }
+    }
+
+    /// A child that does not say what it is doing is busy; a program never says.
+    fn state(&self, number: u64, pid: u32, child: &Child) -> ConnectionState {
+        match child.generation.kind {
+            Kind::Program => ConnectionState::Delegated,
+            _ => self.questions.state(pid, number).unwrap_or(ConnectionState::Working),
         }
     }
 
@@ -426,21 +455,14 @@ impl Forking {
     fn end(&mut self, number: u64, how: Drain) {
         self.retire(number, |_| true);
         self.flow.suspend();
-        let all = self.children.choose(|_| true);
+        let all = self.children.choose(|_, _| true);
         let programs = self.programs(&all);
         self.questions.end(number, how, all, &programs);
     }
 }
 
-/// For the selectors of the pool.
-trait TakesChild {
-    fn takes_child(&self, child: &Child, now: Instant) -> bool;
-}
-
-impl TakesChild for crate::pool::Selector {
-    fn takes_child(&self, child: &Child, now: Instant) -> bool {
-        use crate::flow::orders::{Choice, Traits};
-        let age = now.duration_since(child.since);
-        self.takes(&Traits { id: child.id, generation: child.generation.id, peer: child.peer, age })
-    }
+/// What a child is chosen by.
+fn traits<'a>(child: &Child, tag: Option<&'a str>, now: Instant) -> Traits<'a> {
+    let age = now.duration_since(child.since);
+    Traits { id: child.id, generation: child.generation.id, peer: child.peer, age, listener: None, tag }
 }

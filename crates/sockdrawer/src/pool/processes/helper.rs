@@ -135,7 +135,6 @@ impl Helper {
                 self.core.resume();
                 Reply::Done
             }
-            Request::Kill(id) => Reply::Count(usize::from(self.core.kill(id))),
             Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
             Request::Crash(part) => Reply::Count(usize::from(self.core.crash_part(part))),
             slow => {
@@ -246,6 +245,8 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
         Request::Adopt(selector) => Reply::Adopted(core.adopt(&selector)),
         Request::Drain(selector, how) => Reply::Drained(Manager::drain(&**core, &selector, how)),
         Request::Purge(selector, within) => Reply::Count(Manager::purge(&**core, &selector, within)),
+        Request::Kill(selector) => Reply::Count(core.kill(&selector)),
+        Request::Tag(selector, text) => Reply::Count(core.tag(&selector, &text)),
         Request::ApplyOptions(selector) => Reply::Count(core.apply_options(&selector)),
         Request::Options(id) => Reply::Options(core.options(id)),
         Request::List(selector) => Reply::List(core.connections(&selector)),

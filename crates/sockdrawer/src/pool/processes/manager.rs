@@ -283,8 +283,12 @@ impl Manager for Processes {
         self.count_all(within.saturating_add(PURGES_WITHIN), || Request::Purge(selector.clone(), within))
     }
 
-    fn kill(&self, id: ConnectionId) -> bool {
-        self.count_all(ANSWERS_WITHIN, || Request::Kill(id)) > 0
+    fn kill(&self, selector: &Selector) -> usize {
+        self.count_all(ANSWERS_WITHIN, || Request::Kill(selector.clone()))
+    }
+
+    fn tag(&self, selector: &Selector, text: &str) -> usize {
+        self.count_all(ANSWERS_WITHIN, || Request::Tag(selector.clone(), text.to_owned()))
     }
 
     fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {

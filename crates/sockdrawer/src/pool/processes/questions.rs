@@ -5,9 +5,11 @@ use super::helper::other;
 use super::wire::{FromHelper, Receiver, Reply, Request, Sender, ToHelper};
 use crate::clock::deadline;
 use crate::net::SocketOptions;
+use crate::observe::{ConnectionState, ConnectionStatus};
 use crate::pool::drain::{Drain, Drained, shuffle};
 use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
+use crate::protocol::{Tag, tag};
 use crate::sys::{Errno, Events, Interest, Kernel, System, fork};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,6 +35,10 @@ pub(super) struct Questions {
     unsaid: HashMap<u32, Vec<ToHelper>>,
     open: HashMap<u64, Question>,
     draining: HashSet<u32>,
+    /// What children said last of their connections, and to which question. Programs say nothing, and are called something all the
+    /// same.
+    said: HashMap<u32, (u64, ConnectionStatus)>,
+    tags: HashMap<u32, Tag>,
     /// Children that have gone on under another generation, not yet noted.
     moved: Vec<u32>,
     /// What is done to a child that is still there then.
@@ -123,6 +129,8 @@ impl Questions {
             unsaid: HashMap::new(),
             open: HashMap::new(),
             draining: HashSet::new(),
+            said: HashMap::new(),
+            tags: HashMap::new(),
             moved: Vec::new(),
             deadlines: Vec::new(),
             last: None,
@@ -139,6 +147,25 @@ impl Questions {
 
     pub(super) fn is_draining(&self, pid: u32) -> bool {
         self.draining.contains(&pid)
+    }
+
+    /// What a connection is doing, by what its child said to this question.
+    pub(super) fn state(&self, pid: u32, number: u64) -> Option<ConnectionState> {
+        self.said.get(&pid).filter(|(to, _)| *to == number).map(|(_, said)| said.state)
+    }
+
+    /// What a connection is called, as far as is known.
+    pub(super) fn tag_of(&self, pid: u32) -> Option<&str> {
+        self.tags.get(&pid).map(|tag| &**tag)
+    }
+
+    /// Calls a program's connection so.
+    pub(super) fn tag_program(&mut self, pid: u32, tag: Tag) {
+        if tag.is_empty() {
+            self.tags.remove(&pid);
+        } else {
+            self.tags.insert(pid, tag);
+        }
     }
 
     /// When there is something to do next.
@@ -188,7 +215,15 @@ impl Questions {
             Request::Purge(_, within) => {
                 self.end_each(number, meant, programs, *within, || Request::Purge(Selector::All, *within))
             }
-            Request::Kill(id) => self.end_each(number, meant, &[], Duration::ZERO, || Request::Kill(*id)),
+            Request::Kill(_) => self.end_each(number, meant, &[], Duration::ZERO, || Request::Kill(Selector::All)),
+            Request::Tag(_, text) => {
+                let listen: Vec<u32> = meant.iter().copied().filter(|pid| !programs.contains(pid)).collect();
+                self.ask_each(number, Kind::Count, listen, || Request::Tag(Selector::All, text.clone()));
+                if let Some(question) = self.open.get_mut(&number) {
+                    question.count = programs.len();
+                }
+                programs.iter().for_each(|pid| self.tag_program(*pid, tag(text)));
+            }
             Request::SetOptions(_, options) => {
                 let listen = meant.into_iter().filter(|pid| !programs.contains(pid)).collect();
                 self.ask_each(number, Kind::Count, listen, || Request::SetOptions(Selector::All, *options));
@@ -202,10 +237,10 @@ impl Questions {
                 }
             }
             Request::Options(id) => self.ask_each(number, Kind::Options, meant, || Request::Options(*id)),
-            // Whether they have done what they were doing. One that is stuck is not waited for.
+            // What they are doing, when they have done what they were doing. One that is stuck is not waited for.
             _ => {
                 let listen = meant.into_iter().filter(|pid| !programs.contains(pid)).collect();
-                self.ask_each(number, Kind::Done, listen, || Request::Status);
+                self.ask_each(number, Kind::Done, listen, || Request::List(Selector::All));
                 self.deadlines.push((deadline(Instant::now(), STUCK_AFTER), 0, Then::GiveUp(number)));
             }
         }
@@ -320,8 +355,18 @@ impl Questions {
         loop {
             match home.receiver.receive_now::<FromHelper>(home.socket.as_fd()) {
                 Ok(Some((FromHelper::Reply(number, reply), _))) => {
-                    if let Reply::Adopted(Adopted { moved: 1, .. }) = reply {
-                        self.moved.push(pid);
+                    match &reply {
+                        Reply::Adopted(Adopted { moved: 1, .. }) => self.moved.push(pid),
+                        Reply::List(list) => {
+                            if let Some(status) = list.first() {
+                                match status.tag.as_deref() {
+                                    Some(text) => _ = self.tags.insert(pid, tag(text)),
+                                    None => _ = self.tags.remove(&pid),
+                                }
+                                self.said.insert(pid, (number, status.clone()));
+                            }
+                        }
+                        _ => {}
                     }
                     if let Some(question) = self.open.get_mut(&number) {
                         question.heard(pid, Some(reply));
@@ -344,6 +389,8 @@ impl Questions {
         self.homes.remove(&pid);
         self.unsaid.remove(&pid);
         self.draining.remove(&pid);
+        self.said.remove(&pid);
+        self.tags.remove(&pid);
         self.deadlines.retain(|(_, of, _)| *of != pid);
         self.open.values_mut().for_each(|question| question.heard(pid, None));
     }

@@ -110,7 +110,8 @@ pub(crate) enum Request {
     AdoptTo(Generated),
     Drain(Selector, Drain),
     Purge(Selector, Duration),
-    Kill(ConnectionId),
+    Kill(Selector),
+    Tag(Selector, String),
     Notify(Selector, Vec<u8>),
     ApplyOptions(Selector),
     /// From the helper of a connection to its own process.
@@ -122,6 +123,23 @@ pub(crate) enum Request {
     Shutdown(Drain),
     /// For tests: the part of this number dies.
     Crash(usize),
+}
+
+impl Request {
+    /// Which connections it is about, where it is about some.
+    pub(crate) fn selector(&self) -> Option<&Selector> {
+        match self {
+            Request::Adopt(selector)
+            | Request::Drain(selector, _)
+            | Request::Purge(selector, _)
+            | Request::Kill(selector)
+            | Request::Tag(selector, _)
+            | Request::Notify(selector, _)
+            | Request::ApplyOptions(selector)
+            | Request::List(selector) => Some(selector),
+            _ => None,
+        }
+    }
 }
 
 /// The answer.
