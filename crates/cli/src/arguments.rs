@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Put load on a server and say what came of it.
     Load(LoadArguments),
-    /// Prove on this machine that live changes lose nothing.
+    /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
 
@@ -130,6 +130,20 @@ pub(crate) struct LoadArguments {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrialArguments {
+    /// The server under trial, with --change; none: one inside this program.
+    pub(crate) target: Option<Address>,
+    /// TARGET: what changes the server; run by sh -c, again and again.
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) change: Option<String>,
+    /// TARGET: from the start of one command to the start of the next; 0 is back to back [default: 2s].
+    #[arg(long, value_name = "T")]
+    pub(crate) every: Option<Time>,
+    /// TARGET: what the clients say: echo, ping or http [default: echo].
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(crate) workload: Option<Workload>,
+    /// TARGET, http: what is asked for [default: /].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) request_path: Option<String>,
     /// End after so many changes.
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     pub(crate) changes: Option<Positive>,
@@ -145,18 +159,29 @@ pub(crate) struct TrialArguments {
     /// What random choices begin with [default: chosen and printed].
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<Seed>,
-    /// Break the server on purpose, to see that the trial notices.
+    /// Break the server inside this program on purpose, to see that the trial notices.
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) sabotage: Option<Sabotage>,
-    /// Where the server under trial listens [default: 127.0.0.1, any free port].
+    /// Where the server inside this program listens [default: 127.0.0.1, any free port].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Option<Address>,
-    /// Who runs the connections: threads, prefork, loops or tasks.
-    #[arg(long, value_parser = names::model, default_value_t)]
-    pub(crate) model: Model,
+    /// Who runs its connections: threads, prefork, loops or tasks [default: loops].
+    #[arg(long, value_parser = names::model)]
+    pub(crate) model: Option<Model>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+}
+
+/// What the clients of a trial say to TARGET.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// Random bytes, which must come back.
+    Echo,
+    /// `Ping`, which must be answered with `Pong`.
+    Ping,
+    /// GET requests, whose answers must be the same each time.
+    Http,
 }
 
 /// A fault that a trial must notice.

@@ -53,7 +53,7 @@ fn json(report: &Report) -> Result<String, Failure> {
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.
-fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Failure> {
+pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Failure> {
     let first = Arc::new(OnceLock::new());
     let (told, stop) = (first.clone(), stop.clone());
     signals::watch(move |signal| {

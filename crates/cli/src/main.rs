@@ -3,6 +3,7 @@
 
 mod arguments;
 mod events;
+mod foreign;
 mod limits;
 mod load;
 mod names;
@@ -38,6 +39,7 @@ fn run() -> Result<Exit, Failure> {
         None => Ok(Exit::Ok),
         Some(Command::Serve(arguments)) => serve::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }
 }

@@ -14,6 +14,8 @@ pub(crate) enum Exit {
     Failed = 1,
     /// The command line or what it asks for makes no sense here.
     Usage = 2,
+    /// What the run needs is not there: nothing was run.
+    Preflight = 3,
     /// SIGINT; what was reached until then was reported.
     Interrupted = 130,
     /// SIGTERM; what was reached until then was reported.
@@ -37,6 +39,11 @@ impl Failure {
     /// The command line is at fault.
     pub(crate) fn usage(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Usage, line)
+    }
+
+    /// What the run needs is not there.
+    pub(crate) fn preflight(line: impl fmt::Display) -> Failure {
+        Failure::new(Exit::Preflight, line)
     }
 
     /// The run is at fault.

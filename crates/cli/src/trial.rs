@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Between two rewritings of the line that shows how far the trial is.
 const BETWEEN_SHOWINGS: Duration = Duration::from_millis(100);
 
+/// How long a trial lasts unless told otherwise.
+const LASTS: Duration = Duration::from_secs(10);
+
 /// Runs the trial and tells what it found.
 pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let mut options = options(&arguments)?;
@@ -72,7 +75,7 @@ fn stop_by_signals(stop: &Arc<AtomicBool>) -> Result<Arc<OnceLock<Signal>>, Fail
 /// The high arguments: defaults filled in, and what makes no sense refused.
 fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     let mut options = Options {
-        model: tried(arguments.model)?,
+        model: tried(arguments.model.unwrap_or_default())?,
         connections: arguments.connections.in_memory(),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
         sabotage: arguments.sabotage.map(sabotage),
@@ -87,12 +90,17 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         Some(Address::Tcp(address)) => loopback(*address).map_err(usage)?,
         Some(_) => return Err(usage("--listen: a trial needs a TCP address: write 127.0.0.1:9000")),
     };
-    options.until = match (arguments.changes, arguments.seconds) {
+    options.until = until(arguments);
+    Ok(options)
+}
+
+/// When a trial ends.
+pub(crate) fn until(arguments: &TrialArguments) -> Until {
+    match (arguments.changes, arguments.seconds) {
         (Some(changes), _) => Until::Changes(changes.0),
         (None, Some(PositiveTime(time))) => Until::Passed(time),
-        (None, None) => options.until,
-    };
-    Ok(options)
+        (None, None) => Until::Passed(LASTS),
+    }
 }
 
 /// The model, when a trial can say something about it.
@@ -116,7 +124,7 @@ fn sabotage(named: arguments::Sabotage) -> Sabotage {
     }
 }
 
-fn usage(line: impl fmt::Display) -> Failure {
+pub(crate) fn usage(line: impl fmt::Display) -> Failure {
     Failure::usage(format_args!("{line} (try: sockdrawer trial --help)"))
 }
 
@@ -133,18 +141,18 @@ fn start(options: &Options) -> String {
 }
 
 /// How far the trial is: one line on a terminal, nothing elsewhere.
-struct Live {
+pub(crate) struct Live {
     on_terminal: bool,
     until: Until,
     shown: Option<Duration>,
 }
 
 impl Live {
-    fn new(until: Until) -> Live {
+    pub(crate) fn new(until: Until) -> Live {
         Live { on_terminal: stderr().is_terminal(), until, shown: None }
     }
 
-    fn show(&mut self, progress: &Progress) {
+    pub(crate) fn show(&mut self, progress: &Progress) {
         let due = self.shown.map_or(Duration::ZERO, |shown| shown + BETWEEN_SHOWINGS);
         if self.on_terminal && progress.elapsed >= due {
             self.shown = Some(progress.elapsed);
@@ -163,7 +171,7 @@ impl Live {
     }
 
     /// No more: what follows takes the line's place.
-    fn end(self) {
+    pub(crate) fn end(self) {
         if self.shown.is_some() {
             print::rewrite("");
         }

@@ -5,6 +5,7 @@
 
 mod clients;
 mod errno;
+pub mod foreign;
 mod latency;
 mod machine;
 mod plan;

@@ -41,12 +41,12 @@ impl Stop {
         self.0.1.notify_all();
     }
 
-    fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for it, so long at most.
-    fn wait(&self, within: Duration) {
+    pub(crate) fn wait(&self, within: Duration) {
         let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.0.1.wait_timeout_while(set, within, |set| !*set));
     }

@@ -1,114 +1,68 @@
-//! A client that connects, sends 16 random bytes, says that no more comes, reads the same 16 and the end; no second try.
+//! Clients that connect, send 16 random bytes, say that no more comes, read the same 16 and the end; no second try.
 
 use super::guest::Guest;
-use super::random::mix;
 use super::tally::{Cause, Phase, Tally};
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use sockdrawer::testing::trial::{self, Echo, Witness};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-/// For each step: to stand, to get the echo, to see the end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-const SIZE: usize = 16;
+pub(crate) use sockdrawer::testing::trial::PATIENCE;
 
-pub(crate) struct Churn {
-    tally: Arc<Tally>,
-    seed: u64,
-    next: AtomicU64,
+const SIZE: u64 = 16;
+
+pub(crate) type Churn = trial::Churn<Echo, Told>;
+
+pub(crate) fn churn(tally: &Arc<Tally>, seed: u64) -> Churn {
+    let told = Told { tally: tally.clone(), guest: Guest::Churn };
+    trial::Churn::new(Echo::new(seed, SIZE, SIZE).ending_at_once(), Arc::new(told))
 }
 
-impl Churn {
-    pub(crate) fn new(tally: Arc<Tally>, seed: u64) -> Churn {
-        Churn { tally, seed, next: AtomicU64::new(0) }
-    }
+/// Brings what the clients meet with to the row of the change in force.
+pub(crate) struct Told {
+    pub(super) tally: Arc<Tally>,
+    pub(super) guest: Guest,
 }
 
-impl Service for Churn {
-    type Protocol = Visit;
-
-    fn open(&self, _peer: &Peer) -> Visit {
-        let place = self.seed.wrapping_add(self.next.fetch_add(2, Ordering::Relaxed));
-        let mut bytes = [0; SIZE];
-        bytes[..8].copy_from_slice(&mix(place).to_le_bytes());
-        bytes[8..].copy_from_slice(&mix(place.wrapping_add(1)).to_le_bytes());
-        Visit { tally: self.tally.clone(), bytes, echoed: 0, ended: false, failure: None }
+impl Witness for Told {
+    fn stood(&self) {
+        self.tally.stood(self.guest);
     }
 
-    fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
-        self.tally.failed(Guest::Churn, Phase::Connect, Cause::Errno(failure.errno));
-    }
-}
-
-/// One connection of [`Churn`].
-pub(crate) struct Visit {
-    tally: Arc<Tally>,
-    bytes: [u8; SIZE],
-    echoed: usize,
-    /// The server said that no more comes, after the whole echo.
-    ended: bool,
-    failure: Option<Cause>,
-}
-
-impl Visit {
-    fn phase(&self) -> Phase {
-        if self.echoed < SIZE { Phase::Echo } else { Phase::End }
-    }
-
-    fn fail(&mut self, cause: Cause) -> Step {
-        self.failure = Some(cause);
-        Step::Abort
-    }
-}
-
-impl Protocol for Visit {
-    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        self.tally.stood(Guest::Churn);
-        cx.send(&self.bytes);
-        cx.set_timer(PATIENCE);
-        Step::Finish
-    }
-
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let (came, left) = (input.bytes(), &self.bytes[self.echoed..]);
-        let equal = came.iter().zip(left).filter(|(came, sent)| came == sent).count();
-        let wrong = came.len() - equal;
-        self.echoed += equal.min(left.len());
-        input.take_all();
-        if wrong > 0 {
-            self.tally.wrong(wrong);
-            return self.fail(Cause::Wrong);
+    fn answered(&self) {
+        if self.guest != Guest::Churn {
+            self.tally.echoed();
         }
-        if self.echoed == SIZE {
-            cx.set_timer(PATIENCE);
+    }
+
+    fn ended(&self) {
+        self.tally.churned();
+    }
+
+    fn wrong(&self, bytes: usize) {
+        self.tally.wrong(bytes);
+    }
+
+    fn failed(&self, phase: trial::Phase, cause: trial::Cause) {
+        let (phase, cause) = (met(phase), why(cause));
+        if !self.ended_as_asked(phase, cause) {
+            self.tally.failed(self.guest, phase, cause);
         }
-        Step::Continue
     }
+}
 
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
-        if self.echoed < SIZE {
-            return self.fail(Cause::Early);
-        }
-        self.ended = true;
-        Step::Close
+fn met(phase: trial::Phase) -> Phase {
+    match phase {
+        trial::Phase::Connect => Phase::Connect,
+        trial::Phase::Exchange => Phase::Echo,
+        trial::Phase::Between | trial::Phase::End => Phase::End,
     }
+}
 
-    fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
-        self.fail(Cause::Late)
-    }
-
-    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
-        // It ends by itself, within its patience.
-        Step::Continue
-    }
-
-    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
-        let cause = match (self.failure, why) {
-            (None, _) if self.ended => return self.tally.churned(),
-            (Some(cause), _) => cause,
-            (None, Closed::Error(errno)) => Cause::Errno(errno),
-            (None, _) => Cause::Stayed,
-        };
-        self.tally.failed(Guest::Churn, self.phase(), cause);
+fn why(cause: trial::Cause) -> Cause {
+    match cause {
+        trial::Cause::Errno(errno) => Cause::Errno(errno),
+        trial::Cause::Early | trial::Cause::Announced => Cause::Early,
+        trial::Cause::Late => Cause::Late,
+        trial::Cause::Wrong => Cause::Wrong,
+        trial::Cause::Stayed => Cause::Stayed,
     }
 }

@@ -1,9 +1,9 @@
 //! The parts of a trial that run: the server and its clients, all of them pools.
 
 use super::absent::absent;
-use super::churn::{Churn, PATIENCE};
+use super::churn::{PATIENCE, churn};
 use super::guest::Guest;
-use super::kept::Keep;
+use super::kept::keep;
 use super::kernel;
 use super::kind::Kind;
 use super::options::{Options, Sabotage};
@@ -77,7 +77,7 @@ impl Scene {
             connecting.timeout = PATIENCE;
             Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
         };
-        let keep = |guest: Guest| Keep::new(tally.clone(), guest, mix(options.seed ^ guest.index() as u64));
+        let keep = |guest: Guest| keep(&tally, guest, mix(options.seed ^ guest.index() as u64));
         let kept = client(Guest::Kept, keep(Guest::Kept).into(), options.kept, Some(options.kept as u64))?;
         let second = client(Guest::Second, keep(Guest::Second).into(), SECOND, None)?;
         let seed = mix(options.seed ^ Guest::Requests.index() as u64);
@@ -85,7 +85,7 @@ impl Scene {
         let requests = client(Guest::Requests, asking.into(), REQUESTS, None)?;
         // All stand before the first change. One that does not is counted as failed by its own set.
         server.wait(PATIENCE, |status| status.connections >= staying);
-        let churn = client(Guest::Churn, Churn::new(tally.clone(), mix(options.seed)).into(), options.connections, None)?;
+        let churn = client(Guest::Churn, churn(&tally, mix(options.seed)).into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
         Ok(Scene { server, churn, kept, second, requests, tally, address, props, absent, shared, ample, staying, passive_opens })
     }

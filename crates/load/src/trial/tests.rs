@@ -2,7 +2,7 @@
 
 use super::churn::{Churn, PATIENCE};
 use super::guest::Guest;
-use super::kept::Keep;
+use super::kept::{Keep, keep};
 use super::kind::Kind;
 use super::ledger::Ledger;
 use super::requests::{Requests, SIZE};
@@ -30,11 +30,11 @@ fn props() -> Props {
 }
 
 fn churn(tally: &Arc<Tally>) -> Connection<Churn> {
-    client(Churn::new(tally.clone(), 1))
+    client(super::churn::churn(tally, 1))
 }
 
 fn kept(tally: &Arc<Tally>, guest: Guest) -> Connection<Keep> {
-    client(Keep::new(tally.clone(), guest, 1))
+    client(keep(tally, guest, 1))
 }
 
 /// What failed, once.

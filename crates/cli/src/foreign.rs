@@ -1,0 +1,177 @@
+//! `sockdrawer trial TARGET --change COMMAND`: a trial of a server of somebody else, from the command line to the exit code.
+
+use crate::arguments::{TrialArguments, Workload as Named};
+use crate::limits;
+use crate::load::stop_by_signals;
+use crate::outcome::{Exit, Failure};
+use crate::print::{People, Sink};
+use crate::trial::{Live, until, usage};
+use crate::values::{Seed, Time};
+use sockdrawer_load::Stop;
+use sockdrawer_load::foreign::{Options, Refused, Table, Trial, Verdict, Workload};
+use sockdrawer_load::trial::{Progress, Seen, Until};
+use std::time::Duration;
+
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Whether anything says that the server is not the one inside this program.
+pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
+    let TrialArguments { target, change, every, workload, request_path, .. } = arguments;
+    target.is_some() || change.is_some() || every.is_some() || workload.is_some() || request_path.is_some()
+}
+
+/// Runs the trial and tells what it found.
+pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
+    let options = options(arguments)?;
+    let people = People::beside(arguments.json.as_ref());
+    let sink = arguments.json.clone().map(Sink::open).transpose()?;
+    let stop = Stop::new();
+    let signalled = stop_by_signals(&stop)?;
+    limits::raise();
+    let trial = Trial::start(&options).map_err(refused)?;
+    people.tell(start(&options))?;
+    let mut live = Live::new(options.until);
+    let report = trial.finish(&stop, |progress| {
+        let seen = progress.seen;
+        let seen = Seen {
+            connects: seen.connects,
+            failed: seen.failed(),
+            lost: seen.lost(),
+            wrong_bytes: seen.wrong_bytes,
+            ..Seen::default()
+        };
+        live.show(&Progress { elapsed: progress.elapsed, changes: progress.changes, seen });
+    });
+    live.end();
+    let verdict = Verdict::of(&report);
+    people.tell(Table(&report))?;
+    people.tell(verdict.line(&report))?;
+    if let Some(sink) = sink {
+        sink.write(report.json())?;
+    }
+    let exit = if verdict == Verdict::Good { Exit::Ok } else { Exit::Failed };
+    Ok(signalled.get().map_or(exit, |signal| signal.exit()))
+}
+
+fn refused(refused: Refused) -> Failure {
+    match refused {
+        Refused::Server(line) => Failure::preflight(line),
+        Refused::Clients(error) => error.into(),
+    }
+}
+
+/// The high arguments: defaults filled in, and what makes no sense together refused.
+fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
+    let (target, command) = match (&arguments.target, &arguments.change) {
+        (Some(target), Some(command)) => (target, command),
+        (Some(target), None) => {
+            let line = format!(
+                "a trial of {target} needs --change 'COMMAND', which changes it; without TARGET a server inside this program is tried"
+            );
+            return Err(usage(line));
+        }
+        (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
+        (None, None) => {
+            return Err(usage("--every, --workload and --request-path need a TARGET and --change 'COMMAND'"));
+        }
+    };
+    let inside = [
+        ("--listen", arguments.listen.is_some()),
+        ("--model", arguments.model.is_some()),
+        ("--sabotage", arguments.sabotage.is_some()),
+    ];
+    if let Some((option, _)) = inside.into_iter().find(|(_, given)| *given) {
+        return Err(usage(format_args!("{option} is for the server inside this program: leave it out, or leave out TARGET")));
+    }
+    if command.trim().is_empty() {
+        return Err(usage("--change needs a command, as in --change 'nginx -s reload'"));
+    }
+    Ok(Options {
+        target: target.clone(),
+        workload: workload(arguments)?,
+        command: command.clone(),
+        every: arguments.every.map_or(EVERY, |Time(time)| time),
+        until: until(arguments),
+        connections: arguments.connections.in_memory(),
+        kept: usize::try_from(arguments.kept.0).unwrap_or(usize::MAX),
+        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+    })
+}
+
+fn workload(arguments: &TrialArguments) -> Result<Workload, Failure> {
+    let named = arguments.workload.unwrap_or(Named::Echo);
+    match (named, arguments.request_path.as_deref()) {
+        (Named::Http, path) => {
+            let path = path.unwrap_or("/");
+            if !path.starts_with('/') || path.bytes().any(|byte| byte <= b' ' || byte == 127) {
+                return Err(usage("--request-path: write a path as in a request: /index.html"));
+            }
+            Ok(Workload::Http(path.to_owned()))
+        }
+        (_, Some(_)) => Err(usage("--request-path is for --workload http")),
+        (Named::Echo, None) => Ok(Workload::Echo),
+        (Named::Ping, None) => Ok(Workload::Ping),
+    }
+}
+
+/// The line a trial starts with.
+fn start(options: &Options) -> String {
+    let Options { target, workload, command, every, connections, kept, seed, .. } = options;
+    let until = match options.until {
+        Until::Changes(changes) => format!("{changes} changes"),
+        Until::Passed(time) => format!("changes for {time:?}"),
+    };
+    let rate = options.connect_rate().map_or_else(String::new, |rate| format!(" ({rate:.0} connects/s)"));
+    let name = workload.name();
+    format!(
+        "trial of {target}, {name}: {until} by `{command}` every {every:?}, under {connections} clients that come and go{rate} and \
+         {kept} that stay, seed {seed}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Command;
+
+    fn parsed(words: &[&str]) -> Result<Options, Failure> {
+        let all = ["sockdrawer", "trial"].into_iter().chain(words.iter().copied()).map(Into::into);
+        match crate::usage::parse(all)? {
+            Some(Command::Trial(arguments)) => {
+                assert!(is_meant(&arguments), "{words:?}");
+                options(&arguments)
+            }
+            other => panic!("not a trial: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_target_and_a_command_are_enough() {
+        let options = parsed(&["127.0.0.1:80", "--change", "nginx -s reload"]).expect("enough");
+        assert_eq!((options.every, options.workload, options.kept), (EVERY, Workload::Echo, 100));
+        assert_eq!(options.until, Until::Passed(Duration::from_secs(10)));
+        let web =
+            parsed(&[":80", "--change", "true", "--workload", "http", "--request-path", "/a", "--every", "0", "--changes", "3"]);
+        let web = web.expect("all of it");
+        assert_eq!((web.workload, web.every, web.until), (Workload::Http("/a".to_owned()), Duration::ZERO, Until::Changes(3)));
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused_in_one_line() {
+        for (words, says) in [
+            (&["127.0.0.1:80"][..], "needs --change"),
+            (&["--change", "true"], "needs a TARGET"),
+            (&["--every", "1"], "need a TARGET"),
+            (&["127.0.0.1:80", "--change", " "], "needs a command"),
+            (&["127.0.0.1:80", "--change", "true", "--model", "loops"], "--model is for the server inside"),
+            (&["127.0.0.1:80", "--change", "true", "--sabotage", "reopen"], "--sabotage is for the server inside"),
+            (&["127.0.0.1:80", "--change", "true", "--request-path", "/"], "is for --workload http"),
+            (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--request-path", "a b"], "write a path"),
+            (&["127.0.0.1:80", "--change", "true", "--workload", "hello"], "there are echo, ping, http"),
+        ] {
+            let failure = parsed(words).expect_err("refused");
+            assert_eq!(failure.exit, Exit::Usage, "{words:?}");
+            assert!(failure.to_string().contains(says), "{words:?}: {failure}");
+        }
+    }
+}
