@@ -93,9 +93,9 @@ impl Client {
         }
         self.read_flood(served.owed);
         if served.half {
-            assert_eq!(self.answer(), answer(b'a', served.version, served.sum + 1));
+            assert_eq!(self.answer(), answer(b'a', served.origin, served.sum + 1));
         }
-        assert_eq!(self.rest(), answer(b'd', served.version, served.sum + u64::from(served.half)));
+        assert_eq!(self.rest(), answer(b'd', served.origin, served.sum + u64::from(served.half)));
     }
 
     /// Whether it is served still; anything but an answer or an end is wrong.
@@ -104,7 +104,7 @@ impl Client {
         let Some(flood) = read(&mut self.stream, served.owed).filter(|_| sent) else { return false };
         assert!(flood.into_iter().eq((0..served.owed).map(pattern)), "every byte of a flood");
         let Some(bytes) = read(&mut self.stream, ANSWER) else { return false };
-        assert_eq!(bytes, answer(b'a', served.version, served.sum + 1));
+        assert_eq!(bytes, answer(b'a', served.origin, served.sum + 1));
         true
     }
 

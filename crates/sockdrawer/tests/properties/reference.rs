@@ -1,6 +1,7 @@
 //! The reference: what a pool is expected to be after each step. It knows of each connection its generation and whether it must
 //! still answer, and which steps make sense. It touches nothing.
 
+use crate::service::Origin;
 use sockdrawer::Model;
 
 /// No more connections than this at once, served or waiting.
@@ -81,8 +82,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) name: u64,
-    pub(crate) generation: u32,
-    pub(crate) version: u32,
+    pub(crate) origin: Origin,
     pub(crate) sum: u64,
     /// The first bytes of a request were sent.
     pub(crate) half: bool,
@@ -157,8 +157,8 @@ impl Reference {
     fn takes(&self, whom: Whom, place: usize) -> bool {
         match whom {
             Whom::All => true,
-            Whom::Old => self.served[place].generation < self.generation,
-            Whom::New => self.served[place].generation == self.generation,
+            Whom::Old => self.served[place].origin.generation < self.generation,
+            Whom::New => self.served[place].origin.generation == self.generation,
             Whom::One(number) => place == self.nth(number),
         }
     }
@@ -170,8 +170,13 @@ impl Reference {
 
     /// The generations with connections, and the one in force.
     pub(crate) fn generations(&self) -> Vec<(u32, usize)> {
-        let count = |id: u32| self.served.iter().filter(|one| one.generation == id).count();
+        let count = |id: u32| self.served.iter().filter(|one| one.origin.generation == id).count();
         (1..=self.generation).map(|id| (id, count(id))).filter(|(id, count)| *count > 0 || *id == self.generation).collect()
+    }
+
+    /// Who answers new connections.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { version: self.version, generation: self.generation }
     }
 
     /// Whether loops can be changed to this number.
@@ -327,8 +332,7 @@ impl Reference {
 
     fn adopt(&mut self, whom: Whom) {
         for place in self.meant(whom) {
-            let one = &mut self.served[place];
-            (one.generation, one.version) = (self.generation, self.version);
+            self.served[place].origin = self.origin();
         }
     }
 
@@ -361,8 +365,8 @@ impl Reference {
     fn serve(&mut self, count: usize) {
         for _ in 0..count {
             self.names += 1;
-            let (generation, version) = (self.generation, self.version);
-            self.served.push(Served { name: self.names, generation, version, sum: 0, half: false, owed: 0 });
+            let origin = self.origin();
+            self.served.push(Served { name: self.names, origin, sum: 0, half: false, owed: 0 });
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Bytes of a request: a letter and a number.
 pub(crate) const REQUEST: usize = 9;
-/// Bytes of an answer: a letter, the version that answers, and a number.
-pub(crate) const ANSWER: usize = 13;
+/// Bytes of an answer: a letter, the version and the generation that answer, and a number.
+pub(crate) const ANSWER: usize = 17;
 
 /// All services, as other processes build them.
 pub(crate) const RECIPES: [(&str, Build); 2] = [("even", built), ("odd", built)];
@@ -43,11 +43,26 @@ pub(crate) fn request(letter: u8, number: u64) -> [u8; REQUEST] {
     bytes
 }
 
-pub(crate) fn answer(letter: u8, version: u32, number: u64) -> [u8; ANSWER] {
+/// Who answers: a version of the service, under a generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) version: u32,
+    pub(crate) generation: u32,
+}
+
+pub(crate) fn answer(letter: u8, origin: Origin, number: u64) -> [u8; ANSWER] {
     let mut bytes = [letter; ANSWER];
-    bytes[1..5].copy_from_slice(&version.to_le_bytes());
-    bytes[5..].copy_from_slice(&number.to_le_bytes());
+    bytes[1..5].copy_from_slice(&origin.version.to_le_bytes());
+    bytes[5..9].copy_from_slice(&origin.generation.to_le_bytes());
+    bytes[9..].copy_from_slice(&number.to_le_bytes());
     bytes
+}
+
+/// The letter, the origin and the number of an answer.
+pub(crate) fn parts(bytes: [u8; ANSWER]) -> (u8, Origin, u64) {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let number = u64::from_le_bytes(bytes[9..].try_into().expect("eight bytes"));
+    (bytes[0], Origin { version: word(1), generation: word(5) }, number)
 }
 
 /// The byte at this place of a flood.
@@ -87,19 +102,24 @@ impl<const ODD: bool> Service for Speaker<ODD> {
 }
 
 impl<const ODD: bool> Speaking<ODD> {
+    fn origin(&self, cx: &Context<'_>) -> Origin {
+        Origin { version: self.version, generation: cx.generation() }
+    }
+
     fn obey(&mut self, letter: u8, number: u64, cx: &mut Context<'_>) -> Step {
+        let origin = self.origin(cx);
         match letter {
             b'h' => {
                 HANDLES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, cx.handle());
-                cx.send(&answer(letter, self.version, number));
+                cx.send(&answer(letter, origin, number));
             }
             b'a' => {
                 self.sum += number;
-                cx.send(&answer(letter, self.version, self.sum));
+                cx.send(&answer(letter, origin, self.sum));
             }
             b'w' => {
                 let bytes: Vec<u8> = (0..number as usize).map(pattern).collect();
-                cx.send(&answer(letter, self.version, number));
+                cx.send(&answer(letter, origin, number));
                 cx.send(&bytes);
             }
             _ => return Step::Abort,
@@ -127,7 +147,8 @@ impl<const ODD: bool> Protocol for Speaking<ODD> {
     }
 
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.send(&answer(b'd', self.version, self.sum));
+        let origin = self.origin(cx);
+        cx.send(&answer(b'd', origin, self.sum));
         Step::Close
     }
 
