@@ -1,0 +1,68 @@
+//! Properties of pools: whatever is done to one in whatever order, it is what a small reference says, and everybody who must be
+//! answered is.
+
+mod common;
+
+#[path = "properties/client.rs"]
+mod client;
+#[path = "properties/pool.rs"]
+mod pool;
+#[path = "properties/reference.rs"]
+mod reference;
+#[path = "properties/seeds.rs"]
+mod seeds;
+#[path = "properties/service.rs"]
+mod service;
+#[path = "properties/steps.rs"]
+mod steps;
+
+use proptest_state_machine::StateMachineTest;
+use sockdrawer::Model;
+use std::panic::{self, PanicHookInfo};
+
+/// Cases of the model that most pools have, and of each other.
+const CASES: u64 = 200;
+const CASES_OF_OTHERS: u64 = 50;
+
+fn main() {
+    // In a helper this is where it ends.
+    sockdrawer::processes(&service::RECIPES);
+    // While a case is made smaller it fails again and again.
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+        if std::thread::current().name() == Some("main") && !is_shrinking() {
+            usual(info);
+        }
+    }));
+    common::run_tests(&[
+        ("sequential_loops", || sequential("sequential_loops", Model::Loops, CASES)),
+        ("sequential_threads", || sequential("sequential_threads", Model::Threads, CASES_OF_OTHERS)),
+        ("sequential_prefork", || sequential("sequential_prefork", Model::Prefork, CASES_OF_OTHERS)),
+        #[cfg(feature = "tokio")]
+        ("sequential_tasks", || sequential("sequential_tasks", Model::Tasks, CASES_OF_OTHERS)),
+    ]);
+}
+
+thread_local! {
+    static SHRINKING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+fn is_shrinking() -> bool {
+    SHRINKING.get()
+}
+
+fn sequential(test: &str, model: Model, cases: u64) {
+    for seed in seeds::seeds(cases) {
+        let mut runner = seeds::runner(seed);
+        let config = runner.config().clone();
+        SHRINKING.set(true);
+        let ran = runner.run(&steps::cases(model), |(begin, steps, seen)| {
+            steps::Machine::test_sequential(config.clone(), begin, steps, seen);
+            Ok(())
+        });
+        SHRINKING.set(false);
+        if let Err(error) = ran {
+            seeds::fail(test, seed, error, |(_, steps, _)| format!("{steps:?}"));
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! The pool under test and its clients. Each step is done, and what is seen of it is compared with the reference.
+
+use crate::client::{Client, Outcome};
+use crate::common::PATIENCE;
+use crate::reference::{PLACES, Policy, Reference, Step, Whom};
+use crate::service::{Origin, answer, behaviour, forget, handle};
+use sockdrawer::testing::crash_loop;
+use sockdrawer::{
+    Address, Config, Drain, Drained, Endpoint, Error, Listening, Model, NotesWhenFull, OnFull, Pool, Readiness, Reject, Restarts,
+    Selector, Status,
+};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// What is said to who is turned away.
+pub(crate) const FULL: &[u8] = b"full";
+
+pub(crate) struct Tested {
+    pool: Option<Pool>,
+    /// Where each place listens, or listened last.
+    addresses: [Option<SocketAddr>; PLACES],
+    /// Those that are served, by their names in the reference.
+    clients: BTreeMap<u64, Client>,
+    waiting: Vec<Client>,
+    /// By what the handles of those that are gone are kept.
+    gone: Vec<u64>,
+    notes: u64,
+    before: Reference,
+}
+
+/// The asked address of a place; each has an address of its own, so that ports need not differ.
+fn asked(place: usize) -> Address {
+    Address::Tcp((Ipv4Addr::new(127, 0, 9, 1 + place as u8), 0).into())
+}
+
+fn config(reference: &Reference) -> Config {
+    let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0);
+    config.restarts = Restarts { most: 1_000, within: Duration::from_secs(3600) };
+    config.limit = reference.limit;
+    config.on_full = on_full(reference.policy);
+    config.settings.notes_when_full = NotesWhenFull::Keep;
+    if reference.model != Model::Threads {
+        config = config.workers(1);
+    }
+    set_loops(&mut config, reference.loops);
+    reference.places.iter().fold(config, |config, place| config.listen(asked(*place)))
+}
+
+fn set_loops(config: &mut Config, loops: usize) {
+    match config.model {
+        Model::Prefork => config.processes = loops,
+        _ => config.loops = loops,
+    }
+}
+
+fn on_full(policy: Policy) -> OnFull {
+    match policy {
+        Policy::Wait => OnFull::Backpressure,
+        Policy::Fin => OnFull::Reject(Reject::Fin),
+        Policy::Bytes => OnFull::Reject(Reject::Bytes(FULL.into())),
+    }
+}
+
+fn listeners(config: &mut Config) -> &mut Vec<Listening> {
+    match &mut config.endpoint {
+        Endpoint::Accept { listeners, .. } => listeners,
+        _ => unreachable!("these pools accept"),
+    }
+}
+
+impl Tested {
+    pub(crate) fn start(reference: &Reference) -> Tested {
+        let mut tested = Tested {
+            pool: None,
+            addresses: [None; PLACES],
+            clients: BTreeMap::new(),
+            waiting: Vec::new(),
+            gone: Vec::new(),
+            notes: 0,
+            before: reference.clone(),
+        };
+        tested.begin(reference);
+        tested
+    }
+
+    fn begin(&mut self, reference: &Reference) {
+        self.pool = Some(Pool::start(config(reference)).expect("the pool starts"));
+        self.learn_addresses();
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool.as_ref().expect("it runs")
+    }
+
+    /// Ports are known when they are bound.
+    fn learn_addresses(&mut self) {
+        for address in self.pool().addresses() {
+            let Address::Tcp(address) = address else { unreachable!("these pools listen on TCP") };
+            let IpAddr::V4(ip) = address.ip() else { unreachable!("... of version 4") };
+            self.addresses[usize::from(ip.octets()[3]) - 1] = Some(address);
+        }
+    }
+
+    pub(crate) fn apply(&mut self, after: &Reference, step: Step) {
+        match step {
+            Step::Start => self.begin(after),
+            Step::Stop => self.stop(),
+            Step::Connect(number) => self.connect(number, after),
+            Step::ConnectNowhere => self.connect_nowhere(),
+            Step::Close(number) => self.take(number).end(),
+            Step::CloseWaiting => drop(self.waiting.pop().expect("one waits")),
+            Step::Check(number) => self.check(number),
+            Step::Half(number) => self.client(number).0.half(),
+            Step::Flood(number) => self.flood(number, after),
+            Step::Kill(number) => self.kill(number),
+            Step::Notify(whom) => self.notify(whom),
+            Step::Speak(number) => self.speak(number),
+            Step::SpeakToGone => self.speak_to_gone(),
+            Step::Adopt(whom) => self.adopt(whom),
+            Step::Purge(whom) => self.purge(whom),
+            Step::Drain(whom) => self.drain(whom),
+            Step::Crash(number) => self.crash(number, after),
+            Step::Suspend => self.pool().suspend(),
+            Step::Resume => self.pool().resume(),
+            Step::Refused => self.refused(),
+            _ => self.reconfigure(step, after),
+        }
+        self.welcome(after);
+        self.before = after.clone();
+    }
+
+    /// The client of the n-th served connection before this step, and what the reference knows of it.
+    fn client(&mut self, number: usize) -> (&mut Client, crate::reference::Served) {
+        let served = self.before.served[self.before.nth(number)].clone();
+        (self.clients.get_mut(&served.name).expect("it is served"), served)
+    }
+
+    /// The same, which is served no more.
+    fn take(&mut self, number: usize) -> Client {
+        let name = self.before.served[self.before.nth(number)].name;
+        self.take_named(name)
+    }
+
+    fn take_named(&mut self, name: u64) -> Client {
+        let client = self.clients.remove(&name).expect("it is served");
+        self.gone.push(client.key);
+        client
+    }
+
+    /// It waits in the kernel, as far as it knows.
+    fn connect(&mut self, number: usize, after: &Reference) {
+        let address = self.addresses[self.before.place(number)].expect("it listens");
+        let mut client = Client::connect(address);
+        if after.turned_away > 0 {
+            // It says nothing, so that nothing of it is unread.
+            return assert_eq!(client.rest(), farewell(after.policy), "a farewell, in order");
+        }
+        client.hello();
+        self.waiting.push(client);
+    }
+
+    fn connect_nowhere(&self) {
+        let listening: &[usize] = if self.before.running { &self.before.places } else { &[] };
+        for place in (0..PLACES).filter(|place| !listening.contains(place)) {
+            if let Some(address) = self.addresses[place] {
+                TcpStream::connect(address).expect_err("nobody listens there");
+            }
+        }
+    }
+
+    fn check(&mut self, number: usize) {
+        let (client, served) = self.client(number);
+        client.read_flood(served.owed);
+        client.add(1, served.half);
+        assert_eq!(client.answer(), answer(b'a', served.origin, served.sum + 1));
+    }
+
+    fn flood(&mut self, number: usize, after: &Reference) {
+        let owed = after.served[after.nth(number)].owed;
+        let (client, served) = self.client(number);
+        client.request(b'w', owed as u64);
+        assert_eq!(client.answer(), answer(b'w', served.origin, owed as u64));
+    }
+
+    fn selector(&self, whom: Whom) -> Selector {
+        match whom {
+            Whom::All => Selector::All,
+            Whom::Old => Selector::Before(self.before.generation),
+            Whom::New => Selector::Generation(self.before.generation),
+            Whom::One(number) => {
+                let name = self.before.served[self.before.nth(number)].name;
+                let local = self.clients[&name].local();
+                let all = self.pool().connections(&Selector::All);
+                Selector::Id(all.iter().find(|one| one.peer == Some(local)).expect("it is listed").id)
+            }
+        }
+    }
+
+    fn kill(&mut self, number: usize) {
+        let Selector::Id(id) = self.selector(Whom::One(number)) else { unreachable!("one has a number") };
+        assert!(self.pool().kill(id));
+        self.take(number).is_reset();
+    }
+
+    fn notify(&mut self, whom: Whom) {
+        self.notes += 1;
+        let note = answer(b'n', Origin::default(), self.notes);
+        self.pool().notify(&self.selector(whom), note).expect("few notes");
+        let meant = self.before.meant(whom);
+        for place in meant {
+            self.hear(place, &note);
+        }
+    }
+
+    /// What a connection is noted comes after what it was sent before.
+    fn hear(&mut self, place: usize, note: &[u8]) {
+        let (client, served) = self.client(place);
+        client.read_flood(served.owed);
+        assert_eq!(client.answer(), note);
+    }
+
+    fn speak(&mut self, number: usize) {
+        self.notes += 1;
+        let note = answer(b's', Origin::default(), self.notes);
+        let key = self.client(number).0.key;
+        handle(key).expect("it said hello").notify(Arc::<[u8]>::from(note)).expect("few notes");
+        self.hear(number, &note);
+    }
+
+    /// Nobody hears them: see what each reads next.
+    fn speak_to_gone(&self) {
+        for key in &self.gone {
+            let gone = handle(*key).expect("it said hello");
+            gone.notify(Arc::<[u8]>::from(answer(b'g', Origin::default(), *key))).expect("few notes");
+        }
+    }
+
+    fn adopt(&self, whom: Whom) {
+        let old = |place: &usize| self.before.served[*place].origin.generation < self.before.generation;
+        let moved = self.before.meant(whom).iter().filter(|place| old(place)).count();
+        let adopted = self.pool().adopt(&self.selector(whom));
+        assert_eq!((adopted.moved, adopted.stayed), (moved, 0));
+    }
+
+    /// Those that are meant, with what is known of them; they are served no more.
+    fn take_meant(&mut self, whom: Whom) -> Vec<(Client, crate::reference::Served)> {
+        let meant = self.before.meant(whom).into_iter().map(|place| self.before.served[place].clone());
+        meant.collect::<Vec<_>>().into_iter().map(|served| (self.take_named(served.name), served)).collect()
+    }
+
+    fn purge(&mut self, whom: Whom) {
+        let (pool, selector) = (self.pool().clone(), self.selector(whom));
+        let meant = self.take_meant(whom);
+        let count = meant.len();
+        thread::scope(|scope| {
+            let purge = scope.spawn(|| pool.purge(&selector, PATIENCE));
+            for (mut client, served) in meant {
+                client.read_flood(served.owed);
+                assert_eq!(client.rest(), answer(b'd', served.origin, served.sum));
+            }
+            assert_eq!(purge.join().expect("no panic"), count);
+        });
+    }
+
+    fn drain(&mut self, whom: Whom) {
+        let (pool, selector) = (self.pool().clone(), self.selector(whom));
+        let meant = self.take_meant(whom);
+        let count = meant.len();
+        thread::scope(|scope| {
+            let drain = scope.spawn(|| pool.drain(&selector, Drain::within(PATIENCE)));
+            meant.into_iter().for_each(|(client, served)| client.drained(&served));
+            assert_eq!(drain.join().expect("no panic"), Drained { asked: count, ended: count, purged: 0 });
+        });
+    }
+
+    /// All are drained, and who waits is served before.
+    fn stop(&mut self) {
+        let pool = self.pool.take().expect("it runs");
+        let meant: Vec<_> = {
+            let names: Vec<_> = self.before.served.clone();
+            names.into_iter().map(|served| (self.take_named(served.name), served)).collect()
+        };
+        let origin = self.before.origin();
+        let waiting = std::mem::take(&mut self.waiting);
+        self.gone.extend(waiting.iter().map(|client| client.key));
+        thread::scope(|scope| {
+            scope.spawn(|| pool.shutdown(Drain::within(PATIENCE)));
+            for (client, served) in meant {
+                scope.spawn(move || client.drained(&served));
+            }
+            for mut client in waiting {
+                scope.spawn(move || {
+                    assert_eq!(client.answer(), answer(b'h', origin, client.key));
+                    assert_eq!(client.rest(), answer(b'd', origin, 0));
+                });
+            }
+        });
+        pool.join().expect("it was shut down");
+        let status = pool.status();
+        assert_eq!((status.connections, status.counts.panics), (0, 0), "{status:#?}");
+        assert_eq!(status.counts.accepted, status.counts.closed + status.counts.rejected, "{status:#?}");
+    }
+
+    /// Some die and some live, by the part they are in. Who lives answers, and ends then.
+    fn crash(&mut self, number: usize, after: &Reference) {
+        let status = self.pool().status();
+        let part = number % self.before.loops;
+        let deaths = match self.before.model {
+            Model::Prefork => status.processes[part].connections,
+            // Each connection has a thread of its own; the one that accepts has none.
+            Model::Threads => 0,
+            _ => status.loops[part].connections,
+        };
+        assert!(crash_loop(self.pool(), part));
+        self.wait("a dead part is replaced", |status| status.restarts == after.restarts);
+        let served = self.before.served.clone();
+        let mut died = 0;
+        for one in served {
+            let mut client = self.take_named(one.name);
+            match client.lives(&one) {
+                true => client.end(),
+                false => died += 1,
+            }
+        }
+        assert_eq!(died, deaths, "who was not in the part that died lives");
+    }
+
+    fn refused(&self) {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let in_use = Address::Tcp(taken.local_addr().expect("bound"));
+        let wanted = self.pool().config().behaviour(behaviour(self.before.version + 1)).listen(in_use);
+        let refused = self.pool().reconfigure(wanted);
+        assert!(matches!(refused, Err(Error::AddressInUse(_))), "{refused:?}");
+    }
+
+    fn reconfigure(&mut self, step: Step, after: &Reference) {
+        let mut wanted = self.pool().config();
+        match step {
+            Step::Protocol => wanted.behaviour = behaviour(after.version),
+            Step::Settings => wanted.settings.max_partial += 1,
+            Step::Loops(loops) => set_loops(&mut wanted, loops),
+            Step::Admission(policy) => wanted.on_full = on_full(policy),
+            Step::Limit(limit) => wanted.limit = limit,
+            Step::Listen => wanted = wanted.listen(asked(*after.places.last().expect("it came last"))),
+            Step::Unlisten(number) => self.without(&mut wanted, number),
+            Step::Replace(number) => {
+                wanted = wanted.listen(asked(*after.places.last().expect("it came last")));
+                self.without(&mut wanted, number);
+            }
+            other => unreachable!("{other:?} is no change"),
+        }
+        let applied = self.pool().reconfigure(wanted);
+        match step {
+            Step::Loops(loops) if !after.has_loops(loops) => {
+                assert!(matches!(applied, Err(Error::Invalid { .. } | Error::NotInModel { .. })), "{applied:?}");
+            }
+            _ => assert_eq!(applied.expect("it can be changed").generation, after.generation),
+        }
+        self.learn_addresses();
+    }
+
+    fn without(&self, config: &mut Config, number: usize) {
+        let gone = asked(self.before.place(number));
+        listeners(config).retain(|listening| listening.address != gone);
+    }
+
+    /// Those that waited and are served now, or are turned away: which, the kernel decides, but how many is certain.
+    fn welcome(&mut self, after: &Reference) {
+        let mut newcomers: Vec<_> = after.served.iter().filter(|one| !self.clients.contains_key(&one.name)).collect();
+        // Who was turned away as soon as it came has been seen.
+        let left = if after.running { after.waiting } else { 0 };
+        while self.waiting.len() > left {
+            let ready = Client::ready(&self.waiting);
+            let mut client = self.waiting.swap_remove(ready);
+            match client.outcome() {
+                Outcome::Answered(bytes) => {
+                    let one = newcomers.pop().expect("as many are served as there are permits");
+                    assert_eq!(bytes, answer(b'h', one.origin, client.key));
+                    self.clients.insert(one.name, client);
+                }
+                Outcome::Ended(bytes) => {
+                    assert!(after.policy != Policy::Wait, "nobody who waits is turned away");
+                    assert_eq!(bytes, farewell(after.policy));
+                }
+            }
+        }
+        assert!(newcomers.is_empty(), "as many are served as there are permits");
+    }
+
+    fn wait(&self, what: &str, condition: impl Fn(&Status) -> bool) {
+        assert!(self.pool().wait(PATIENCE, condition), "{what}: {:#?}", self.pool().status());
+    }
+
+    /// The pool says of itself what the reference says of it.
+    pub(crate) fn compare(&self, reference: &Reference) {
+        if !reference.running {
+            return;
+        }
+        let generations = reference.generations();
+        let expected = if reference.suspended { Readiness::Suspended } else { Readiness::Serving };
+        let active = |status: &Status| match reference.model {
+            Model::Prefork => status.processes.iter().filter(|one| one.active).count(),
+            _ => status.loops.iter().filter(|one| one.active).count(),
+        };
+        let (fewest, most) = (reference.waiting, reference.waiting + reference.ghosts);
+        self.wait(&format!("{reference:#?}"), |status| {
+            let queued: usize = status.listeners.iter().map(|one| one.queued).sum();
+            status.connections == reference.served.len()
+                && status.generations.iter().map(|one| (one.id, one.connections)).eq(generations.iter().copied())
+                && status.generation == reference.generation
+                && status.readiness == expected
+                && reference.limit.is_none_or(|limit| status.limit == limit)
+                && active(status) == reference.loops
+                && status.restarts == reference.restarts
+                && (reference.orphaned || queued >= fewest && queued <= most && status.listeners.len() == reference.places.len())
+        });
+        let mut listed: Vec<_> =
+            self.pool().connections(&Selector::All).iter().map(|one| (one.peer.expect("TCP"), one.generation)).collect();
+        let mut known: Vec<_> =
+            reference.served.iter().map(|one| (self.clients[&one.name].local(), one.origin.generation)).collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    /// Everybody who must answer does.
+    pub(crate) fn finish(mut self, reference: &Reference) {
+        for number in 0..reference.served.len() {
+            self.check(number);
+        }
+        let keys = self.clients.values().chain(&self.waiting).map(|client| client.key).chain(self.gone.iter().copied());
+        keys.for_each(forget);
+    }
+}
+
+fn farewell(policy: Policy) -> &'static [u8] {
+    if policy == Policy::Bytes { FULL } else { b"" }
+}

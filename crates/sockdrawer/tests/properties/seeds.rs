@@ -1,0 +1,45 @@
+//! How many cases are run, from which seed, and what is said of one that fails.
+
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use std::hash::{BuildHasher, RandomState};
+
+/// How many cases, where another number is asked for.
+const CASES: &str = "SOCKDRAWER_CASES";
+/// The seed of the first case; the next have the numbers after it.
+const SEED: &str = "SOCKDRAWER_SEED";
+
+fn asked(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// The seeds of so many cases, or of as many as the environment says.
+pub(crate) fn seeds(cases: u64) -> impl Iterator<Item = u64> {
+    let first = asked(SEED).unwrap_or_else(|| RandomState::new().hash_one(0) >> 16);
+    let cases = asked(CASES).unwrap_or(cases);
+    println!("{cases} cases, {SEED}={first}");
+    first..first + cases
+}
+
+/// How to see a case again.
+pub(crate) fn again(test: &str, seed: u64) -> String {
+    format!("to see it again: {SEED}={seed} {CASES}=1 cargo test -p sockdrawer --all-features --test properties -- {test}")
+}
+
+/// A runner that draws what this seed says, once.
+pub(crate) fn runner(seed: u64) -> TestRunner {
+    let config =
+        Config { cases: 1, failure_persistence: None, max_shrink_iters: 300, max_shrink_time: 60_000, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+/// The end of a test for a case that fails, which is as small as it could be made.
+pub(crate) fn fail<V: std::fmt::Debug>(test: &str, seed: u64, error: TestError<V>, show: impl Fn(V) -> String) -> ! {
+    let (reason, case) = match error {
+        TestError::Fail(reason, value) => (reason.to_string(), show(value)),
+        TestError::Abort(reason) => (reason.to_string(), "no case".to_owned()),
+    };
+    panic!("{test}, seed {seed}: {reason}\nwith {case}\n{}", again(test, seed));
+}
