@@ -200,8 +200,8 @@ impl Tested {
     }
 
     fn kill(&mut self, number: usize) {
-        let Selector::Id(id) = self.selector(Whom::One(number)) else { unreachable!("one has a number") };
-        assert!(self.pool().kill(id));
+        let selector = self.selector(Whom::One(number));
+        assert_eq!(self.pool().kill(&selector), 1);
         self.take(number).is_reset();
     }
 

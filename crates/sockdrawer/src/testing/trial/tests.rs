@@ -60,7 +60,7 @@ fn a_sound_service_under_a_sound_change_loses_nothing() {
 fn a_change_that_kills_a_connection_shows_as_lost() {
     let kill = |pool: &Pool| {
         let oldest = pool.connections(&Selector::All).into_iter().min_by_key(|one| one.id).ok_or("nobody is there")?;
-        if pool.kill(oldest.id) { Ok(()) } else { Err("it was gone") }
+        if pool.kill(&Selector::Id(oldest.id)) == 1 { Ok(()) } else { Err("it was gone") }
     };
     let report = small(sound(), Change::new("kill", kill)).run().expect("it starts");
     assert_eq!((report.total.lost(), report.total.failed(), report.total.wrong_bytes), (3, 0, 0), "{report}");
@@ -77,18 +77,19 @@ fn a_service_that_drops_a_byte_shows_as_wrong_bytes() {
 /// Takes the listener away and puts it back where it was, as a program does that is stopped and started.
 fn reopen(pool: &Pool) -> Result<(), Error> {
     let Some(Address::Tcp(address)) = pool.addresses().first().cloned() else { panic!("it listens on TCP") };
-    let config = pool.config();
-    let mut without = config.clone().listen("127.0.0.2:0".parse().expect("an address"));
-    let Endpoint::Accept { listeners, .. } = &mut without.endpoint else { panic!("it accepts") };
-    listeners.remove(0);
-    pool.reconfigure(without.clone())?;
+    let elsewhere: Address = "127.0.0.2:0".parse().expect("an address");
+    let only = |wanted: &Address| {
+        let mut config = pool.config();
+        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { panic!("it accepts") };
+        listeners.clear();
+        pool.reconfigure(config.listen(wanted.clone()))
+    };
+    only(&elsewhere)?;
     // As long as others need to meet with it too.
     for _ in 0..100 {
         TcpStream::connect(address).expect_err("nobody listens there");
     }
-    let Endpoint::Accept { listeners, .. } = &mut without.endpoint else { panic!("it accepts") };
-    listeners.clear();
-    pool.reconfigure(without.listen(Address::Tcp(address)))?;
+    only(&Address::Tcp(address))?;
     Ok(())
 }
 
