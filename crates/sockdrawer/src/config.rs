@@ -1,7 +1,11 @@
 //! What you ask of a pool: typed data, parsed and not validated later.
 
+mod restart_policy;
+mod restarts;
 mod revision;
 
+pub use restart_policy::{Death, Part, Replace, RestartPolicy};
+pub use restarts::Restarts;
 pub(crate) use revision::{Revision, Stamp};
 
 use crate::behaviour::Behaviour;
@@ -61,8 +65,8 @@ pub struct Config {
     pub max_generations: Option<usize>,
     /// Notes that may wait in a loop's inbox; beyond it a sender gets [`NotifyError::Full`](crate::NotifyError::Full).
     pub inbox: usize,
-    /// How often a dead loop or worker is replaced.
-    pub restarts: Restarts,
+    /// What is done when a loop, a worker or a process dies.
+    pub restarts: Arc<dyn RestartPolicy>,
     /// How long a loop may spend in one turn before it is reported and its listeners move.
     pub stuck_after: Duration,
     /// Who is told of what happens.
@@ -245,15 +249,6 @@ pub enum Reject {
     Bytes(Arc<[u8]>),
 }
 
-/// How many restarts of loops and workers are normal: more within the time, and the pool stops accepting, drains and stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Restarts {
-    /// Restarts.
-    pub most: usize,
-    /// Within this time.
-    pub within: Duration,
-}
-
 impl Config {
     /// A pool that accepts; add addresses with [`Config::listen`].
     pub fn accept(behaviour: impl Into<Behaviour>) -> Config {
@@ -283,7 +278,7 @@ impl Config {
             on_full: OnFull::Backpressure,
             max_generations: None,
             inbox: 65_536,
-            restarts: Restarts { most: 10, within: Duration::from_secs(10) },
+            restarts: Arc::new(Restarts::default()),
             stuck_after: Duration::from_secs(5),
             observer: Arc::new(NoObserver),
             system: Arc::new(Kernel),
@@ -398,6 +393,13 @@ impl Config {
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Config {
         self.settings = settings;
+        self
+    }
+
+    /// What is done when a part dies: [`Restarts`], or a policy of your own.
+    #[must_use]
+    pub fn restarts(mut self, policy: impl RestartPolicy) -> Config {
+        self.restarts = Arc::new(policy);
         self
     }
 

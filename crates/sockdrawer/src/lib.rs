@@ -30,7 +30,10 @@ pub mod testing;
 
 pub use behaviour::Behaviour;
 pub use blocking::{Connection, Waited};
-pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};
+pub use config::{
+    Config, Connecting, Death, Endpoint, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace, RestartPolicy, Restarts,
+    Settings,
+};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use observe::{

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
-    Address, Config, Connecting, Context, Drain, Endpoint, Error, Input, OnFull, Peer, Pool, Protocol, Reject, Selector, Service,
-    Step,
+    Address, Config, Connecting, Context, Drain, Endpoint, Error, Input, OnFull, Peer, Pool, Protocol, Reject, Restarts,
+    Selector, Service, Step,
 };
 use std::io::Write;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ const ODD: [Odd; 22] = [
     ("flush of ages", |config| config.settings.flush = Duration::MAX),
     ("no flush", |config| config.settings.flush = Duration::ZERO),
     ("never stuck", |config| config.stuck_after = Duration::MAX),
-    ("restarts counted for ages", |config| config.restarts.within = Duration::MAX),
+    ("restarts counted for ages", |config| config.restarts = Arc::new(Restarts { most: 10, within: Duration::MAX })),
     ("any partial input", |config| config.settings.max_partial = usize::MAX),
     ("no partial input", |config| config.settings.max_partial = 0),
     ("high high water", |config| config.settings.high_water = usize::MAX),

@@ -310,7 +310,7 @@ fn permits_come_back() {
     let restarts = Restarts { most: 1000, within: Duration::from_secs(1) };
     for model in BOTH {
         let mut config = Config::accept(echo()).processes(3).limit(20);
-        config.restarts = restarts;
+        config = config.restarts(restarts);
         let (pool, at) = start(model, config);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

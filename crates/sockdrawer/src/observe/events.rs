@@ -38,7 +38,8 @@ pub enum Event {
         /// The panic's message.
         message: String,
     },
-    /// User code panicked where there is no connection: in `connect_failed`.
+    /// User code panicked where there is no connection: in `connect_failed`, or in a restart policy, in whose place the default
+    /// decided.
     ServicePanicked {
         /// The panic's message.
         message: String,

@@ -1,7 +1,8 @@
 //! What the control plane knows of a pool, and how it speaks to the loops.
 
 use super::commit::warm;
-use super::restarts::History;
+use super::halt::Halt;
+use super::restarts::{Absence, History};
 use super::selector::Selector;
 use crate::config::{Config, Listening, Model, Revision};
 use crate::error::Error;
@@ -28,6 +29,8 @@ pub(crate) struct Core {
     pub(crate) control: Mutex<Control>,
     /// Told when the pool has stopped.
     pub(crate) stopped: Condvar,
+    /// Told when it begins to end.
+    pub(crate) halt: Halt,
     /// To the supervisor.
     pub(crate) reports: mpsc::Sender<Report>,
 }
@@ -45,6 +48,8 @@ pub(crate) struct Control {
     pub(crate) members: Vec<Member>,
     pub(crate) course: Option<Arc<Course>>,
     pub(crate) restarts: History,
+    /// Workers are missing until then.
+    pub(crate) workers_absent: Option<Absence>,
     /// The threads are being stopped, or have been.
     pub(crate) stopping: bool,
     /// What loops counted that are gone.
@@ -67,8 +72,10 @@ pub(crate) struct ListeningPlace {
 pub(crate) struct Member {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) waiters: [Arc<Waiter>; 2],
-    /// None: it died and could not be replaced yet.
+    /// None: it died and was not replaced yet.
     pub(crate) running: Option<Running>,
+    /// ... and will not be before that.
+    pub(crate) absent: Option<Absence>,
     /// Whether it takes new connections; else it is parked, and only runs those it has.
     pub(crate) active: bool,
     /// Distinguishes a loop from the one it replaced.
@@ -192,7 +199,16 @@ impl Core {
             let _ = reports.send(Report::LoopEnded { index, life, panic });
         });
         let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
-        Ok(Member { inbox, waiters, running: Some(running), active: true, life, stuck: false, seen: (None, Instant::now()) })
+        Ok(Member {
+            inbox,
+            waiters,
+            running: Some(running),
+            absent: None,
+            active: true,
+            life,
+            stuck: false,
+            seen: (None, Instant::now()),
+        })
     }
 
     /// Ends loops that were launched for a change that did not come about. Nobody waits for them: what they drop is the user's, and

@@ -1,6 +1,7 @@
 //! Asking connections to end, and ending them.
 
 use super::control::Core;
+use super::halt::End;
 use super::selector::Selector;
 use crate::clock::deadline;
 use crate::flow::Flow;
@@ -61,8 +62,8 @@ const PURGE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Who is busy for longer is asked again later.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Connections are asked in batches this far apart, when there is a rate.
-const PACE: Duration = Duration::from_millis(10);
+/// Who is asked within this time of another is asked with it, when there is a rate.
+const PACE: Duration = Duration::from_millis(1);
 
 /// A connection and the loop it is in.
 type Target = (Arc<Inbox>, u64);
@@ -76,7 +77,7 @@ impl Core {
         let until = deadline(Instant::now(), how.deadline);
         // Who it is about is found out whatever the deadline.
         let answer = until.max(Instant::now() + ANSWER_WITHIN);
-        let mut left = self.ask_matching(selector, how.rate, answer, until, &Known::default());
+        let mut left = self.ask_matching(selector, (how.rate, End::Begun), answer, until, &Known::default());
         let asked = left.len();
         self.shared.bell.wait(until, || {
             left = still_here(std::mem::take(&mut left), until);
@@ -92,11 +93,11 @@ impl Core {
     }
 
     /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other,
-    /// and purges what it has when it hears of it too late.
+    /// and purges what it has when it hears of it too late. With a rate those are left that had no turn before the `end`.
     fn ask_matching(
         &self,
         selector: &Selector,
-        rate: Option<f64>,
+        (rate, end): (Option<f64>, End),
         answer: Instant,
         until: Instant,
         known: &Known,
@@ -119,7 +120,16 @@ impl Core {
         });
         // So that a drain does not empty one loop, or one client, first.
         shuffle(&mut targets);
-        ask_to_end(&targets, rate, until);
+        let mut moments = rate.map(|rate| Moments::at(rate, Instant::now())).unwrap_or_default();
+        for (inbox, token) in &targets {
+            let due = moments.next();
+            if due >= until || (due > Instant::now() + PACE && !self.halt.wait_until(due, end)) {
+                break;
+            }
+            let token = *token;
+            // A loop that is gone has no connections.
+            let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.drain_one(token))));
+        }
         targets
     }
 
@@ -130,7 +140,7 @@ impl Core {
         loop {
             // Who does not answer now is asked again. Those that come in later were let in to be answered: at once.
             let answer = until.min(Instant::now() + ANSWER_WITHIN);
-            self.ask_matching(&Selector::All, rate.take(), answer, until, &known);
+            self.ask_matching(&Selector::All, (rate.take(), End::Here), answer, until, &known);
             let now = Instant::now();
             if self.shared.bell.wait(until.min(now + LOOK_AGAIN), &is_over) || Instant::now() >= until {
                 break;
@@ -185,24 +195,30 @@ impl Core {
     }
 }
 
-/// A rate of 0, or none that is a number, means all at once.
-fn ask_to_end(targets: &[Target], rate: Option<f64>, until: Instant) {
-    let began = Instant::now();
-    let gap = rate.filter(|rate| *rate > 0.0).and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok());
-    for (done, (inbox, token)) in targets.iter().enumerate() {
-        if let Some(gap) = gap {
-            let due = deadline(began, gap.saturating_mul(u32::try_from(done).unwrap_or(u32::MAX)));
-            if due >= until {
-                return;
-            }
-            let early = due.saturating_duration_since(Instant::now());
-            if early > PACE {
-                std::thread::sleep(early);
-            }
-        }
-        let token = *token;
-        // A loop that is gone has no connections.
-        let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.drain_one(token))));
+/// When the next of several is due at a rate, so that an error of one does not add to the next. A rate of 0, or none that is a number,
+/// means all at once.
+pub(super) struct Moments {
+    began: Instant,
+    gap: f64,
+    done: u32,
+}
+
+impl Default for Moments {
+    fn default() -> Moments {
+        Moments { began: Instant::now(), gap: 0.0, done: 0 }
+    }
+}
+
+impl Moments {
+    pub(super) fn at(rate: f64, began: Instant) -> Moments {
+        let gap = if rate > 0.0 { rate.recip() } else { 0.0 };
+        Moments { began, gap, done: 0 }
+    }
+
+    pub(super) fn next(&mut self) -> Instant {
+        let after = Duration::try_from_secs_f64(self.gap * f64::from(self.done)).unwrap_or(Duration::MAX);
+        self.done = self.done.saturating_add(1);
+        deadline(self.began, after)
     }
 }
 
@@ -253,6 +269,22 @@ pub(super) fn shuffle<T>(items: &mut [T]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_are_a_gap_apart() {
+        let began = Instant::now();
+        let mut moments = Moments::at(3.0, began);
+        let due: Vec<Duration> = (0..3001).map(|_| moments.next() - began).collect();
+        assert_eq!(due[0], Duration::ZERO);
+        assert!(due[3000].abs_diff(Duration::from_secs(1000)) < Duration::from_micros(1), "{:?}", due[3000]);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX] {
+            let mut moments = Moments::at(rate, began);
+            assert!((0..3).all(|_| moments.next() == began), "{rate}");
+        }
+        let mut moments = Moments::at(1e-300, began);
+        assert_eq!(moments.next(), began);
+        assert!(moments.next() > began + Duration::from_secs(1 << 30));
+    }
 
     #[test]
     fn shuffling_loses_nothing() {

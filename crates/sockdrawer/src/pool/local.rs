@@ -3,6 +3,7 @@
 use super::commit::{effective_limit, open, prepare_generation, validate};
 use super::control::{Control, Core, ListeningPlace, Report};
 use super::drain::{ANSWER_WITHIN, Drain, Drained};
+use super::halt::{End, Halt};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
 use super::restarts::History;
@@ -104,11 +105,13 @@ impl Core {
             members: Vec::new(),
             course,
             restarts: History::default(),
+            workers_absent: None,
             past: Counts::default(),
             others: on.others,
             stopping: false,
         };
-        let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
+        let core =
+            Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), halt: Halt::default(), reports });
         let half_started = StopUnlessForgotten(&core);
         core.start_workers(config.workers)?;
         let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
@@ -224,6 +227,8 @@ impl Core {
             self.set_readiness(&mut control, Readiness::Draining);
             retired
         };
+        // Drains that run take their time no more: all are asked to end now.
+        self.halt.raise(End::Begun);
         let is_over = || {
             // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
             retired.try_recv() == Err(mpsc::TryRecvError::Disconnected) && self.shared.gate.taken() == 0
@@ -250,6 +255,7 @@ impl Core {
             self.shared.placement.iter().for_each(|placement| placement.stop());
             self.shared.workers.set_wanted(0);
         }
+        self.halt.raise(End::Here);
         self.shared.delegates.stop();
         // The supervisor may be the one who stops the pool: then nobody listens.
         let _ = self.reports.send(Report::Stop);

@@ -3,6 +3,7 @@
 mod commit;
 mod control;
 mod drain;
+mod halt;
 mod handle;
 mod local;
 mod manager;

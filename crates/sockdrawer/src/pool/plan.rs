@@ -1,6 +1,6 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
-use crate::config::{Config, Connecting, Endpoint, Listening, Settings};
+use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
 use std::fmt;
 
 /// What a change of configuration would do, setting by setting. Empty where nothing differs.
@@ -96,12 +96,22 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
         most.map_or_else(|| "any number".to_owned(), |most| most.to_string())
     });
     plan.note("inbox", How::InPlace, &running.inbox, &wanted.inbox, usize::to_string);
-    plan.note("restarts", How::InPlace, &running.restarts, &wanted.restarts, |restarts| format!("{restarts:?}"));
+    restarts(&mut plan, &*running.restarts, &*wanted.restarts);
     if !std::sync::Arc::ptr_eq(&running.observer, &wanted.observer) {
         plan.changes.push(Change { setting: "observer", how: How::InPlace, detail: "another observer".to_owned() });
     }
     plan.note("stuck_after", How::InPlace, &running.stuck_after, &wanted.stuck_after, |time| format!("{time:?}"));
     plan
+}
+
+/// Policies that are data are the same when the data is.
+fn restarts(plan: &mut Plan, running: &dyn RestartPolicy, wanted: &dyn RestartPolicy) {
+    let (from, to) = (running.data(), wanted.data());
+    let same = std::ptr::addr_eq(running, wanted) || (from.is_some() && from == to);
+    if !same {
+        let show = |data: Option<Restarts>| data.map_or_else(|| "a policy of the program".to_owned(), |data| format!("{data:?}"));
+        plan.changes.push(Change { setting: "restarts", how: How::InPlace, detail: format!("{} to {}", show(from), show(to)) });
+    }
 }
 
 fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {

@@ -2,7 +2,9 @@
 //! again and again stops in order and says why.
 
 use super::control::{Control, Core, Report};
-use super::restarts::end_in_order;
+use super::restarts::{Absence, History, Restarting, end_in_order};
+use crate::clock::deadline;
+use crate::config::{Part, Replace, RestartPolicy};
 use crate::error::Error;
 use crate::flow::inbox::Letter;
 use crate::observe::Event;
@@ -18,20 +20,44 @@ pub(super) fn start(core: Weak<Core>, reports: mpsc::Receiver<Report>) -> Result
 }
 
 fn supervise(core: &Weak<Core>, reports: &mpsc::Receiver<Report>) {
+    let mut looked = Instant::now();
     loop {
-        let Some(pause) = core.upgrade().map(|core| core.look_interval()) else { return };
-        let heard = reports.recv_timeout(pause);
+        let Some((look, due)) = core.upgrade().map(|core| (deadline(looked, core.look_interval()), core.next_return())) else {
+            return;
+        };
+        let until = due.map_or(look, |due| due.min(look));
+        let heard = reports.recv_timeout(until.saturating_duration_since(Instant::now()));
         let Some(core) = core.upgrade() else { return };
         match heard {
             Ok(Report::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
             Ok(Report::LoopEnded { index, life, panic }) => core.loop_ended(index, life, panic),
             Ok(Report::ThreadDied { panic }) => core.thread_died(panic),
             Ok(Report::WorkerDied { panic }) => core.worker_died(&panic),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                core.look_for_stuck_loops();
-                core.replace_missing_loops();
-            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
+        // Also while there is always something to hear.
+        let now = Instant::now();
+        if now >= look {
+            core.look_for_stuck_loops();
+            looked = now;
+        }
+        if now >= until {
+            core.replace_missing();
+        }
+    }
+}
+
+impl Restarting for Core {
+    fn policy(&self) -> Arc<dyn RestartPolicy> {
+        lock(&self.control).config.restarts.clone()
+    }
+
+    fn history<T>(&self, visit: impl FnOnce(&mut History) -> T) -> T {
+        visit(&mut lock(&self.control).restarts)
+    }
+
+    fn tell_of(&self, event: &Event) {
+        self.tell(event);
     }
 }
 
@@ -61,20 +87,30 @@ impl Core {
             place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
         }
         self.rebalance(&mut control);
-        let policy = control.config.restarts;
-        if !control.restarts.may_restart(policy) {
-            drop(control);
+        drop(control);
+        let Some(absence) = Absence::decided(self.decide(Part::Loop, Some(index), &reason), &reason) else {
             self.drop_stranded();
             return self.give_up(format!("loops died too often, the last of: {reason}"));
+        };
+        let mut control = lock(&self.control);
+        // Somebody may have ended the pool meanwhile.
+        if !control.stopping {
+            control.members[index].absent = Some(absence);
+            self.pass_on_stranded(&control);
         }
-        self.replace_loop(&mut control, index);
-        self.pass_on_stranded(&control);
         drop(control);
-        self.tell(&Event::LoopReplaced { index, reason });
+        self.replace_missing();
+    }
+
+    /// When the first of those is due that are to be replaced later.
+    fn next_return(&self) -> Option<Instant> {
+        let control = lock(&self.control);
+        let absences = control.members.iter().filter_map(|member| member.absent.as_ref()).chain(&control.workers_absent);
+        absences.map(|absence| absence.until).min()
     }
 
     /// Starts a loop in place of a dead one. Where the system has nothing for it, the others do its work until the next look.
-    fn replace_loop(&self, control: &mut Control, index: usize) {
+    fn replace_loop(&self, control: &mut Control, index: usize, absence: Absence) -> Event {
         let active = control.members[index].active;
         let config = control.config.clone();
         let started = self.prepare_loop(index, &config).and_then(|flow| self.start_loop(control, index, flow));
@@ -82,19 +118,42 @@ impl Core {
             Ok(()) => {
                 control.members[index].active = active;
                 self.rebalance(control);
+                control.restarts.in_all += absence.parts;
+                Event::LoopReplaced { index, reason: absence.reason }
             }
-            Err(error) => self.tell(&Event::LoopNotStarted { reason: error.to_string() }),
+            Err(error) => {
+                control.members[index].absent = Some(absence.prolong(control.config.stuck_after / 5));
+                Event::LoopNotStarted { reason: error.to_string() }
+            }
         }
     }
 
-    fn replace_missing_loops(&self) {
+    /// Replaces what died and is due.
+    fn replace_missing(&self) {
         let mut control = lock(&self.control);
+        if control.stopping {
+            return;
+        }
+        let (now, mut events) = (Instant::now(), Vec::new());
         for index in 0..control.members.len() {
-            if control.members[index].running.is_none() && !control.stopping {
-                self.replace_loop(&mut control, index);
+            if let Some(absence) = control.members[index].absent.take_if(|absence| absence.until <= now) {
+                events.push(self.replace_loop(&mut control, index, absence));
             }
         }
         self.pass_on_stranded(&control);
+        if let Some(absence) = control.workers_absent.take_if(|absence| absence.until <= now) {
+            // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the
+            // others.
+            match self.start_workers(control.config.workers) {
+                Ok(()) => {
+                    control.restarts.in_all += absence.parts;
+                    events.push(Event::WorkerReplaced { reason: absence.reason });
+                }
+                Err(_) => control.workers_absent = Some(absence.prolong(control.config.stuck_after / 5)),
+            }
+        }
+        drop(control);
+        events.iter().for_each(|event| self.tell(event));
     }
 
     /// Connections whose loop died before they had a place go to one that runs.
@@ -120,34 +179,29 @@ impl Core {
 
     /// The next connection gets another.
     fn thread_died(self: &Arc<Core>, reason: String) {
-        let mut control = lock(&self.control);
-        let policy = control.config.restarts;
-        let may_go_on = control.stopping || control.restarts.may_restart(policy);
-        drop(control);
-        if may_go_on {
-            self.tell(&Event::ThreadDied { reason });
-        } else {
-            self.give_up(format!("threads died too often, the last of: {reason}"));
+        let stopping = lock(&self.control).stopping;
+        if !stopping && self.decide(Part::Thread, None, &reason) == Replace::GiveUp {
+            return self.give_up(format!("threads died too often, the last of: {reason}"));
         }
+        lock(&self.control).restarts.in_all += usize::from(!stopping);
+        self.tell(&Event::ThreadDied { reason });
     }
 
     fn worker_died(self: &Arc<Core>, reason: &str) {
-        let mut control = lock(&self.control);
-        if control.stopping {
+        if lock(&self.control).stopping {
             return;
         }
-        let policy = control.config.restarts;
-        if !control.restarts.may_restart(policy) {
-            drop(control);
+        let Some(mut absence) = Absence::decided(self.decide(Part::Worker, None, reason), reason) else {
             return self.give_up(format!("workers died too often, the last of: {reason}"));
+        };
+        let mut control = lock(&self.control);
+        // Those that are missing come back together, when the first is due.
+        if let Some(others) = control.workers_absent.take() {
+            absence = Absence { until: others.until.min(absence.until), parts: others.parts + 1, ..absence };
         }
-        // Under the lock: nobody changes what is wanted meanwhile. What the system has no thread for is tried at the next death
-        // or change; the queue is served by the others.
-        let started = self.start_workers(control.config.workers);
+        control.workers_absent = Some(absence);
         drop(control);
-        if started.is_ok() {
-            self.tell(&Event::WorkerReplaced { reason: reason.to_owned() });
-        }
+        self.replace_missing();
     }
 
     fn give_up(self: &Arc<Core>, reason: String) {

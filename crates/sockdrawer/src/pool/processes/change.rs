@@ -177,7 +177,7 @@ impl Processes {
         match answer.recv_timeout(ANSWERS_WITHIN) {
             Ok(Reply::Done) => {
                 control.holders.entry(control.generated.id).or_default().insert(life);
-                Ok(Member { link: Some(link), active: true, life })
+                Ok(Member { link: Some(link), absent: None, active: true, life })
             }
             Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
             _ => {

@@ -22,7 +22,7 @@ use crate::observe::{
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
 use crate::pool::manager::{Manager, Visit};
-use crate::pool::restarts::History;
+use crate::pool::restarts::{Absence, History};
 use crate::pool::selector::Selector;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
@@ -72,8 +72,10 @@ pub(super) struct Control {
 
 /// A process.
 pub(super) struct Member {
-    /// None: it died and could not be replaced yet, or is not wanted any more.
+    /// None: it died and was not replaced yet, or is not wanted any more.
     pub(super) link: Option<Arc<Link>>,
+    /// ... and will not be before that.
+    pub(super) absent: Option<Absence>,
     /// Whether it takes new connections.
     pub(super) active: bool,
     /// Distinguishes it from the one it replaced.
@@ -180,14 +182,19 @@ impl Processes {
         counts.map(|reply| if let Reply::Count(count) = reply { count } else { 0 }).sum()
     }
 
-    fn drained_all(&self, how: Drain, request: impl Fn() -> Request) -> Drained {
-        drained(self.ask_all(how.deadline.saturating_add(PURGES_WITHIN), request))
-    }
-
-    /// Of a drain, what each helper does.
-    fn share(&self, how: Drain) -> Drain {
-        let shares = self.links().len().max(1) as f64;
-        Drain { rate: how.rate.map(|rate| rate / shares), ..how }
+    /// Of a drain, what each helper does: its part of the rate is its part of the connections, so that all are done at the same time.
+    fn shares(links: &[Arc<Link>], how: Drain, selector: &Selector) -> Vec<Drain> {
+        let Some(rate) = how.rate.filter(|_| links.len() > 1) else { return vec![how; links.len()] };
+        let until = deadline(Instant::now(), ANSWERS_WITHIN);
+        let asked: Vec<_> = links.iter().map(|link| link.ask_later(Request::Count(selector.clone()), &[])).collect();
+        let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
+            // One that has none now may have some in a moment.
+            Some(Reply::Count(count)) => count.max(1) as f64,
+            _ => 1.0,
+        });
+        let counts: Vec<f64> = counts.collect();
+        let all: f64 = counts.iter().sum();
+        counts.iter().map(|count| Drain { rate: Some(rate * count / all), ..how }).collect()
     }
 
     /// All that was counted, by whatever process.
@@ -275,8 +282,11 @@ impl Manager for Processes {
 
     /// Each helper asks its own, at its share of the rate.
     fn drain(&self, selector: &Selector, how: Drain) -> Drained {
-        let share = self.share(how);
-        self.drained_all(how, || Request::Drain(selector.clone(), share))
+        let links = self.links();
+        let shares = Processes::shares(&links, how, selector);
+        let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
+        let asked = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Drain(selector.clone(), share), &[]));
+        drained(answers(asked.collect(), until))
     }
 
     fn purge(&self, selector: &Selector, within: Duration) -> usize {
@@ -362,9 +372,10 @@ impl Manager for Processes {
             }
             control.readiness = Readiness::Draining;
         }
-        let share = self.share(how);
+        let links = self.links();
+        let shares = Processes::shares(&links, how, &Selector::All);
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
-        let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(Request::Shutdown(share), &[])).collect();
+        let asked: Vec<_> = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Shutdown(share), &[])).collect();
         let gone = std::mem::take(&mut lock(&self.control).places);
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);

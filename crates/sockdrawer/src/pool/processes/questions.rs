@@ -6,7 +6,7 @@ use super::wire::{FromHelper, Receiver, Reply, Request, Sender, ToHelper};
 use crate::clock::deadline;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus};
-use crate::pool::drain::{Drain, Drained, shuffle};
+use crate::pool::drain::{Drain, Drained, Moments, shuffle};
 use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
 use crate::protocol::{Tag, tag};
@@ -280,10 +280,9 @@ impl Questions {
         shuffle(&mut meant);
         let now = Instant::now();
         let until = deadline(now, how.deadline);
-        let gap = how.rate.filter(|rate| *rate > 0.0).and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok());
-        for (turn, pid) in meant.iter().enumerate() {
-            let turn = u32::try_from(turn).unwrap_or(u32::MAX);
-            let asked = deadline(now, gap.unwrap_or_default().saturating_mul(turn)).min(until);
+        let mut moments = Moments::at(how.rate.unwrap_or_default(), now);
+        for pid in &meant {
+            let asked = moments.next().min(until);
             let left = Drain { deadline: until.saturating_duration_since(asked), rate: None };
             if programs.contains(pid) {
                 self.draining.insert(*pid);

@@ -4,11 +4,12 @@ use super::link::{Ended, Listener};
 use super::manager::{Control, Processes};
 use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
+use crate::config::{Part, RestartPolicy};
 use crate::error::Error;
 use crate::flow::joint::{MOST_LOOPS, MOST_PROCESSES};
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event, Readiness};
-use crate::pool::restarts::end_in_order;
+use crate::pool::restarts::{Absence, History, Restarting, end_in_order};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::sync::{Arc, Weak};
@@ -71,7 +72,9 @@ pub(super) fn start(pool: Weak<Processes>, reports: mpsc::Receiver<Report>) -> R
 fn supervise(pool: &Weak<Processes>, reports: &mpsc::Receiver<Report>) {
     let mut next_look = Instant::now() + LOOK;
     loop {
-        let heard = reports.recv_timeout(next_look.saturating_duration_since(Instant::now()));
+        let Some(due) = pool.upgrade().map(|pool| pool.next_return()) else { return };
+        let until = due.map_or(next_look, |due| due.min(next_look));
+        let heard = reports.recv_timeout(until.saturating_duration_since(Instant::now()));
         let Some(pool) = pool.upgrade() else { return };
         match heard {
             Ok(Report::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => return,
@@ -81,6 +84,9 @@ fn supervise(pool: &Weak<Processes>, reports: &mpsc::Receiver<Report>) {
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         // Also while there is always something to hear.
+        if Instant::now() >= until {
+            pool.replace_missing();
+        }
         if Instant::now() >= next_look {
             pool.look();
             next_look = Instant::now() + LOOK;
@@ -99,6 +105,20 @@ impl Control {
     pub(super) fn take_ended(&mut self) -> Vec<u32> {
         let newest = self.generated.id;
         self.holders.extract_if(.., |id, holders| *id != newest && holders.is_empty()).map(|(id, _)| id).collect()
+    }
+}
+
+impl Restarting for Processes {
+    fn policy(&self) -> Arc<dyn RestartPolicy> {
+        lock(&self.control).config.restarts.clone()
+    }
+
+    fn history<T>(&self, visit: impl FnOnce(&mut History) -> T) -> T {
+        visit(&mut lock(&self.control).restarts)
+    }
+
+    fn tell_of(&self, event: &Event) {
+        self.tell(event);
     }
 }
 
@@ -130,25 +150,59 @@ impl Processes {
             return self.news.ring();
         }
         self.rebalance(&mut control);
-        let policy = control.config.restarts;
-        if !control.restarts.may_restart(policy) {
-            drop(control);
-            return self.give_up(format!("processes died too often, the last of: {how}"));
-        }
-        let replaced = self.replace(&mut control, index);
         drop(control);
-        self.tell(&match replaced {
-            Ok(()) => Event::ProcessReplaced { index, reason: how.to_string() },
-            Err(error) => Event::ProcessNotStarted { reason: error.to_string() },
-        });
+        let reason = how.to_string();
+        let Some(absence) = Absence::decided(self.decide(Part::Process, Some(index), &reason), &reason) else {
+            return self.give_up(format!("processes died too often, the last of: {how}"));
+        };
+        // A change may have done without it meanwhile.
+        if let Some(member) = lock(&self.control).members.get_mut(index).filter(|member| member.life == life) {
+            member.absent = Some(absence);
+        }
+        self.replace_missing();
     }
 
-    fn replace(&self, control: &mut Control, index: usize) -> Result<(), Error> {
+    /// When the first of those is due that are to be replaced later.
+    fn next_return(&self) -> Option<Instant> {
+        lock(&self.control).members.iter().filter_map(|member| member.absent.as_ref()).map(|absence| absence.until).min()
+    }
+
+    /// Replaces processes that died, or could not be started, and are due.
+    fn replace_missing(&self) {
+        let mut control = lock(&self.control);
+        let mut events = Vec::new();
+        for index in 0..control.members.len() {
+            if control.stopping || control.readiness == Readiness::Draining {
+                break;
+            }
+            let member = &mut control.members[index];
+            let due = member.absent.as_ref().is_none_or(|absence| absence.until <= Instant::now());
+            if !due || !member.active || member.link.is_some() {
+                continue;
+            }
+            // One that was not wanted for a while did not die.
+            let absence = member.absent.take();
+            events.extend(self.replace(&mut control, index, absence));
+        }
+        drop(control);
+        events.iter().for_each(|event| self.tell(event));
+    }
+
+    fn replace(&self, control: &mut Control, index: usize, absence: Option<Absence>) -> Option<Event> {
         let config = control.config.clone();
-        let member = self.start_member(control, &config, index)?;
-        control.members[index] = member;
-        self.rebalance(control);
-        Ok(())
+        match self.start_member(control, &config, index) {
+            Ok(member) => {
+                control.members[index] = member;
+                self.rebalance(control);
+                control.restarts.in_all += usize::from(absence.is_some());
+                absence.map(|absence| Event::ProcessReplaced { index, reason: absence.reason })
+            }
+            Err(error) => {
+                // One that did not die is tried again at the next look.
+                control.members[index].absent = absence.map(|absence| absence.prolong(LOOK));
+                Some(Event::ProcessNotStarted { reason: error.to_string() })
+            }
+        }
     }
 
     fn generation_ended(&self, generation: u32, life: u64) {
@@ -194,7 +248,7 @@ impl Processes {
         }
     }
 
-    /// Replaces processes that could not be started, ends those that are not wanted and have no connection left, and takes back
+    /// Ends processes that are not wanted and have no connection left, and takes back
     /// what was given to a process that died in that moment.
     fn look(self: &Arc<Processes>) {
         let mut control = lock(&self.control);
@@ -204,10 +258,6 @@ impl Processes {
         for index in 0..control.members.len() {
             let (active, link) = (control.members[index].active, control.members[index].link.clone());
             match link {
-                None if active => match self.replace(&mut control, index) {
-                    Ok(()) => {}
-                    Err(error) => self.tell(&Event::ProcessNotStarted { reason: error.to_string() }),
-                },
                 // It has no socket to accept from, and nothing more to do.
                 Some(link) if !active && self.joint.held(index).load(Ordering::SeqCst) == 0 => link.close(),
                 _ => {}

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which words these are: the program's version and theirs.
@@ -65,7 +66,7 @@ impl Tuning {
             capacity: config.capacity,
             on_full: config.on_full.clone(),
             inbox: config.inbox,
-            restarts: config.restarts,
+            restarts: config.restarts.data().unwrap_or_default(),
             stuck_after: config.stuck_after,
         }
     }
@@ -74,7 +75,7 @@ impl Tuning {
         let Tuning { loops, workers, stack, worker_queue, capacity, on_full, inbox, delegates, restarts, stuck_after } = self;
         (config.loops, config.workers, config.stack, config.worker_queue) = (loops, workers, stack, worker_queue);
         (config.capacity, config.on_full, config.inbox, config.delegates) = (capacity, on_full, inbox, delegates);
-        (config.restarts, config.stuck_after) = (restarts, stuck_after);
+        (config.restarts, config.stuck_after) = (Arc::new(restarts), stuck_after);
     }
 }
 
@@ -110,6 +111,8 @@ pub(crate) enum Request {
     AdoptTo(Generated),
     Drain(Selector, Drain),
     Purge(Selector, Duration),
+    /// How many are meant.
+    Count(Selector),
     Kill(Selector),
     Tag(Selector, String),
     Notify(Selector, Vec<u8>),
@@ -132,6 +135,7 @@ impl Request {
             Request::Adopt(selector)
             | Request::Drain(selector, _)
             | Request::Purge(selector, _)
+            | Request::Count(selector)
             | Request::Kill(selector)
             | Request::Tag(selector, _)
             | Request::Notify(selector, _)

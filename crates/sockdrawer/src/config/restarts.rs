@@ -1,0 +1,54 @@
+//! The restart policy that a pool has unless it is given another: so many restarts within so much time are normal.
+
+use super::restart_policy::{Death, Replace, RestartPolicy};
+use std::time::Duration;
+
+/// How many restarts of parts are normal: more within the time, and the pool stops accepting, drains and stops. Each part is replaced
+/// at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Restarts {
+    /// Restarts.
+    pub most: usize,
+    /// Within this time.
+    pub within: Duration,
+}
+
+/// 10 within 10 s.
+impl Default for Restarts {
+    fn default() -> Restarts {
+        Restarts { most: 10, within: Duration::from_secs(10) }
+    }
+}
+
+impl RestartPolicy for Restarts {
+    fn decide(&self, death: &Death<'_>) -> Replace {
+        let recent = death.restarts.iter().filter(|at| death.at.duration_since(**at) < self.within).count();
+        if recent >= self.most { Replace::GiveUp } else { Replace::Now }
+    }
+
+    fn data(&self) -> Option<Restarts> {
+        Some(*self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::restart_policy::Part;
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn only_restarts_within_the_time_count() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let policy = Restarts { most: 2, within: Duration::from_secs(10) };
+        let decide = |second, restarts: &[u64]| {
+            let restarts: Vec<Instant> = restarts.iter().map(|second| at(*second)).collect();
+            policy.decide(&Death { part: Part::Loop, index: Some(0), reason: "a bug", at: at(second), restarts: &restarts })
+        };
+        assert_eq!((decide(20, &[]), decide(20, &[19])), (Replace::Now, Replace::Now));
+        assert_eq!((decide(20, &[11, 19]), decide(20, &[10, 19])), (Replace::GiveUp, Replace::Now));
+        let never = Restarts { most: 0, within: Duration::MAX };
+        assert_eq!(never.decide(&Death { part: Part::Loop, index: None, reason: "", at: start, restarts: &[] }), Replace::GiveUp);
+    }
+}
