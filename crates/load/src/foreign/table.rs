@@ -54,16 +54,16 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (changes, rate) = (report.changes.len(), report.connects_per_second());
     writeln!(
         f,
-        "{changes} changes in {seconds:.1} s ({rate:.0} connects/s); a connection counts where it ended: from the start of"
+        "{changes} changes in {seconds:.1} s ({rate:.0} connects/s); a connection counts where it ended: from the start"
     )?;
-    writeln!(f, "a change to the start of the next; longest gap: the longest time in which no connect led to an answer")?;
+    writeln!(f, "of a change to the start of the next; longest gap: the longest time in which no connect led to an answer")?;
     let Seen { lost_in_exchange, lost_between, lost_announced, kept_exchanges, .. } = total;
-    writeln!(
-        f,
-        "kept: {kept_exchanges} round trips; lost: {lost_in_exchange} cut in an exchange, {lost_between} closed between"
-    )?;
     let (standing, kept) = (report.standing, report.options.kept);
-    write!(f, "exchanges, {lost_announced} closed as announced; {standing} of {kept} stood at the end")?;
+    writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} stood at the end")?;
+    write!(
+        f,
+        "lost: {lost_in_exchange} cut in an exchange, {lost_between} closed between exchanges, {lost_announced} as announced"
+    )?;
     if total.kept_not_back > 0 {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }

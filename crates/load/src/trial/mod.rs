@@ -15,6 +15,7 @@ mod ledger;
 mod limit;
 mod options;
 mod probe;
+mod quiet;
 mod random;
 mod report;
 mod requests;
@@ -32,6 +33,7 @@ mod tests;
 pub use guest::Guest;
 pub use kind::{Kind, Way};
 pub use options::{NotLoopback, Options, Sabotage, Until, loopback};
+pub use quiet::Undisturbed;
 pub use report::{Books, Latency, Report, Row};
 pub use served::RECIPES;
 pub use table::Table;
@@ -39,6 +41,7 @@ pub use tally::{Cause, Failure, Phase, Seen};
 pub use verdict::Verdict;
 
 use change::Changer;
+use quiet::Quiet;
 use scene::Scene;
 use schedule::Schedule;
 use sockdrawer::Error;
@@ -88,7 +91,7 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
             unseen.push((kind, why));
         }
     };
-    let begun = Instant::now();
+    let (begun, mut quiet) = (Instant::now(), Quiet::new(options.until));
     let mut changes = 0;
     for planned in Schedule::new(options.seed, &scene.absent) {
         let ended = match options.until {
@@ -98,6 +101,7 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
         if ended || stop.load(Ordering::Relaxed) {
             break;
         }
+        quiet.when_due(&scene.tally);
         note(planned.kind, changer.apply(planned));
         changer.await_load();
         changes += 1;
@@ -107,7 +111,8 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
         }
         progress(&Progress { elapsed: begun.elapsed(), changes, seen: scene.tally.total() });
     }
-    let elapsed = begun.elapsed();
+    quiet.measure(&scene.tally);
+    let (elapsed, undisturbed) = (begun.elapsed().saturating_sub(quiet.measured.elapsed), quiet.measured);
     let (took, reloads, asked, at_drains) = (changer.took, changer.reloads, changer.asked, changer.at_drains);
     let (tally, absent) = (scene.tally.clone(), scene.absent.clone());
     let books = scene.stop();
@@ -123,6 +128,7 @@ fn finish(options: &Options, scene: Scene, stop: &AtomicBool, mut progress: impl
         until: options.until,
         interrupted: stop.load(Ordering::Relaxed),
         elapsed,
+        undisturbed,
         changes,
         rows: Kind::ALL.map(row).to_vec(),
         reload: Latency::of(&reloads),

@@ -3,6 +3,7 @@
 use super::guest::Guest;
 use super::kind::Kind;
 use super::options::Until;
+use super::quiet::Undisturbed;
 use super::tally::{Failure, Seen};
 use super::verdict::Verdict;
 use serde_json::{Value, json};
@@ -22,8 +23,10 @@ pub struct Report {
     pub until: Until,
     /// Whether it was interrupted before that.
     pub interrupted: bool,
-    /// From the first change to the last.
+    /// From the first change to the last, without the slices in which nothing was changed.
     pub elapsed: Duration,
+    /// What the same clients did in slices between the changes, while nothing was changed.
+    pub undisturbed: Undisturbed,
     /// Changes applied; those of a sabotage are not counted.
     pub changes: u64,
     /// One for each kind.
@@ -125,10 +128,16 @@ impl Report {
         self.rows.iter().map(|row| row.asked).sum()
     }
 
-    /// Churn connections per second.
+    /// Churn connections per second while changes were made.
     #[expect(clippy::cast_precision_loss, reason = "counts of a trial are far below 2^53")]
     pub fn connects_per_second(&self) -> f64 {
-        self.total().connects as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+        let connects = self.total().connects.saturating_sub(self.undisturbed.connects);
+        connects as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// The rate of connects with changes, as a part of that without; None when that was not measured.
+    pub fn rate_kept(&self) -> Option<f64> {
+        self.undisturbed.connects_per_second().map(|without| self.connects_per_second() / without)
     }
 
     /// The report for programs.
@@ -143,6 +152,8 @@ impl Report {
             "seconds": self.elapsed.as_secs_f64(),
             "connects": total.connects,
             "connects_per_second": self.connects_per_second().round(),
+            "connects_per_second_undisturbed": self.undisturbed.connects_per_second().map(f64::round),
+            "connect_rate_kept": self.rate_kept(),
             "failed_connects": total.failed,
             "lost_connections": total.lost,
             "wrong_bytes": total.wrong_bytes,
@@ -225,6 +236,7 @@ pub(crate) mod tests {
             until: Until::Passed(Duration::from_secs(10)),
             interrupted: false,
             elapsed: Duration::from_secs(10),
+            undisturbed: Undisturbed::default(),
             changes: 475,
             rows: rows.to_vec(),
             reload: apply,

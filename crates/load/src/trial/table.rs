@@ -27,6 +27,14 @@ impl fmt::Display for Table<'_> {
         let (changes, connects) = (report.changes, report.total().connects);
         writeln!(f, "{changes} changes and {connects} connects in {seconds:.1} s ({rate:.0} connects/s); a connect counts")?;
         writeln!(f, "where it ended: from the start of a change to the start of the next")?;
+        if let (Some(without), Some(kept)) = (report.undisturbed.connects_per_second(), report.rate_kept()) {
+            let slices = report.undisturbed.elapsed.as_secs_f64();
+            writeln!(
+                f,
+                "with changes {rate:.0} connects/s, without {without:.0} in {slices:.1} s of slices between them: {:.0} %",
+                kept * 100.0
+            )?;
+        }
         let (p50, p99) = (report.reload.p50_us, report.reload.p99_us);
         writeln!(f, "asked/well/badly: connections that are there to be ended, and how they ended")?;
         writeln!(f, "reconfigure: p50 {p50} µs, p99 {p99} µs; {} round trips on kept connections", report.echoes)?;

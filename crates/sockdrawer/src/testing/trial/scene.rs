@@ -59,6 +59,7 @@ impl Clients {
             let wanted = plan.kept as u64;
             kept.wait(PATIENCE, |_| tally.kept_stood() >= wanted);
         }
+        tally.start_churn();
         let churn = pool(plan, Group::Churn, Churn::new(churn, tally.witness(Group::Churn)), plan.connections)?;
         Ok(Clients { churn, kept: keep, tally: tally.clone() })
     }

@@ -225,6 +225,12 @@ impl Tally {
         failures
     }
 
+    /// The churn begins now: the time before is no gap.
+    pub(crate) fn start_churn(&self) {
+        self.answered_at.store(self.nanoseconds(), Ordering::Relaxed);
+        self.longest_gap.store(0, Ordering::Relaxed);
+    }
+
     fn nanoseconds(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
