@@ -32,7 +32,7 @@ pub use behaviour::Behaviour;
 pub use blocking::{Connection, Waited};
 pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};
 pub use error::Error;
-pub use net::{Address, AddressError, Keepalive, SocketOptions};
+pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, SocketOptions, Wanted};
 pub use observe::{
     ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer, ProcessStatus,
     Readiness, Status,

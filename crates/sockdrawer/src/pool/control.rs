@@ -2,6 +2,7 @@
 
 use super::commit::warm;
 use super::restarts::History;
+use super::retire::Retirements;
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::flow::connector::Course;
@@ -29,6 +30,7 @@ pub(crate) struct Core {
     pub(crate) stopped: Condvar,
     /// To the supervisor.
     pub(crate) reports: mpsc::Sender<Report>,
+    pub(super) retirements: Arc<Retirements>,
 }
 
 /// What is changed under one lock.
@@ -40,6 +42,8 @@ pub(crate) struct Control {
     /// The number of the one in force.
     pub(crate) generation: u32,
     pub(crate) places: Vec<ListeningPlace>,
+    /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
+    pub(crate) retiring: Vec<ListeningPlace>,
     pub(crate) members: Vec<Member>,
     pub(crate) course: Option<Arc<Course>>,
     pub(crate) restarts: History,
@@ -203,7 +207,7 @@ impl Core {
         if loops.is_empty() {
             loops = usable(true);
         }
-        let places = control.places.iter().enumerate();
+        let places = control.places.iter().chain(&control.retiring).enumerate();
         places
             .map(|(place, at)| {
                 (0..at.listener.shards.len())
@@ -219,7 +223,7 @@ impl Core {
         let assigned = Core::assign(control);
         let mut takes: Vec<Vec<(Arc<Shard>, crate::net::Address)>> = control.members.iter().map(|_| Vec::new()).collect();
         let mut leaves: Vec<Vec<Arc<Shard>>> = control.members.iter().map(|_| Vec::new()).collect();
-        for (place, wanted) in control.places.iter_mut().zip(assigned) {
+        for (place, wanted) in control.places.iter_mut().chain(&mut control.retiring).zip(assigned) {
             for (shard, (owner, wanted)) in place.listener.shards.iter().zip(place.owners.iter_mut().zip(wanted)) {
                 if *owner != wanted {
                     if let Some(new) = wanted {
@@ -253,7 +257,8 @@ impl Core {
         let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;
         let active = control.members.iter().filter(usable);
         let loops = active.clone().count();
-        control.places.iter().for_each(|place| place.listener.spread_over(loops));
+        let places = control.places.iter().chain(&control.retiring);
+        places.for_each(|place| place.listener.spread_over(loops));
         *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
     }
 

@@ -6,6 +6,7 @@ use super::drain::{ANSWER_WITHIN, Drain, Drained};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
 use super::restarts::History;
+use super::retire::{Keeper, Retirements};
 use super::selector::Selector;
 use super::supervise;
 use crate::clock::deadline;
@@ -30,7 +31,7 @@ use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A loop that hangs in user code is waited for so long when its pool ends.
@@ -100,6 +101,7 @@ impl Core {
             generations: vec![Arc::downgrade(&generation)],
             generation: generation.id,
             places,
+            retiring: Vec::new(),
             members: Vec::new(),
             course,
             restarts: History::default(),
@@ -107,7 +109,10 @@ impl Core {
             others: on.others,
             stopping: false,
         };
-        let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports });
+        let retirements = Arc::new(Retirements::new(config.system.clone()));
+        let core = Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), reports, retirements });
+        let keeper: Weak<dyn Keeper> = Arc::<Core>::downgrade(&core);
+        core.retirements.belong_to(keeper);
         let half_started = StopUnlessForgotten(&core);
         core.start_workers(config.workers)?;
         let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
@@ -193,6 +198,7 @@ impl Core {
             connections: self.shared.gate.taken(),
             limit: self.shared.gate.limit(),
             listeners: listeners.collect(),
+            retiring: self.retirements.under_way(),
             processes: Vec::new(),
             signalled: Vec::new(),
             loops,
@@ -217,14 +223,18 @@ impl Core {
             if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
                 return Drained::default();
             }
-            let gone = std::mem::take(&mut control.places);
+            let mut gone = std::mem::take(&mut control.places);
+            gone.append(&mut control.retiring);
+            self.retirements.stop();
             let retired = self.retire(&control, gone);
             self.set_readiness(&mut control, Readiness::Draining);
             retired
         };
         let is_over = || {
             // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
-            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected) && self.shared.gate.taken() == 0
+            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected)
+                && self.retirements.under_way() == 0
+                && self.shared.gate.taken() == 0
         };
         let drained = self.drain_to_the_end(how, is_over);
         self.stop(reason);
@@ -241,6 +251,8 @@ impl Core {
             }
             control.readiness = Readiness::Draining;
             control.places.clear();
+            control.retiring.clear();
+            self.retirements.stop();
             for member in &control.members {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
                 threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
@@ -306,10 +318,11 @@ impl Manager for Core {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (plan, _before) = {
+        let (plan, _before, begun) = {
             let mut control = lock(&self.control);
             self.change(&mut control, wanted)?
         };
+        self.retirements.settle(&begun);
         Ok(Applied { plan, generation: self.shared.switch.current().id, took: began.elapsed() })
     }
 
