@@ -8,6 +8,7 @@ pub(crate) fn words(event: &Event) -> String {
     match event {
         Event::Listening(address) => format!("accepting on {address}"),
         Event::ListenerRemoved(address) => format!("no longer accepting on {address}"),
+        Event::ListenerReplaced(address) => format!("new sockets accept on {address}, those before them are closed"),
         Event::ListenerGone(address) => format!("the socket of {address} no longer listens: another process shut it down"),
         Event::AcceptStarved { errno } => {
             format!("accepting pauses: {}; waiting connections are kept", io::Error::from_raw_os_error(*errno))

@@ -9,7 +9,7 @@ pub use restarts::Restarts;
 pub(crate) use revision::{Revision, Stamp};
 
 use crate::behaviour::Behaviour;
-use crate::net::{Address, SocketOptions};
+use crate::net::{Address, Listen, ListenOptions, SocketOptions};
 use crate::observe::{NoObserver, Observer};
 use crate::sys::{Kernel, System};
 use std::net::IpAddr;
@@ -71,6 +71,8 @@ pub struct Config {
     pub stuck_after: Duration,
     /// Who is told of what happens.
     pub observer: Arc<dyn Observer>,
+    /// Who makes listening sockets. Those that are there stay when it is another.
+    pub(crate) listen_by: Option<Arc<dyn Listen>>,
     pub(crate) system: Arc<dyn System>,
     /// Of which pool and revision it is a copy; None: it was made from nothing.
     pub(crate) based_on: Option<Stamp>,
@@ -148,11 +150,14 @@ pub struct Listening {
     /// A socket that already listens there, from a parent or systemd. It is never closed by the pool's last word: its owner
     /// keeps the `Arc`.
     pub inherited: Option<Arc<OwnedFd>>,
+    /// What its sockets are given before they are bound. Other ones are new sockets at the same address.
+    pub options: ListenOptions,
 }
 
 impl PartialEq for Listening {
     fn eq(&self, other: &Listening) -> bool {
         self.address == other.address
+            && self.options == other.options
             && match (&self.inherited, &other.inherited) {
                 (None, None) => true,
                 (Some(one), Some(two)) => Arc::ptr_eq(one, two),
@@ -281,6 +286,7 @@ impl Config {
             restarts: Arc::new(Restarts::default()),
             stuck_after: Duration::from_secs(5),
             observer: Arc::new(NoObserver),
+            listen_by: None,
             system: Arc::new(Kernel),
             based_on: None,
         }
@@ -289,13 +295,26 @@ impl Config {
     /// Accepts there too.
     #[must_use]
     pub fn listen(self, address: Address) -> Config {
-        self.listening(Listening { address, inherited: None })
+        self.listen_with(address, ListenOptions::default())
+    }
+
+    /// Accepts there too, from sockets with these options.
+    #[must_use]
+    pub fn listen_with(self, address: Address, options: ListenOptions) -> Config {
+        self.listening(Listening { address, inherited: None, options })
+    }
+
+    /// Who makes listening sockets from now on.
+    #[must_use]
+    pub fn listen_by(mut self, listen: impl Listen) -> Config {
+        self.listen_by = Some(Arc::new(listen));
+        self
     }
 
     /// Accepts from a socket that already listens.
     #[must_use]
     pub fn inherit(self, address: Address, socket: Arc<OwnedFd>) -> Config {
-        self.listening(Listening { address, inherited: Some(socket) })
+        self.listening(Listening { address, inherited: Some(socket), options: ListenOptions::default() })
     }
 
     fn listening(mut self, listening: Listening) -> Config {

@@ -35,7 +35,7 @@ pub use config::{
     Settings,
 };
 pub use error::Error;
-pub use net::{Address, AddressError, Keepalive, SocketOptions};
+pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, SocketOptions, Wanted};
 pub use observe::{
     ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
     ProcessStatus, Readiness, Status,

@@ -1,11 +1,11 @@
 //! Listeners: bound sockets, long-lived. A TCP address is many sockets (shards) that share its port, so that loops come and go
 //! by taking over shards, and none is closed for it: closing one would reset the connections in its queue.
 
+use super::group::{Groups, Membership};
 use crate::error::Error;
-use crate::net::{Address, SocketOptions};
+use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::{Errno, System};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,46 @@ pub(crate) struct Listener {
     /// With the real port.
     pub(crate) address: Address,
     pub(crate) shards: Vec<Arc<Shard>>,
+    pub(crate) ownership: Ownership,
     /// Removed with the listener.
-    _path: Option<OwnedPath>,
+    path: Option<OwnedPath>,
+}
+
+/// Whose the sockets of a listener are: what may be done to them at its end.
+#[derive(Clone)]
+pub(crate) enum Ownership {
+    /// Others have them too: nothing but to close ours.
+    Shared,
+    /// Nobody else has them.
+    Own,
+    /// The same, and it is known in which order they share their port.
+    Ordered(Membership),
+}
+
+/// What a listener is to be.
+pub(crate) struct Ask<'a> {
+    pub(crate) system: &'a dyn System,
+    pub(crate) address: &'a Address,
+    pub(crate) options: &'a ListenOptions,
+    /// Of its connections.
+    pub(crate) accepted: &'a SocketOptions,
+    pub(crate) backlog: u32,
+    pub(crate) shards: usize,
+    /// Who makes its sockets, if not this module.
+    pub(crate) by: Option<&'a dyn Listen>,
+}
+
+/// A listener could not be opened.
+pub(crate) struct NotOpened {
+    pub(crate) error: Error,
+    /// Sockets that listened by then at an address that the pool has already: somebody may have connected.
+    pub(crate) left: Option<Listener>,
+}
+
+impl From<Error> for NotOpened {
+    fn from(error: Error) -> NotOpened {
+        NotOpened { error, left: None }
+    }
 }
 
 /// The path of a Unix socket, which outlives its socket unless somebody removes it.
@@ -101,42 +139,44 @@ impl Shard {
 impl Listener {
     /// Binds and listens, a TCP address with so many sockets. The first is bound alone, so that a second program is refused; then
     /// the port is shared among the others.
-    pub(crate) fn bind(
-        system: &dyn System,
-        address: &Address,
-        backlog: u32,
-        options: &SocketOptions,
-        shards: usize,
-    ) -> Result<Listener, Error> {
-        let fail = |errno: Errno| listen_error(address, errno);
-        let first = match open(system, address, false, backlog, options) {
-            Err(Errno::ADDRINUSE) if remove_stale_path(system, address) => open(system, address, false, backlog, options),
-            opened => opened,
+    pub(crate) fn open(ask: &Ask<'_>) -> Result<Listener, Error> {
+        let wanted = ask.wanted(ask.address, false);
+        if let Some(by) = ask.by {
+            return ask.opened_by(by, &wanted);
         }
-        .map_err(fail)?;
-        let Address::Tcp(asked) = address else {
-            return Ok(Listener {
-                address: address.clone(),
-                shards: vec![Shard::new(Arc::new(first), true)],
-                _path: OwnedPath::new(address),
-            });
+        let bound = match Bound::bind(&wanted) {
+            Err(Errno::ADDRINUSE) if remove_stale_path(ask.system, ask.address) => Bound::bind(&wanted),
+            bound => bound,
         };
-        let real = system.local_address(first.as_fd()).map_err(fail)?.unwrap_or(*asked);
-        let real = Address::Tcp(SocketAddr::new(asked.ip(), real.port()));
-        if shards > 1 {
-            system.share_port(first.as_fd()).map_err(fail)?;
+        let sockets = bound.and_then(|bound| bound.listen(&wanted).map_err(|(errno, _)| errno));
+        let sockets = sockets.map_err(|errno| listen_error(ask.address, errno))?;
+        ask.opened(sockets, Arc::default())
+    }
+
+    /// New sockets at the address of `old`, whose port they share from now on; `old` goes on as well.
+    pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
+        let wanted = ask.wanted(&old.address, true);
+        if let Some(by) = ask.by {
+            return Ok(ask.opened_by(by, &wanted)?);
         }
-        let mut bound = vec![Shard::new(Arc::new(first), false)];
-        for _ in 1..shards {
-            let socket = open(system, &real, true, backlog, options).map_err(fail)?;
-            bound.push(Shard::new(Arc::new(socket), false));
+        let fail = |errno| listen_error(&old.address, errno);
+        for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
+            ask.system.share_port(shard.socket()).map_err(fail)?;
         }
-        Ok(Listener { address: real, shards: bound, _path: None })
+        let groups = match &old.ownership {
+            Ownership::Ordered(membership) => membership.groups().clone(),
+            Ownership::Own | Ownership::Shared => Arc::default(),
+        };
+        match Bound::bind(&wanted).map_err(fail)?.listen(&wanted) {
+            Ok(sockets) => Ok(ask.opened(sockets, groups)?),
+            Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
+            Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(ask.opened(sockets, groups)?) }),
+        }
     }
 
     /// One whose sockets another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
-        Listener { address, shards: Vec::new(), _path: None }
+        Listener { address, shards: Vec::new(), ownership: Ownership::Shared, path: None }
     }
 
     /// More loops than shards: the connections of each shard go round among all loops.
@@ -146,28 +186,19 @@ impl Listener {
     }
 
     /// A socket that listens already.
-    pub(crate) fn inherit(
-        system: &dyn System,
-        address: &Address,
-        socket: Arc<OwnedFd>,
-        options: &SocketOptions,
-    ) -> Result<Listener, Error> {
-        let fail = |errno: Errno| listen_error(address, errno);
-        if !system.is_listening(socket.as_fd()).map_err(fail)? {
-            return Err(Error::Invalid {
-                setting: "listeners",
-                reason: format!("the socket inherited for {address} does not listen: call listen on it first"),
-            });
-        }
-        let real = match address {
-            Address::Tcp(_) => system.local_address(socket.as_fd()).map_err(fail)?.map_or(address.clone(), Address::Tcp),
-            _ => address.clone(),
-        };
-        // A blocking listener would hold up the loop whenever somebody who shares it, or a peer that gave up, was faster.
-        system.set_nonblocking(socket.as_fd()).map_err(fail)?;
+    pub(crate) fn inherit(ask: &Ask<'_>, socket: Arc<OwnedFd>) -> Result<Listener, Error> {
+        let real = ask.checked(socket.as_fd()).map_err(|errno| listen_error(ask.address, errno))?.ok_or_else(|| {
+            let reason = format!("the socket inherited for {} does not listen: call listen on it first", ask.address);
+            Error::Invalid { setting: "listeners", reason }
+        })?;
         let shard = Shard::new(socket, true);
-        shard.set_options(system, options).map_err(fail)?;
-        Ok(Listener { address: real, shards: vec![shard], _path: None })
+        shard.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
+        Ok(Listener { address: real, shards: vec![shard], ownership: Ownership::Shared, path: None })
+    }
+
+    /// Nobody finds it by its path any more; who did is still served.
+    pub(crate) fn remove_path(&mut self) {
+        self.path = None;
     }
 
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
@@ -184,6 +215,67 @@ impl Listener {
     }
 }
 
+impl Ask<'_> {
+    fn wanted<'a>(&'a self, address: &'a Address, joins: bool) -> Wanted<'a> {
+        let Ask { system, options, accepted, backlog, shards, .. } = *self;
+        let sockets = if matches!(address, Address::Tcp(_)) { shards } else { 1 };
+        Wanted { address, options, sockets, backlog, joins, accepted, system }
+    }
+
+    /// A listener of sockets that this module has bound.
+    fn opened(&self, sockets: Vec<OwnedFd>, groups: Arc<Groups>) -> Result<Listener, Error> {
+        let alone = !matches!(self.address, Address::Tcp(_));
+        let address = match (self.address, sockets.first()) {
+            (Address::Tcp(asked), Some(first)) => {
+                real_address(self.system, *asked, first.as_fd()).map_err(|errno| listen_error(self.address, errno))?
+            }
+            _ => self.address.clone(),
+        };
+        let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
+        let ownership = if alone { Ownership::Own } else { Ownership::Ordered(Groups::join(&groups, self.options, &shards)) };
+        let path = OwnedPath::new(&address);
+        Ok(Listener { address, shards, ownership, path })
+    }
+
+    /// A listener of sockets that somebody else has made.
+    fn opened_by(&self, by: &dyn Listen, wanted: &Wanted<'_>) -> Result<Listener, Error> {
+        let address = wanted.address;
+        let fail = |source| Error::Listen { address: address.clone(), source, remedy: "it was asked of Config::listen_by" };
+        let sockets = by.listen(wanted).map_err(fail)?;
+        let wrong = |what: &str| fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
+        let mut real = None;
+        for socket in &sockets {
+            let checked = self.checked(socket.as_fd()).map_err(|errno| fail(errno.into()))?;
+            let at = checked.ok_or_else(|| wrong("a socket that does not listen came back"))?;
+            if *real.get_or_insert_with(|| at.clone()) != at {
+                return Err(wrong("sockets of different addresses came back"));
+            }
+        }
+        let Some(address) = real else { return Err(wrong("no socket came back")) };
+        let alone = sockets.len() == 1;
+        let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
+        for shard in &shards {
+            shard.set_options(self.system, self.accepted).map_err(|errno| fail(errno.into()))?;
+        }
+        let ownership = if by.exclusive() { Ownership::Own } else { Ownership::Shared };
+        let path = if by.exclusive() { OwnedPath::new(&address) } else { None };
+        Ok(Listener { address, shards, ownership, path })
+    }
+
+    /// Makes somebody else's socket fit to accept from. Its real address; None: it does not listen.
+    fn checked(&self, socket: BorrowedFd<'_>) -> Result<Option<Address>, Errno> {
+        if !self.system.is_listening(socket)? {
+            return Ok(None);
+        }
+        // A blocking listener would hold up the loop whenever somebody who shares it, or a peer that gave up, was faster.
+        self.system.set_nonblocking(socket)?;
+        Ok(Some(match self.address {
+            Address::Tcp(_) => self.system.local_address(socket)?.map_or(self.address.clone(), Address::Tcp),
+            _ => self.address.clone(),
+        }))
+    }
+}
+
 /// The path of a Unix socket outlives a process that crashed. It is removed when nobody answers there.
 fn remove_stale_path(system: &dyn System, address: &Address) -> bool {
     let Address::Unix(path) = address else { return false };
@@ -193,17 +285,6 @@ fn remove_stale_path(system: &dyn System, address: &Address) -> bool {
     }
     let refused = system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED);
     refused && std::fs::remove_file(path).is_ok()
-}
-
-fn open(system: &dyn System, address: &Address, share: bool, backlog: u32, options: &SocketOptions) -> Result<OwnedFd, Errno> {
-    let socket = system.socket(address)?;
-    if share {
-        system.share_port(socket.as_fd())?;
-    }
-    system.bind(socket.as_fd(), address)?;
-    system.set_options(socket.as_fd(), options)?;
-    system.listen(socket.as_fd(), backlog)?;
-    Ok(socket)
 }
 
 fn listen_error(address: &Address, errno: Errno) -> Error {
@@ -232,14 +313,19 @@ mod tests {
     use super::*;
     use crate::sys::Kernel;
 
+    fn open(address: &Address) -> Result<Listener, Error> {
+        let (options, accepted) = (ListenOptions::default(), SocketOptions::default());
+        let ask = Ask { system: &Kernel, address, options: &options, accepted: &accepted, backlog: 16, shards: SHARDS, by: None };
+        Listener::open(&ask)
+    }
+
     #[test]
     fn a_path_that_a_crash_left_behind_is_taken_over_and_a_live_one_is_not() {
         let path = std::env::temp_dir().join(format!("sockdrawer-stale-{}", std::process::id()));
         let address = Address::Unix(path.clone());
-        let options = SocketOptions::default();
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds"));
-        let live = Listener::bind(&Kernel, &address, 16, &options, SHARDS).expect("the path is stale");
-        let second = Listener::bind(&Kernel, &address, 16, &options, SHARDS);
+        let live = open(&address).expect("the path is stale");
+        let second = open(&address);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         drop(live);
         assert!(!path.exists(), "removed with its listener");
@@ -247,14 +333,13 @@ mod tests {
 
     #[test]
     fn a_second_listener_of_the_same_user_is_refused() {
-        let options = SocketOptions::default();
         let address = "127.0.0.1:0".parse().expect("an address");
-        let first = Listener::bind(&Kernel, &address, 16, &options, SHARDS).expect("binds");
+        let first = open(&address).expect("binds");
         assert_eq!(first.shards.len(), SHARDS);
-        let second = Listener::bind(&Kernel, &first.address, 16, &options, SHARDS);
+        let second = open(&first.address);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         let address = first.address.clone();
         drop(first);
-        assert!(Listener::bind(&Kernel, &address, 16, &options, SHARDS).is_ok(), "closed with its last owner");
+        assert!(open(&address).is_ok(), "closed with its last owner");
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod delegates;
 mod delegation;
 pub(crate) mod gate;
 pub(crate) mod generation;
+pub(crate) mod group;
 pub(crate) mod inbox;
 pub(crate) mod joint;
 pub(crate) mod listener;

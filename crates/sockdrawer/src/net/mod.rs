@@ -1,7 +1,10 @@
 //! Addresses and options: where a pool listens, what it connects to, and how its sockets are set.
 
 mod address;
+mod listen;
 mod options;
 
 pub use address::{Address, AddressError};
+pub use listen::{Bind, Listen, ListenOptions, Wanted};
+pub(crate) use listen::{Bound, real_address};
 pub use options::{Keepalive, SocketOptions};

@@ -12,6 +12,8 @@ pub enum Event {
     Listening(Address),
     /// An address was removed; what waited in its queue was accepted first.
     ListenerRemoved(Address),
+    /// New sockets have taken the place of others at this address; what waited at those was accepted, and they are closed.
+    ListenerReplaced(Address),
     /// A listening socket no longer listens: somebody who shares it shut it down.
     ListenerGone(Address),
     /// `accept4` ran into a limit of the system and pauses. Once for each pause, not for each failure.

@@ -24,6 +24,8 @@ pub struct Status {
     pub limit: usize,
     /// Where it listens.
     pub listeners: Vec<ListenerStatus>,
+    /// Addresses, or former sockets of one, that get no new connections any more and are emptied before they close.
+    pub retiring: usize,
     /// Its processes, where it has some beside this one.
     pub processes: Vec<ProcessStatus>,
     /// How many of its connections' own processes each signal ended, by the signal's number.

@@ -1,7 +1,8 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
 use super::control::{Control, Core, ListeningPlace, Member};
-use super::plan::{How, Plan, difference, plan};
+use super::plan::{How, Plan, Sockets, plan};
+use super::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
 use crate::config::{Config, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -9,15 +10,14 @@ use crate::flow::acceptor::Retiring;
 use crate::flow::connector::Course;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
-use crate::flow::listener::{Listener, MOST_SHARDS, SHARDS};
+use crate::flow::listener::{Ask, Listener, MOST_SHARDS, NotOpened, Ownership, SHARDS};
 use crate::model;
-use crate::net::{Address, SocketOptions};
+use crate::net::{Address, ListenOptions, SocketOptions};
 use crate::observe::{Event, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use crate::sys;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
@@ -31,13 +31,15 @@ const MOST_LOOPS: usize = 1024;
 const MOST_STACK: usize = 1 << 30;
 /// More input than this cannot be kept for a connection.
 const MOST_PARTIAL: usize = 256 * 1024 * 1024;
-/// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
-const RETIRE_WITHIN: Duration = Duration::from_secs(1);
+/// New sockets, each by the index of the place that it takes.
+type Replacing = Vec<(usize, ListeningPlace)>;
 
 /// All that a change needs, made before anything is changed.
 struct Prepared {
     generation: Option<Arc<Generation>>,
     listeners: Vec<ListeningPlace>,
+    /// By the index of the place that they take.
+    replacing: Replacing,
     /// Their threads run.
     loops: Vec<Member>,
     course: Option<Arc<Course>>,
@@ -47,18 +49,18 @@ struct Prepared {
 impl Core {
     /// The whole of a change. The lock is held by the caller, so changes come one after another.
     /// Returns the configuration before it too: its service and observer are the user's, and are dropped without the lock.
-    pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<(Plan, Config), Error> {
+    pub(crate) fn change(&self, control: &mut Control, wanted: Config) -> Result<(Plan, Config, Begun), Error> {
         let plan = accept(&control.readiness, (&control.config, control.revision), &wanted)?;
         if plan.has(How::NewGeneration) && self.shared.process.is_none() {
             let live = Core::live_generations(control);
             check_generations(&wanted, live.iter().map(|live| (live.id, live.live.load(Ordering::SeqCst))))?;
         }
         let prepared = self.prepare(control, &plan, &wanted)?;
-        self.commit(control, &wanted, prepared);
+        let begun = self.commit(control, &wanted, prepared);
         if !plan.changes.is_empty() {
             control.revision.raise();
         }
-        Ok((plan, std::mem::replace(&mut control.config, wanted)))
+        Ok((plan, std::mem::replace(&mut control.config, wanted), begun))
     }
 
     fn prepare(&self, control: &mut Control, plan: &Plan, wanted: &Config) -> Result<Prepared, Error> {
@@ -70,8 +72,8 @@ impl Core {
             None
         };
         let mut listeners = Vec::new();
-        for listening in difference(wanted.listeners(), control.config.listeners()) {
-            listeners.push(open(wanted, listening)?);
+        for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
+            listeners.push(open_or_join(wanted, listening, control.retiring.iter().map(|place| &place.listener))?);
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
@@ -83,20 +85,25 @@ impl Core {
             (Endpoint::Accept { .. }, _) => None,
         };
         self.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)?;
-        // Last, because the threads are there from then on.
-        let launched = self.launch_loops(control, flows).and_then(|loops| match self.start_workers(wanted.workers) {
-            Ok(()) => Ok(loops),
-            Err(error) => {
-                self.shared.workers.set_wanted(control.config.workers);
-                Core::dismiss_loops(&loops);
-                Err(error)
-            }
-        });
-        match launched {
-            Ok(loops) => Ok(Prepared { generation, listeners, loops, course, limit }),
+        // Last, because the threads are there from then on, and connections come to the sockets.
+        match self.launch(control, wanted, flows) {
+            Ok((loops, replacing)) => Ok(Prepared { generation, listeners, replacing, loops, course, limit }),
             Err(error) => {
                 // They were set before, so they can be set again.
                 let _ = self.set_listener_options(control, &wanted.settings.options, &control.config.settings.options);
+                Err(error)
+            }
+        }
+    }
+
+    /// Threads, and sockets that take the place of others: all of them, or none.
+    fn launch(&self, control: &mut Control, wanted: &Config, flows: Vec<Flow>) -> Result<(Vec<Member>, Replacing), Error> {
+        let loops = self.launch_loops(control, flows)?;
+        match self.start_workers(wanted.workers).and_then(|()| self.open_replacements(control, wanted)) {
+            Ok(replacing) => Ok((loops, replacing)),
+            Err(error) => {
+                self.shared.workers.set_wanted(control.config.workers);
+                Core::dismiss_loops(&loops);
                 Err(error)
             }
         }
@@ -122,6 +129,10 @@ impl Core {
         if old == new {
             return Ok(());
         }
+        for place in &control.retiring {
+            // Whoever is still to come out of one may get them too late: it is on its way out.
+            let _ = place.listener.set_options(&*self.shared.system, new);
+        }
         for place in &control.places {
             if let Err(errno) = place.listener.set_options(&*self.shared.system, new) {
                 for place in &control.places {
@@ -136,7 +147,7 @@ impl Core {
     }
 
     /// Nothing here can fail for a reason that the caller could mend.
-    fn commit(&self, control: &mut Control, wanted: &Config, prepared: Prepared) {
+    fn commit(&self, control: &mut Control, wanted: &Config, prepared: Prepared) -> Begun {
         let more_loops = !prepared.loops.is_empty();
         // First: who is a member hears of the switch.
         control.members.extend(prepared.loops);
@@ -166,7 +177,7 @@ impl Core {
                 let _ = place.listener.set_backlog(&*self.shared.system, wanted.backlog());
             }
         }
-        self.retire_listeners(control, wanted);
+        let gone = take_listeners(control, &self.retirements, wanted, prepared.replacing);
         for place in prepared.listeners {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.push(place);
@@ -189,6 +200,7 @@ impl Core {
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
         }
+        self.retire_places(control, gone)
     }
 
     fn switch_to(&self, control: &mut Control, generation: Arc<Generation>) {
@@ -240,35 +252,70 @@ impl Core {
         std::mem::replace(&mut control.config, next)
     }
 
-    /// Removes addresses: what waits in their queues is accepted first.
-    fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
-        let mut gone = Vec::new();
-        for listening in difference(control.config.listeners(), wanted.listeners()) {
-            // Of two that were asked for alike, as with port 0, the later one goes.
-            if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
-                gone.push(control.places.remove(at));
-            }
-        }
-        if !gone.is_empty() {
-            // Nothing is sent: the channel closes when the last shard was given up.
-            let _ = self.retire(control, gone).recv_timeout(RETIRE_WITHIN);
-        }
-    }
-
-    /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have.
-    pub(crate) fn retire(&self, control: &Control, gone: Vec<ListeningPlace>) -> mpsc::Receiver<()> {
-        let (done, all_done) = mpsc::channel::<()>();
-        for place in gone {
-            let retiring = Retiring::new(place.listener.address.clone(), self.shared.clone(), done.clone());
-            for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
-                if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
-                    let (shard, retiring) = (shard.clone(), retiring.clone());
-                    let order: crate::flow::inbox::Order = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
-                    let _ = member.inbox.put(Letter::Order(order));
+    /// Opens sockets at addresses that the pool has, beside those that are there. When one cannot be opened, those that were are
+    /// retired: somebody may have connected by now.
+    fn open_replacements(&self, control: &mut Control, wanted: &Config) -> Result<Replacing, Error> {
+        let mut opened: Vec<(usize, ListeningPlace)> = Vec::new();
+        let sockets = Sockets::between(control.config.listeners(), wanted.listeners());
+        for (old, new) in sockets.replaced {
+            let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
+            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked == *old);
+            let Some(at) = found else { continue };
+            match open_beside(wanted, new, &control.places[at].listener) {
+                Ok(place) => opened.push((at, place)),
+                Err(NotOpened { error, left }) => {
+                    let left = left.map(|listener| place_of(new, listener));
+                    let gone = opened.into_iter().map(|(_, place)| place).chain(left).collect::<Vec<_>>();
+                    let numbers = gone.into_iter().map(|place| (Core::begin_to_retire(control, &self.retirements, place), true));
+                    let numbers: Vec<_> = numbers.collect();
+                    self.rebalance(control);
+                    self.retire_places(control, numbers);
+                    return Err(error);
                 }
             }
         }
+        Ok(opened)
+    }
+
+    /// Has these accepted from as before, but as sockets on their way out. Their number.
+    fn begin_to_retire(control: &mut Control, retirements: &Retirements, mut place: ListeningPlace) -> u64 {
+        place.number = retirements.next_number();
+        let number = place.number;
+        control.retiring.push(place);
+        number
+    }
+
+    /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
+    fn retire_places(&self, control: &mut Control, gone: Vec<(u64, bool)>) -> Begun {
+        let mut retirements = Vec::new();
+        for (number, replaced) in gone {
+            let place = control.retiring.iter_mut().find(|place| place.number == number);
+            let system = &*self.shared.system;
+            retirements.extend(place.map(|place| Retirement::begin(number, &mut place.listener, replaced, system)));
+        }
+        self.retirements.start(retirements)
+    }
+
+    /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have. It is told as
+    /// their end.
+    pub(crate) fn retire(&self, control: &Control, gone: Vec<ListeningPlace>) -> mpsc::Receiver<()> {
+        let (done, all_done) = mpsc::channel::<()>();
+        for place in gone {
+            self.let_go(control, &place, Some(place.listener.address.clone()), done.clone());
+        }
         all_done
+    }
+
+    /// The same for one address; it is told where there is one to tell.
+    fn let_go(&self, control: &Control, place: &ListeningPlace, told: Option<Address>, done: mpsc::Sender<()>) {
+        let retiring = Retiring::new(told, self.shared.clone(), done);
+        for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
+            if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
+                let (shard, retiring) = (shard.clone(), retiring.clone());
+                let order: crate::flow::inbox::Order = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
+                let _ = member.inbox.put(Letter::Order(order));
+            }
+        }
     }
 
     /// The generation in force and those with connections. Retired ones without any are forgotten.
@@ -283,6 +330,62 @@ impl Core {
         control.generations = live.iter().map(Arc::downgrade).collect();
         live
     }
+}
+
+impl Keeper for Core {
+    fn give_up(&self, number: u64) -> GaveUp {
+        let (given_up, waits) = mpsc::channel::<()>();
+        let mut place = {
+            let mut control = lock(&self.control);
+            let Some(at) = control.retiring.iter().position(|place| place.number == number) else { return GaveUp::Ended };
+            let place = control.retiring.remove(at);
+            self.let_go(&control, &place, None, given_up);
+            place
+        };
+        // Nothing is sent: the channel closes when the last socket was given up, or its holder is gone.
+        let _ = waits.recv();
+        let mut control = lock(&self.control);
+        if control.stopping {
+            return GaveUp::Ended;
+        }
+        if is_empty(&place.listener, &*self.shared.system) {
+            return GaveUp::Empty;
+        }
+        place.owners.fill(None);
+        control.retiring.push(place);
+        self.rebalance(&mut control);
+        GaveUp::NotYet
+    }
+
+    fn closed(&self, retirement: &Retirement) {
+        let address = retirement.address.clone();
+        self.tell(&if retirement.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) });
+        self.shared.bell.ring();
+    }
+}
+
+/// Takes the places of addresses that are gone or replaced; they go on as retiring ones. Their numbers, and whether others
+/// have taken their place.
+fn take_listeners(
+    control: &mut Control,
+    retirements: &Retirements,
+    wanted: &Config,
+    replacing: Vec<(usize, ListeningPlace)>,
+) -> Vec<(u64, bool)> {
+    let mut gone = Vec::new();
+    for (at, place) in replacing {
+        let old = std::mem::replace(&mut control.places[at], place);
+        gone.push((Core::begin_to_retire(control, retirements, old), true));
+    }
+    let before = control.config.listeners().to_vec();
+    for listening in Sockets::between(&before, wanted.listeners()).removed {
+        // Of two that were asked for alike, as with port 0, the later one goes.
+        if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
+            let old = control.places.remove(at);
+            gone.push((Core::begin_to_retire(control, retirements, old), false));
+        }
+    }
+    gone
 }
 
 /// The plan of a change, if it may be made at all.
@@ -327,13 +430,48 @@ pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Resu
 }
 
 pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPlace, Error> {
-    let (system, options) = (&*config.system, &config.settings.options);
+    let ask = ask(config, listening);
     let listener = match &listening.inherited {
-        Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options)?,
-        None => Listener::bind(system, &listening.address, config.backlog(), options, shards(config))?,
+        Some(socket) => Listener::inherit(&ask, socket.clone())?,
+        None => Listener::open(&ask)?,
     };
+    Ok(place_of(listening, listener))
+}
+
+/// The same at an address where the pool listens already.
+pub(super) fn open_beside(config: &Config, listening: &Listening, old: &Listener) -> Result<ListeningPlace, NotOpened> {
+    Ok(place_of(listening, Listener::open_beside(old, &ask(config, listening))?))
+}
+
+/// An address may have been removed so shortly before that its sockets are still emptied.
+pub(super) fn open_or_join<'a>(
+    config: &Config,
+    listening: &Listening,
+    mut retiring: impl Iterator<Item = &'a Listener>,
+) -> Result<ListeningPlace, Error> {
+    let tcp = listening.inherited.is_none() && matches!(listening.address, Address::Tcp(_));
+    let own = |old: &Listener| !matches!(old.ownership, Ownership::Shared);
+    match retiring.find(|old| tcp && own(old) && old.address == listening.address) {
+        Some(old) => open_beside(config, listening, old).map_err(|failed| failed.error),
+        None => open(config, listening),
+    }
+}
+
+pub(super) fn place_of(listening: &Listening, listener: Listener) -> ListeningPlace {
     let owners = vec![None; listener.shards.len()];
-    Ok(ListeningPlace { number: 0, asked: listening.clone(), listener, owners })
+    ListeningPlace { number: 0, asked: listening.clone(), listener, owners }
+}
+
+fn ask<'a>(config: &'a Config, listening: &'a Listening) -> Ask<'a> {
+    Ask {
+        system: &*config.system,
+        address: &listening.address,
+        options: &listening.options,
+        accepted: &config.settings.options,
+        backlog: config.backlog(),
+        shards: shards(config),
+        by: config.listen_by.as_deref(),
+    }
 }
 
 /// Checks what types cannot.
@@ -372,6 +510,12 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     }
     let listeners = config.listeners();
     for (index, listening) in listeners.iter().enumerate() {
+        let wrong = |reason| Error::Invalid { setting: "listeners", reason };
+        listening.options.check(&listening.address).map_err(wrong)?;
+        if listening.inherited.is_some() && listening.options != ListenOptions::default() {
+            let reason = format!("the socket inherited for {} is bound already: leave its options out", listening.address);
+            return Err(wrong(reason));
+        }
         let port_zero = matches!(listening.address, Address::Tcp(address) if address.port() == 0);
         if !port_zero && listeners[..index].iter().any(|other| other.address == listening.address) {
             let reason = format!("{} is named twice: name it once", listening.address);

@@ -3,6 +3,7 @@
 use super::commit::warm;
 use super::halt::Halt;
 use super::restarts::{Absence, History};
+use super::retire::Retirements;
 use super::selector::Selector;
 use crate::config::{Config, Listening, Model, Revision};
 use crate::error::Error;
@@ -33,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) halt: Halt,
     /// To the supervisor.
     pub(crate) reports: mpsc::Sender<Report>,
+    pub(super) retirements: Arc<Retirements>,
 }
 
 /// What is changed under one lock.
@@ -45,6 +47,8 @@ pub(crate) struct Control {
     /// The number of the one in force.
     pub(crate) generation: u32,
     pub(crate) places: Vec<ListeningPlace>,
+    /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
+    pub(crate) retiring: Vec<ListeningPlace>,
     pub(crate) members: Vec<Member>,
     pub(crate) course: Option<Arc<Course>>,
     pub(crate) restarts: History,
@@ -252,7 +256,7 @@ impl Core {
         if loops.is_empty() {
             loops = usable(true);
         }
-        let places = control.places.iter().enumerate();
+        let places = control.places.iter().chain(&control.retiring).enumerate();
         places
             .map(|(place, at)| {
                 (0..at.listener.shards.len())
@@ -268,7 +272,7 @@ impl Core {
         let assigned = Core::assign(control);
         let mut takes: Vec<Vec<(Arc<Shard>, crate::net::Address)>> = control.members.iter().map(|_| Vec::new()).collect();
         let mut leaves: Vec<Vec<Arc<Shard>>> = control.members.iter().map(|_| Vec::new()).collect();
-        for (place, wanted) in control.places.iter_mut().zip(assigned) {
+        for (place, wanted) in control.places.iter_mut().chain(&mut control.retiring).zip(assigned) {
             for (shard, (owner, wanted)) in place.listener.shards.iter().zip(place.owners.iter_mut().zip(wanted)) {
                 if *owner != wanted {
                     if let Some(new) = wanted {
@@ -302,7 +306,8 @@ impl Core {
         let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;
         let active = control.members.iter().filter(usable);
         let loops = active.clone().count();
-        control.places.iter().for_each(|place| place.listener.spread_over(loops));
+        let places = control.places.iter().chain(&control.retiring);
+        places.for_each(|place| place.listener.spread_over(loops));
         *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
     }
 

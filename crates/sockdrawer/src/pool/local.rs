@@ -7,6 +7,7 @@ use super::halt::{End, Halt};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
 use super::restarts::History;
+use super::retire::{Keeper, Retirements};
 use super::selector::Selector;
 use super::supervise;
 use crate::clock::deadline;
@@ -31,7 +32,7 @@ use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A loop that hangs in user code is waited for so long when its pool ends.
@@ -102,6 +103,7 @@ impl Core {
             generations: vec![Arc::downgrade(&generation)],
             generation: generation.id,
             places,
+            retiring: Vec::new(),
             members: Vec::new(),
             course,
             restarts: History::default(),
@@ -110,8 +112,11 @@ impl Core {
             others: on.others,
             stopping: false,
         };
-        let core =
-            Arc::new(Core { shared, control: Mutex::new(control), stopped: Condvar::new(), halt: Halt::default(), reports });
+        let retirements = Arc::new(Retirements::new(config.system.clone()));
+        let (stopped, halt) = (Condvar::new(), Halt::default());
+        let core = Arc::new(Core { shared, control: Mutex::new(control), stopped, halt, reports, retirements });
+        let keeper: Weak<dyn Keeper> = Arc::<Core>::downgrade(&core);
+        core.retirements.belong_to(keeper);
         let half_started = StopUnlessForgotten(&core);
         core.start_workers(config.workers)?;
         let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
@@ -198,6 +203,7 @@ impl Core {
             connections: self.shared.gate.taken(),
             limit: self.shared.gate.limit(),
             listeners: listeners.collect(),
+            retiring: self.retirements.under_way(),
             processes: Vec::new(),
             signalled: Vec::new(),
             loops,
@@ -222,7 +228,9 @@ impl Core {
             if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
                 return Drained::default();
             }
-            let gone = std::mem::take(&mut control.places);
+            let mut gone = std::mem::take(&mut control.places);
+            gone.append(&mut control.retiring);
+            self.retirements.stop();
             let retired = self.retire(&control, gone);
             self.set_readiness(&mut control, Readiness::Draining);
             retired
@@ -231,7 +239,9 @@ impl Core {
         self.halt.raise(End::Begun);
         let is_over = || {
             // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
-            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected) && self.shared.gate.taken() == 0
+            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected)
+                && self.retirements.under_way() == 0
+                && self.shared.gate.taken() == 0
         };
         let drained = self.drain_to_the_end(how, is_over);
         self.stop(reason);
@@ -248,6 +258,8 @@ impl Core {
             }
             control.readiness = Readiness::Draining;
             control.places.clear();
+            control.retiring.clear();
+            self.retirements.stop();
             for member in &control.members {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
                 threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
@@ -315,11 +327,12 @@ impl Manager for Core {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (plan, generation, revision, _before) = {
+        let (plan, generation, revision, _before, begun) = {
             let mut control = lock(&self.control);
-            let (plan, before) = self.change(&mut control, wanted)?;
-            (plan, control.generation, control.revision.number(), before)
+            let (plan, before, begun) = self.change(&mut control, wanted)?;
+            (plan, control.generation, control.revision.number(), before, begun)
         };
+        self.retirements.settle(&begun);
         Ok(Applied { plan, generation, revision, took: began.elapsed() })
     }
 

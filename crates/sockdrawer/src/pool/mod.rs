@@ -10,6 +10,7 @@ mod manager;
 mod plan;
 mod processes;
 mod restarts;
+mod retire;
 mod selector;
 mod supervise;
 #[cfg(test)]

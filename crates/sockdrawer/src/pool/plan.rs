@@ -100,6 +100,15 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     if !std::sync::Arc::ptr_eq(&running.observer, &wanted.observer) {
         plan.changes.push(Change { setting: "observer", how: How::InPlace, detail: "another observer".to_owned() });
     }
+    let same_maker = match (&running.listen_by, &wanted.listen_by) {
+        (None, None) => true,
+        (Some(one), Some(two)) => std::sync::Arc::ptr_eq(one, two),
+        _ => false,
+    };
+    if !same_maker {
+        let detail = "another maker of listening sockets, from now on".to_owned();
+        plan.changes.push(Change { setting: "listen_by", how: How::InPlace, detail });
+    }
     plan.note("stuck_after", How::InPlace, &running.stuck_after, &wanted.stuck_after, |time| format!("{time:?}"));
     plan
 }
@@ -138,15 +147,36 @@ pub(super) fn difference<'a>(these: &'a [Listening], those: &[Listening]) -> Vec
     these.iter().filter(|listening| missing(listening)).collect()
 }
 
+/// What becomes of listening sockets.
+pub(super) struct Sockets<'a> {
+    pub(super) added: Vec<&'a Listening>,
+    pub(super) removed: Vec<&'a Listening>,
+    /// The old and the new, at the same address with other options.
+    pub(super) replaced: Vec<(&'a Listening, &'a Listening)>,
+}
+
+impl<'a> Sockets<'a> {
+    pub(super) fn between(running: &'a [Listening], wanted: &'a [Listening]) -> Sockets<'a> {
+        let (mut added, mut removed) = (difference(wanted, running), difference(running, wanted));
+        let mut replaced = Vec::new();
+        added.retain(|new| {
+            let same = |old: &&Listening| old.address == new.address && old.inherited.is_none() && new.inherited.is_none();
+            let found = removed.iter().position(same);
+            found.into_iter().for_each(|at| replaced.push((removed.remove(at), *new)));
+            found.is_none()
+        });
+        Sockets { added, removed, replaced }
+    }
+}
+
 fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
     match (running, wanted) {
         (Endpoint::Accept { listeners: from, backlog: old }, Endpoint::Accept { listeners: to, backlog: new }) => {
-            for listening in difference(to, from) {
-                let detail = format!("listen on {}", listening.address);
-                plan.changes.push(Change { setting: "listeners", how: How::NewSocket, detail });
-            }
-            for listening in difference(from, to) {
-                let detail = format!("stop listening on {}", listening.address);
+            let sockets = Sockets::between(from, to);
+            let added = sockets.added.iter().map(|listening| format!("listen on {}", listening.address));
+            let replaced = sockets.replaced.iter().map(|(_, new)| format!("replace the sockets of {}", new.address));
+            let removed = sockets.removed.iter().map(|listening| format!("stop listening on {}", listening.address));
+            for detail in added.chain(replaced).chain(removed) {
                 plan.changes.push(Change { setting: "listeners", how: How::NewSocket, detail });
             }
             plan.note("backlog", How::InPlace, old, new, u32::to_string);

@@ -83,7 +83,8 @@ impl Core {
             let _ = dead.thread.join();
         }
         // The next holder has nothing: shards are given as if they had moved.
-        for place in &mut control.places {
+        let Control { places, retiring, .. } = &mut *control;
+        for place in places.iter_mut().chain(retiring) {
             place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
         }
         self.rebalance(&mut control);

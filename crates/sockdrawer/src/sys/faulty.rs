@@ -1,9 +1,10 @@
 //! A kernel that fails when told to, for tests of every path that a system call's error takes.
 
 use super::{Errno, Events, Interest, Kernel, Result, System, Woken};
-use crate::net::{Address, SocketOptions};
+use crate::net::{Address, ListenOptions, SocketOptions};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -56,6 +57,41 @@ impl System for Faulty {
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()> {
         self.pass("share_port")?;
         Kernel.share_port(socket)
+    }
+
+    fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()> {
+        self.pass("set_listen_options")?;
+        Kernel.set_listen_options(socket, options)
+    }
+
+    fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()> {
+        self.pass("steer")?;
+        Kernel.steer(member, to)
+    }
+
+    fn unsteer(&self, member: BorrowedFd<'_>) -> Result<()> {
+        self.pass("unsteer")?;
+        Kernel.unsteer(member)
+    }
+
+    fn turn_away(&self, listener: BorrowedFd<'_>) -> Result<()> {
+        self.pass("turn_away")?;
+        Kernel.turn_away(listener)
+    }
+
+    fn await_input(&self) -> Result<()> {
+        self.pass("await_input")?;
+        Kernel.await_input()
+    }
+
+    fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>> {
+        self.pass("handshakes")?;
+        Kernel.handshakes(address)
+    }
+
+    fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()> {
+        self.pass("stop_listening")?;
+        Kernel.stop_listening(listener)
     }
 
     fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()> {

@@ -1,13 +1,14 @@
 //! The system calls themselves.
 
-use super::{Errno, Events, Interest, Result, System, Woken, options};
-use crate::net::{Address, SocketOptions};
+use super::{Errno, Events, Interest, Result, System, Woken, handshakes, options, steering};
+use crate::net::{Address, ListenOptions, SocketOptions};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,34 @@ impl System for Kernel {
 
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()> {
         sockopt::set_socket_reuseport(socket, true)
+    }
+
+    fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()> {
+        options::set_for_listening(socket, options)
+    }
+
+    fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()> {
+        steering::steer(member, to)
+    }
+
+    fn unsteer(&self, member: BorrowedFd<'_>) -> Result<()> {
+        steering::unsteer(member)
+    }
+
+    fn turn_away(&self, listener: BorrowedFd<'_>) -> Result<()> {
+        steering::turn_away(listener)
+    }
+
+    fn await_input(&self) -> Result<()> {
+        steering::await_input()
+    }
+
+    fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>> {
+        handshakes::list(address.is_ipv6(), address.port())
+    }
+
+    fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()> {
+        rustix::net::shutdown(listener, Shutdown::Read)
     }
 
     fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()> {

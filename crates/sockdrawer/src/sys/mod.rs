@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub(crate) mod faulty;
 pub(crate) mod fork;
+mod handshakes;
 pub(crate) mod inline;
 mod kernel;
 mod limits;
@@ -19,6 +20,7 @@ pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
 pub(crate) mod shared;
+mod steering;
 
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, raise_descriptor_limit};
@@ -26,8 +28,9 @@ pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
 
-use crate::net::{Address, SocketOptions};
+use crate::net::{Address, ListenOptions, SocketOptions};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -71,6 +74,21 @@ pub(crate) trait System: Send + Sync + 'static {
     fn bind_source(&self, socket: BorrowedFd<'_>, source: IpAddr) -> Result<()>;
     /// Lets others bind the same address too (`SO_REUSEPORT`).
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// What a listening socket must be given before it is bound.
+    fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()>;
+    /// Sends new handshakes to these members of the group that shares the port, by their places in it.
+    fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()>;
+    /// Ends [`System::steer`]: by hash among all members.
+    fn unsteer(&self, member: BorrowedFd<'_>) -> Result<()>;
+    /// Lets no new handshake begin at a TCP listener; those that have begun go on.
+    fn turn_away(&self, listener: BorrowedFd<'_>) -> Result<()>;
+    /// Returns when what the kernel had received before has been dealt with, by the groups and filters of that moment or later
+    /// ones.
+    fn await_input(&self) -> Result<()>;
+    /// The kernel's numbers of handshakes under way at a local port.
+    fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>>;
+    /// Ends listening for all who have the socket. What is in its queue is reset.
+    fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()>;
     /// Also changes the backlog of a socket that listens already.
     fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()>;
     fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)>;

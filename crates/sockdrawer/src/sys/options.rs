@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{Errno, Result};
-use crate::net::{Keepalive, SocketOptions};
+use crate::net::{Keepalive, ListenOptions, SocketOptions};
 use rustix::net::{AddressFamily, sockopt};
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, size_of};
@@ -29,6 +29,45 @@ pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>
     }
     let user_timeout = options.user_timeout.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
     sockopt::set_tcp_user_timeout(socket, user_timeout)
+}
+
+/// Before bind. Those that are off are left as the system makes sockets.
+pub(super) fn set_for_listening(socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()> {
+    let family = sockopt::socket_domain(socket)?;
+    let ipv6 = family == AddressFamily::INET6;
+    if options.v6_only {
+        sockopt::set_ipv6_v6only(socket, true)?;
+    }
+    // On an IPv6 socket the options of IPv4 work too, and count for connections of both.
+    if options.freebind {
+        set_flag(socket, libc::IPPROTO_IP, libc::IP_FREEBIND)?;
+    }
+    if options.transparent {
+        let (level, name) =
+            if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT) } else { (libc::IPPROTO_IP, libc::IP_TRANSPARENT) };
+        set_flag(socket, level, name)?;
+    }
+    match &options.device {
+        Some(device) => bind_to_device(socket, device),
+        None => Ok(()),
+    }
+}
+
+fn set_flag(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> Result<()> {
+    let on: c_int = 1;
+    // SAFETY: setsockopt(2) reads one int from a valid pointer for a descriptor that is borrowed, hence open.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), size_of::<c_int>() as libc::socklen_t)
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn bind_to_device(socket: BorrowedFd<'_>, device: &str) -> Result<()> {
+    let length = libc::socklen_t::try_from(device.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: setsockopt(2) reads at most `length` bytes from a valid pointer for a descriptor that is borrowed, hence open.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device.as_ptr().cast(), length) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
 /// What the kernel has now; buffer sizes as the kernel counts them, twice what was asked.

@@ -37,8 +37,8 @@ fn asked(place: usize) -> Address {
 }
 
 fn config(reference: &Reference) -> Config {
-    let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0);
-    config.restarts = Restarts { most: 1_000, within: Duration::from_secs(3600) };
+    let restarts = Restarts { most: 1_000, within: Duration::from_secs(3600) };
+    let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0).restarts(restarts);
     config.limit = reference.limit;
     config.on_full = on_full(reference.policy);
     config.settings.notes_when_full = NotesWhenFull::Keep;

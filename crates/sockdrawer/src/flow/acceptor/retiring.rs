@@ -9,23 +9,25 @@ use crate::observe::Event as Told;
 use crate::sync::{lock, mpsc};
 use std::sync::Arc;
 
-/// The end of an address, shared by the loops that hold its shards. When the last gives up its own, the address is gone: this is
-/// told, and who asked sees its channel closed.
+/// The end of an address, shared by the loops that hold its shards. When the last gives up its own, who asked sees its channel
+/// closed, and this is told where it is the end of the address too.
 pub(crate) struct Retiring {
-    address: Address,
+    address: Option<Address>,
     shared: Arc<Shared>,
     _done: mpsc::Sender<()>,
 }
 
 impl Retiring {
-    pub(crate) fn new(address: Address, shared: Arc<Shared>, done: mpsc::Sender<()>) -> Arc<Retiring> {
+    pub(crate) fn new(address: Option<Address>, shared: Arc<Shared>, done: mpsc::Sender<()>) -> Arc<Retiring> {
         Arc::new(Retiring { address, shared, _done: done })
     }
 }
 
 impl Drop for Retiring {
     fn drop(&mut self) {
-        self.shared.tell(&Told::ListenerRemoved(self.address.clone()));
+        if let Some(address) = self.address.take() {
+            self.shared.tell(&Told::ListenerRemoved(address));
+        }
     }
 }
 

@@ -6,29 +6,33 @@ use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
 use crate::error::Error;
-use crate::flow::listener::Listener;
+use crate::flow::listener::{Listener, NotOpened};
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
+use crate::pool::control::ListeningPlace;
 use crate::pool::handle::Applied;
-use crate::pool::plan::{How, difference};
+use crate::pool::plan::{How, Sockets};
+use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a change waits for the queue of an address that was removed. It goes on without it afterwards.
-const RETIRE_WITHIN: Duration = Duration::from_secs(1);
-
 /// An address, and which helpers accept from its sockets.
 pub(super) struct Place {
     pub(super) number: u64,
+    /// Its number among those that retire, once it does.
+    retirement: u64,
     pub(super) asked: Listening,
     pub(super) listener: Listener,
     /// The members that hold each socket: one, or all of them where the address has one socket only.
     pub(super) owners: Vec<Vec<usize>>,
 }
+
+/// A place, and the index of that which it takes.
+type Replacing = (usize, Place);
 
 impl Processes {
     /// Permits that descriptors allow, in all processes together.
@@ -50,7 +54,7 @@ impl Processes {
 
     /// Returns what was done, and the configuration before: its service and observer are the user's, and are dropped without the
     /// lock.
-    pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config), Error> {
+    pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let mut control = lock(&self.control);
         let plan = commit::accept(&control.readiness, (&control.config, control.revision), &wanted)?;
         prefork::check(&wanted)?;
@@ -64,7 +68,7 @@ impl Processes {
         } else {
             None
         };
-        let (places, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
+        let (places, replacing, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
         control.members.extend(started);
         if let Some(next) = next {
             self.switch_to(&mut control, next);
@@ -77,7 +81,7 @@ impl Processes {
                 let _ = place.listener.set_backlog(&*self.system, wanted.backlog());
             }
         }
-        self.retire_listeners(&mut control, &wanted);
+        let gone = take_listeners(&mut control, &self.retirements, &wanted, replacing);
         for place in places {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.push(place);
@@ -87,11 +91,12 @@ impl Processes {
         }
         let before = std::mem::replace(&mut control.config, wanted);
         self.rebalance(&mut control);
+        let begun = self.retire_places(&mut control, gone);
         if !plan.changes.is_empty() {
             control.revision.raise();
         }
         let (generation, revision) = (control.generated.id, control.revision.number());
-        Ok((Applied { plan, generation, revision, took: Duration::ZERO }, before))
+        Ok((Applied { plan, generation, revision, took: Duration::ZERO }, before, begun))
     }
 
     /// All that can fail. A failure leaves everything as it was.
@@ -100,10 +105,13 @@ impl Processes {
         control: &mut Control,
         wanted: &Config,
         next: Option<&Generated>,
-    ) -> Result<(Vec<Place>, Vec<Member>), Error> {
+    ) -> Result<(Vec<Place>, Vec<Replacing>, Vec<Member>), Error> {
         let mut places = Vec::new();
-        for listening in difference(wanted.listeners(), control.config.listeners().to_vec().as_slice()) {
-            places.push(self.open(control, wanted, listening)?);
+        let running = control.config.listeners().to_vec();
+        for listening in Sockets::between(&running, wanted.listeners()).added {
+            let retiring = control.retiring.iter().map(|place| &place.listener);
+            let opened = commit::open_or_join(wanted, listening, retiring)?;
+            places.push(Place::of(control.take_number(), opened));
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
@@ -117,7 +125,12 @@ impl Processes {
             let links: Vec<_> = control.links().into_iter().chain(newer).collect();
             next.map_or(Ok(()), |next| agree(&links, || Request::Prepare(next.clone())))
         });
-        if let Err(error) = built {
+        // Last, because connections come to these sockets.
+        let error = match built.and_then(|()| self.open_replacements(control, &running, wanted)) {
+            Ok(replacing) => return Ok((places, replacing, started)),
+            Err(error) => error,
+        };
+        {
             // They had it this way before, so they can have it again.
             let links = control.links();
             if next.is_some() {
@@ -127,9 +140,42 @@ impl Processes {
                 let _ = agree(&links, || Request::Tune(before.clone()));
             }
             started.iter().filter_map(|member| member.link.as_ref()).for_each(|link| link.close());
-            return Err(error);
         }
-        Ok((places, started))
+        Err(error)
+    }
+
+    /// Opens sockets at addresses that the pool has, beside those that are there. When one cannot be opened, those that were are
+    /// retired: somebody may have connected by now.
+    fn open_replacements(&self, control: &mut Control, running: &[Listening], wanted: &Config) -> Result<Vec<Replacing>, Error> {
+        let mut opened: Vec<Replacing> = Vec::new();
+        for (old, new) in Sockets::between(running, wanted.listeners()).replaced {
+            let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
+            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked == *old);
+            let Some(at) = found else { continue };
+            match commit::open_beside(wanted, new, &control.places[at].listener) {
+                Ok(place) => opened.push((at, Place::of(control.take_number(), place))),
+                Err(NotOpened { error, left }) => {
+                    let left = left.map(|listener| Place::of(control.take_number(), commit::place_of(new, listener)));
+                    let gone = opened.into_iter().map(|(_, place)| place).chain(left);
+                    let begin = |place| (begin_to_retire(control, &self.retirements, place), true);
+                    let numbers = gone.map(begin).collect();
+                    self.rebalance(control);
+                    self.retire_places(control, numbers);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
+    fn retire_places(&self, control: &mut Control, gone: Vec<(u64, bool)>) -> Begun {
+        let mut retirements = Vec::new();
+        for (number, replaced) in gone {
+            let place = control.retiring.iter_mut().find(|place| place.retirement == number);
+            retirements.extend(place.map(|place| Retirement::begin(number, &mut place.listener, replaced, &*self.system)));
+        }
+        self.retirements.start(retirements)
     }
 
     /// The commit: one store, and from here on every accept, in whatever process, sees the new generation.
@@ -148,10 +194,7 @@ impl Processes {
 
     pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
         let opened = commit::open(config, listening)?;
-        let number = control.next_number;
-        control.next_number += 1;
-        let owners = vec![Vec::new(); opened.listener.shards.len()];
-        Ok(Place { number, asked: opened.asked, listener: opened.listener, owners })
+        Ok(Place::of(control.take_number(), opened))
     }
 
     /// Starts a process in the generation in force; it accepts nothing yet.
@@ -188,31 +231,6 @@ impl Processes {
         }
     }
 
-    /// Removes addresses: what waits in their queues is accepted first.
-    fn retire_listeners(&self, control: &mut Control, wanted: &Config) {
-        let mut asked = Vec::new();
-        let gone_of_config: Vec<Listening> =
-            difference(control.config.listeners(), wanted.listeners()).into_iter().cloned().collect();
-        for listening in gone_of_config {
-            // Of two that were asked for alike, as with port 0, the later one goes.
-            let Some(at) = control.places.iter().rposition(|place| place.asked == listening) else { continue };
-            let place = control.places.remove(at);
-            let holders =
-                control.members.iter().enumerate().filter(|(index, _)| place.owners.iter().flatten().any(|owner| owner == index));
-            let links = holders.filter_map(|(_, member)| member.link.clone());
-            let answers: Vec<_> = links.map(|link| link.ask_later(Request::Retire { listener: place.number }, &[])).collect();
-            // The helpers have the sockets to themselves now.
-            asked.push((place.listener.address.clone(), answers));
-            drop(place);
-        }
-        for (address, answers) in asked {
-            for answer in answers {
-                let _ = answer.recv_timeout(RETIRE_WITHIN);
-            }
-            self.tell(&Event::ListenerRemoved(address));
-        }
-    }
-
     /// Gives sockets to whom they should belong, the new holder first; none is closed, none is left alone.
     pub(super) fn rebalance(&self, control: &mut Control) {
         let usable: Vec<usize> = control
@@ -222,8 +240,8 @@ impl Processes {
             .filter(|(_, member)| member.active && member.link.as_ref().is_some_and(|link| !link.is_closed()))
             .map(|(index, _)| index)
             .collect();
-        let Control { places, members, .. } = control;
-        for (turn, place) in places.iter_mut().enumerate() {
+        let Control { places, retiring, members, .. } = control;
+        for (turn, place) in places.iter_mut().chain(retiring).enumerate() {
             let alone = place.listener.shards.len() == 1;
             let wanted: Vec<Vec<usize>> = (0..place.owners.len())
                 .map(|shard| match usable.len() {
@@ -237,7 +255,79 @@ impl Processes {
     }
 }
 
+impl Keeper for Processes {
+    fn give_up(&self, number: u64) -> GaveUp {
+        let (mut place, answers) = {
+            let mut control = lock(&self.control);
+            let Some(at) = control.retiring.iter().position(|place| place.retirement == number) else { return GaveUp::Ended };
+            let place = control.retiring.remove(at);
+            let holds = |index: usize| place.owners.iter().flatten().any(|owner| *owner == index);
+            let holders = control.members.iter().enumerate().filter(|(index, _)| holds(*index));
+            let links = holders.filter_map(|(_, member)| member.link.clone());
+            let answers: Vec<_> = links.map(|link| link.ask_later(Request::Retire { listener: place.number }, &[])).collect();
+            (place, answers)
+        };
+        // The channel closes when a helper is gone; whoever waits in a queue stays there.
+        answers.iter().for_each(|answer| _ = answer.recv());
+        let mut control = lock(&self.control);
+        if control.stopping || control.readiness == Readiness::Draining {
+            return GaveUp::Ended;
+        }
+        if is_empty(&place.listener, &*self.system) {
+            return GaveUp::Empty;
+        }
+        place.owners.iter_mut().for_each(Vec::clear);
+        // To the helpers they are others.
+        place.number = control.take_number();
+        control.retiring.push(place);
+        self.rebalance(&mut control);
+        GaveUp::NotYet
+    }
+
+    fn closed(&self, retirement: &Retirement) {
+        let address = retirement.address.clone();
+        self.tell(&if retirement.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) });
+    }
+}
+
+/// Has these accepted from as before, but as sockets on their way out. Their number among those.
+fn begin_to_retire(control: &mut Control, retirements: &Retirements, mut place: Place) -> u64 {
+    place.retirement = retirements.next_number();
+    let number = place.retirement;
+    control.retiring.push(place);
+    number
+}
+
+/// Takes the places of addresses that are gone or replaced; they go on as retiring ones. Their numbers, and whether others
+/// have taken their place.
+fn take_listeners(
+    control: &mut Control,
+    retirements: &Retirements,
+    wanted: &Config,
+    replacing: Vec<Replacing>,
+) -> Vec<(u64, bool)> {
+    let mut gone = Vec::new();
+    for (at, place) in replacing {
+        let old = std::mem::replace(&mut control.places[at], place);
+        gone.push((begin_to_retire(control, retirements, old), true));
+    }
+    let before = control.config.listeners().to_vec();
+    for listening in Sockets::between(&before, wanted.listeners()).removed {
+        // Of two that were asked for alike, as with port 0, the later one goes.
+        if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
+            let old = control.places.remove(at);
+            gone.push((begin_to_retire(control, retirements, old), false));
+        }
+    }
+    gone
+}
+
 impl Place {
+    fn of(number: u64, opened: ListeningPlace) -> Place {
+        let owners = vec![Vec::new(); opened.listener.shards.len()];
+        Place { number, retirement: 0, asked: opened.asked, listener: opened.listener, owners }
+    }
+
     /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has
     /// no descriptor left, stays with whom it was, or goes to another, until it is offered again.
     fn hand_out(&mut self, members: &[Member], wanted: &[Vec<usize>], usable: &[usize]) {
@@ -290,6 +380,12 @@ impl Place {
 }
 
 impl Control {
+    fn take_number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
     fn links(&self) -> Vec<Arc<Link>> {
         self.members.iter().filter_map(|member| member.link.clone()).collect()
     }

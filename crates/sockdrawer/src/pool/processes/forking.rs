@@ -445,8 +445,7 @@ impl Forking {
         let gone: Vec<_> = self.shards.extract_if(|key, _| meant(key)).map(|(_, shard)| shard).collect();
         let (closes, closed) = mpsc::channel();
         // The address is the pool's to tell.
-        let nowhere = Address::Abstract(Vec::new());
-        let retiring = Retiring::new(nowhere, self.shared.clone(), closes);
+        let retiring = Retiring::new(None, self.shared.clone(), closes);
         gone.iter().for_each(|shard| self.flow.retire_shard(shard, &retiring));
         self.retiring.push((number, closed));
     }

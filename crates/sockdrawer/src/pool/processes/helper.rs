@@ -10,7 +10,7 @@ use crate::flow::gate::{Gate, Process};
 use crate::flow::generation::Generation;
 use crate::flow::joint::Joint;
 use crate::flow::listener::{Listener, Shard};
-use crate::net::Address;
+use crate::net::{Address, ListenOptions};
 use crate::observe::Event;
 use crate::pool::control::{Core, ListeningPlace};
 use crate::pool::local::Foundation;
@@ -187,7 +187,8 @@ impl Helper {
         let mut control = lock(&self.core.control);
         let known = control.places.iter().position(|place| place.number == listener);
         let at = known.unwrap_or_else(|| {
-            let asked = Listening { address: address.clone(), inherited: None };
+            let options = ListenOptions::default();
+            let asked = Listening { address: address.clone(), inherited: None, options };
             let shared = Listener::shared(address.clone());
             control.places.push(ListeningPlace { number: listener, asked, listener: shared, owners: Vec::new() });
             control.places.len() - 1

@@ -23,6 +23,7 @@ use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
 use crate::pool::manager::{Manager, Visit};
 use crate::pool::restarts::{Absence, History};
+use crate::pool::retire::{Keeper, Retirements};
 use crate::pool::selector::Selector;
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::System;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// After the deadline of a drain, helpers purge: so much longer may an answer take.
@@ -48,6 +49,7 @@ pub(crate) struct Processes {
     pub(super) observer: Mutex<Arc<dyn Observer>>,
     pub(super) stopped: Condvar,
     pub(super) reports: mpsc::Sender<Report>,
+    pub(super) retirements: Arc<Retirements>,
     /// Rung when a helper tells something.
     pub(super) news: Bell,
 }
@@ -62,6 +64,8 @@ pub(super) struct Control {
     /// Of each generation, the helpers that have it.
     pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
     pub(super) places: Vec<Place>,
+    /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
+    pub(super) retiring: Vec<Place>,
     pub(super) members: Vec<Member>,
     pub(super) restarts: History,
     pub(super) next_number: u64,
@@ -117,6 +121,7 @@ impl Processes {
             generated,
             holders: BTreeMap::new(),
             places: Vec::new(),
+            retiring: Vec::new(),
             members: Vec::new(),
             restarts: History::default(),
             next_number: 1,
@@ -133,8 +138,11 @@ impl Processes {
             observer: Mutex::new(config.observer.clone()),
             stopped: Condvar::new(),
             reports,
+            retirements: Arc::new(Retirements::new(config.system.clone())),
             news: Bell::default(),
         });
+        let keeper: Weak<dyn Keeper> = Arc::<Processes>::downgrade(&pool);
+        pool.retirements.belong_to(keeper);
         let begun = pool.begin(&config).and_then(|()| supervise::start(Arc::downgrade(&pool), heard));
         // What was started ends with its links.
         begun.inspect_err(|_| pool.stop("it could not be started"))?;
@@ -263,7 +271,8 @@ impl Manager for Processes {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (applied, _before) = self.change(wanted)?;
+        let (applied, _before, begun) = self.change(wanted)?;
+        self.retirements.settle(&begun);
         Ok(Applied { took: began.elapsed(), ..applied })
     }
 
@@ -346,6 +355,7 @@ impl Manager for Processes {
             connections: self.gate.taken(),
             limit: self.gate.limit(),
             listeners: listeners.collect(),
+            retiring: self.retirements.under_way(),
             processes: members.collect(),
             signalled: self.signalled(),
             loops: parts.iter().flat_map(|part| part.loops.iter().copied()).collect(),
@@ -376,7 +386,9 @@ impl Manager for Processes {
         let shares = Processes::shares(&links, how, &Selector::All);
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
         let asked: Vec<_> = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Shutdown(share), &[])).collect();
-        let gone = std::mem::take(&mut lock(&self.control).places);
+        let mut gone = std::mem::take(&mut lock(&self.control).places);
+        gone.append(&mut lock(&self.control).retiring);
+        self.retirements.stop();
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);
         let drained = drained(answers(asked, until));
@@ -403,6 +415,8 @@ impl Manager for Processes {
             }
             control.readiness = Readiness::Draining;
             control.places.clear();
+            control.retiring.clear();
+            self.retirements.stop();
             control.members.iter().filter_map(|member| member.link.clone()).collect::<Vec<_>>()
         };
         links.iter().for_each(|link| link.close());

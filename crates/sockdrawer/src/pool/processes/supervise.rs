@@ -142,7 +142,8 @@ impl Processes {
             drop(control);
             return self.news.ring();
         }
-        for owners in control.places.iter_mut().flat_map(|place| &mut place.owners) {
+        let Control { places, retiring, .. } = &mut *control;
+        for owners in places.iter_mut().chain(retiring).flat_map(|place| &mut place.owners) {
             owners.retain(|owner| *owner != index);
         }
         if !control.members[index].active {

@@ -1,0 +1,222 @@
+//! Listening sockets: what they are given before they are bound, and who makes them.
+
+use super::{Address, SocketOptions};
+use crate::sys::{Errno, System};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The kernel keeps 16 bytes for the name of a device, the last one a NUL.
+const DEVICE_MAX: usize = 15;
+
+/// Options that a TCP listener has from before it is bound, for life. A pool that runs is given other ones like anything else:
+/// [`Pool::reconfigure`](crate::Pool::reconfigure) opens new sockets at the same address and retires the old ones, and no connection is lost.
+///
+/// All are off by default.
+///
+/// ```
+/// # use sockdrawer::{Config, Context, Input, ListenOptions, Peer, Protocol, Service, Step};
+/// # struct Echo;
+/// # impl Service for Echo { type Protocol = Echo; fn open(&self, _: &Peer) -> Echo { Echo } }
+/// # impl Protocol for Echo {
+/// #     fn received(&mut self, i: &mut Input<'_>, cx: &mut Context<'_>) -> Step { cx.send(i.bytes()); i.take_all(); Step::Continue }
+/// # }
+/// let mut options = ListenOptions::default();
+/// options.v6_only = true;
+/// let config = Config::accept(Echo).listen("0.0.0.0:9000".parse()?).listen_with("[::]:9000".parse()?, options);
+/// # Ok::<(), sockdrawer::AddressError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct ListenOptions {
+    /// `[::]` takes no connections of IPv4 (`IPV6_V6ONLY`), so that `0.0.0.0` can be listened on as well. Off: as
+    /// `net.ipv6.bindv6only` says, which is usually both.
+    pub v6_only: bool,
+    /// An address that this machine does not have, or not yet (`IP_FREEBIND`).
+    pub freebind: bool,
+    /// Connections to any address that are routed here, for transparent proxies (`IP_TRANSPARENT`). Needs CAP_NET_ADMIN.
+    pub transparent: bool,
+    /// Only connections that come in by this network device (`SO_BINDTODEVICE`); its name has at most 15 bytes.
+    pub device: Option<String>,
+}
+
+impl ListenOptions {
+    /// Whether they make sense at `address`; what is wrong and what to do.
+    pub(crate) fn check(&self, address: &Address) -> Result<(), String> {
+        if *self == ListenOptions::default() {
+            return Ok(());
+        }
+        let Address::Tcp(tcp) = address else {
+            return Err(format!("{address} is no TCP address: options of listening are for TCP, leave them out"));
+        };
+        if self.v6_only && tcp.is_ipv4() {
+            return Err(format!("v6_only makes no sense at {address}, an IPv4 address: leave it out"));
+        }
+        let Some(device) = &self.device else { return Ok(()) };
+        if device.is_empty() || device.len() > DEVICE_MAX || device.bytes().any(|byte| byte == 0 || byte == b'/') {
+            return Err(format!(
+                "{device:?} is not the name of a network device: it has 1 to {DEVICE_MAX} bytes, none of them a slash or NUL"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether sockets with these and with `other` options share their port as one group, among whose members the kernel chooses.
+    pub(crate) fn same_group(&self, other: &ListenOptions) -> bool {
+        self.v6_only == other.v6_only && self.device == other.device
+    }
+}
+
+/// Listening sockets that a pool wants from [`Listen`].
+pub struct Wanted<'a> {
+    /// Where. Port 0 stands for a free one.
+    pub address: &'a Address,
+    /// With which options.
+    pub options: &'a ListenOptions,
+    /// How many sockets the pool would like for it, so that several loops accept without a word among each other. One is enough.
+    pub sockets: usize,
+    /// The most connections that may wait at each.
+    pub backlog: u32,
+    /// The pool listens at this very address already, and retires those sockets afterwards: the new ones have to share the
+    /// port with them (`SO_REUSEPORT`).
+    pub joins: bool,
+    pub(crate) accepted: &'a SocketOptions,
+    pub(crate) system: &'a dyn System,
+}
+
+/// Who makes listening sockets: [`Bind`], unless [`Config::listen_by`](crate::Config::listen_by) names another, such as one that gets
+/// them from a broker with more rights.
+///
+/// ```
+/// use sockdrawer::{Bind, Listen, Wanted};
+/// use std::os::fd::OwnedFd;
+///
+/// /// Says what it binds.
+/// struct Talking;
+///
+/// impl Listen for Talking {
+///     fn listen(&self, wanted: &Wanted<'_>) -> std::io::Result<Vec<OwnedFd>> {
+///         eprintln!("binding {}", wanted.address);
+///         Bind.listen(wanted)
+///     }
+/// }
+/// ```
+pub trait Listen: Send + Sync + 'static {
+    /// Makes one socket or more that listen at the wanted address. The pool makes them non-blocking and gives them the options of
+    /// its connections. It is called while a pool is started or changed, by one thread at a time for each pool, and should not wait long.
+    ///
+    /// # Errors
+    /// Any; the start or change fails with it and leaves everything as it was.
+    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>>;
+
+    /// Whether nobody else has these sockets, so that the pool may keep new connections away from one that it retires, and end its
+    /// listening. No by default: then they are only emptied and closed, and go on at whoever else has them.
+    fn exclusive(&self) -> bool {
+        false
+    }
+}
+
+/// Binds sockets of this process: the first alone, so that a second program is refused, then the others beside it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bind;
+
+impl Listen for Bind {
+    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>> {
+        let bound = Bound::bind(wanted)?;
+        bound.listen(wanted).map_err(|(errno, _)| errno.into())
+    }
+
+    fn exclusive(&self) -> bool {
+        true
+    }
+}
+
+/// Sockets that are bound. Where they join others, none listens yet.
+pub(crate) struct Bound {
+    sockets: Vec<OwnedFd>,
+    listening: usize,
+}
+
+impl Bound {
+    pub(crate) fn bind(wanted: &Wanted<'_>) -> Result<Bound, Errno> {
+        if wanted.joins {
+            let bind = |_| open(wanted, wanted.address, true);
+            let sockets = (0..wanted.sockets.max(1)).map(bind).collect::<Result<_, _>>()?;
+            return Ok(Bound { sockets, listening: 0 });
+        }
+        let first = open(wanted, wanted.address, false)?;
+        wanted.system.listen(first.as_fd(), wanted.backlog)?;
+        let mut bound = Bound { sockets: vec![first], listening: 1 };
+        let Address::Tcp(asked) = wanted.address else { return Ok(bound) };
+        if wanted.sockets > 1 {
+            let first = bound.sockets[0].as_fd();
+            let real = real_address(wanted.system, *asked, first)?;
+            wanted.system.share_port(first)?;
+            for _ in 1..wanted.sockets {
+                let socket = open(wanted, &real, true)?;
+                wanted.system.listen(socket.as_fd(), wanted.backlog)?;
+                bound.sockets.push(socket);
+            }
+            bound.listening = wanted.sockets;
+        }
+        Ok(bound)
+    }
+
+    /// All listen now. On failure, gives back those that do: somebody may have connected.
+    pub(crate) fn listen(mut self, wanted: &Wanted<'_>) -> Result<Vec<OwnedFd>, (Errno, Vec<OwnedFd>)> {
+        for at in self.listening..self.sockets.len() {
+            if let Err(errno) = wanted.system.listen(self.sockets[at].as_fd(), wanted.backlog) {
+                self.sockets.truncate(at);
+                return Err((errno, self.sockets));
+            }
+        }
+        Ok(self.sockets)
+    }
+}
+
+fn open(wanted: &Wanted<'_>, address: &Address, share: bool) -> Result<OwnedFd, Errno> {
+    let system = wanted.system;
+    let socket = system.socket(address)?;
+    system.set_listen_options(socket.as_fd(), wanted.options)?;
+    if share {
+        system.share_port(socket.as_fd())?;
+    }
+    system.bind(socket.as_fd(), address)?;
+    system.set_options(socket.as_fd(), wanted.accepted)?;
+    Ok(socket)
+}
+
+/// The address that was asked for, with the port that the system chose.
+pub(crate) fn real_address(system: &dyn System, asked: SocketAddr, socket: BorrowedFd<'_>) -> Result<Address, Errno> {
+    let port = system.local_address(socket)?.map_or(asked.port(), |real| real.port());
+    let mut real = asked;
+    real.set_port(port);
+    Ok(Address::Tcp(real))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_with_what_to_do() {
+        let check = |address: &str, change: fn(&mut ListenOptions)| {
+            let mut options = ListenOptions::default();
+            change(&mut options);
+            options.check(&address.parse().expect("an address"))
+        };
+        assert_eq!(check("unix:/a", |_| {}), Ok(()));
+        for address in ["127.0.0.1:1", "[::1]:1"] {
+            assert_eq!(check(address, |options| options.freebind = true), Ok(()));
+            assert_eq!(check(address, |options| options.device = Some("a23456789012345".to_owned())), Ok(()));
+        }
+        assert_eq!(check("[::]:1", |options| options.v6_only = true), Ok(()));
+        assert!(check("0.0.0.0:1", |options| options.v6_only = true).is_err_and(|why| why.contains("IPv4")));
+        assert!(check("unix:/a", |options| options.freebind = true).is_err_and(|why| why.contains("TCP")));
+        for name in ["", "a234567890123456", "a/b", "a\0"] {
+            let mut options = ListenOptions::default();
+            options.device = Some(name.to_owned());
+            assert!(options.check(&"1".parse().expect("an address")).is_err_and(|why| why.contains("device")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The end of listening sockets without loss: new connections are kept away, handshakes under way are waited for, what is in the
+//! queues is accepted, and then they are closed. It goes on beside the pool's life, on a thread for each.
+
+use crate::flow::listener::{Listener, Ownership, Shard};
+use crate::net::Address;
+use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};
+use crate::sys::System;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a change waits for the addresses it removed. It goes on without them afterwards.
+const RETIRE_WITHIN: Duration = Duration::from_secs(1);
+/// A change that replaces sockets waits only while more than so many are retiring: they take descriptors.
+const MOST_AT_ONCE: usize = 4;
+/// How long a handshake may take: a round trip across the world, or its segment once more.
+const HANDSHAKES_WITHIN: Duration = Duration::from_secs(3);
+/// Between two looks at them.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+/// What the kernel has in its hands is dealt with by then, where it does not say so.
+const IN_HAND: Duration = Duration::from_millis(100);
+/// Before sockets are offered once more to those who accept.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Who has the holders of the sockets: a pool.
+pub(super) trait Keeper: Send + Sync {
+    /// Has whoever accepts from retiring sockets take what waits there and give them up, and waits for it.
+    fn give_up(&self, number: u64) -> GaveUp;
+    /// They are closed.
+    fn closed(&self, retirement: &Retirement);
+}
+
+/// How it went.
+pub(super) enum GaveUp {
+    /// Nobody waits at them, nobody has them.
+    Empty,
+    /// Somebody who had them died; others have them now.
+    NotYet,
+    /// The pool ends, and they with it.
+    Ended,
+}
+
+/// Sockets on their way out.
+pub(super) struct Retirement {
+    pub(super) number: u64,
+    pub(super) address: Address,
+    /// Others have taken their place.
+    pub(super) replaced: bool,
+    shards: Vec<Arc<Shard>>,
+    ownership: Ownership,
+}
+
+/// What a change has begun.
+#[derive(Default)]
+pub(super) struct Begun {
+    removed: Vec<u64>,
+    replaced: bool,
+    /// There was no thread for these: whoever waits does the work.
+    left: Vec<Retirement>,
+}
+
+/// All of a pool.
+pub(crate) struct Retirements {
+    system: Arc<dyn System>,
+    keeper: OnceLock<Weak<dyn Keeper>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    under_way: BTreeSet<u64>,
+    last: u64,
+    stopped: bool,
+}
+
+impl Retirement {
+    /// From here on, no new connection comes to these sockets where that can be had: it goes to others of the same address, or
+    /// is dropped before its handshake begins.
+    pub(super) fn begin(number: u64, listener: &mut Listener, replaced: bool, system: &dyn System) -> Retirement {
+        listener.remove_path();
+        let (address, shards, ownership) = (listener.address.clone(), listener.shards.clone(), listener.ownership.clone());
+        let retirement = Retirement { number, address, replaced, shards, ownership };
+        match (&retirement.ownership, &retirement.address) {
+            (Ownership::Ordered(membership), _) => membership.retire(system),
+            (Ownership::Own, Address::Tcp(_)) => retirement.turn_away(system),
+            (Ownership::Own | Ownership::Shared, _) => {}
+        }
+        retirement
+    }
+
+    fn turn_away(&self, system: &dyn System) {
+        for shard in &self.shards {
+            // Where it is refused, they are emptied before they close, which is all that can be done.
+            let _ = system.turn_away(shard.socket());
+        }
+    }
+
+    /// Waits until handshakes that began at these sockets are over.
+    fn await_handshakes(&self, system: &dyn System, all: &Retirements) {
+        let (Address::Tcp(address), false) = (&self.address, matches!(self.ownership, Ownership::Shared)) else { return };
+        let in_hand = |call: Result<(), _>| call.is_ok() || all.pause(IN_HAND);
+        if !in_hand(system.await_input()) {
+            return;
+        }
+        // What is sent elsewhere cannot come here any more, but for the moment in which places change.
+        self.turn_away(system);
+        if handshakes(system, *address, all).is_none() {
+            all.pause(HANDSHAKES_WITHIN);
+        }
+    }
+
+    /// Ends their listening, one after the other.
+    fn close(&self, system: &dyn System) {
+        for (index, shard) in self.shards.iter().enumerate() {
+            match &self.ownership {
+                Ownership::Ordered(membership) => membership.close(system, index, shard),
+                Ownership::Own => _ = system.stop_listening(shard.socket()),
+                Ownership::Shared => {}
+            }
+        }
+    }
+}
+
+/// Waits until those are over that are under way now. None: the system does not tell.
+fn handshakes(system: &dyn System, address: SocketAddr, all: &Retirements) -> Option<()> {
+    let until = Instant::now() + HANDSHAKES_WITHIN;
+    let [mut pause, longest] = PAUSES;
+    let mut awaited = system.handshakes(address).ok()?;
+    while !awaited.is_empty() && Instant::now() < until && all.pause(pause) {
+        let still: BTreeSet<u64> = system.handshakes(address).ok()?.into_iter().collect();
+        awaited.retain(|one| still.contains(one));
+        pause = (2 * pause).min(longest);
+    }
+    Some(())
+}
+
+/// Whether nobody waits at these sockets.
+pub(super) fn is_empty(listener: &Listener, system: &dyn System) -> bool {
+    // Twice: a connection may be counted a moment after its handshake.
+    (0..2).all(|_| listener.queued(system) == 0)
+}
+
+impl Retirements {
+    pub(super) fn new(system: Arc<dyn System>) -> Retirements {
+        Retirements { system, keeper: OnceLock::new(), state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Of this pool. Before the first of them.
+    pub(super) fn belong_to(&self, keeper: Weak<dyn Keeper>) {
+        // It is said once.
+        let _ = self.keeper.set(keeper);
+    }
+
+    pub(super) fn next_number(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.last += 1;
+        let number = state.last;
+        state.under_way.insert(number);
+        number
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        lock(&self.state).under_way.len()
+    }
+
+    /// Carries them out in the background.
+    pub(super) fn start(self: &Arc<Retirements>, retirements: Vec<Retirement>) -> Begun {
+        let mut begun = Begun::default();
+        for retirement in retirements {
+            begun.replaced |= retirement.replaced;
+            if !retirement.replaced {
+                begun.removed.push(retirement.number);
+            }
+            let (all, slot) = (self.clone(), Arc::new(Mutex::new(Some(retirement))));
+            let work = slot.clone();
+            let thread = std::thread::Builder::new().name("sockdrawer-retire".to_owned());
+            let started = thread.spawn(move || lock(&work).take().iter().for_each(|retirement| all.carry_out(retirement)));
+            if started.is_err() {
+                begun.left.extend(lock(&slot).take());
+            }
+        }
+        begun
+    }
+
+    /// Waits for what a change has begun, but not for long. Without any lock that a pool needs.
+    pub(super) fn settle(&self, begun: &Begun) {
+        begun.left.iter().for_each(|retirement| self.carry_out(retirement));
+        let until = Instant::now() + RETIRE_WITHIN;
+        let mut state = lock(&self.state);
+        let is_over = |state: &State| {
+            state.stopped
+                || begun.removed.iter().all(|number| !state.under_way.contains(number))
+                    && (!begun.replaced || state.under_way.len() <= MOST_AT_ONCE)
+        };
+        while !is_over(&state) && Instant::now() < until {
+            state = wait_timeout(&self.changed, state, until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn carry_out(&self, retirement: &Retirement) {
+        // An observer's panic is caught where it is told; should anything else panic, the others go on.
+        let closed = catch_unwind(AssertUnwindSafe(|| self.retire(retirement)));
+        if closed.is_err() {
+            retirement.close(&*self.system);
+        }
+        lock(&self.state).under_way.remove(&retirement.number);
+        self.changed.notify_all();
+    }
+
+    fn retire(&self, retirement: &Retirement) {
+        retirement.await_handshakes(&*self.system, self);
+        loop {
+            let Some(keeper) = self.keeper.get().and_then(Weak::upgrade) else { return };
+            match keeper.give_up(retirement.number) {
+                GaveUp::Empty => {
+                    retirement.close(&*self.system);
+                    return keeper.closed(retirement);
+                }
+                GaveUp::NotYet if self.pause(AGAIN) => {}
+                GaveUp::NotYet | GaveUp::Ended => return,
+            }
+        }
+    }
+
+    /// Waits so long, and less when the pool stops: then it is false.
+    fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        while !state.stopped && Instant::now() < until {
+            state = wait_timeout(&self.changed, state, until.saturating_duration_since(Instant::now()));
+        }
+        !state.stopped
+    }
+
+    /// The pool ends: nothing is waited for any more.
+    pub(super) fn stop(&self) {
+        lock(&self.state).stopped = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,89 @@
+//! Handshakes under way at a port, as the kernel lists them (sock_diag(7)); needs no privilege.
+
+use super::{Errno, Result};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+const HEADER: usize = 16;
+const BY_FAMILY: u16 = 20;
+const REQUEST_DUMP: u16 = 0x301;
+const DONE: u16 = 3;
+const ERROR: u16 = 2;
+const TCP: u8 = 6;
+/// The state of a connection whose handshake is not complete, or that is just being put into the queue of its listener.
+const SYN_RECEIVED: u32 = 3;
+/// In an answer: where the connection's number is.
+const COOKIE: std::ops::Range<usize> = 44..52;
+/// The kernel answers at once, or not at all.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The kernel's numbers of those at this local port, whichever the address; each keeps its number until it is in the queue of its
+/// listener, and is listed until then.
+pub(super) fn list(v6: bool, port: u16) -> Result<Vec<u64>> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(ANSWERS_WITHIN))?;
+    let mut found = Vec::new();
+    // A socket for both families is listed with the newer one.
+    let families: &[AddressFamily] = if v6 { &[AddressFamily::INET6, AddressFamily::INET] } else { &[AddressFamily::INET] };
+    for family in families {
+        ask(&socket, *family, port)?;
+        collect(&socket, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn ask(socket: &OwnedFd, family: AddressFamily, port: u16) -> Result<()> {
+    let mut request = [0; HEADER + 56];
+    request[0..4].copy_from_slice(&((HEADER + 56) as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    request[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
+    request[HEADER] = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
+    request[HEADER + 1] = TCP;
+    request[HEADER + 4..HEADER + 8].copy_from_slice(&(1_u32 << SYN_RECEIVED).to_ne_bytes());
+    request[HEADER + 8..HEADER + 10].copy_from_slice(&port.to_be_bytes());
+    rustix::net::send(socket.as_fd(), &request, SendFlags::empty()).map(|_| ())
+}
+
+fn collect(socket: &OwnedFd, found: &mut Vec<u64>) -> Result<()> {
+    let mut answer = vec![0; 32 * 1024];
+    loop {
+        let (_, count) = rustix::net::recv(socket.as_fd(), &mut answer[..], RecvFlags::empty())?;
+        let mut rest = &answer[..count.min(32 * 1024)];
+        while let Some(message) = next(&mut rest) {
+            match message.kind {
+                DONE => return Ok(()),
+                ERROR => return Err(message.error()),
+                BY_FAMILY => {
+                    let cookie = message.body.get(COOKIE).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::PROTO)?;
+                    found.push(u64::from_ne_bytes(cookie));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+struct Message<'a> {
+    kind: u16,
+    body: &'a [u8],
+}
+
+impl Message<'_> {
+    fn error(&self) -> Errno {
+        let number = self.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
+        if number < 0 { Errno::from_raw_os_error(-number) } else { Errno::PROTO }
+    }
+}
+
+/// Takes one message off the front; None when no whole one is left.
+fn next<'a>(rest: &mut &'a [u8]) -> Option<Message<'a>> {
+    let whole = *rest;
+    let length = u32::from_ne_bytes(whole.get(..4)?.try_into().ok()?) as usize;
+    let kind = u16::from_ne_bytes(whole.get(4..6)?.try_into().ok()?);
+    let body = whole.get(HEADER..length)?;
+    // Each begins at a multiple of four.
+    *rest = whole.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some(Message { kind, body })
+}

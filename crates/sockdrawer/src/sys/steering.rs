@@ -1,0 +1,100 @@
+//! Which listening socket of an address gets a new connection, and whether it gets any: small programs of classic BPF, which need no
+//! privilege.
+#![allow(unsafe_code)]
+
+use super::options::last_error;
+use super::{Errno, Result};
+use std::ffi::c_int;
+use std::mem::size_of;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Where the kernel keeps its random number for such programs.
+const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
+/// The flags of a TCP header: their place, and two of them.
+const TCP_FLAGS: u32 = 13;
+const SYN: u32 = 0x02;
+const ACK: u32 = 0x10;
+
+/// New handshakes go to members of the group with these places, each with the same chance; an older program is replaced.
+pub(super) fn steer(member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()> {
+    attach(member, libc::SO_ATTACH_REUSEPORT_CBPF, &mut choosing(to)?)
+}
+
+/// By hash again, among all members.
+pub(super) fn unsteer(member: BorrowedFd<'_>) -> Result<()> {
+    let none: c_int = 0;
+    // SAFETY: setsockopt(2) reads one int from a valid pointer for a descriptor that is borrowed, hence open.
+    let result = unsafe {
+        libc::setsockopt(
+            member.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_REUSEPORT_BPF,
+            (&raw const none).cast(),
+            size_of::<c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// No new handshake begins at this socket: its first segment is dropped, and sent again by the peer after a second.
+pub(super) fn turn_away(listener: BorrowedFd<'_>) -> Result<()> {
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, TCP_FLAGS),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, SYN | ACK),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, SYN),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+    ];
+    attach(listener, libc::SO_ATTACH_FILTER, &mut program)
+}
+
+/// Returns when every segment that the kernel was working on has been dealt with: `membarrier` waits for all readers of RCU, and
+/// that is how TCP input reads filters and groups.
+pub(super) fn await_input() -> Result<()> {
+    const GLOBAL: c_int = 1;
+    // SAFETY: membarrier(2) takes three numbers and touches no memory of this process.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// A program that returns each place in `to` equally often.
+fn choosing(to: &[Range<usize>]) -> Result<Vec<libc::sock_filter>> {
+    let number = |number: usize| u32::try_from(number).map_err(|_| Errno::INVAL);
+    let Some((last, others)) = to.split_last() else { return Err(Errno::INVAL) };
+    let mut program = vec![
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, RANDOM),
+        step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, 0, 0, number(to.iter().map(ExactSizeIterator::len).sum())?),
+    ];
+    let add = |start| step(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, 0, 0, start);
+    let found = || step(libc::BPF_RET | libc::BPF_A, 0, 0, 0);
+    for range in others {
+        program.push(step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, number(range.len())?));
+        program.extend([add(number(range.start)?), found()]);
+        program.push(step(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K, 0, 0, number(range.len())?));
+    }
+    program.extend([add(number(last.start)?), found()]);
+    Ok(program)
+}
+
+fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    // Codes are of 16 bits; libc has them wider.
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+fn attach(socket: BorrowedFd<'_>, option: c_int, program: &mut [libc::sock_filter]) -> Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel reads a sock_fprog, and through it `len` instructions, all of which live until it returns; the descriptor
+    // is borrowed, hence open.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
