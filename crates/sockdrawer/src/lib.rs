@@ -11,6 +11,7 @@ compile_error!(
 
 mod behaviour;
 mod blocking;
+mod admission;
 mod clock;
 mod config;
 mod error;
@@ -28,9 +29,10 @@ mod sys;
 pub mod tasks;
 pub mod testing;
 
+pub use admission::{AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, PerPeer, Prefixes, Room};
 pub use behaviour::Behaviour;
 pub use blocking::{Connection, Waited};
-pub use config::{Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};
+pub use config::{Alarm, Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use observe::{

@@ -75,11 +75,14 @@ impl Flow {
             .map(|token| {
                 let traits = self.traits(token as u32, uptime, true);
                 let (received, sent) = self.bytes_away(token as u32);
+                let door = self.seats.at(token as u32).door;
+                let listener = self.seats.permits.door(door).map(|door| door.address.clone());
                 let place = self.seats.at(token as u32);
                 ConnectionStatus {
                     id: traits.id,
                     generation: traits.generation,
                     peer: traits.peer,
+                    listener,
                     side: place.side(),
                     age: traits.age,
                     bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in + received },
@@ -97,9 +100,11 @@ impl Flow {
         let Some(card) = self.card.clone() else { return };
         let (id, table) = (self.seats.at(seat).id, self.seats.at(seat).table);
         let generation = self.place(table).generation.id;
+        let door = self.seats.at(seat).door;
+        let door = self.seats.permits.door(door).cloned();
         let before = (self.counters.bytes_in().get(), self.counters.bytes_out().get());
         let (peer, side) = (peer.remote(), peer.side());
-        card.write(Some(Written { id, generation, peer, side, since: Instant::now(), before }));
+        card.write(Some(Written { id, generation, peer, door, side, since: Instant::now(), before }));
     }
 
     pub(crate) fn drain_one(&mut self, token: u64) {

@@ -2,14 +2,19 @@
 
 use super::control::{Control, Core, ListeningPlace};
 use super::plan::{How, Plan, difference, plan};
+use crate::admission::Admission;
 use crate::config::{Config, Endpoint, Listening, Model};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::acceptor::Retiring;
+use crate::flow::alarms::MOST_ALARMS;
 use crate::flow::connector::Course;
+use crate::flow::door::Door;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
+use crate::flow::joint::Joint;
 use crate::flow::listener::{Listener, MOST_SHARDS, SHARDS};
+use crate::flow::rules::Rules;
 use crate::model;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{Event, Readiness};
@@ -63,7 +68,7 @@ impl Core {
         };
         let mut listeners = Vec::new();
         for listening in difference(wanted.listeners(), control.config.listeners()) {
-            listeners.push(open(wanted, listening)?);
+            listeners.push(open(wanted, listening, &self.shared.joint)?);
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
@@ -110,11 +115,15 @@ impl Core {
         if let Some(limit) = prepared.limit {
             self.shared.gate.set_limit(limit);
         }
-        *lock(&self.shared.on_full) = wanted.on_full.clone();
-        if control.config.on_full != wanted.on_full {
+        let same_policy = is_same_policy(&*control.config.admission, &*wanted.admission);
+        if !same_policy {
+            self.shared.set_admission(wanted.admission.clone());
             for member in &control.members {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
             }
+        }
+        if self.shared.process.is_none() && control.config.alarms != wanted.alarms {
+            self.shared.gate.set_alarms(&wanted.alarms);
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
@@ -127,6 +136,7 @@ impl Core {
             }
         }
         self.retire_listeners(control, wanted);
+        limit_places(control, wanted);
         for place in prepared.listeners {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.push(place);
@@ -150,6 +160,23 @@ impl Core {
             self.rebalance(control);
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
+        }
+        if !same_policy {
+            self.take_census(control);
+        }
+    }
+
+    /// When this returns every connection is counted as the policy asks for. What was on its way from one loop to another when the
+    /// first looked has arrived when the second has looked twice.
+    fn take_census(&self, control: &Control) {
+        let counts = |rules: &Rules| rules.census.is_some();
+        if !counts(&self.shared.rules.get()) {
+            return;
+        }
+        for _ in 0..2 {
+            let mut inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+            inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+            self.ask(&inboxes, |flow| flow.take_census());
         }
     }
 
@@ -222,7 +249,7 @@ impl Core {
         let mut gone = Vec::new();
         for listening in difference(control.config.listeners(), wanted.listeners()) {
             // Of two that were asked for alike, as with port 0, the later one goes.
-            if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
+            if let Some(at) = control.places.iter().rposition(|place| place.asked.is_same_place(listening)) {
                 gone.push(control.places.remove(at));
             }
         }
@@ -262,10 +289,29 @@ impl Core {
     }
 }
 
+/// Whether a change of policy is none.
+pub(super) fn is_same_policy(one: &dyn Admission, other: &dyn Admission) -> bool {
+    match (one.limits(), other.limits()) {
+        (Some(one), Some(other)) => one == other,
+        _ => std::ptr::addr_eq(one, other),
+    }
+}
+
+/// Addresses that stay get the limits that are wanted of them.
+fn limit_places(control: &mut Control, wanted: &Config) {
+    let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
+    for place in &mut control.places {
+        if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
+            place.asked = left.swap_remove(at).clone();
+            place.door.set_limit(place.asked.limit);
+        }
+    }
+}
+
 /// The plan of a change, if it may be made at all.
 pub(super) fn accept(readiness: &Readiness, running: &Config, wanted: &Config) -> Result<Plan, Error> {
     match readiness {
-        Readiness::Serving | Readiness::Suspended => {}
+        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => {}
         Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
         Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
     }
@@ -288,14 +334,19 @@ pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Resu
         .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
 }
 
-pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPlace, Error> {
-    let (system, options) = (&*config.system, &config.settings.options);
-    let listener = match &listening.inherited {
-        Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options)?,
-        None => Listener::bind(system, &listening.address, config.backlog(), options, shards(config))?,
-    };
+pub(super) fn open(config: &Config, listening: &Listening, joint: &Joint) -> Result<ListeningPlace, Error> {
+    let listener = bind(config, listening)?;
     let owners = vec![None; listener.shards.len()];
-    Ok(ListeningPlace { number: 0, asked: listening.clone(), listener, owners })
+    let door = Door::new(listener.address.clone(), joint.door(0), listening.limit, None);
+    Ok(ListeningPlace { number: 0, asked: listening.clone(), listener, door, owners })
+}
+
+pub(super) fn bind(config: &Config, listening: &Listening) -> Result<Listener, Error> {
+    let (system, options) = (&*config.system, &config.settings.options);
+    match &listening.inherited {
+        Some(socket) => Listener::inherit(system, &listening.address, socket.clone(), options),
+        None => Listener::bind(system, &listening.address, config.backlog(), options, shards(config)),
+    }
 }
 
 /// Checks what types cannot.
@@ -329,7 +380,19 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
             return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes");
         }
     }
+    if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
+        return invalid(setting, reason);
+    }
+    if config.alarms.len() > MOST_ALARMS {
+        return invalid("alarms", "more than 16 alarms: a few say as much");
+    }
+    if config.alarms.iter().any(|alarm| alarm.clear_at >= alarm.at) {
+        return invalid("alarms", "an alarm is cleared below the number at which it is raised: lower clear_at");
+    }
     let listeners = config.listeners();
+    if listeners.iter().any(|listening| listening.limit == Some(0)) {
+        return invalid("listeners.limit", "0 connections serve nobody: use at least 1, or suspend the listener");
+    }
     for (index, listening) in listeners.iter().enumerate() {
         let port_zero = matches!(listening.address, Address::Tcp(address) if address.port() == 0);
         if !port_zero && listeners[..index].iter().any(|other| other.address == listening.address) {

@@ -4,6 +4,7 @@ mod commit;
 mod control;
 mod drain;
 mod handle;
+mod intake;
 mod local;
 mod manager;
 mod plan;

@@ -6,9 +6,12 @@ use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
 use crate::error::Error;
+use crate::flow::door::Door;
+use crate::flow::gate::Process;
+use crate::flow::joint::MOST_DOORS;
 use crate::flow::listener::Listener;
 use crate::model::prefork;
-use crate::observe::{Event, Readiness};
+use crate::observe::Event;
 use crate::pool::commit;
 use crate::pool::plan::{How, Plan, difference};
 use crate::sync::atomic::Ordering;
@@ -25,6 +28,9 @@ pub(super) struct Place {
     pub(super) number: u64,
     pub(super) asked: Listening,
     pub(super) listener: Listener,
+    pub(super) door: Arc<Door>,
+    /// Where its numbers stand among the shared ones.
+    pub(super) slot: usize,
     /// The members that hold each socket: one, or all of them where the address has one socket only.
     pub(super) owners: Vec<Vec<usize>>,
 }
@@ -60,7 +66,12 @@ impl Processes {
         if let Some(next) = next {
             self.switch_to(&mut control, next);
         }
+        let rate = |config: &Config| config.limits().and_then(|limits| limits.rate.clone());
+        if rate(&control.config) != rate(&wanted) {
+            self.joint.pace().store(0, Ordering::SeqCst);
+        }
         self.gate.set_limit(limit);
+        self.gate.set_alarms(&wanted.alarms);
         *lock(&self.observer) = wanted.observer.clone();
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
@@ -69,6 +80,7 @@ impl Processes {
             }
         }
         self.retire_listeners(&mut control, &wanted);
+        limit_places(&mut control, &wanted);
         for place in places {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.push(place);
@@ -91,7 +103,7 @@ impl Processes {
     ) -> Result<(Vec<Place>, Vec<Member>), Error> {
         let mut places = Vec::new();
         for listening in difference(wanted.listeners(), control.config.listeners().to_vec().as_slice()) {
-            places.push(self.open(control, wanted, listening)?);
+            places.push(self.open(control, &places, wanted, listening)?);
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
@@ -134,12 +146,40 @@ impl Processes {
         control.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
-        let opened = commit::open(config, listening)?;
+    pub(super) fn open(
+        &self,
+        control: &mut Control,
+        pending: &[Place],
+        config: &Config,
+        listening: &Listening,
+    ) -> Result<Place, Error> {
+        let listener = commit::bind(config, listening)?;
         let number = control.next_number;
         control.next_number += 1;
-        let owners = vec![Vec::new(); opened.listener.shards.len()];
-        Ok(Place { number, asked: opened.asked, listener: opened.listener, owners })
+        let owners = vec![Vec::new(); listener.shards.len()];
+        let slot = self.free_slot(control, pending)?;
+        control.slots = control.slots.max(slot + 1);
+        let joint = self.joint.door(slot);
+        joint.clear_gate();
+        let process = Process { index: None, most: 0, bell: self.bell.clone(), system: self.system.clone() };
+        let door = Door::new(listener.address.clone(), joint, listening.limit, Some(process));
+        Ok(Place { number, asked: listening.clone(), listener, door, slot, owners })
+    }
+
+    /// A process is gone, and with it what it held of each gate.
+    pub(super) fn reclaim(&self, control: &Control, index: usize) {
+        self.joint.reclaim(index);
+        (0..control.slots).for_each(|slot| self.joint.door(slot).reclaim(index));
+    }
+
+    /// A place for the numbers of a door: one that no address has, nor any connection of one that is gone.
+    fn free_slot(&self, control: &Control, pending: &[Place]) -> Result<usize, Error> {
+        let used = |slot: usize| control.places.iter().chain(pending).any(|place| place.slot == slot);
+        let free = |slot: &usize| !used(*slot) && self.joint.door(*slot).taken().load(Ordering::SeqCst) == 0;
+        (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
+            setting: "listeners",
+            reason: format!("more than {MOST_DOORS} addresses, with those that are gone and still have connections"),
+        })
     }
 
     /// Starts a process in the generation in force; it accepts nothing yet.
@@ -148,7 +188,7 @@ impl Processes {
         control.next_number += 1;
         let failed = |source| Error::System { what: "start a process", source };
         // What a process of this number left behind, if there was one.
-        self.joint.reclaim(index);
+        self.reclaim(control, index);
         let ear = Ear::new(self, index, life);
         let link = Link::start(&format!("{} {index}", config.model), ear).map_err(failed)?;
         let start = Start {
@@ -158,7 +198,7 @@ impl Processes {
             most: commit::fits_in_process(config),
             generated: control.generated.clone(),
             tuning: Tuning::of(config),
-            suspended: control.readiness != Readiness::Serving,
+            intake: control.intake.clone(),
         };
         let descriptors = [self.numbers.as_fd(), self.bell.as_fd()];
         let answer = link.ask_later(Request::Start(Box::new(start)), &descriptors);
@@ -183,7 +223,7 @@ impl Processes {
             difference(control.config.listeners(), wanted.listeners()).into_iter().cloned().collect();
         for listening in gone_of_config {
             // Of two that were asked for alike, as with port 0, the later one goes.
-            let Some(at) = control.places.iter().rposition(|place| place.asked == listening) else { continue };
+            let Some(at) = control.places.iter().rposition(|place| place.asked.is_same_place(&listening)) else { continue };
             let place = control.places.remove(at);
             let holders =
                 control.members.iter().enumerate().filter(|(index, _)| place.owners.iter().flatten().any(|owner| owner == index));
@@ -225,6 +265,17 @@ impl Processes {
     }
 }
 
+/// Addresses that stay get the limits that are wanted of them.
+fn limit_places(control: &mut Control, wanted: &Config) {
+    let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
+    for place in &mut control.places {
+        if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
+            place.asked = left.swap_remove(at).clone();
+            place.door.set_limit(place.asked.limit);
+        }
+    }
+}
+
 impl Place {
     /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has
     /// no descriptor left, stays with whom it was, or goes to another, until it is offered again.
@@ -260,7 +311,8 @@ impl Place {
             let link = members[member].link.as_ref().filter(|_| !shards.is_empty())?;
             let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| self.listener.shards[*shard].socket()).collect();
             let address = self.listener.address.clone();
-            let take = Request::Take { listener: self.number, address, shards: shards.clone() };
+            let intake = self.door.intake();
+            let take = Request::Take { listener: self.number, address, slot: self.slot, intake, shards: shards.clone() };
             Some((member, shards, link.ask_later(take, &sockets)))
         });
         for (member, shards, answer) in offered.collect::<Vec<_>>() {
@@ -278,7 +330,7 @@ impl Place {
 }
 
 impl Control {
-    fn links(&self) -> Vec<Arc<Link>> {
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
         self.members.iter().filter_map(|member| member.link.clone()).collect()
     }
 }

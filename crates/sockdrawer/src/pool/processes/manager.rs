@@ -10,17 +10,20 @@ use super::wire::{Generated, PartStatus, Reply, Request};
 use crate::clock::deadline;
 use crate::config::{Config, Model};
 use crate::error::Error;
+use crate::flow::alarms::Teller;
 use crate::flow::bell::Bell;
+use crate::flow::door::Intake;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::model::prefork;
 use crate::net::{Address, SocketOptions};
 use crate::observe::counters::Counters;
 use crate::observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, Observer, ProcessStatus, Readiness, Status,
+    ConnectionStatus, Counts, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status,
 };
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
+use crate::pool::intake::{may_change, no_such_listener, readiness};
 use crate::pool::manager::{Manager, Visit};
 use crate::pool::restarts::History;
 use crate::pool::selector::Selector;
@@ -30,7 +33,7 @@ use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::System;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// After the deadline of a drain, helpers purge: so much longer may an answer take.
@@ -56,6 +59,8 @@ pub(crate) struct Processes {
 pub(super) struct Control {
     pub(super) config: Config,
     pub(super) readiness: Readiness,
+    /// What the helpers do, whatever is said of it.
+    pub(super) intake: Intake,
     /// In force.
     pub(super) generated: Generated,
     /// Of each generation, the helpers that have it.
@@ -64,6 +69,8 @@ pub(super) struct Control {
     pub(super) members: Vec<Member>,
     pub(super) restarts: History,
     pub(super) next_number: u64,
+    /// So many doors had numbers among the shared ones at a time.
+    pub(super) slots: usize,
     /// Since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
     pub(super) stopping: bool,
@@ -103,19 +110,20 @@ impl Processes {
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
         let (joint, numbers) = Joint::create().map_err(failed)?;
         let joint = Arc::new(joint);
-        let bell = config.system.event().map_err(failed)?;
-        let rung = bell.try_clone().map_err(|source| Error::System { what: "start processes", source })?;
-        let process = Process { index: None, most: 0, bell: rung, system: config.system.clone() };
+        let bell = Arc::new(config.system.event().map_err(failed)?);
+        let process = Process { index: None, most: 0, bell: bell.clone(), system: config.system.clone() };
         let (reports, heard) = mpsc::channel();
         let control = Control {
             config: config.clone(),
             readiness: Readiness::Serving,
+            intake: Intake::Open,
             generated,
             holders: BTreeMap::new(),
             places: Vec::new(),
             members: Vec::new(),
             restarts: History::default(),
             next_number: 1,
+            slots: 0,
             recount: None,
             stopping: false,
         };
@@ -124,7 +132,7 @@ impl Processes {
             gate: Gate::shared(joint.clone(), limit, Some(process)),
             joint,
             numbers,
-            bell: Arc::new(bell),
+            bell,
             system: config.system.clone(),
             observer: Mutex::new(config.observer.clone()),
             stopped: Condvar::new(),
@@ -132,6 +140,9 @@ impl Processes {
             news: Bell::default(),
         });
         let begun = pool.begin(&config).and_then(|()| supervise::start(Arc::downgrade(&pool), heard));
+        let teller: Weak<dyn Teller> = Arc::downgrade(&(pool.clone() as Arc<dyn Teller>));
+        pool.gate.alarms.tell_by(teller);
+        pool.gate.set_alarms(&config.alarms);
         // What was started ends with its links.
         begun.inspect_err(|_| pool.stop("it could not be started"))?;
         Ok(pool)
@@ -140,7 +151,7 @@ impl Processes {
     fn begin(&self, config: &Config) -> Result<(), Error> {
         let mut control = lock(&self.control);
         for listening in config.listeners() {
-            let place = self.open(&mut control, config, listening)?;
+            let place = self.open(&mut control, &[], config, listening)?;
             control.places.push(place);
         }
         for index in 0..prefork::processes(config) {
@@ -199,18 +210,16 @@ impl Processes {
         numbers.filter(|(_, count)| *count > 0).collect()
     }
 
-    fn pass(&self, from: &Readiness, to: Readiness, request: impl Fn() -> Request) {
-        let asked = {
-            let mut control = lock(&self.control);
-            if control.readiness != *from {
-                return;
-            }
-            control.readiness = to;
-            // Under the lock: the last one that changes it is also the last that helpers hear.
-            let links = control.members.iter().filter_map(|member| member.link.as_ref());
-            links.map(|link| link.ask_later(request(), &[])).collect()
-        };
-        answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
+    /// Under the lock: the last one that changes it is also the last that helpers hear.
+    fn pass(&self, control: &Control, request: impl Fn() -> Request) {
+        let links = control.links();
+        answers(links.iter().map(|link| link.ask_later(request(), &[])).collect(), deadline(Instant::now(), ANSWERS_WITHIN));
+    }
+}
+
+impl Teller for Processes {
+    fn tell_event(&self, event: &Event) {
+        self.tell(event);
     }
 }
 
@@ -240,12 +249,36 @@ impl Manager for Processes {
         Ok(Applied { plan, generation, took: began.elapsed() })
     }
 
-    fn suspend(&self) {
-        self.pass(&Readiness::Serving, Readiness::Suspended, || Request::Suspend);
+    fn set_intake(&self, intake: &Intake) {
+        let mut control = lock(&self.control);
+        if !may_change(&control.readiness) || control.intake == *intake {
+            return;
+        }
+        let (before, now) = (control.readiness.clone(), readiness(intake));
+        control.intake = intake.clone();
+        let opens = *intake == Intake::Open;
+        // Who looks must not see it ready when a listener stops, nor before one goes on.
+        if !opens {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now.clone()));
+        }
+        self.pass(&control, || Request::Intake(intake.clone()));
+        if opens && before != now {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now));
+        }
     }
 
-    fn resume(&self) {
-        self.pass(&Readiness::Suspended, Readiness::Serving, || Request::Resume);
+    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+        let control = lock(&self.control);
+        let Some(place) = control.places.iter().find(|place| place.listener.address == *address) else {
+            let known = control.places.iter().map(|place| place.listener.address.clone()).collect();
+            return Err(no_such_listener(address, known));
+        };
+        place.door.set_intake(intake);
+        let listener = place.number;
+        self.pass(&control, || Request::ListenerIntake { listener, intake: intake.clone() });
+        Ok(())
     }
 
     fn adopt(&self, selector: &Selector) -> Adopted {
@@ -300,11 +333,8 @@ impl Manager for Processes {
         }
         let newest = control.generated.id;
         generations.retain(|id, connections| *id == newest || *connections > 0);
-        let listeners = control.places.iter().map(|place| ListenerStatus {
-            address: place.listener.address.clone(),
-            queued: place.listener.queued(&*self.system),
-            sockets: place.listener.shards.len(),
-        });
+        let backlog = control.config.backlog();
+        let listeners = control.places.iter().map(|place| place.listener.status(&*self.system, &place.door, backlog));
         let members = control.members.iter().enumerate().filter_map(|(index, member)| {
             let link = member.link.as_ref()?;
             let connections = self.joint.held(index).load(Ordering::Relaxed) as usize;
@@ -343,7 +373,9 @@ impl Manager for Processes {
             }
             control.readiness = Readiness::Draining;
         }
-        let share = self.share(how);
+        self.tell(&Event::ReadinessChanged(Readiness::Draining));
+        self.news.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
+        let share = Drain { notice: Duration::ZERO, ..self.share(how) };
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
         let asked: Vec<_> = self.links().iter().map(|link| link.ask_later(Request::Shutdown(share), &[])).collect();
         let gone = std::mem::take(&mut lock(&self.control).places);

@@ -249,7 +249,7 @@ impl Questions {
         for (turn, pid) in meant.iter().enumerate() {
             let turn = u32::try_from(turn).unwrap_or(u32::MAX);
             let asked = deadline(now, gap.unwrap_or_default().saturating_mul(turn)).min(until);
-            let left = Drain { deadline: until.saturating_duration_since(asked), rate: None };
+            let left = Drain::within(until.saturating_duration_since(asked));
             if programs.contains(pid) {
                 self.draining.insert(*pid);
                 self.deadlines.push((until, *pid, Then::Signal(fork::SIGTERM)));
