@@ -448,6 +448,10 @@ impl Flow {
 
     /// Accepts from any shard that has something.
     fn accept_any(&mut self, permit: Permit) -> Accepted {
+        let permit = match self.use_places(permit) {
+            Ok(accepted) => return accepted,
+            Err(permit) => permit,
+        };
         match self.next_ready() {
             Ok(Some(index)) => self.admit(index, Some(permit)),
             Ok(None) => Accepted::Nothing,

@@ -95,10 +95,15 @@ impl Flow {
 
     /// A place at a door: one that was given, or a free one.
     fn place_at(&mut self, door: &Arc<Door>) -> Option<Permit> {
-        if let Some(waiting) = self.acceptor.doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door))
-            && let Some(place) = waiting.place.take().or_else(|| waiting.waiter.claim())
-        {
-            return Some(place);
+        if let Some(waiting) = self.acceptor.doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door)) {
+            if let Some(place) = waiting.place.take() {
+                return Some(place);
+            }
+            if let Some(place) = waiting.waiter.claim() {
+                // Who was given one is not in the queue any more.
+                waiting.waits = false;
+                return Some(place);
+            }
         }
         door.gate.take()
     }
@@ -210,7 +215,7 @@ impl Flow {
             (waiting.place, waiting.waits) = (Some(place), false);
             let door = waiting.door.clone();
             if self.acceptor.state == State::Open && !self.acceptor.suspended {
-                self.accept_at(&door);
+                self.ready_at(&door).into_iter().for_each(|index| _ = self.admit(index, None));
             }
             // What nobody wanted goes to another loop; without a permit of the pool it is kept until there is one.
             if self.acceptor.state != State::Full && !self.acceptor.is_retiring() {
@@ -222,20 +227,31 @@ impl Flow {
         }
     }
 
-    /// One connection from the shards of a door, if one of them has any.
-    fn accept_at(&mut self, door: &Arc<Door>) {
-        for index in 0..self.acceptor.held.len() {
-            let at_door = self.acceptor.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door));
-            if at_door && !self.has_nothing(index) {
-                self.admit(index, None);
-                return;
-            }
-        }
+    /// A shard of a door at which somebody waits.
+    fn ready_at(&self, door: &Arc<Door>) -> Option<usize> {
+        let at_door = |index: &usize| self.acceptor.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door));
+        (0..self.acceptor.held.len()).filter(at_door).find(|index| !self.has_nothing(*index))
     }
 
     /// Whether nobody is to come in by a door for now.
     pub(super) fn is_shut(&self, door: &Arc<Door>) -> bool {
         door.is_suspended() || self.acceptor.doors.iter().any(|waiting| waiting.waits && Arc::ptr_eq(&waiting.door, door))
+    }
+
+    /// A permit of the pool for one who waits at a door where this loop has a place already. If nobody is there any more the place
+    /// goes back, so that it is not kept from other loops.
+    pub(super) fn use_places(&mut self, permit: Permit) -> Result<Accepted, Permit> {
+        for at in 0..self.acceptor.doors.len() {
+            if self.acceptor.doors[at].place.is_none() {
+                continue;
+            }
+            let door = self.acceptor.doors[at].door.clone();
+            match self.ready_at(&door) {
+                Some(index) => return Ok(self.admit(index, Some(permit))),
+                None => self.acceptor.doors[at].place = None,
+            }
+        }
+        Err(permit)
     }
 
     /// A permit of the pool came to nothing: a place that waited for it is of no use here.
