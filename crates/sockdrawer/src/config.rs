@@ -8,6 +8,7 @@ pub use restart_policy::{Death, Part, Replace, RestartPolicy};
 pub use restarts::Restarts;
 pub(crate) use revision::{Revision, Stamp};
 
+use crate::admission::{Admission, Limits};
 use crate::behaviour::Behaviour;
 use crate::net::{Address, Listen, ListenOptions, SocketOptions};
 use crate::observe::{NoObserver, Observer};
@@ -58,8 +59,10 @@ pub struct Config {
     pub capacity: usize,
     /// The most connections at once; None: as many as descriptors allow.
     pub limit: Option<usize>,
-    /// What happens to a connection above the limit.
-    pub on_full: OnFull,
+    /// Who is let in: [`Limits`], or a policy of your own.
+    pub admission: Arc<dyn Admission>,
+    /// Numbers of connections that are told when they are reached.
+    pub alarms: Vec<Alarm>,
     /// The most generations that may be live at once, the one in force included: at least 2. While there are as many, a change that
     /// needs another is refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: any number.
     pub max_generations: Option<usize>,
@@ -152,17 +155,39 @@ pub struct Listening {
     pub inherited: Option<Arc<OwnedFd>>,
     /// What its sockets are given before they are bound. Other ones are new sockets at the same address.
     pub options: ListenOptions,
+    /// The most connections at once that came in here; None: as many as the pool's limit allows. Changed in place.
+    pub limit: Option<usize>,
 }
 
-impl PartialEq for Listening {
-    fn eq(&self, other: &Listening) -> bool {
+impl Listening {
+    /// A new socket at this address, without a limit of its own.
+    pub fn new(address: Address) -> Listening {
+        Listening { address, inherited: None, options: ListenOptions::default(), limit: None }
+    }
+
+    /// The most connections at once that came in here.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Listening {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Whether both mean the same sockets, whatever else differs.
+    pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
         self.address == other.address
+            && self.options == other.options
             && self.options == other.options
             && match (&self.inherited, &other.inherited) {
                 (None, None) => true,
                 (Some(one), Some(two)) => Arc::ptr_eq(one, two),
                 _ => false,
             }
+    }
+}
+
+impl PartialEq for Listening {
+    fn eq(&self, other: &Listening) -> bool {
+        self.is_same_place(other) && self.limit == other.limit
     }
 }
 
@@ -254,6 +279,16 @@ pub enum Reject {
     Bytes(Arc<[u8]>),
 }
 
+/// A number of connections that is told when it is reached, and when it is past. Between the two numbers nothing is told, so that a
+/// count that sways does not tell again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Alarm {
+    /// Raised when the pool has so many connections.
+    pub at: usize,
+    /// Cleared when it has this few again; below `at`.
+    pub clear_at: usize,
+}
+
 impl Config {
     /// A pool that accepts; add addresses with [`Config::listen`].
     pub fn accept(behaviour: impl Into<Behaviour>) -> Config {
@@ -280,7 +315,8 @@ impl Config {
             delegates: 1024,
             capacity: 1024,
             limit: None,
-            on_full: OnFull::Backpressure,
+            admission: Arc::new(Limits::default()),
+            alarms: Vec::new(),
             max_generations: None,
             inbox: 65_536,
             restarts: Arc::new(Restarts::default()),
@@ -301,7 +337,7 @@ impl Config {
     /// Accepts there too, from sockets with these options.
     #[must_use]
     pub fn listen_with(self, address: Address, options: ListenOptions) -> Config {
-        self.listening(Listening { address, inherited: None, options })
+        self.listening(Listening { options, ..Listening::new(address) })
     }
 
     /// Who makes listening sockets from now on.
@@ -314,10 +350,15 @@ impl Config {
     /// Accepts from a socket that already listens.
     #[must_use]
     pub fn inherit(self, address: Address, socket: Arc<OwnedFd>) -> Config {
-        self.listening(Listening { address, inherited: Some(socket), options: ListenOptions::default() })
+        self.listening(Listening { inherited: Some(socket), ..Listening::new(address) })
     }
 
-    fn listening(mut self, listening: Listening) -> Config {
+    /// Accepts there too, with what else is to be said about it.
+    ///
+    /// # Panics
+    /// For a pool that connects.
+    #[must_use]
+    pub fn listening(mut self, listening: Listening) -> Config {
         match &mut self.endpoint {
             Endpoint::Accept { listeners, .. } => listeners.push(listening),
             Endpoint::Connect(_) => panic!("a pool that connects does not listen: use Config::accept"),
@@ -394,10 +435,29 @@ impl Config {
         self
     }
 
-    /// What happens above the limit.
+    /// Who is let in.
     #[must_use]
-    pub fn on_full(mut self, on_full: OnFull) -> Config {
-        self.on_full = on_full;
+    pub fn admission(mut self, policy: impl Admission) -> Config {
+        self.admission = Arc::new(policy);
+        self
+    }
+
+    /// What happens above a limit: the short way to set it in [`Limits`]. A policy of your own is replaced by them.
+    #[must_use]
+    pub fn on_full(self, on_full: OnFull) -> Config {
+        let limits = self.limits().cloned().unwrap_or_default();
+        self.admission(limits.on_full(on_full))
+    }
+
+    /// The default admission policy, if it is in use.
+    pub fn limits(&self) -> Option<&Limits> {
+        self.admission.limits()
+    }
+
+    /// Numbers of connections that are told when they are reached, 16 at most.
+    #[must_use]
+    pub fn alarms(mut self, alarms: Vec<Alarm>) -> Config {
+        self.alarms = alarms;
         self
     }
 

@@ -61,6 +61,14 @@ pub enum Error {
         /// What does it.
         remedy: &'static str,
     },
+    /// The pool does not listen there.
+    #[error("the pool does not listen on {address}: it listens on {}; name one of them, with its port", list(known))]
+    NoSuchListener {
+        /// The address that was named.
+        address: Address,
+        /// Where it does.
+        known: Vec<Address>,
+    },
     /// One of the pool's processes refuses; the pool goes on as it was.
     #[error("a process of the pool refuses: {reason}")]
     InProcess {
@@ -145,6 +153,11 @@ impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
+}
+
+fn list(known: &[Address]) -> String {
+    let names: Vec<String> = known.iter().map(Address::to_string).collect();
+    if names.is_empty() { "no address".to_owned() } else { names.join(", ") }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ compile_error!(
      Remove `panic = \"abort\"` from the profile in Cargo.toml."
 );
 
+mod admission;
 mod behaviour;
 mod blocking;
 mod clock;
@@ -28,11 +29,14 @@ mod sys;
 pub mod tasks;
 pub mod testing;
 
+pub use admission::{
+    AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, PerPeer, Prefixes, Room,
+};
 pub use behaviour::Behaviour;
 pub use blocking::{Connection, Waited};
 pub use config::{
-    Config, Connecting, Death, Endpoint, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace, RestartPolicy, Restarts,
-    Settings,
+    Alarm, Config, Connecting, Death, Endpoint, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace, RestartPolicy,
+    Restarts, Settings,
 };
 pub use error::Error;
 pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, SocketOptions, Wanted};

@@ -292,7 +292,7 @@ fn handlers_limits_and_addresses_change_and_every_connection_stays() {
     let live: Vec<_> = pool.status().generations.iter().map(|generation| (generation.id, generation.connections)).collect();
     assert_eq!(live, [(1, 30), (2, 10), (3, 1)]);
     let mut rejecting = pool.config();
-    rejecting.on_full = OnFull::Reject(Reject::Fin);
+    rejecting = rejecting.on_full(OnFull::Reject(Reject::Fin));
     pool.reconfigure(rejecting).expect("a policy");
     assert_eq!(read_all(&mut connect(at)).expect("an orderly end"), b"");
     drop((old, new, protocol));

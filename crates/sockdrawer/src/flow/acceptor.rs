@@ -1,18 +1,21 @@
 //! Accepting: one connection for each event, each with a permit, and a reason for everything that can go wrong.
 
+mod doorway;
 mod retiring;
 
 pub(crate) use retiring::Retiring;
 
+use super::door::{Door, Intake};
 use super::gate::{Permit, Waiter};
 use super::inbox::Letter;
 use super::listener::Shard;
+use super::rules::Rules;
 use super::{Flow, lock};
-use crate::config::{OnFull, Reject};
-use crate::net::Address;
+use crate::config::Reject;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
 use crate::sys::{Errno, Interest};
+use doorway::{Asked, Waiting};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,6 +47,11 @@ pub(super) struct Acceptor {
     held: Vec<Option<Held>>,
     state: State,
     suspended: bool,
+    /// How all that come are turned away, if so.
+    refusing: Option<Reject>,
+    asked: Asked,
+    /// Doors at which it waits, or has waited since they were last all open.
+    doors: Vec<Waiting>,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Arc<Waiter>,
@@ -57,7 +65,7 @@ pub(super) struct Acceptor {
 
 struct Held {
     shard: Arc<Shard>,
-    address: Address,
+    door: Arc<Door>,
     watched: bool,
     /// To be given up as soon as its queue is empty.
     retiring: Option<Arc<Retiring>>,
@@ -71,11 +79,15 @@ enum State {
     Full,
     /// The system has no descriptor or memory: waiting until then.
     Starved(Instant),
+    /// The policy wants it so.
+    Paused(Instant),
 }
 
 /// How one accept4 went.
 enum Accepted {
     Yes,
+    /// It was not tried: this loop waits, or the door does.
+    Held,
     /// Nothing was there.
     Nothing,
     /// Not this one, or not now.
@@ -107,11 +119,14 @@ fn trouble(errno: Errno) -> Trouble {
 }
 
 impl Acceptor {
-    pub(super) fn new(waiter: Arc<Waiter>) -> Acceptor {
+    pub(super) fn new(waiter: Arc<Waiter>, rules: Arc<Rules>) -> Acceptor {
         Acceptor {
             held: Vec::new(),
             state: State::Open,
             suspended: false,
+            refusing: None,
+            asked: Asked::new(rules),
+            doors: Vec::new(),
             starving: false,
             waiter,
             rotation: 0,
@@ -126,7 +141,7 @@ impl Acceptor {
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.state {
-            State::Starved(until) => Some(until),
+            State::Starved(until) | State::Paused(until) => Some(until),
             State::Open | State::Full => None,
         }
     }
@@ -141,12 +156,12 @@ impl Acceptor {
 
 impl Flow {
     /// Accepts from a shard from now on.
-    pub(crate) fn take_shard(&mut self, shard: Arc<Shard>, address: Address) {
+    pub(crate) fn take_shard(&mut self, shard: Arc<Shard>, door: Arc<Door>) {
         let held = self.acceptor.held.iter().flatten();
         if held.into_iter().any(|held| Arc::ptr_eq(&held.shard, &shard)) {
             return;
         }
-        let held = Some(Held { shard, address, watched: false, retiring: None });
+        let held = Some(Held { shard, door, watched: false, retiring: None });
         match self.acceptor.held.iter().position(Option::is_none) {
             Some(free) => self.acceptor.held[free] = held,
             None => self.acceptor.held.push(held),
@@ -162,12 +177,29 @@ impl Flow {
                 self.acceptor.held[index] = None;
             }
         }
+        self.forget_doors();
+    }
+
+    /// Whether connections are taken.
+    pub(crate) fn set_intake(&mut self, intake: &Intake) {
+        match intake {
+            Intake::Suspended => return self.suspend(),
+            Intake::Open => self.acceptor.refusing = None,
+            Intake::Refusing(reject) => {
+                self.acceptor.refusing = Some(reject.clone());
+                // Who waits for a permit needs none now.
+                self.suspend();
+            }
+        }
+        self.resume_accepting();
     }
 
     /// Stops polling; the kernel queues.
     pub(crate) fn suspend(&mut self) {
         self.acceptor.suspended = true;
         self.wait_no_more();
+        self.wait_at_no_door();
+        self.give_token_back();
         self.unwatch_shards();
         // What was accepted is still to be placed.
         if self.acceptor.unplaced.is_empty() {
@@ -181,8 +213,9 @@ impl Flow {
         self.watch_shards();
     }
 
-    /// The policy above the limit is another: who waits for a permit looks again.
+    /// The policy is another, or a door is opened or closed: who waits looks again.
     pub(crate) fn policy_changed(&mut self) {
+        self.look_at_rules();
         if !self.acceptor.suspended {
             self.suspend();
             self.resume_accepting();
@@ -194,35 +227,16 @@ impl Flow {
     pub(super) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
         for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
-            if self.acceptor.state != State::Open || self.acceptor.suspended {
+            if self.acceptor.state != State::Open || self.acceptor.suspended || !matches!(self.admit(index, None), Accepted::Yes)
+            {
                 return;
             }
-            match self.shared.gate.take() {
-                Some(permit) => {
-                    if !matches!(self.accept(index, Some(permit)), Accepted::Yes) {
-                        return;
-                    }
-                }
-                None => return self.accept_when_full(index),
-            }
         }
     }
 
-    fn accept_when_full(&mut self, index: usize) {
-        let on_full = lock(&self.shared.on_full).clone();
-        match on_full {
-            OnFull::Backpressure => {
-                self.unwatch_shards();
-                self.acceptor.state = State::Full;
-                self.shared.gate.wait(&self.acceptor.waiter);
-            }
-            OnFull::Reject(_) => _ = self.accept(index, None),
-        }
-    }
-
-    /// One accept4. Without a permit the connection is turned away.
-    fn accept(&mut self, index: usize, permit: Option<Permit>) -> Accepted {
-        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
+    /// One accept4, with the options that the connection may be without.
+    fn accept_from(&mut self, index: usize) -> Result<(OwnedFd, Option<SocketAddr>), Accepted> {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
         let shard = held.shard.clone();
         match self.system.accept(shard.socket()) {
             Ok((socket, remote)) => {
@@ -234,15 +248,33 @@ impl Flow {
                     // It fails where the connection is gone, which reading it will tell.
                     let _ = self.system.set_options(socket.as_fd(), &options);
                 }
-                match permit {
-                    Some(permit) => self
-                        .bring_in(&shard, Parcel { socket, permit, remote, side: Side::Accepted, connect_time: Duration::ZERO }),
-                    None => self.reject(&socket),
-                }
-                if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
+                Ok((socket, remote))
             }
-            Err(errno) => self.accept_failed(index, errno),
+            Err(errno) => Err(self.accept_failed(index, errno)),
         }
+    }
+
+    /// One accept4. The policy may turn the connection away still.
+    fn accept(&mut self, index: usize, mut permit: Permit) -> Accepted {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
+        let (shard, door) = (held.shard.clone(), held.door.clone());
+        let (socket, remote) = match self.accept_from(index) {
+            Ok(accepted) => accepted,
+            Err(failed) => return failed,
+        };
+        if self.acceptor.asked.rules.asks_after() {
+            match self.ask_after(&door, remote) {
+                Ok(ticket) => permit.count_by(ticket),
+                Err(how) => {
+                    drop(permit);
+                    self.reject(&socket, &how);
+                    return Accepted::Yes;
+                }
+            }
+        }
+        let parcel = Parcel { socket, permit, remote, side: Side::Accepted, connect_time: Duration::ZERO };
+        self.bring_in(&shard, parcel);
+        if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
     }
 
     fn bring_in(&mut self, shard: &Shard, parcel: Parcel) {
@@ -283,29 +315,11 @@ impl Flow {
     }
 
     /// A connection enters this loop.
-    pub(crate) fn adopt_parcel(&mut self, parcel: Parcel) {
+    pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
+        self.look_at_rules();
+        self.count_parcel(&mut parcel.permit, parcel.remote);
         let peer = Peer::new(parcel.remote, parcel.side).with_connect_time(parcel.connect_time);
         self.enter(parcel.socket, parcel.permit, &peer);
-    }
-
-    fn reject(&mut self, socket: &OwnedFd) {
-        self.counters.rejected().add(1);
-        let on_full = lock(&self.shared.on_full).clone();
-        // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
-        match on_full {
-            OnFull::Reject(Reject::Reset) => _ = self.system.reset_on_close(socket.as_fd()),
-            OnFull::Reject(Reject::Bytes(bytes)) => {
-                _ = self.system.send(socket.as_fd(), &bytes, true);
-                self.read_before_rejecting(socket);
-            }
-            OnFull::Reject(Reject::Fin) | OnFull::Backpressure => self.read_before_rejecting(socket),
-        }
-    }
-
-    /// What has come already is read, so that closing does not turn into a reset. There is no permit to linger with.
-    fn read_before_rejecting(&mut self, socket: &OwnedFd) {
-        _ = self.system.finish(socket.as_fd());
-        _ = self.system.receive(socket.as_fd(), &mut self.read);
     }
 
     fn accept_failed(&mut self, index: usize, errno: Errno) -> Accepted {
@@ -358,7 +372,7 @@ impl Flow {
             return;
         }
         if held.shard.mark_gone() {
-            self.shared.tell(&Told::ListenerGone(held.address.clone()));
+            self.shared.tell(&Told::ListenerGone(held.door.address.clone()));
         }
         self.unwatch_shard(index);
     }
@@ -373,9 +387,21 @@ impl Flow {
                     self.try_after_starving();
                 }
             }
+            State::Paused(until) => {
+                if Instant::now() >= until {
+                    self.acceptor.state = State::Open;
+                    self.watch_shards();
+                }
+            }
+        }
+        if !self.acceptor.doors.is_empty() {
+            self.use_given_places();
         }
         if self.acceptor.is_retiring() {
             self.retire_empty_shards();
+            if self.acceptor.state != State::Full {
+                self.leave_places();
+            }
         }
     }
 
@@ -387,7 +413,8 @@ impl Flow {
             let Some(permit) = self.acceptor.waiter.claim() else { return };
             match self.accept_any(permit) {
                 Accepted::Yes => self.shared.gate.wait(&self.acceptor.waiter),
-                Accepted::Nothing | Accepted::Failed => {
+                Accepted::Nothing | Accepted::Failed | Accepted::Held => {
+                    self.leave_places();
                     if self.acceptor.state == State::Full {
                         // It may have asked again before it saw this permit: the next would lie here while others wait.
                         self.wait_no_more();
@@ -414,7 +441,7 @@ impl Flow {
         {
             self.accept_any(permit);
         }
-        if self.counters.accept_starved().get() == before {
+        if self.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
             self.acceptor.state = State::Open;
             self.watch_shards();
         }
@@ -422,8 +449,12 @@ impl Flow {
 
     /// Accepts from any shard that has something.
     fn accept_any(&mut self, permit: Permit) -> Accepted {
+        let permit = match self.use_places(permit) {
+            Ok(accepted) => return accepted,
+            Err(permit) => permit,
+        };
         match self.next_ready() {
-            Ok(Some(index)) => self.accept(index, Some(permit)),
+            Ok(Some(index)) => self.admit(index, Some(permit)),
             Ok(None) => Accepted::Nothing,
             Err(_) => Accepted::Failed,
         }
@@ -432,12 +463,12 @@ impl Flow {
     /// A shard that has something, each in turn. They are looked at together, and only when all that had something then have
     /// been accepted from; a single one is not looked at, accepting tells as much.
     fn next_ready(&mut self) -> Result<Option<usize>, Errno> {
-        let live = |held: &Option<Held>| held.as_ref().is_some_and(|held| !held.shard.is_gone());
         while let Some(index) = self.acceptor.ready.pop() {
-            if self.acceptor.held.get(index).is_some_and(live) {
+            if self.acceptor.held.get(index).is_some_and(|held| self.is_live(held)) {
                 return Ok(Some(index));
             }
         }
+        let live = |held: &Option<Held>| self.is_live(held);
         let held = &self.acceptor.held;
         let mut indices = (0..held.len()).filter(|index| live(&held[*index]));
         if let (Some(only), None) = (indices.next(), indices.next()) {
@@ -452,6 +483,11 @@ impl Flow {
         Ok(self.acceptor.ready.pop())
     }
 
+    /// Whether connections may come from there now.
+    fn is_live(&self, held: &Option<Held>) -> bool {
+        held.as_ref().is_some_and(|held| !held.shard.is_gone() && !self.is_shut(&held.door))
+    }
+
     /// Leaves the gate's queue; permits given meanwhile go back.
     fn wait_no_more(&mut self) {
         self.shared.gate.stop_waiting(&self.acceptor.waiter);
@@ -464,11 +500,12 @@ impl Flow {
         if self.acceptor.suspended || self.acceptor.state != State::Open {
             return;
         }
-        for (index, held) in self.acceptor.held.iter_mut().enumerate() {
-            let Some(held) = held else { continue };
-            if held.watched || held.shard.is_gone() {
+        for index in 0..self.acceptor.held.len() {
+            let shut = |held: &Held| held.watched || held.shard.is_gone() || self.is_shut(&held.door);
+            if self.acceptor.held[index].as_ref().is_none_or(shut) {
                 continue;
             }
+            let held = self.acceptor.held[index].as_mut().expect("just seen");
             let interest = Interest { read: true, write: false };
             match self.system.watch(self.epoll.as_fd(), held.shard.socket(), index as u64 + 1, interest) {
                 Ok(()) => held.watched = true,
@@ -478,6 +515,16 @@ impl Flow {
                     return self.unwatch_shards();
                 }
             }
+        }
+    }
+
+    /// Doors that this loop has no shard of any more are not waited at.
+    fn forget_doors(&mut self) {
+        let is_used = |door: &Arc<Door>| self.acceptor.held.iter().flatten().any(|held| Arc::ptr_eq(&held.door, door));
+        if !self.acceptor.doors.iter().all(|waiting| is_used(waiting.door())) {
+            // Those that are still used wait again as soon as they are looked at.
+            self.wait_at_no_door();
+            self.watch_shards();
         }
     }
 

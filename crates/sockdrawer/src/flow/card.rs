@@ -1,11 +1,13 @@
 //! What others can read of a connection while its thread does not answer, because user code has it.
 
+use super::door::Door;
 use super::orders::{Choice, Traits};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionState, ConnectionStatus};
 use crate::protocol::{ConnectionId, Side, Tag};
 use crate::sync::{Mutex, lock};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The one connection of a flow that only serves; empty where it has none.
@@ -16,6 +18,7 @@ pub(crate) struct Written {
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
     pub(crate) peer: Option<SocketAddr>,
+    pub(crate) door: Option<Arc<Door>>,
     pub(crate) side: Side,
     pub(crate) tag: Option<Tag>,
     pub(crate) since: Instant,
@@ -44,12 +47,13 @@ impl Card {
     /// The connection, if there is one and it is meant.
     pub(crate) fn read(&self, counters: &Counters, choice: &dyn Choice) -> Option<ConnectionStatus> {
         let card = lock(&self.0);
-        let &Written { id, generation, peer, side, ref tag, since, before } = card.as_ref()?;
+        let &Written { id, generation, peer, ref door, side, ref tag, since, before } = card.as_ref()?;
         let age = since.elapsed();
         choice.takes(&Traits { id, generation, peer, age, listener: None, tag: tag.as_deref() }).then(|| ConnectionStatus {
             id,
             generation,
             peer,
+            listener: door.as_ref().map(|door| door.address.clone()),
             side,
             age,
             bytes_in: counters.bytes_in().get().saturating_sub(before.0),

@@ -1,7 +1,11 @@
 //! The exact number of connections. Only permits limit: who has one may accept, who has none waits for one in rotation.
 
+use super::alarms::Alarms;
+use super::census::Ticket;
+use super::door::Door;
 use super::inbox::Inbox;
 use super::joint::{Joint, MOST_PROCESSES};
+use crate::config::Alarm;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
 use crate::sys::System;
@@ -12,6 +16,7 @@ use std::sync::Arc;
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
 pub(crate) struct Gate {
     joint: Arc<Joint>,
+    pub(crate) alarms: Alarms,
     /// In a pool of several processes: which of them this is.
     process: Option<Process>,
     /// The length of `queue`, readable without its lock.
@@ -20,54 +25,59 @@ pub(crate) struct Gate {
 }
 
 /// One process among those that share permits.
+#[derive(Clone)]
 pub(crate) struct Process {
     /// None: the one that started the others; it has no connections.
     pub(crate) index: Option<usize>,
     /// The most connections that its own descriptors allow.
     pub(crate) most: usize,
     /// Rung when a permit is given to any of them.
-    pub(crate) bell: OwnedFd,
+    pub(crate) bell: Arc<OwnedFd>,
     pub(crate) system: Arc<dyn System>,
 }
 
-/// The right to one connection. It goes back when it is dropped, wherever that is. Empty once it was paid into an account.
-pub(crate) struct Permit(Option<Arc<Gate>>);
-
-/// The permits of a loop's seated connections: a count, where each seat would carry a pointer. Those left when it is dropped go
-/// back.
-pub(crate) struct Account {
-    gate: Arc<Gate>,
-    held: usize,
+/// The right to one connection. It goes back when it is dropped, wherever that is, and with it the place at the door by which the
+/// connection came in, and its count among its peer's. Empty once it was paid into an account.
+pub(crate) struct Permit {
+    gate: Option<Arc<Gate>>,
+    door: Option<Arc<Door>>,
+    ticket: Option<Ticket>,
 }
 
-impl Account {
-    pub(crate) fn new(gate: Arc<Gate>) -> Account {
-        Account { gate, held: 0 }
+impl Permit {
+    fn new(gate: Arc<Gate>) -> Permit {
+        Permit { gate: Some(gate), door: None, ticket: None }
     }
 
-    pub(crate) fn pay_in(&mut self, mut permit: Permit) {
-        let gate = permit.0.take().expect("a permit is paid in once");
-        debug_assert!(Arc::ptr_eq(&gate, &self.gate), "a permit of another pool");
-        self.held += 1;
+    /// Also the right to a connection that comes in here; `place` is of this door's gate.
+    pub(crate) fn at(mut self, door: &Arc<Door>, mut place: Permit) -> Permit {
+        let gate = place.gate.take();
+        debug_assert!(gate.is_some_and(|gate| Arc::ptr_eq(&gate, &door.gate)), "a place at another door");
+        self.door = Some(door.clone());
+        self
     }
 
-    pub(crate) fn draw(&mut self) -> Permit {
-        self.held = self.held.checked_sub(1).expect("as many permits as seats");
-        Permit(Some(self.gate.clone()))
+    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
+        self.door.as_ref()
     }
 
-    /// The same, straight back to the gate.
-    pub(crate) fn put_back(&mut self) {
-        self.held = self.held.checked_sub(1).expect("as many permits as seats");
-        self.gate.put_back();
+    /// For an account, which gives all of it back.
+    pub(super) fn into_parts(mut self) -> (Arc<Gate>, Option<Arc<Door>>, Option<Ticket>) {
+        let gate = self.gate.take().expect("a permit is paid in once");
+        (gate, self.door.take(), self.ticket.take())
     }
-}
 
-impl Drop for Account {
-    fn drop(&mut self) {
-        while self.held > 0 {
-            self.put_back();
-        }
+    pub(super) fn of_parts(gate: Arc<Gate>, door: Option<Arc<Door>>, ticket: Option<Ticket>) -> Permit {
+        Permit { gate: Some(gate), door, ticket }
+    }
+
+    /// How the peer's connections are counted; what counted this one before forgets it.
+    pub(crate) fn count_by(&mut self, ticket: Option<Ticket>) {
+        self.ticket = ticket;
+    }
+
+    pub(crate) fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
     }
 }
 
@@ -100,7 +110,13 @@ impl Gate {
         if process.as_ref().is_none_or(|process| process.index.is_none()) {
             joint.limit().store(limit as u64, SeqCst);
         }
-        Arc::new(Gate { joint, process, waiting: AtomicUsize::new(0), queue: Mutex::new(VecDeque::new()) })
+        Arc::new(Gate {
+            joint,
+            alarms: Alarms::default(),
+            process,
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        })
     }
 
     /// Permits taken, by all processes.
@@ -129,7 +145,13 @@ impl Gate {
 
     fn add_to_taken(&self) -> bool {
         let limit = self.joint.limit().load(SeqCst);
-        self.joint.taken().fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1)).is_ok()
+        let added = self.joint.taken().fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1));
+        if let Ok(before) = added
+            && before + 1 >= self.joint.raise_line().load(SeqCst)
+        {
+            self.alarms.look(&self.joint, before + 1);
+        }
+        added.is_ok()
     }
 
     /// A permit for what was added to `taken`, unless this process can hold no more: then it goes to another.
@@ -140,7 +162,7 @@ impl Gate {
             self.take_from_taken();
             return None;
         }
-        Some(Permit(Some(self.clone())))
+        Some(Permit::new(self.clone()))
     }
 
     /// This process's own count and bound.
@@ -191,7 +213,7 @@ impl Gate {
         self.give();
     }
 
-    fn put_back(self: &Arc<Gate>) {
+    pub(super) fn put_back(self: &Arc<Gate>) {
         if let Some((held, _)) = self.own() {
             held.fetch_sub(1, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
@@ -207,7 +229,20 @@ impl Gate {
     }
 
     fn take_from_taken(&self) {
-        self.joint.taken().fetch_sub(1, SeqCst);
+        let left = self.joint.taken().fetch_sub(1, SeqCst) - 1;
+        if left < self.joint.clear_line().load(SeqCst) {
+            self.alarms.look(&self.joint, left);
+        }
+    }
+
+    /// Other alarms, for all processes.
+    pub(crate) fn set_alarms(&self, alarms: &[Alarm]) {
+        self.alarms.set(&self.joint, alarms);
+    }
+
+    /// The count was changed by hand.
+    pub(crate) fn look_at_alarms(&self) {
+        self.alarms.look(&self.joint, self.joint.taken().load(SeqCst));
     }
 
     /// Gives what is free to who waits, in rotation.
@@ -308,8 +343,12 @@ impl Gate {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(gate) = self.0.take() {
+        self.ticket = None;
+        if let Some(gate) = self.gate.take() {
             gate.put_back();
+        }
+        if let Some(door) = self.door.take() {
+            door.gate.put_back();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the processes of a pool share: numbers in one page. A pool of one process has the same numbers to itself.
 
+use super::alarms::Alarms;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sys::Result;
@@ -19,15 +20,28 @@ pub(crate) const MOST_LOOPS: usize = 64;
 /// Processes that have one connection each and count where the others can read it.
 pub(crate) const MOST_CHILDREN: usize = 16 * 1024;
 
+/// Addresses of one pool that processes listen on at a time, those included that are gone and still have connections.
+pub(crate) const MOST_DOORS: usize = 1024;
+
+/// The words of one gate: six numbers, and two for each process.
 const HELD: usize = 6;
-const SIGNALS: usize = HELD + 2 * MOST_PROCESSES;
+const GATE: usize = HELD + 2 * MOST_PROCESSES;
+
+/// The pool's own words, then those of its gate.
+const FIRST_GATE: usize = 4 + Alarms::WORDS;
+const SIGNALS: usize = FIRST_GATE + GATE;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
-const WORDS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
+const DOORS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
+const WORDS: usize = DOORS + MOST_DOORS * GATE;
 
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
 /// order: a process that is killed in between leaves `taken` too high, never too low.
-pub(crate) struct Joint(Arc<Words>);
+pub(crate) struct Joint {
+    words: Arc<Words>,
+    /// Where the words of the gate begin that this is a view for: the pool's, or a listener's.
+    gate: usize,
+}
 
 impl Joint {
     /// Of a pool of one process.
@@ -42,78 +56,117 @@ impl Joint {
     }
 
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Joint> {
-        Words::map(file, WORDS).map(|words| Joint(Arc::new(words)))
+        Words::map(file, WORDS).map(|words| Joint { words: Arc::new(words), gate: FIRST_GATE })
     }
 
     fn begin(words: Words) -> Joint {
-        let joint = Joint(Arc::new(words));
+        let joint = Joint { words: Arc::new(words), gate: FIRST_GATE };
         joint.epoch().store(1, SeqCst);
         joint.ids().store(1, SeqCst);
+        joint.raise_line().store(u64::MAX, SeqCst);
         joint
+    }
+
+    /// The numbers of a listener's gate: at this place among what processes share, or where nobody shares them.
+    pub(crate) fn door(&self, slot: usize) -> Joint {
+        if self.words.len() > DOORS {
+            Joint { words: self.words.clone(), gate: DOORS + slot * GATE }
+        } else {
+            let joint = Joint { words: Arc::new(Words::private(HELD)), gate: 0 };
+            joint.clear_gate();
+            joint
+        }
+    }
+
+    /// Begins the numbers of a gate again.
+    pub(crate) fn clear_gate(&self) {
+        let end = (self.gate + GATE).min(self.words.len());
+        self.words[self.gate..end].iter().for_each(|word| word.store(0, SeqCst));
+        self.raise_line().store(u64::MAX, SeqCst);
+    }
+
+    /// When the next connection may be accepted at the pool's rate.
+    pub(crate) fn pace(&self) -> &AtomicU64 {
+        &self.words[2]
+    }
+
+    /// The alarms: see there.
+    pub(crate) fn alarm(&self, word: usize) -> &AtomicU64 {
+        &self.words[4 + word]
+    }
+
+    /// So many permits taken raise an alarm.
+    pub(crate) fn raise_line(&self) -> &AtomicU64 {
+        &self.words[self.gate + 4]
+    }
+
+    /// Fewer than so many permits taken clear one.
+    pub(crate) fn clear_line(&self) -> &AtomicU64 {
+        &self.words[self.gate + 5]
     }
 
     /// Permits taken.
     pub(crate) fn taken(&self) -> &AtomicU64 {
-        &self.0[0]
+        &self.words[self.gate]
     }
 
     /// The most permits.
     pub(crate) fn limit(&self) -> &AtomicU64 {
-        &self.0[1]
+        &self.words[self.gate + 1]
     }
 
     /// The switch: counts generations that came into force.
     pub(crate) fn epoch(&self) -> &AtomicU64 {
-        &self.0[2]
+        &self.words[0]
     }
 
     /// The next connection's number.
     pub(crate) fn ids(&self) -> &AtomicU64 {
-        &self.0[3]
+        &self.words[1]
     }
 
     /// A bit for each process with loops that wait for permits it could use.
     pub(crate) fn waiting(&self) -> &AtomicU64 {
-        &self.0[4]
+        &self.words[self.gate + 2]
     }
 
     /// The process that was given a permit last.
     pub(crate) fn turn(&self) -> &AtomicU64 {
-        &self.0[5]
+        &self.words[self.gate + 3]
     }
 
     /// Of `taken`, those of a process.
     pub(crate) fn held(&self, process: usize) -> &AtomicU64 {
-        &self.0[HELD + process]
+        &self.words[self.gate + HELD + process]
     }
 
     /// Of `taken`, those given to a process that it has not seen yet.
     pub(crate) fn given(&self, process: usize) -> &AtomicU64 {
-        &self.0[HELD + MOST_PROCESSES + process]
+        &self.words[self.gate + HELD + MOST_PROCESSES + process]
     }
 
     /// Where a loop of a process counts. What it counted is there when the loop, or the process, is gone.
     pub(crate) fn counters(&self, process: usize, index: usize) -> Counters {
-        Counters::at(self.0.clone(), COUNTERS + (process * MOST_LOOPS + index) * Counters::WORDS)
+        Counters::at(self.words.clone(), COUNTERS + (process * MOST_LOOPS + index) * Counters::WORDS)
     }
 
     /// How many places of children were used.
     pub(crate) fn children(&self) -> usize {
-        self.0.get(CHILDREN).map_or(0, |used| used.load(SeqCst) as usize)
+        self.words.get(CHILDREN).map_or(0, |used| used.load(SeqCst) as usize)
     }
 
     pub(crate) fn set_children(&self, used: usize) {
-        self.0[CHILDREN].store(used as u64, SeqCst);
+        self.words[CHILDREN].store(used as u64, SeqCst);
     }
 
     /// Where a child counts.
     pub(crate) fn child(&self, slot: usize) -> Counters {
-        Counters::at(self.0.clone(), CHILDREN + 1 + slot * Counters::WORDS)
+        Counters::at(self.words.clone(), CHILDREN + 1 + slot * Counters::WORDS)
     }
 
     /// Children that a signal ended.
     pub(crate) fn signalled(&self, signal: usize) -> &AtomicU64 {
-        &self.0[SIGNALS + signal]
+        &self.words[SIGNALS + signal]
     }
 
     /// Permits that are taken and that no process is known to hold. Those on their way are among them. None: the numbers change

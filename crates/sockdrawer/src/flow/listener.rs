@@ -1,9 +1,11 @@
 //! Listeners: bound sockets, long-lived. A TCP address is many sockets (shards) that share its port, so that loops come and go
 //! by taking over shards, and none is closed for it: closing one would reset the connections in its queue.
 
+use super::door::{Door, Intake};
 use super::group::{Groups, Membership};
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
+use crate::observe::{ListenerStatus, Readiness};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::{Errno, System};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -207,6 +209,22 @@ impl Listener {
 
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
         self.shards.iter().filter(|shard| !shard.is_gone()).try_for_each(|shard| shard.set_options(system, options))
+    }
+
+    pub(crate) fn status(&self, system: &dyn System, door: &Door, backlog: u32) -> ListenerStatus {
+        ListenerStatus {
+            address: self.address.clone(),
+            connections: door.gate.taken(),
+            limit: door.limit(),
+            readiness: match door.intake() {
+                Intake::Open => Readiness::Serving,
+                Intake::Suspended => Readiness::Suspended,
+                Intake::Refusing(_) => Readiness::Refusing,
+            },
+            queued: self.queued(system),
+            backlog,
+            sockets: self.shards.len(),
+        }
     }
 
     /// Connections that wait in the kernel.

@@ -2,15 +2,19 @@
 //! worker. One [`Flow`] belongs to one thread; the descriptor moves rightwards only, and other threads reach a flow by letters.
 
 pub(crate) mod acceptor;
+pub(crate) mod account;
+pub(crate) mod alarms;
 pub(crate) mod away;
 pub(crate) mod bell;
 mod buffer;
 pub(crate) mod card;
+pub(crate) mod census;
 mod closing;
 mod connection;
 pub(crate) mod connector;
 pub(crate) mod delegates;
 mod delegation;
+pub(crate) mod door;
 pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod group;
@@ -18,21 +22,25 @@ pub(crate) mod inbox;
 pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
+mod pace;
+pub(crate) mod rules;
 mod seat;
 mod tags;
 mod timer;
 pub(crate) mod worker;
 
+use crate::admission::Admission;
 use crate::behaviour::{Panicked, Table};
-use crate::config::{Config, OnFull};
+use crate::config::Config;
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::sys::{Errno, Events, Interest, Pages, System};
+use crate::sys::{Errno, Events, Interest, Pages, System, panics};
 use acceptor::{Acceptor, Parcel};
+use alarms::Teller;
 use bell::Bell;
 use buffer::Buffers;
 use card::Card;
@@ -43,10 +51,11 @@ use gate::{Gate, Permit, Waiter};
 use generation::{Generation, Switch};
 use inbox::{Inbox, Letter};
 use joint::{Joint, MOST_LOOPS};
+use rules::{InForce, Rules};
 use seat::Seats;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tags::Tags;
 use timer::Wheel;
@@ -84,7 +93,8 @@ pub(crate) struct Shared {
     pub(crate) workers: Arc<Workers>,
     pub(crate) delegates: Arc<Delegates>,
     pub(crate) observer: Mutex<Arc<dyn Observer>>,
-    pub(crate) on_full: Mutex<OnFull>,
+    /// Who is let in.
+    pub(crate) rules: InForce,
     /// The loops that take connections from sockets that are alone at their address.
     pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
     /// The next loop's: one that replaces another is another.
@@ -93,6 +103,20 @@ pub(crate) struct Shared {
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
     pub(crate) stranded: Mutex<Vec<Parcel>>,
     /// Where connections run, in models in which that is not the flow that accepted them.
+    pub(crate) placement: Option<Arc<dyn Placement>>,
+}
+
+/// What loops share from their first moment on.
+pub(crate) struct Basis {
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) joint: Arc<Joint>,
+    pub(crate) process: Option<usize>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) delegates: Arc<Delegates>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) admission: Arc<dyn Admission>,
     pub(crate) placement: Option<Arc<dyn Placement>>,
 }
 
@@ -128,6 +152,44 @@ pub(crate) trait Placement: Send + Sync {
 }
 
 impl Shared {
+    pub(crate) fn new(on: Basis) -> Arc<Shared> {
+        let (rules, panicked) = Rules::new(on.admission, &on.joint, None);
+        let shared = Arc::new(Shared {
+            system: on.system,
+            switch: Switch::new(on.joint.clone(), on.generation),
+            joint: on.joint,
+            process: on.process,
+            gate: on.gate,
+            workers: on.workers,
+            delegates: on.delegates,
+            observer: Mutex::new(on.observer),
+            rules: InForce::new(rules),
+            roster: Mutex::new(Vec::new()),
+            lives: AtomicU64::new(1),
+            bell: Bell::default(),
+            stranded: Mutex::default(),
+            placement: on.placement,
+        });
+        let teller: Weak<dyn Teller> = Arc::downgrade(&(shared.clone() as Arc<dyn Teller>));
+        shared.gate.alarms.tell_by(teller);
+        panicked.into_iter().for_each(|message| shared.tell(&Told::AdmissionPanicked { message }));
+        shared
+    }
+
+    /// Another policy, from the next connection on. What was counted stays counted.
+    pub(crate) fn set_admission(&self, policy: Arc<dyn Admission>) {
+        let before = self.rules.get();
+        let (rules, panicked) = Rules::new(policy, &self.joint, Some(&before));
+        let same_rate = rules.pace.as_ref().map(|pace| &pace.rate) == before.pace.as_ref().map(|pace| &pace.rate);
+        // Among several processes that is for the one that started the others.
+        if !same_rate && self.process.is_none() {
+            self.joint.pace().store(0, Ordering::SeqCst);
+        }
+        self.rules.set(rules);
+        panics::discard(before);
+        panicked.into_iter().for_each(|message| self.tell(&Told::AdmissionPanicked { message }));
+    }
+
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
     fn counters(&self, index: Option<usize>) -> Counters {
         match (self.process, index) {
@@ -140,6 +202,12 @@ impl Shared {
         let observer = lock(&self.observer).clone();
         // The observer is user code: its panic must not take a loop with it.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.event(event)));
+    }
+}
+
+impl Teller for Shared {
+    fn tell_event(&self, event: &Told) {
+        self.tell(event);
     }
 }
 
@@ -268,7 +336,7 @@ impl Flow {
             places: Vec::new(),
             active: 0,
             epoch: 0,
-            acceptor: Acceptor::new(Waiter::new(inbox.clone())),
+            acceptor: Acceptor::new(Waiter::new(inbox.clone()), shared.rules.get()),
             // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
             connector: Connector::new(Waiter::new(inbox.clone())),
             buffers: Buffers::default(),
@@ -402,6 +470,7 @@ impl Flow {
             }
         }
         self.shared.gate.collect();
+        self.collect_places();
         self.read_letters();
         self.fire_timers();
         self.acceptor_turn();

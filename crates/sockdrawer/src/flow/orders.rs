@@ -95,11 +95,14 @@ impl Flow {
                 let Traits { id, generation, peer, age, tag, .. } = self.traits(token as u32, uptime, true);
                 let tag = tag.map(str::to_owned);
                 let (received, sent) = self.bytes_away(token as u32);
+                let door = self.seats.at(token as u32).door;
+                let listener = self.seats.permits.door(door).map(|door| door.address.clone());
                 let place = self.seats.at(token as u32);
                 ConnectionStatus {
                     id,
                     generation,
                     peer,
+                    listener,
                     side: place.side(),
                     age,
                     bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in + received },
@@ -117,9 +120,11 @@ impl Flow {
         let Some(card) = self.card.clone() else { return };
         let (id, table) = (self.seats.at(seat).id, self.seats.at(seat).table);
         let generation = self.place(table).generation.id;
+        let door = self.seats.at(seat).door;
+        let door = self.seats.permits.door(door).cloned();
         let before = (self.counters.bytes_in().get(), self.counters.bytes_out().get());
         let (peer, side) = (peer.remote(), peer.side());
-        card.write(Some(Written { id, generation, peer, side, tag: None, since: Instant::now(), before }));
+        card.write(Some(Written { id, generation, peer, door, side, tag: None, since: Instant::now(), before }));
     }
 
     pub(crate) fn drain_one(&mut self, token: u64) {

@@ -1,7 +1,8 @@
 //! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
 
+use super::account::{Account, NO_DOOR};
 use super::buffer;
-use super::gate::{Account, Gate, Permit};
+use super::gate::{Gate, Permit};
 use super::timer::{NONE, Node};
 use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
@@ -33,6 +34,8 @@ pub(crate) struct Seat {
     pub(crate) opened: u32,
     /// The generation's place among the loop's.
     pub(crate) table: u16,
+    /// By which it came in, as the account numbers doors.
+    pub(crate) door: u16,
     pub(crate) flags: Flags,
 }
 
@@ -111,6 +114,7 @@ impl Seat {
         slot: 0,
         opened: 0,
         table: 0,
+        door: NO_DOOR,
         flags: Flags(0),
     };
 
@@ -152,7 +156,7 @@ pub(crate) struct Seats {
     free: u32,
     taken: usize,
     /// One permit for each taken seat.
-    permits: Account,
+    pub(super) permits: Account,
 }
 
 impl Seats {
@@ -224,27 +228,29 @@ impl Seats {
         seat.socket = Some(socket);
         self.free = next;
         self.taken += 1;
-        self.permits.pay_in(permit);
+        let door = self.permits.pay_in(number, permit);
+        self.at(number).door = door;
         number
     }
 
     /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
     pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
-        drop(self.empty(number));
+        let (socket, door) = self.empty(number);
+        drop(socket);
         if keep_permit {
-            return Some(self.permits.draw());
+            return Some(self.permits.draw(number, door));
         }
-        self.permits.put_back();
+        self.permits.put_back(number, door);
         None
     }
 
     /// Empties a seat whose connection goes on elsewhere.
     pub(crate) fn give_up(&mut self, number: u32) -> (OwnedFd, Permit) {
-        let socket = self.empty(number).expect("a taken seat has a socket");
-        (socket, self.permits.draw())
+        let (socket, door) = self.empty(number);
+        (socket.expect("a taken seat has a socket"), self.permits.draw(number, door))
     }
 
-    fn empty(&mut self, number: u32) -> Option<OwnedFd> {
+    fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
         let free = self.free;
         let seat = self.at(number);
         debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
@@ -252,7 +258,7 @@ impl Seats {
         let left = std::mem::replace(seat, Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY });
         self.free = number;
         self.taken -= 1;
-        left.socket
+        (left.socket, left.door)
     }
 }
 

@@ -1,10 +1,13 @@
 //! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
 
 use crate::flow::acceptor::Parcel;
+use crate::flow::census::Census;
 use crate::flow::gate::Permit;
 use crate::flow::generation::Generation;
 use crate::flow::joint::{Joint, MOST_CHILDREN};
+use crate::flow::rules::Rules;
 use crate::flow::{Flow, Placement};
+use crate::net::Address;
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
@@ -45,7 +48,14 @@ pub(crate) struct Child {
     /// What it counts itself.
     pub(crate) counters: Counters,
     slot: usize,
-    _permit: Permit,
+    permit: Permit,
+}
+
+impl Child {
+    /// Where it came in.
+    pub(crate) fn listener(&self) -> Option<Address> {
+        self.permit.door().map(|door| door.address.clone())
+    }
 }
 
 /// What a child does from its birth to its end.
@@ -70,6 +80,18 @@ impl Children {
     /// Reads or changes one of those that live.
     pub(crate) fn with<T>(&self, pid: u32, visit: impl FnOnce(&Child) -> T) -> Option<T> {
         lock(&self.table).alive.get(&pid).map(visit)
+    }
+
+    /// Counts the peers of those that live as the policy asks for, each once.
+    pub(crate) fn take_census(&self, rules: &Rules) {
+        for child in lock(&self.table).alive.values_mut() {
+            let counted = |census: &Arc<Census>| child.permit.ticket().is_some_and(|ticket| ticket.is_of(census));
+            if rules.census.as_ref().is_some_and(counted) {
+                continue;
+            }
+            let entered = rules.census.as_ref().zip(child.peer).map(|(census, peer)| census.enter(peer.ip(), usize::MAX));
+            child.permit.count_by(entered.and_then(Result::ok).map(|(ticket, _)| ticket));
+        }
     }
 
     /// What those that live have counted.
@@ -155,7 +177,7 @@ impl Placement for Children {
             Ok(Forked::Child) => self.life.live(Birth { parcel, id, generation, counters, parent }),
             Ok(Forked::Parent(pid)) => {
                 let child =
-                    Child { id, generation, peer: parcel.remote, since: Instant::now(), counters, slot, _permit: parcel.permit };
+                    Child { id, generation, peer: parcel.remote, since: Instant::now(), counters, slot, permit: parcel.permit };
                 lock(&self.table).alive.insert(pid, child);
             }
             Err(errno) => {

@@ -58,6 +58,18 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if matches!(model, Model::Fork | Model::Prefork) && matches!(config.endpoint, Endpoint::Connect(_)) {
         return refuse("make connections", "use loops");
     }
+    match config.limits() {
+        None if matches!(model, Model::Fork | Model::Prefork) => {
+            return refuse("ask an admission policy of your own", "use Limits, or the model loops");
+        }
+        Some(limits) if limits.per_peer.is_some() && model == Model::Prefork => {
+            return refuse(
+                "count the connections of a peer, which its processes share",
+                "leave out per_peer, or use the model loops",
+            );
+        }
+        _ => {}
+    }
     if !model.has_loops() && config.loops != 1 {
         return refuse("have several loops", "set loops to 1, or use the model loops");
     }

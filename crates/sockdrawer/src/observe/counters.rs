@@ -119,6 +119,8 @@ counters! {
     notes_dropped,
     /// Connections moved to a newer generation.
     adopted,
+    /// Panics of the admission policy.
+    admission_panics,
     /// Failures of `accept4` that concerned one connection.
     accept_failed,
     /// Pauses of accepting because the system had no descriptor, memory or thread.

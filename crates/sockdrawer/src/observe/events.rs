@@ -1,5 +1,7 @@
 //! Every event a pool emits. This file is their specification.
 
+use super::Readiness;
+use crate::config::Alarm;
 use crate::net::Address;
 use crate::protocol::ConnectionId;
 use std::time::Duration;
@@ -24,6 +26,28 @@ pub enum Event {
     },
     /// Accepting goes on after [`Event::AcceptStarved`].
     AcceptResumed,
+    /// The pool takes connections from now on, or does not. Told before its listeners stop.
+    ReadinessChanged(Readiness),
+    /// So many connections: an alarm of [`Config::alarms`](crate::Config::alarms). Once, until it is cleared.
+    AlarmRaised {
+        /// Which.
+        alarm: Alarm,
+        /// Connections at that moment.
+        connections: usize,
+    },
+    /// So few connections again, after [`Event::AlarmRaised`].
+    AlarmCleared {
+        /// Which.
+        alarm: Alarm,
+        /// Connections at that moment.
+        connections: usize,
+    },
+    /// The admission policy panicked. The connection it was asked about was decided by the default policy. At most ten a second are
+    /// told, all are counted.
+    AdmissionPanicked {
+        /// The panic's message.
+        message: String,
+    },
     /// A new generation is in force: every connection accepted from now on has it.
     GenerationStarted(u32),
     /// The last connection of a retired generation ended.

@@ -56,12 +56,14 @@ impl Status {
 }
 
 /// Whether a pool takes connections.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Readiness {
     /// Yes.
     Serving,
     /// No: they wait in the kernel.
     Suspended,
+    /// No: they are accepted and turned away.
+    Refusing,
     /// No: it is ending.
     Draining,
     /// No more, for this reason.
@@ -82,8 +84,16 @@ pub struct GenerationStatus {
 pub struct ListenerStatus {
     /// The address, with the real port.
     pub address: Address,
+    /// Connections that came in here, those that linger included.
+    pub connections: usize,
+    /// The most of them; None: as many as the pool's limit allows.
+    pub limit: Option<usize>,
+    /// Whether it takes connections; it does so only while the pool does.
+    pub readiness: Readiness,
     /// Connections that wait in the kernel to be accepted.
     pub queued: usize,
+    /// The most that wait there, as was asked for: the kernel cuts it to `net.core.somaxconn`.
+    pub backlog: u32,
     /// Listening sockets.
     pub sockets: usize,
 }
@@ -122,6 +132,8 @@ pub struct ConnectionStatus {
     pub generation: u32,
     /// Its peer; None for a Unix socket.
     pub peer: Option<SocketAddr>,
+    /// Where it came in; None for one that was made by connecting.
+    pub listener: Option<Address>,
     /// Accepted or connected.
     pub side: Side,
     /// Since it opened, exact to about a second.

@@ -3,14 +3,19 @@
 use super::control::{Control, Core, ListeningPlace, Member};
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
+use crate::admission::Admission;
 use crate::config::{Config, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::acceptor::Retiring;
+use crate::flow::alarms::MOST_ALARMS;
 use crate::flow::connector::Course;
+use crate::flow::door::Door;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
+use crate::flow::joint::Joint;
 use crate::flow::listener::{Ask, Listener, MOST_SHARDS, NotOpened, Ownership, SHARDS};
+use crate::flow::rules::Rules;
 use crate::model;
 use crate::net::{Address, ListenOptions, SocketOptions};
 use crate::observe::{Event, Readiness};
@@ -73,7 +78,8 @@ impl Core {
         };
         let mut listeners = Vec::new();
         for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
-            listeners.push(open_or_join(wanted, listening, control.retiring.iter().map(|place| &place.listener))?);
+            let retiring = control.retiring.iter().map(|place| &place.listener);
+            listeners.push(open_or_join(wanted, listening, retiring, &self.shared.joint)?);
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
@@ -161,11 +167,15 @@ impl Core {
         if let Some(limit) = prepared.limit {
             self.shared.gate.set_limit(limit);
         }
-        *lock(&self.shared.on_full) = wanted.on_full.clone();
-        if control.config.on_full != wanted.on_full {
+        let same_policy = is_same_policy(&*control.config.admission, &*wanted.admission);
+        if !same_policy {
+            self.shared.set_admission(wanted.admission.clone());
             for member in &control.members {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
             }
+        }
+        if self.shared.process.is_none() && control.config.alarms != wanted.alarms {
+            self.shared.gate.set_alarms(&wanted.alarms);
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
@@ -178,6 +188,7 @@ impl Core {
             }
         }
         let gone = take_listeners(control, &self.retirements, wanted, prepared.replacing);
+        limit_places(control, wanted);
         for place in prepared.listeners {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.push(place);
@@ -200,7 +211,24 @@ impl Core {
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
         }
+        if !same_policy {
+            self.take_census(control);
+        }
         self.retire_places(control, gone)
+    }
+
+    /// When this returns every connection is counted as the policy asks for. What was on its way from one loop to another when the
+    /// first looked has arrived when the second has looked twice.
+    fn take_census(&self, control: &Control) {
+        let counts = |rules: &Rules| rules.census.is_some();
+        if !counts(&self.shared.rules.get()) {
+            return;
+        }
+        for _ in 0..2 {
+            let mut inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+            inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+            self.ask(&inboxes, |flow| flow.take_census());
+        }
     }
 
     fn switch_to(&self, control: &mut Control, generation: Arc<Generation>) {
@@ -259,12 +287,14 @@ impl Core {
         let sockets = Sockets::between(control.config.listeners(), wanted.listeners());
         for (old, new) in sockets.replaced {
             let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
-            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked == *old);
+            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked.is_same_place(old));
             let Some(at) = found else { continue };
-            match open_beside(wanted, new, &control.places[at].listener) {
-                Ok(place) => opened.push((at, place)),
+            // Who is in by the address is in by the same door.
+            let door = control.places[at].door.clone();
+            match listen_beside(wanted, new, &control.places[at].listener) {
+                Ok(listener) => opened.push((at, place_of(new, listener, door))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| place_of(new, listener));
+                    let left = left.map(|listener| place_of(new, listener, door));
                     let gone = opened.into_iter().map(|(_, place)| place).chain(left).collect::<Vec<_>>();
                     let numbers = gone.into_iter().map(|place| (Core::begin_to_retire(control, &self.retirements, place), true));
                     let numbers: Vec<_> = numbers.collect();
@@ -380,7 +410,7 @@ fn take_listeners(
     let before = control.config.listeners().to_vec();
     for listening in Sockets::between(&before, wanted.listeners()).removed {
         // Of two that were asked for alike, as with port 0, the later one goes.
-        if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
+        if let Some(at) = control.places.iter().rposition(|place| place.asked.is_same_place(listening)) {
             let old = control.places.remove(at);
             gone.push((Core::begin_to_retire(control, retirements, old), false));
         }
@@ -388,10 +418,29 @@ fn take_listeners(
     gone
 }
 
+/// Whether a change of policy is none.
+pub(super) fn is_same_policy(one: &dyn Admission, other: &dyn Admission) -> bool {
+    match (one.limits(), other.limits()) {
+        (Some(one), Some(other)) => one == other,
+        _ => std::ptr::addr_eq(one, other),
+    }
+}
+
+/// Addresses that stay get the limits that are wanted of them.
+fn limit_places(control: &mut Control, wanted: &Config) {
+    let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
+    for place in &mut control.places {
+        if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
+            place.asked = left.swap_remove(at).clone();
+            place.door.set_limit(place.asked.limit);
+        }
+    }
+}
+
 /// The plan of a change, if it may be made at all.
 pub(super) fn accept(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -> Result<Plan, Error> {
     match readiness {
-        Readiness::Serving | Readiness::Suspended => {}
+        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => {}
         Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
         Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
     }
@@ -429,37 +478,53 @@ pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Resu
         .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
 }
 
-pub(super) fn open(config: &Config, listening: &Listening) -> Result<ListeningPlace, Error> {
+pub(super) fn open(config: &Config, listening: &Listening, joint: &Joint) -> Result<ListeningPlace, Error> {
+    let listener = listen(config, listening)?;
+    let door = Door::new(listener.address.clone(), joint.door(0), listening.limit, None);
+    Ok(place_of(listening, listener, door))
+}
+
+pub(super) fn listen(config: &Config, listening: &Listening) -> Result<Listener, Error> {
     let ask = ask(config, listening);
-    let listener = match &listening.inherited {
-        Some(socket) => Listener::inherit(&ask, socket.clone())?,
-        None => Listener::open(&ask)?,
-    };
-    Ok(place_of(listening, listener))
-}
-
-/// The same at an address where the pool listens already.
-pub(super) fn open_beside(config: &Config, listening: &Listening, old: &Listener) -> Result<ListeningPlace, NotOpened> {
-    Ok(place_of(listening, Listener::open_beside(old, &ask(config, listening))?))
-}
-
-/// An address may have been removed so shortly before that its sockets are still emptied.
-pub(super) fn open_or_join<'a>(
-    config: &Config,
-    listening: &Listening,
-    mut retiring: impl Iterator<Item = &'a Listener>,
-) -> Result<ListeningPlace, Error> {
-    let tcp = listening.inherited.is_none() && matches!(listening.address, Address::Tcp(_));
-    let own = |old: &Listener| !matches!(old.ownership, Ownership::Shared);
-    match retiring.find(|old| tcp && own(old) && old.address == listening.address) {
-        Some(old) => open_beside(config, listening, old).map_err(|failed| failed.error),
-        None => open(config, listening),
+    match &listening.inherited {
+        Some(socket) => Listener::inherit(&ask, socket.clone()),
+        None => Listener::open(&ask),
     }
 }
 
-pub(super) fn place_of(listening: &Listening, listener: Listener) -> ListeningPlace {
+/// The same at an address where the pool listens already.
+pub(super) fn listen_beside(config: &Config, listening: &Listening, old: &Listener) -> Result<Listener, NotOpened> {
+    Listener::open_beside(old, &ask(config, listening))
+}
+
+/// An address may have been removed so shortly before that its sockets are still emptied.
+fn open_or_join<'a>(
+    config: &Config,
+    listening: &Listening,
+    retiring: impl Iterator<Item = &'a Listener>,
+    joint: &Joint,
+) -> Result<ListeningPlace, Error> {
+    let listener = listen_or_join(config, listening, retiring)?;
+    let door = Door::new(listener.address.clone(), joint.door(0), listening.limit, None);
+    Ok(place_of(listening, listener, door))
+}
+
+pub(super) fn listen_or_join<'a>(
+    config: &Config,
+    listening: &Listening,
+    mut retiring: impl Iterator<Item = &'a Listener>,
+) -> Result<Listener, Error> {
+    let tcp = listening.inherited.is_none() && matches!(listening.address, Address::Tcp(_));
+    let own = |old: &Listener| !matches!(old.ownership, Ownership::Shared);
+    match retiring.find(|old| tcp && own(old) && old.address == listening.address) {
+        Some(old) => listen_beside(config, listening, old).map_err(|failed| failed.error),
+        None => listen(config, listening),
+    }
+}
+
+fn place_of(listening: &Listening, listener: Listener, door: Arc<Door>) -> ListeningPlace {
     let owners = vec![None; listener.shards.len()];
-    ListeningPlace { number: 0, asked: listening.clone(), listener, owners }
+    ListeningPlace { number: 0, asked: listening.clone(), listener, door, owners }
 }
 
 fn ask<'a>(config: &'a Config, listening: &'a Listening) -> Ask<'a> {
@@ -508,7 +573,19 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
             return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes");
         }
     }
+    if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
+        return invalid(setting, reason);
+    }
+    if config.alarms.len() > MOST_ALARMS {
+        return invalid("alarms", "more than 16 alarms: a few say as much");
+    }
+    if config.alarms.iter().any(|alarm| alarm.clear_at >= alarm.at) {
+        return invalid("alarms", "an alarm is cleared below the number at which it is raised: lower clear_at");
+    }
     let listeners = config.listeners();
+    if listeners.iter().any(|listening| listening.limit == Some(0)) {
+        return invalid("listeners.limit", "0 connections serve nobody: use at least 1, or suspend the listener");
+    }
     for (index, listening) in listeners.iter().enumerate() {
         let wrong = |reason| Error::Invalid { setting: "listeners", reason };
         listening.options.check(&listening.address).map_err(wrong)?;

@@ -8,6 +8,7 @@ use super::selector::Selector;
 use crate::config::{Config, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::connector::Course;
+use crate::flow::door::{Door, Intake};
 use crate::flow::gate::Waiter;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::{Inbox, Letter};
@@ -42,6 +43,8 @@ pub(crate) struct Control {
     pub(crate) config: Config,
     pub(crate) revision: Revision,
     pub(crate) readiness: Readiness,
+    /// What the loops do, whatever is said of it.
+    pub(crate) intake: Intake,
     /// In force, retired ones before it. They belong to the switch and to the loops that have connections of them.
     pub(crate) generations: Vec<Weak<Generation>>,
     /// The number of the one in force.
@@ -68,6 +71,7 @@ pub(crate) struct ListeningPlace {
     pub(crate) number: u64,
     pub(crate) asked: Listening,
     pub(crate) listener: Listener,
+    pub(crate) door: Arc<Door>,
     /// The member that holds each shard.
     pub(crate) owners: Vec<Option<usize>>,
 }
@@ -270,13 +274,13 @@ impl Core {
     /// connections from shared sockets and who connects.
     pub(crate) fn rebalance(&self, control: &mut Control) {
         let assigned = Core::assign(control);
-        let mut takes: Vec<Vec<(Arc<Shard>, crate::net::Address)>> = control.members.iter().map(|_| Vec::new()).collect();
+        let mut takes: Vec<Vec<(Arc<Shard>, Arc<Door>)>> = control.members.iter().map(|_| Vec::new()).collect();
         let mut leaves: Vec<Vec<Arc<Shard>>> = control.members.iter().map(|_| Vec::new()).collect();
         for (place, wanted) in control.places.iter_mut().chain(&mut control.retiring).zip(assigned) {
             for (shard, (owner, wanted)) in place.listener.shards.iter().zip(place.owners.iter_mut().zip(wanted)) {
                 if *owner != wanted {
                     if let Some(new) = wanted {
-                        takes[new].push((shard.clone(), place.listener.address.clone()));
+                        takes[new].push((shard.clone(), place.door.clone()));
                     }
                     if let Some(old) = *owner {
                         leaves[old].push(shard.clone());
@@ -285,15 +289,17 @@ impl Core {
                 }
             }
         }
-        let suspended = control.readiness != Readiness::Serving;
+        let intake = control.intake.clone();
         for (member, takes) in control.members.iter().zip(takes) {
-            let course = if member.active && !suspended { control.course.clone() } else { None };
+            let course = if member.active && intake == Intake::Open { control.course.clone() } else { None };
+            let intake = intake.clone();
             let order: crate::flow::inbox::Order = Box::new(move |flow| {
                 flow.set_course(course);
-                if suspended {
-                    flow.suspend();
+                // One that takes connections already goes on.
+                if intake != Intake::Open {
+                    flow.set_intake(&intake);
                 }
-                takes.into_iter().for_each(|(shard, address)| flow.take_shard(shard, address));
+                takes.into_iter().for_each(|(shard, door)| flow.take_shard(shard, door));
             });
             // A loop that died meanwhile is replaced, and the new one gets all again.
             let _ = member.inbox.put(Letter::Order(order));

@@ -18,18 +18,28 @@ pub struct Drain {
     pub deadline: Duration,
     /// The most to ask in a second, in random order; None: all at once.
     pub rate: Option<f64>,
+    /// Before [`Pool::shutdown`](crate::Pool::shutdown) stops accepting, readiness is false for so long, for those who send
+    /// connections here to notice.
+    pub notice: Duration,
 }
 
 impl Drain {
     /// All at once, with this deadline.
     pub fn within(deadline: Duration) -> Drain {
-        Drain { deadline, rate: None }
+        Drain { deadline, rate: None, notice: Duration::ZERO }
     }
 
     /// At most so many a second.
     #[must_use]
     pub fn rate(mut self, per_second: f64) -> Drain {
         self.rate = Some(per_second);
+        self
+    }
+
+    /// Before a shutdown stops accepting, readiness is false for so long.
+    #[must_use]
+    pub fn notice(mut self, notice: Duration) -> Drain {
+        self.notice = notice;
         self
     }
 }

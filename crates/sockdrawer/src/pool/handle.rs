@@ -7,8 +7,9 @@ use super::plan::{Plan, plan};
 use super::processes::Processes;
 use super::selector::Selector;
 use crate::behaviour::Behaviour;
-use crate::config::{Config, Model};
+use crate::config::{Config, Model, Reject};
 use crate::error::Error;
+use crate::flow::door::Intake;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::protocol::ConnectionId;
@@ -148,14 +149,44 @@ impl Pool {
         }
     }
 
-    /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more.
+    /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more. Readiness is false
+    /// before the first loop stops.
     pub fn suspend(&self) {
-        self.manager.suspend();
+        self.manager.set_intake(&Intake::Suspended);
     }
 
-    /// Goes on after [`Pool::suspend`].
+    /// Turns away all that come, and those that wait, until [`Pool::resume`]; they are counted as rejected. Connections stay.
+    pub fn refuse(&self, how: Reject) {
+        self.manager.set_intake(&Intake::Refusing(how));
+    }
+
+    /// Goes on after [`Pool::suspend`] or [`Pool::refuse`].
     pub fn resume(&self) {
-        self.manager.resume();
+        self.manager.set_intake(&Intake::Open);
+    }
+
+    /// Stops accepting at one address: what comes there waits in the kernel. The others go on.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchListener`] when the pool does not listen there.
+    pub fn suspend_listener(&self, address: &Address) -> Result<(), Error> {
+        self.manager.set_listener_intake(address, &Intake::Suspended)
+    }
+
+    /// Turns away all that come to one address. The others go on.
+    ///
+    /// # Errors
+    /// As [`Pool::suspend_listener`].
+    pub fn refuse_listener(&self, address: &Address, how: Reject) -> Result<(), Error> {
+        self.manager.set_listener_intake(address, &Intake::Refusing(how))
+    }
+
+    /// Goes on at one address, if the pool does.
+    ///
+    /// # Errors
+    /// As [`Pool::suspend_listener`].
+    pub fn resume_listener(&self, address: &Address) -> Result<(), Error> {
+        self.manager.set_listener_intake(address, &Intake::Open)
     }
 
     /// Moves connections to the newest generation, between two of their events: the old service saves their state and the new

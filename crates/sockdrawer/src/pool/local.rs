@@ -13,21 +13,20 @@ use super::supervise;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint, Revision};
 use crate::error::Error;
-use crate::flow::bell::Bell;
 use crate::flow::connector::Course;
 use crate::flow::delegates::Delegates;
+use crate::flow::door::Intake;
 use crate::flow::gate::Gate;
-use crate::flow::generation::Switch;
 use crate::flow::inbox::{Letter, Order};
 use crate::flow::joint::Joint;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
-use crate::flow::{Flow, Shared};
+use crate::flow::{Basis, Flow, Shared};
 use crate::model::{self, loops::Pulse};
 use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, Readiness, Status};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Readiness, Status};
 use crate::protocol::ConnectionId;
-use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
 use std::collections::HashSet;
@@ -65,8 +64,9 @@ impl Core {
         validate(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
-        let places = config.listeners().iter().map(|listening| open(&config, listening)).collect::<Result<Vec<_>, _>>()?;
         let joint = Arc::new(Joint::private());
+        let places =
+            config.listeners().iter().map(|listening| open(&config, listening, &joint)).collect::<Result<Vec<_>, _>>()?;
         let gate = Gate::shared(joint.clone(), limit, None);
         Core::begin(config, Foundation { joint, gate, generation: 1, process: None, others }, places)
     }
@@ -80,26 +80,27 @@ impl Core {
         };
         let (reports, heard) = mpsc::channel();
         let died = reports.clone();
-        let shared = Arc::new(Shared {
+        let gate = on.gate.clone();
+        let shared = Shared::new(Basis {
             system: config.system.clone(),
-            gate: on.gate,
-            switch: Switch::new(on.joint.clone(), generation.clone()),
             joint: on.joint,
             process: on.process,
+            gate: on.gate,
+            generation: generation.clone(),
             workers: Workers::new(config.worker_queue),
             delegates: Delegates::new(model::delegates(&config), config.stack),
-            observer: Mutex::new(config.observer.clone()),
-            on_full: Mutex::new(config.on_full.clone()),
-            roster: Mutex::new(Vec::new()),
-            lives: AtomicU64::new(1),
-            bell: Bell::default(),
-            stranded: Mutex::default(),
+            observer: config.observer.clone(),
+            admission: config.admission.clone(),
             placement: model::placement(&config, move |panic| _ = died.send(Report::ThreadDied { panic })),
         });
+        if on.process.is_none() {
+            gate.set_alarms(&config.alarms);
+        }
         let control = Control {
             config: config.clone(),
             revision: Revision::first(),
             readiness: Readiness::Serving,
+            intake: Intake::Open,
             generations: vec![Arc::downgrade(&generation)],
             generation: generation.id,
             places,
@@ -135,29 +136,6 @@ impl Core {
         Ok(core)
     }
 
-    fn pass(&self, from: &Readiness, to: Readiness) {
-        let mut control = lock(&self.control);
-        if control.readiness == *from {
-            self.set_readiness(&mut control, to);
-        }
-    }
-
-    pub(crate) fn set_readiness(&self, control: &mut Control, to: Readiness) {
-        let serving = to == Readiness::Serving;
-        control.readiness = to;
-        let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
-        let courses: Vec<_> =
-            control.members.iter().map(|member| if serving && member.active { control.course.clone() } else { None }).collect();
-        for (inbox, course) in inboxes.iter().zip(courses) {
-            let order: crate::flow::inbox::Order = Box::new(move |flow| {
-                flow.set_course(course);
-                if serving { flow.resume_accepting() } else { flow.suspend() }
-            });
-            let _ = inbox.put(Letter::Order(order));
-        }
-        self.settle(&inboxes);
-    }
-
     /// What was counted, by whom ever. Others count meanwhile: what ended was counted as begun before that, so it is read first.
     fn counts(&self, control: &Control) -> Counts {
         let read = || {
@@ -186,12 +164,8 @@ impl Core {
         });
         let loops = loops.collect();
         let placement = self.shared.placement.as_ref();
-        let system = &*self.shared.system;
-        let listeners = control.places.iter().map(|place| ListenerStatus {
-            address: place.listener.address.clone(),
-            queued: place.listener.queued(system),
-            sockets: place.listener.shards.len(),
-        });
+        let (system, backlog) = (&*self.shared.system, control.config.backlog());
+        let listeners = control.places.iter().map(|place| place.listener.status(system, &place.door, backlog));
         let generations = live
             .iter()
             .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
@@ -223,16 +197,22 @@ impl Core {
 
     /// The end of a pool, in order: what waits in the kernel is accepted, what is connected is drained, then all stops.
     pub(crate) fn shutdown(&self, how: Drain, reason: &str) -> Drained {
-        let retired = {
+        {
             let mut control = lock(&self.control);
             if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
                 return Drained::default();
             }
+            control.readiness = Readiness::Draining;
+        }
+        self.tell(&Event::ReadinessChanged(Readiness::Draining));
+        self.shared.bell.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
+        let retired = {
+            let mut control = lock(&self.control);
             let mut gone = std::mem::take(&mut control.places);
             gone.append(&mut control.retiring);
             self.retirements.stop();
             let retired = self.retire(&control, gone);
-            self.set_readiness(&mut control, Readiness::Draining);
+            self.pass_intake(&mut control, Intake::Suspended);
             retired
         };
         // Drains that run take their time no more: all are asked to end now.
@@ -336,12 +316,12 @@ impl Manager for Core {
         Ok(Applied { plan, generation, revision, took: began.elapsed() })
     }
 
-    fn suspend(&self) {
-        self.pass(&Readiness::Serving, Readiness::Suspended);
+    fn set_intake(&self, intake: &Intake) {
+        Core::set_intake(self, intake);
     }
 
-    fn resume(&self) {
-        self.pass(&Readiness::Suspended, Readiness::Serving);
+    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+        Core::set_listener_intake(self, address, intake)
     }
 
     fn adopt(&self, selector: &Selector) -> Adopted {

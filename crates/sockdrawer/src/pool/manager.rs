@@ -5,6 +5,7 @@ use super::handle::{Adopted, Applied};
 use super::selector::Selector;
 use crate::config::Config;
 use crate::error::Error;
+use crate::flow::door::Intake;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::protocol::{ConnectionId, Local};
@@ -19,8 +20,8 @@ pub(crate) trait Manager: Send + Sync {
     fn config(&self) -> Config;
     fn addresses(&self) -> Vec<Address>;
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error>;
-    fn suspend(&self);
-    fn resume(&self);
+    fn set_intake(&self, intake: &Intake);
+    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error>;
     fn adopt(&self, selector: &Selector) -> Adopted;
     fn drain(&self, selector: &Selector, how: Drain) -> Drained;
     fn purge(&self, selector: &Selector, within: Duration) -> usize;

@@ -5,6 +5,7 @@ mod control;
 mod drain;
 mod halt;
 mod handle;
+mod intake;
 mod local;
 mod manager;
 mod plan;

@@ -1,5 +1,6 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
+use super::commit::is_same_policy;
 use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
 use std::fmt;
 
@@ -91,7 +92,12 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("limit", How::InPlace, &running.limit, &wanted.limit, |limit| {
         limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())
     });
-    plan.note("on_full", How::InPlace, &running.on_full, &wanted.on_full, |on_full| format!("{on_full:?}"));
+    if !is_same_policy(&*running.admission, &*wanted.admission) {
+        let show = |config: &Config| config.limits().map_or_else(|| "a policy".to_owned(), |limits| format!("{limits:?}"));
+        let detail = format!("{} to {}", show(running), show(wanted));
+        plan.changes.push(Change { setting: "admission", how: How::InPlace, detail });
+    }
+    plan.note("alarms", How::InPlace, &running.alarms, &wanted.alarms, |alarms| format!("{alarms:?}"));
     plan.note("max_generations", How::InPlace, &running.max_generations, &wanted.max_generations, |most| {
         most.map_or_else(|| "any number".to_owned(), |most| most.to_string())
     });
@@ -137,7 +143,7 @@ fn settings(plan: &mut Plan, running: &Settings, wanted: &Settings) {
 /// Those of `these` that `those` have not, each as often as it is missing: port 0 may be asked for twice.
 pub(super) fn difference<'a>(these: &'a [Listening], those: &[Listening]) -> Vec<&'a Listening> {
     let mut left: Vec<&Listening> = those.iter().collect();
-    let mut missing = |listening: &Listening| match left.iter().position(|other| **other == *listening) {
+    let mut missing = |listening: &Listening| match left.iter().position(|other| other.is_same_place(listening)) {
         Some(found) => {
             left.swap_remove(found);
             false
@@ -169,6 +175,19 @@ impl<'a> Sockets<'a> {
     }
 }
 
+/// The limits of addresses that stay.
+fn limits(plan: &mut Plan, running: &[Listening], wanted: &[Listening]) {
+    let mut left: Vec<&Listening> = wanted.iter().collect();
+    for from in running {
+        let Some(at) = left.iter().position(|to| to.is_same_place(from)) else { continue };
+        let to = left.swap_remove(at);
+        plan.note("listeners.limit", How::InPlace, &from.limit, &to.limit, |limit| {
+            let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
+            format!("{limit} on {}", from.address)
+        });
+    }
+}
+
 fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
     match (running, wanted) {
         (Endpoint::Accept { listeners: from, backlog: old }, Endpoint::Accept { listeners: to, backlog: new }) => {
@@ -179,6 +198,7 @@ fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
             for detail in added.chain(replaced).chain(removed) {
                 plan.changes.push(Change { setting: "listeners", how: How::NewSocket, detail });
             }
+            limits(plan, from, to);
             plan.note("backlog", How::InPlace, old, new, u32::to_string);
         }
         (Endpoint::Connect(from), Endpoint::Connect(to)) => {

@@ -1,4 +1,4 @@
-//! What the system lets this process have.
+//! What the system lets this process have, and what time it is there.
 
 use super::Result;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -11,6 +11,12 @@ pub(crate) fn descriptor_limit() -> usize {
 /// Descriptors open now; 0 where /proc is not mounted.
 pub(crate) fn descriptors_open() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
+}
+
+/// Nanoseconds of the system's clock that only goes forward. All processes see the same.
+pub(crate) fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Raises the soft limit to the hard one; what it is now.

@@ -23,7 +23,7 @@ pub(crate) mod shared;
 mod steering;
 
 pub(crate) use kernel::Kernel;
-pub(crate) use limits::{descriptor_limit, descriptors_open, raise_descriptor_limit};
+pub(crate) use limits::{descriptor_limit, descriptors_open, monotonic, raise_descriptor_limit};
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;

@@ -40,7 +40,7 @@ fn config(reference: &Reference) -> Config {
     let restarts = Restarts { most: 1_000, within: Duration::from_secs(3600) };
     let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0).restarts(restarts);
     config.limit = reference.limit;
-    config.on_full = on_full(reference.policy);
+    config = config.on_full(on_full(reference.policy));
     config.settings.notes_when_full = NotesWhenFull::Keep;
     if reference.model != Model::Threads {
         config = config.workers(1);
@@ -342,7 +342,7 @@ impl Tested {
             Step::Protocol => wanted.behaviour = behaviour(after.version),
             Step::Settings => wanted.settings.max_partial += 1,
             Step::Loops(loops) => set_loops(&mut wanted, loops),
-            Step::Admission(policy) => wanted.on_full = on_full(policy),
+            Step::Admission(policy) => wanted = wanted.on_full(on_full(policy)),
             Step::Limit(limit) => wanted.limit = limit,
             Step::Listen => wanted = wanted.listen(asked(*after.places.last().expect("it came last"))),
             Step::Unlisten(number) => self.without(&mut wanted, number),

@@ -1,12 +1,12 @@
 //! The end of a listening socket: what waits in its queue is accepted first.
 
 use super::{Acceptor, State};
-use crate::config::OnFull;
+use crate::admission::Room;
 use crate::flow::listener::Shard;
 use crate::flow::{Flow, Shared};
 use crate::net::Address;
 use crate::observe::Event as Told;
-use crate::sync::{lock, mpsc};
+use crate::sync::mpsc;
 use std::sync::Arc;
 
 /// The end of an address, shared by the loops that hold its shards. When the last gives up its own, who asked sees its channel
@@ -50,6 +50,7 @@ impl Flow {
 
     /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some.
     pub(super) fn retire_empty_shards(&mut self) {
+        let mut lacking = false;
         for index in 0..self.acceptor.held.len() {
             while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
                 if !self.acceptor.unplaced.is_empty() {
@@ -61,32 +62,32 @@ impl Flow {
                     self.acceptor.held[index] = None;
                     break;
                 }
-                let on_full = lock(&self.shared.on_full).clone();
-                let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take());
-                if permit.is_none() && on_full == OnFull::Backpressure {
-                    // Also while suspended: what waits here has been let in.
-                    self.shared.gate.wait(&self.acceptor.waiter);
-                    break;
+                match self.take_room(index) {
+                    Ok(permit) => _ = self.accept(index, permit),
+                    Err(room) => match self.rejects_without_room(index, room) {
+                        Some(reject) => _ = self.turn_away(index, &reject),
+                        // Also while suspended: what waits here has been let in.
+                        None if room == Room::ListenerFull => {
+                            let door = self.acceptor.held[index].as_ref().expect("it is held").door.clone();
+                            self.wait_at(&door);
+                            break;
+                        }
+                        None => {
+                            lacking = true;
+                            break;
+                        }
+                    },
                 }
-                self.accept(index, permit);
                 if matches!(self.acceptor.state, State::Starved(_)) {
                     break;
                 }
             }
         }
-        if self.acceptor.state == State::Full || self.acceptor.is_retiring() {
+        if self.acceptor.state == State::Full || lacking {
             // A permit given for the other shards may have been used up here.
             self.shared.gate.wait(&self.acceptor.waiter);
         } else {
             self.wait_no_more();
         }
-    }
-
-    /// Whether nobody waits at a shard, as far as can be told now.
-    fn has_nothing(&self, index: usize) -> bool {
-        let Some(held) = &self.acceptor.held[index] else { return true };
-        let mut ready = Vec::with_capacity(1);
-        let asked = self.system.readable(&[held.shard.socket()], &mut ready);
-        held.shard.is_gone() || (asked.is_ok() && !ready[0])
     }
 }

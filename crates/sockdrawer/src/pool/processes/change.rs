@@ -6,11 +6,13 @@ use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
 use crate::error::Error;
+use crate::flow::door::Door;
+use crate::flow::gate::Process;
+use crate::flow::joint::MOST_DOORS;
 use crate::flow::listener::{Listener, NotOpened};
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
-use crate::pool::control::ListeningPlace;
 use crate::pool::handle::Applied;
 use crate::pool::plan::{How, Sockets};
 use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
@@ -27,6 +29,9 @@ pub(super) struct Place {
     retirement: u64,
     pub(super) asked: Listening,
     pub(super) listener: Listener,
+    pub(super) door: Arc<Door>,
+    /// Where its numbers stand among the shared ones.
+    pub(super) slot: usize,
     /// The members that hold each socket: one, or all of them where the address has one socket only.
     pub(super) owners: Vec<Vec<usize>>,
 }
@@ -73,7 +78,12 @@ impl Processes {
         if let Some(next) = next {
             self.switch_to(&mut control, next);
         }
+        let rate = |config: &Config| config.limits().and_then(|limits| limits.rate.clone());
+        if rate(&control.config) != rate(&wanted) {
+            self.joint.pace().store(0, Ordering::SeqCst);
+        }
         self.gate.set_limit(limit);
+        self.gate.set_alarms(&wanted.alarms);
         *lock(&self.observer) = wanted.observer.clone();
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
@@ -82,6 +92,7 @@ impl Processes {
             }
         }
         let gone = take_listeners(&mut control, &self.retirements, &wanted, replacing);
+        limit_places(&mut control, &wanted);
         for place in places {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.push(place);
@@ -110,8 +121,8 @@ impl Processes {
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
             let retiring = control.retiring.iter().map(|place| &place.listener);
-            let opened = commit::open_or_join(wanted, listening, retiring)?;
-            places.push(Place::of(control.take_number(), opened));
+            let opened = commit::listen_or_join(wanted, listening, retiring)?;
+            places.push(self.place_of(control, &places, listening, opened)?);
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
@@ -150,12 +161,14 @@ impl Processes {
         let mut opened: Vec<Replacing> = Vec::new();
         for (old, new) in Sockets::between(running, wanted.listeners()).replaced {
             let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
-            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked == *old);
+            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked.is_same_place(old));
             let Some(at) = found else { continue };
-            match commit::open_beside(wanted, new, &control.places[at].listener) {
-                Ok(place) => opened.push((at, Place::of(control.take_number(), place))),
+            // Who is in by the address is in by the same door.
+            let (door, slot) = (control.places[at].door.clone(), control.places[at].slot);
+            match commit::listen_beside(wanted, new, &control.places[at].listener) {
+                Ok(listener) => opened.push((at, Place::of(control.take_number(), new, listener, door, slot))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| Place::of(control.take_number(), commit::place_of(new, listener)));
+                    let left = left.map(|listener| Place::of(control.take_number(), new, listener, door, slot));
                     let gone = opened.into_iter().map(|(_, place)| place).chain(left);
                     let begin = |place| (begin_to_retire(control, &self.retirements, place), true);
                     let numbers = gone.map(begin).collect();
@@ -193,8 +206,41 @@ impl Processes {
     }
 
     pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
-        let opened = commit::open(config, listening)?;
-        Ok(Place::of(control.take_number(), opened))
+        let opened = commit::listen(config, listening)?;
+        self.place_of(control, &[], listening, opened)
+    }
+
+    /// An address with a door of its own.
+    fn place_of(
+        &self,
+        control: &mut Control,
+        pending: &[Place],
+        listening: &Listening,
+        listener: Listener,
+    ) -> Result<Place, Error> {
+        let slot = self.free_slot(control, pending)?;
+        control.slots = control.slots.max(slot + 1);
+        let joint = self.joint.door(slot);
+        joint.clear_gate();
+        let process = Process { index: None, most: 0, bell: self.bell.clone(), system: self.system.clone() };
+        let door = Door::new(listener.address.clone(), joint, listening.limit, Some(process));
+        Ok(Place::of(control.take_number(), listening, listener, door, slot))
+    }
+
+    /// A process is gone, and with it what it held of each gate.
+    pub(super) fn reclaim(&self, control: &Control, index: usize) {
+        self.joint.reclaim(index);
+        (0..control.slots).for_each(|slot| self.joint.door(slot).reclaim(index));
+    }
+
+    /// A place for the numbers of a door: one that no address has, nor any connection of one that is gone.
+    fn free_slot(&self, control: &Control, pending: &[Place]) -> Result<usize, Error> {
+        let used = |slot: usize| control.places.iter().chain(&control.retiring).chain(pending).any(|place| place.slot == slot);
+        let free = |slot: &usize| !used(*slot) && self.joint.door(*slot).taken().load(Ordering::SeqCst) == 0;
+        (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
+            setting: "listeners",
+            reason: format!("more than {MOST_DOORS} addresses, with those that are gone and still have connections"),
+        })
     }
 
     /// Starts a process in the generation in force; it accepts nothing yet.
@@ -203,7 +249,7 @@ impl Processes {
         control.next_number += 1;
         let failed = |source| Error::System { what: "start a process", source };
         // What a process of this number left behind, if there was one.
-        self.joint.reclaim(index);
+        self.reclaim(control, index);
         let ear = Ear::new(self, index, life);
         let link = Link::start(&format!("{} {index}", config.model), ear).map_err(failed)?;
         let start = Start {
@@ -213,7 +259,7 @@ impl Processes {
             most: commit::fits_in_process(config),
             generated: control.generated.clone(),
             tuning: Tuning::of(config),
-            suspended: control.readiness != Readiness::Serving,
+            intake: control.intake.clone(),
         };
         let descriptors = [self.numbers.as_fd(), self.bell.as_fd()];
         let answer = link.ask_later(Request::Start(Box::new(start)), &descriptors);
@@ -314,7 +360,7 @@ fn take_listeners(
     let before = control.config.listeners().to_vec();
     for listening in Sockets::between(&before, wanted.listeners()).removed {
         // Of two that were asked for alike, as with port 0, the later one goes.
-        if let Some(at) = control.places.iter().rposition(|place| place.asked == *listening) {
+        if let Some(at) = control.places.iter().rposition(|place| place.asked.is_same_place(listening)) {
             let old = control.places.remove(at);
             gone.push((begin_to_retire(control, retirements, old), false));
         }
@@ -322,10 +368,21 @@ fn take_listeners(
     gone
 }
 
+/// Addresses that stay get the limits that are wanted of them.
+fn limit_places(control: &mut Control, wanted: &Config) {
+    let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
+    for place in &mut control.places {
+        if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
+            place.asked = left.swap_remove(at).clone();
+            place.door.set_limit(place.asked.limit);
+        }
+    }
+}
+
 impl Place {
-    fn of(number: u64, opened: ListeningPlace) -> Place {
-        let owners = vec![Vec::new(); opened.listener.shards.len()];
-        Place { number, retirement: 0, asked: opened.asked, listener: opened.listener, owners }
+    fn of(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place {
+        let owners = vec![Vec::new(); listener.shards.len()];
+        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
     }
 
     /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has
@@ -362,7 +419,8 @@ impl Place {
             let link = members[member].link.as_ref().filter(|_| !shards.is_empty())?;
             let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| self.listener.shards[*shard].socket()).collect();
             let address = self.listener.address.clone();
-            let take = Request::Take { listener: self.number, address, shards: shards.clone() };
+            let intake = self.door.intake();
+            let take = Request::Take { listener: self.number, address, slot: self.slot, intake, shards: shards.clone() };
             Some((member, shards, link.ask_later(take, &sockets)))
         });
         for (member, shards, answer) in offered.collect::<Vec<_>>() {
@@ -386,7 +444,7 @@ impl Control {
         number
     }
 
-    fn links(&self) -> Vec<Arc<Link>> {
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
         self.members.iter().filter_map(|member| member.link.clone()).collect()
     }
 }

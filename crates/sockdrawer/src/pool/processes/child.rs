@@ -3,18 +3,17 @@
 use super::forking;
 use super::speaker::Speaker;
 use super::wire::{FromHelper, Generated, Receiver, Reply, Request, Sender, ToHelper};
+use crate::admission::Limits;
 use crate::behaviour::Kind;
-use crate::config::OnFull;
 use crate::exec;
 use crate::flow::acceptor::Parcel;
-use crate::flow::bell::Bell;
 use crate::flow::delegates::Delegates;
 use crate::flow::gate::{Gate, Permit};
-use crate::flow::generation::{Generation, Switch};
+use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::Joint;
 use crate::flow::worker::Workers;
-use crate::flow::{Flow, Shared};
+use crate::flow::{Basis, Flow, Shared};
 use crate::model::fork::{Birth, Life};
 use crate::observe::{Event, Observer};
 use crate::pool::drain::Drained;
@@ -129,22 +128,17 @@ fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
 }
 
 fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
-    let voice: Arc<dyn Observer> = Arc::new(Voice(ground.speaker.clone()));
-    Arc::new(Shared {
+    Shared::new(Basis {
         system: Arc::new(Kernel),
-        switch: Switch::new(joint.clone(), generation.clone()),
         joint,
         process: None,
         gate,
+        generation: generation.clone(),
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),
         delegates: Delegates::new(1, ground.stack),
-        observer: Mutex::new(voice),
-        on_full: Mutex::new(OnFull::Backpressure),
-        roster: Mutex::new(Vec::new()),
-        lives: 1.into(),
-        bell: Bell::default(),
-        stranded: Mutex::default(),
+        observer: Arc::new(Voice(ground.speaker.clone())),
+        admission: Arc::new(Limits::default()),
         placement: None,
     })
 }

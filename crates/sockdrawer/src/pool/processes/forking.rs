@@ -1,6 +1,7 @@
 //! The helper of the model `fork`: one thread that accepts, forks, reaps, and passes on what the pool asks of connections.
 
 use super::child::Ground;
+use super::doors::Doors;
 use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::questions::Questions;
 use super::registry;
@@ -8,23 +9,23 @@ use super::speaker::Speaker;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
 use crate::behaviour::Kind;
 use crate::flow::acceptor::Retiring;
-use crate::flow::bell::Bell;
 use crate::flow::delegates::Delegates;
+use crate::flow::door::Door;
 use crate::flow::gate::{Gate, Process};
-use crate::flow::generation::{Generation, Switch};
+use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::{Joint, MOST_LOOPS};
 use crate::flow::listener::Shard;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
-use crate::flow::{Flow, FlowError, Shared};
+use crate::flow::{Basis, Flow, FlowError, Shared};
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Observer};
+use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
 use crate::pool::drain::Drain;
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::{Mutex, lock, mpsc};
+use crate::sync::{Mutex, mpsc};
 use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, System, fork, panics};
 use std::collections::HashMap;
@@ -68,6 +69,8 @@ struct Forking {
     questions: Questions,
     /// The sockets that it accepts from, by the pool's numbers.
     shards: HashMap<(u64, usize), Arc<Shard>>,
+    doors: HashMap<u64, Arc<Door>>,
+    known_doors: Doors,
     /// Listeners that are being given up, and who asked for it.
     retiring: Vec<(u64, mpsc::Receiver<()>)>,
     generations: Vec<Arc<Generation>>,
@@ -103,24 +106,19 @@ impl Forking {
         let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });
         let children = Children::new(ground.clone(), joint.clone());
         let kernel: Arc<dyn System> = Arc::new(Kernel);
-        let process = Process { index: Some(start.index), most: start.most, bell, system: kernel.clone() };
+        let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
         let limit = joint.limit().load(SeqCst) as usize;
         let tells = speaker.clone();
-        let voice: Arc<dyn Observer> = Arc::new(move |event: &Event| tells.tell(event));
-        let shared = Arc::new(Shared {
+        let shared = Shared::new(Basis {
             system: kernel.clone(),
-            switch: Switch::new(joint.clone(), generation.clone()),
-            gate: Gate::shared(joint.clone(), limit, Some(process)),
+            gate: Gate::shared(joint.clone(), limit, Some(process.clone())),
             joint,
             process: Some(start.index),
+            generation: generation.clone(),
             workers: Workers::new(1),
             delegates: Delegates::new(1, start.tuning.stack),
-            observer: Mutex::new(voice),
-            on_full: Mutex::new(start.tuning.on_full),
-            roster: Mutex::new(Vec::new()),
-            lives: 1.into(),
-            bell: Bell::default(),
-            stranded: Mutex::default(),
+            observer: Arc::new(move |event: &Event| tells.tell(event)),
+            admission: Arc::new(start.tuning.limits),
             placement: Some(children.clone()),
         });
         let inbox = Inbox::new(kernel, start.tuning.inbox).map_err(system)?;
@@ -136,9 +134,7 @@ impl Forking {
         {
             flow.notice(number, descriptor).map_err(system)?;
         }
-        if start.suspended {
-            flow.suspend();
-        }
+        flow.set_intake(&start.intake);
         ground.sow(&generation);
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
@@ -153,6 +149,8 @@ impl Forking {
             ended,
             questions,
             shards: HashMap::new(),
+            doors: HashMap::new(),
+            known_doors: Doors::new(Process { most: usize::MAX, ..process }),
             retiring: Vec::new(),
             generations: vec![generation],
             lists: HashMap::new(),
@@ -253,11 +251,16 @@ impl Forking {
             }
             Request::Committed => done(self.committed()),
             Request::Tune(tuning) => {
-                *lock(&self.shared.on_full) = tuning.on_full;
+                self.shared.set_admission(Arc::new(tuning.limits));
                 self.flow.policy_changed();
+                self.children.take_census(&self.shared.rules.get());
                 Reply::Done
             }
-            Request::Take { listener, address, shards } => done(self.take(listener, &address, &shards, descriptors)),
+            Request::Take { listener, address, slot, intake, shards } => {
+                let door = self.door(listener, &address, slot);
+                door.set_intake(&intake);
+                done(self.take(listener, &door, &shards, descriptors))
+            }
             Request::Release { listener, shards } => {
                 for shard in shards.iter().filter_map(|shard| self.shards.remove(&(listener, *shard))) {
                     self.flow.release_shard(&shard);
@@ -269,12 +272,13 @@ impl Forking {
                 self.questions.wait_for_listener(number);
                 return None;
             }
-            Request::Suspend => {
-                self.flow.suspend();
+            Request::Intake(intake) => {
+                self.flow.set_intake(&intake);
                 Reply::Done
             }
-            Request::Resume => {
-                self.flow.resume_accepting();
+            Request::ListenerIntake { listener, intake } => {
+                self.doors.get(&listener).into_iter().for_each(|door| door.set_intake(&intake));
+                self.flow.policy_changed();
                 Reply::Done
             }
             Request::Status => Reply::Status(Box::new(self.status())),
@@ -350,6 +354,7 @@ impl Forking {
             id: traits.id,
             generation: traits.generation,
             peer: traits.peer,
+            listener: child.listener(),
             side: Side::Accepted,
             age: traits.age,
             bytes_in: child.counters.bytes_in().get(),
@@ -431,18 +436,24 @@ impl Forking {
         }
     }
 
-    fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn door(&mut self, listener: u64, address: &Address, slot: usize) -> Arc<Door> {
+        let door = self.known_doors.at(slot, address, &self.shared.joint);
+        self.doors.entry(listener).or_insert(door).clone()
+    }
+
+    fn take(&mut self, listener: u64, door: &Arc<Door>, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
         for (number, socket) in numbers.iter().zip(sockets) {
             let shard = Shard::new(Arc::new(socket), false);
             self.shards.insert((listener, *number), shard.clone());
-            self.flow.take_shard(shard, address.clone());
+            self.flow.take_shard(shard, door.clone());
         }
         Ok(())
     }
 
     fn retire(&mut self, number: u64, meant: impl Fn(&(u64, usize)) -> bool) {
         let gone: Vec<_> = self.shards.extract_if(|key, _| meant(key)).map(|(_, shard)| shard).collect();
+        self.doors.retain(|listener, _| self.shards.keys().any(|(of, _)| of == listener));
         let (closes, closed) = mpsc::channel();
         // The address is the pool's to tell.
         let retiring = Retiring::new(None, self.shared.clone(), closes);

@@ -1,16 +1,17 @@
 //! A helper: a process that runs loops for a pool in another process, and does as it is told.
 
+use super::doors::Doors;
 use super::forking;
 use super::registry;
 use super::speaker::Speaker;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, VERSION};
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
+use crate::flow::door::{Door, Intake};
 use crate::flow::gate::{Gate, Process};
 use crate::flow::generation::Generation;
 use crate::flow::joint::Joint;
 use crate::flow::listener::{Listener, Shard};
-use crate::net::{Address, ListenOptions};
 use crate::observe::Event;
 use crate::pool::control::{Core, ListeningPlace};
 use crate::pool::local::Foundation;
@@ -51,6 +52,7 @@ pub(super) fn run(end: OwnedFd) -> ! {
 struct Helper {
     core: Arc<Core>,
     speaker: Arc<Speaker>,
+    doors: Doors,
     /// The sockets that it accepts from, by the pool's numbers.
     shards: HashMap<(u64, usize), Arc<Shard>>,
     /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
@@ -98,15 +100,15 @@ impl Helper {
         let tells = speaker.clone();
         config = config.observer(move |event: &Event| tells.tell(event));
         let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?);
+        let bell = Arc::new(bell);
         let process = Process { index: Some(start.index), most: start.most, bell, system: config.system.clone() };
         let limit = joint.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
-        let gate = Gate::shared(joint.clone(), limit, Some(process));
+        let gate = Gate::shared(joint.clone(), limit, Some(process.clone()));
         let foundation = Foundation { joint, gate, generation: start.generated.id, process: Some(start.index), others: 0 };
         let core = Core::begin(config, foundation, Vec::new()).map_err(refusal)?;
-        if start.suspended {
-            Manager::suspend(&*core);
-        }
-        Ok(Helper { core, speaker: speaker.clone(), shards: HashMap::new(), next: None })
+        Manager::set_intake(&*core, &start.intake);
+        let doors = Doors::new(Process { most: usize::MAX, ..process });
+        Ok(Helper { core, doors, speaker: speaker.clone(), shards: HashMap::new(), next: None })
     }
 
     /// What is quick is answered here, the rest by a thread.
@@ -121,18 +123,23 @@ impl Helper {
                 tuning.apply(&mut wanted);
                 done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
             }
-            Request::Take { listener, address, shards } => done(self.take(listener, &address, &shards, descriptors)),
+            Request::Take { listener, address, slot, intake, shards } => {
+                let door = self.doors.at(slot, &address, &self.core.shared.joint);
+                done(self.take(listener, door, &intake, &shards, descriptors))
+            }
             Request::Release { listener, shards } => {
                 self.release(listener, &shards);
                 Reply::Done
             }
             Request::Retire { listener } => return self.retire(number, listener),
-            Request::Suspend => {
-                Manager::suspend(&*self.core);
+            Request::Intake(intake) => {
+                Manager::set_intake(&*self.core, &intake);
                 Reply::Done
             }
-            Request::Resume => {
-                self.core.resume();
+            Request::ListenerIntake { listener, intake } => {
+                let control = lock(&self.core.control);
+                control.places.iter().filter(|place| place.number == listener).for_each(|place| place.door.set_intake(&intake));
+                self.core.doors_changed(&control);
                 Reply::Done
             }
             Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
@@ -182,17 +189,24 @@ impl Helper {
         Ok(())
     }
 
-    fn take(&mut self, listener: u64, address: &Address, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn take(
+        &mut self,
+        listener: u64,
+        door: Arc<Door>,
+        intake: &Intake,
+        numbers: &[usize],
+        sockets: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
         let mut control = lock(&self.core.control);
         let known = control.places.iter().position(|place| place.number == listener);
         let at = known.unwrap_or_else(|| {
-            let options = ListenOptions::default();
-            let asked = Listening { address: address.clone(), inherited: None, options };
-            let shared = Listener::shared(address.clone());
-            control.places.push(ListeningPlace { number: listener, asked, listener: shared, owners: Vec::new() });
+            let asked = Listening::new(door.address.clone());
+            let shared = Listener::shared(door.address.clone());
+            control.places.push(ListeningPlace { number: listener, asked, listener: shared, door, owners: Vec::new() });
             control.places.len() - 1
         });
+        control.places[at].door.set_intake(intake);
         let place = &mut control.places[at];
         for (number, socket) in numbers.iter().zip(sockets) {
             let shard = Shard::new(Arc::new(socket), false);

@@ -10,17 +10,18 @@ use super::wire::{Generated, PartStatus, Reply, Request};
 use crate::clock::deadline;
 use crate::config::{Config, Model, Revision};
 use crate::error::Error;
+use crate::flow::alarms::Teller;
 use crate::flow::bell::Bell;
+use crate::flow::door::Intake;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::model::prefork;
 use crate::net::{Address, SocketOptions};
 use crate::observe::counters::Counters;
-use crate::observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, Observer, ProcessStatus, Readiness, Status,
-};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
+use crate::pool::intake::{may_change, no_such_listener, readiness};
 use crate::pool::manager::{Manager, Visit};
 use crate::pool::restarts::{Absence, History};
 use crate::pool::retire::{Keeper, Retirements};
@@ -59,6 +60,8 @@ pub(super) struct Control {
     pub(super) config: Config,
     pub(super) revision: Revision,
     pub(super) readiness: Readiness,
+    /// What the helpers do, whatever is said of it.
+    pub(super) intake: Intake,
     /// In force.
     pub(super) generated: Generated,
     /// Of each generation, the helpers that have it.
@@ -69,6 +72,8 @@ pub(super) struct Control {
     pub(super) members: Vec<Member>,
     pub(super) restarts: History,
     pub(super) next_number: u64,
+    /// So many doors had numbers among the shared ones at a time.
+    pub(super) slots: usize,
     /// Since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
     pub(super) stopping: bool,
@@ -110,14 +115,14 @@ impl Processes {
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
         let (joint, numbers) = Joint::create().map_err(failed)?;
         let joint = Arc::new(joint);
-        let bell = config.system.event().map_err(failed)?;
-        let rung = bell.try_clone().map_err(|source| Error::System { what: "start processes", source })?;
-        let process = Process { index: None, most: 0, bell: rung, system: config.system.clone() };
+        let bell = Arc::new(config.system.event().map_err(failed)?);
+        let process = Process { index: None, most: 0, bell: bell.clone(), system: config.system.clone() };
         let (reports, heard) = mpsc::channel();
         let control = Control {
             config: config.clone(),
             revision: Revision::first(),
             readiness: Readiness::Serving,
+            intake: Intake::Open,
             generated,
             holders: BTreeMap::new(),
             places: Vec::new(),
@@ -125,6 +130,7 @@ impl Processes {
             members: Vec::new(),
             restarts: History::default(),
             next_number: 1,
+            slots: 0,
             recount: None,
             stopping: false,
         };
@@ -133,7 +139,7 @@ impl Processes {
             gate: Gate::shared(joint.clone(), limit, Some(process)),
             joint,
             numbers,
-            bell: Arc::new(bell),
+            bell,
             system: config.system.clone(),
             observer: Mutex::new(config.observer.clone()),
             stopped: Condvar::new(),
@@ -144,6 +150,9 @@ impl Processes {
         let keeper: Weak<dyn Keeper> = Arc::<Processes>::downgrade(&pool);
         pool.retirements.belong_to(keeper);
         let begun = pool.begin(&config).and_then(|()| supervise::start(Arc::downgrade(&pool), heard));
+        let teller: Weak<dyn Teller> = Arc::downgrade(&(pool.clone() as Arc<dyn Teller>));
+        pool.gate.alarms.tell_by(teller);
+        pool.gate.set_alarms(&config.alarms);
         // What was started ends with its links.
         begun.inspect_err(|_| pool.stop("it could not be started"))?;
         Ok(pool)
@@ -216,18 +225,16 @@ impl Processes {
         numbers.filter(|(_, count)| *count > 0).collect()
     }
 
-    fn pass(&self, from: &Readiness, to: Readiness, request: impl Fn() -> Request) {
-        let asked = {
-            let mut control = lock(&self.control);
-            if control.readiness != *from {
-                return;
-            }
-            control.readiness = to;
-            // Under the lock: the last one that changes it is also the last that helpers hear.
-            let links = control.members.iter().filter_map(|member| member.link.as_ref());
-            links.map(|link| link.ask_later(request(), &[])).collect()
-        };
-        answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
+    /// Under the lock: the last one that changes it is also the last that helpers hear.
+    fn pass(&self, control: &Control, request: impl Fn() -> Request) {
+        let links = control.links();
+        answers(links.iter().map(|link| link.ask_later(request(), &[])).collect(), deadline(Instant::now(), ANSWERS_WITHIN));
+    }
+}
+
+impl Teller for Processes {
+    fn tell_event(&self, event: &Event) {
+        self.tell(event);
     }
 }
 
@@ -276,12 +283,36 @@ impl Manager for Processes {
         Ok(Applied { took: began.elapsed(), ..applied })
     }
 
-    fn suspend(&self) {
-        self.pass(&Readiness::Serving, Readiness::Suspended, || Request::Suspend);
+    fn set_intake(&self, intake: &Intake) {
+        let mut control = lock(&self.control);
+        if !may_change(&control.readiness) || control.intake == *intake {
+            return;
+        }
+        let (before, now) = (control.readiness.clone(), readiness(intake));
+        control.intake = intake.clone();
+        let opens = *intake == Intake::Open;
+        // Who looks must not see it ready when a listener stops, nor before one goes on.
+        if !opens {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now.clone()));
+        }
+        self.pass(&control, || Request::Intake(intake.clone()));
+        if opens && before != now {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now));
+        }
     }
 
-    fn resume(&self) {
-        self.pass(&Readiness::Suspended, Readiness::Serving, || Request::Resume);
+    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+        let control = lock(&self.control);
+        let Some(place) = control.places.iter().find(|place| place.listener.address == *address) else {
+            let known = control.places.iter().map(|place| place.listener.address.clone()).collect();
+            return Err(no_such_listener(address, known));
+        };
+        place.door.set_intake(intake);
+        let listener = place.number;
+        self.pass(&control, || Request::ListenerIntake { listener, intake: intake.clone() });
+        Ok(())
     }
 
     fn adopt(&self, selector: &Selector) -> Adopted {
@@ -337,11 +368,8 @@ impl Manager for Processes {
         let control = lock(&self.control);
         let newest = control.generated.id;
         let generations = live_generations(newest, &parts);
-        let listeners = control.places.iter().map(|place| ListenerStatus {
-            address: place.listener.address.clone(),
-            queued: place.listener.queued(&*self.system),
-            sockets: place.listener.shards.len(),
-        });
+        let backlog = control.config.backlog();
+        let listeners = control.places.iter().map(|place| place.listener.status(&*self.system, &place.door, backlog));
         let members = control.members.iter().enumerate().filter_map(|(index, member)| {
             let link = member.link.as_ref()?;
             let connections = self.joint.held(index).load(Ordering::Relaxed) as usize;
@@ -382,7 +410,10 @@ impl Manager for Processes {
             }
             control.readiness = Readiness::Draining;
         }
+        self.tell(&Event::ReadinessChanged(Readiness::Draining));
+        self.news.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
         let links = self.links();
+        let how = Drain { notice: Duration::ZERO, ..how };
         let shares = Processes::shares(&links, how, &Selector::All);
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
         let asked: Vec<_> = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Shutdown(share), &[])).collect();

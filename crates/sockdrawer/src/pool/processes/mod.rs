@@ -3,6 +3,7 @@
 
 mod change;
 mod child;
+mod doors;
 mod forking;
 mod helper;
 mod link;

@@ -283,7 +283,7 @@ impl Questions {
         let mut moments = Moments::at(how.rate.unwrap_or_default(), now);
         for pid in &meant {
             let asked = moments.next().min(until);
-            let left = Drain { deadline: until.saturating_duration_since(asked), rate: None };
+            let left = Drain::within(until.saturating_duration_since(asked));
             if programs.contains(pid) {
                 self.draining.insert(*pid);
                 self.deadlines.push((until, *pid, Then::Signal(fork::SIGTERM)));

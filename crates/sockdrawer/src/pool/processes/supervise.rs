@@ -128,7 +128,9 @@ impl Processes {
         // It held permits, connections, and a part of each of its generations.
         let known = control.members.get(index).is_some_and(|member| member.life == life);
         if known {
-            self.joint.reclaim(index);
+            self.reclaim(&control, index);
+            control.places.iter().for_each(|place| place.door.gate.give());
+            self.gate.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
             control.members[index].link = None;
@@ -244,6 +246,7 @@ impl Processes {
         if links.all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_)))) && self.joint.unaccounted() == Some(lost)
         {
             self.joint.taken().fetch_sub(lost, Ordering::SeqCst);
+            self.gate.look_at_alarms();
             self.gate.give();
             control.recount = None;
         }
@@ -268,7 +271,7 @@ impl Processes {
             control.members.pop();
         }
         for index in control.members.len()..MOST_PROCESSES {
-            self.joint.reclaim(index);
+            self.reclaim(&control, index);
         }
         // What was not taken when it was offered.
         self.rebalance(&mut control);

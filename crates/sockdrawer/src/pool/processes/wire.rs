@@ -1,7 +1,9 @@
 //! What a pool and its helper processes say to each other. Both ends are the same program, so there is no older version to
 //! understand; a helper of another one refuses to start.
 
-use crate::config::{Config, Model, OnFull, Restarts, Settings};
+use crate::admission::Limits;
+use crate::config::{Config, Model, Restarts, Settings};
+use crate::flow::door::Intake;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
 use crate::pool::{Adopted, Drain, Drained, Selector};
@@ -29,7 +31,7 @@ pub(crate) struct Start {
     pub(crate) most: usize,
     pub(crate) generated: Generated,
     pub(crate) tuning: Tuning,
-    pub(crate) suspended: bool,
+    pub(crate) intake: Intake,
 }
 
 /// A generation, as another process builds it.
@@ -49,7 +51,7 @@ pub(crate) struct Tuning {
     pub(crate) worker_queue: usize,
     pub(crate) delegates: usize,
     pub(crate) capacity: usize,
-    pub(crate) on_full: OnFull,
+    pub(crate) limits: Limits,
     pub(crate) inbox: usize,
     pub(crate) restarts: Restarts,
     pub(crate) stuck_after: Duration,
@@ -64,7 +66,7 @@ impl Tuning {
             worker_queue: config.worker_queue,
             delegates: config.delegates,
             capacity: config.capacity,
-            on_full: config.on_full.clone(),
+            limits: config.limits().cloned().unwrap_or_default(),
             inbox: config.inbox,
             restarts: config.restarts.data().unwrap_or_default(),
             stuck_after: config.stuck_after,
@@ -72,9 +74,10 @@ impl Tuning {
     }
 
     pub(crate) fn apply(self, config: &mut Config) {
-        let Tuning { loops, workers, stack, worker_queue, capacity, on_full, inbox, delegates, restarts, stuck_after } = self;
+        let Tuning { loops, workers, stack, worker_queue, capacity, limits, inbox, delegates, restarts, stuck_after } = self;
         (config.loops, config.workers, config.stack, config.worker_queue) = (loops, workers, stack, worker_queue);
-        (config.capacity, config.on_full, config.inbox, config.delegates) = (capacity, on_full, inbox, delegates);
+        (config.capacity, config.inbox, config.delegates) = (capacity, inbox, delegates);
+        config.admission = Arc::new(limits);
         (config.restarts, config.stuck_after) = (Arc::new(restarts), stuck_after);
     }
 }
@@ -94,6 +97,9 @@ pub(crate) enum Request {
     Take {
         listener: u64,
         address: Address,
+        /// Where its numbers stand among the shared ones.
+        slot: usize,
+        intake: Intake,
         shards: Vec<usize>,
     },
     Release {
@@ -104,8 +110,13 @@ pub(crate) enum Request {
     Retire {
         listener: u64,
     },
-    Suspend,
-    Resume,
+    /// Whether connections are taken.
+    Intake(Intake),
+    /// The same for one listener.
+    ListenerIntake {
+        listener: u64,
+        intake: Intake,
+    },
     Adopt(Selector),
     /// From the helper of a connection to its own process: go on under this.
     AdoptTo(Generated),
@@ -325,7 +336,7 @@ mod tests {
                 sender.send(one.as_fd(), &message, &[], true).expect("sent");
                 let shards = (0..lots.len()).collect();
                 let address = "127.0.0.1:9000".parse().expect("an address");
-                let message: ToHelper = (2, Request::Take { listener: 1, address, shards });
+                let message: ToHelper = (2, Request::Take { listener: 1, address, slot: 0, intake: Intake::Open, shards });
                 sender.send(one.as_fd(), &message, &lots, true).expect("sent");
             });
             let mut receiver = Receiver::default();

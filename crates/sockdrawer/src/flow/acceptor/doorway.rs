@@ -1,0 +1,377 @@
+//! Before and after an accept: whether there is room, and what the policy says.
+
+use super::{Accepted, State};
+use crate::admission::{BeforeAccept, Entrance, Room};
+use crate::config::Reject;
+use crate::flow::Flow;
+use crate::flow::census::Ticket;
+use crate::flow::door::Door;
+use crate::flow::gate::{Permit, Waiter};
+use crate::flow::rules::Rules;
+use crate::observe::Event as Told;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A policy that holds where there is room is asked again after this long.
+const HELD: Duration = Duration::from_millis(100);
+
+/// A door at which this loop waits, because as many are in as may be.
+pub(super) struct Waiting {
+    door: Arc<Door>,
+    waiter: Arc<Waiter>,
+    /// A place that it was given and has no permit of the pool for yet. Who waits for a place never holds a permit of the pool, so
+    /// no two wait for each other.
+    place: Option<Permit>,
+    waits: bool,
+}
+
+impl Waiting {
+    pub(super) fn door(&self) -> &Arc<Door> {
+        &self.door
+    }
+}
+
+/// What a loop knows of the policy.
+pub(super) struct Asked {
+    pub(super) rules: Arc<Rules>,
+    version: u64,
+    /// From when on the token may be used that this loop has taken from the bucket, by the system's clock.
+    reserved: Option<u64>,
+}
+
+impl Asked {
+    pub(super) fn new(rules: Arc<Rules>) -> Asked {
+        Asked { rules, version: 0, reserved: None }
+    }
+}
+
+impl Flow {
+    /// One connection from a shard, if it may come in now. `given`: a permit of the pool.
+    pub(super) fn admit(&mut self, index: usize, given: Option<Permit>) -> Accepted {
+        self.look_at_rules();
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
+        let door = held.door.clone();
+        if let Some(reject) = self.acceptor.refusing.clone().or_else(|| door.refuses()) {
+            drop(given);
+            return self.turn_away(index, &reject);
+        }
+        let Some(permit) = given.or_else(|| self.shared.gate.take()) else {
+            return self.without_room(index, &door, Room::PoolFull);
+        };
+        let Some(place) = self.place_at(&door) else {
+            drop(permit);
+            return self.without_room(index, &door, Room::ListenerFull);
+        };
+        let permit = permit.at(&door, place);
+        if self.acceptor.asked.rules.asks_before() {
+            match self.ask_before(&door) {
+                BeforeAccept::Take => {}
+                BeforeAccept::Hold => return self.hold(permit, HELD),
+                BeforeAccept::HoldFor(time) => return self.hold(permit, time),
+                BeforeAccept::Reject(reject) => {
+                    drop(permit);
+                    return self.turn_away(index, &reject);
+                }
+            }
+        }
+        self.accept(index, permit)
+    }
+
+    /// Permits for a connection that is let in whatever the policy says, or None where there is no room for it. Then this loop
+    /// waits for a place, where it is the place that is missing.
+    pub(super) fn take_room(&mut self, index: usize) -> Result<Permit, Room> {
+        let door = self.acceptor.held[index].as_ref().expect("it is held").door.clone();
+        let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take()).ok_or(Room::PoolFull)?;
+        match self.place_at(&door) {
+            Some(place) => Ok(permit.at(&door, place)),
+            None => {
+                drop(permit);
+                Err(Room::ListenerFull)
+            }
+        }
+    }
+
+    /// A place at a door: one that was given, or a free one.
+    fn place_at(&mut self, door: &Arc<Door>) -> Option<Permit> {
+        if let Some(waiting) = self.acceptor.doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door)) {
+            if let Some(place) = waiting.place.take() {
+                return Some(place);
+            }
+            if let Some(place) = waiting.waiter.claim() {
+                // Who was given one is not in the queue any more.
+                waiting.waits = false;
+                return Some(place);
+            }
+        }
+        door.gate.take()
+    }
+
+    fn without_room(&mut self, index: usize, door: &Arc<Door>, room: Room) -> Accepted {
+        match self.ask(door, room) {
+            BeforeAccept::Reject(reject) => self.turn_away(index, &reject),
+            BeforeAccept::HoldFor(time) if !time.is_zero() => self.pause(Instant::now() + time),
+            _ if room == Room::ListenerFull => {
+                self.wait_at(door);
+                Accepted::Held
+            }
+            _ => {
+                self.unwatch_shards();
+                self.acceptor.state = State::Full;
+                self.shared.gate.wait(&self.acceptor.waiter);
+                Accepted::Held
+            }
+        }
+    }
+
+    /// What the policy says where there is room.
+    fn ask_before(&mut self, door: &Arc<Door>) -> BeforeAccept {
+        let rules = self.acceptor.asked.rules.clone();
+        let Some(pace) = &rules.pace else { return self.ask(door, Room::Free) };
+        let now = crate::sys::monotonic();
+        if let Some(from) = self.acceptor.asked.reserved {
+            if from > now {
+                return BeforeAccept::HoldFor(Duration::from_nanos(from - now));
+            }
+            self.acceptor.asked.reserved = None;
+            return BeforeAccept::Take;
+        }
+        if pace.take(now) {
+            return BeforeAccept::Take;
+        }
+        match self.ask(door, Room::TooFast) {
+            BeforeAccept::Reject(reject) => BeforeAccept::Reject(reject),
+            _ => {
+                let from = pace.reserve(now);
+                self.acceptor.asked.reserved = Some(from);
+                BeforeAccept::HoldFor(Duration::from_nanos(from.saturating_sub(now)))
+            }
+        }
+    }
+
+    fn ask(&mut self, door: &Door, room: Room) -> BeforeAccept {
+        let rules = self.acceptor.asked.rules.clone();
+        let gate = &self.shared.gate;
+        let entrance = Entrance::new(&door.address, room, gate.taken(), gate.limit(), door.gate.taken());
+        let (answer, panicked) = rules.before(&entrance);
+        self.count_policy_panic(panicked);
+        answer
+    }
+
+    /// Whether an accepted connection stays; its ticket, if peers are counted.
+    pub(super) fn ask_after(&mut self, door: &Door, peer: Option<SocketAddr>) -> Result<Option<Ticket>, Reject> {
+        let rules = self.acceptor.asked.rules.clone();
+        let (answer, panicked) = rules.after(&door.address, peer);
+        self.count_policy_panic(panicked);
+        answer
+    }
+
+    fn count_policy_panic(&mut self, panicked: Option<String>) {
+        if let Some(message) = panicked {
+            self.counters.admission_panics().add(1);
+            self.tell_panic(Told::AdmissionPanicked { message });
+        }
+    }
+
+    /// Nothing is accepted for so long, though there is room.
+    fn hold(&mut self, permit: Permit, time: Duration) -> Accepted {
+        drop(permit);
+        self.pause(crate::clock::deadline(Instant::now(), time))
+    }
+
+    fn pause(&mut self, until: Instant) -> Accepted {
+        self.unwatch_shards();
+        self.wait_no_more();
+        self.acceptor.state = State::Paused(until);
+        Accepted::Held
+    }
+
+    /// Waits for a place at a door. The other doors go on.
+    pub(super) fn wait_at(&mut self, door: &Arc<Door>) {
+        let known = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door));
+        let at = known.unwrap_or_else(|| {
+            let waiter = Waiter::new(self.inbox.clone());
+            self.acceptor.doors.push(Waiting { door: door.clone(), waiter, place: None, waits: false });
+            self.acceptor.doors.len() - 1
+        });
+        self.acceptor.doors[at].waits = true;
+        for index in 0..self.acceptor.held.len() {
+            if self.acceptor.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door)) {
+                self.unwatch_shard(index);
+            }
+        }
+        door.gate.wait(&self.acceptor.doors[at].waiter);
+    }
+
+    /// Places that were given: the first of them is used at once, so that it is not given back and forth.
+    pub(super) fn use_given_places(&mut self) {
+        for at in 0..self.acceptor.doors.len() {
+            let waiting = &mut self.acceptor.doors[at];
+            if !waiting.waits {
+                continue;
+            }
+            let Some(place) = waiting.waiter.claim() else { continue };
+            (waiting.place, waiting.waits) = (Some(place), false);
+            let door = waiting.door.clone();
+            if self.acceptor.state == State::Open && !self.acceptor.suspended {
+                self.ready_at(&door).into_iter().for_each(|index| _ = self.admit(index, None));
+            }
+            // What nobody wanted goes to another loop; without a permit of the pool it is kept until there is one.
+            if self.acceptor.state != State::Full && !self.acceptor.is_retiring() {
+                self.acceptor.doors[at].place = None;
+            }
+        }
+        if self.acceptor.doors.iter().any(|waiting| !waiting.waits) {
+            self.watch_shards();
+        }
+    }
+
+    /// A shard of a door at which somebody waits.
+    fn ready_at(&self, door: &Arc<Door>) -> Option<usize> {
+        let at_door = |index: &usize| self.acceptor.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door));
+        (0..self.acceptor.held.len()).filter(at_door).find(|index| !self.has_nothing(*index))
+    }
+
+    /// Whether nobody is to come in by a door for now.
+    pub(super) fn is_shut(&self, door: &Arc<Door>) -> bool {
+        door.is_suspended() || self.acceptor.doors.iter().any(|waiting| waiting.waits && Arc::ptr_eq(&waiting.door, door))
+    }
+
+    /// A permit of the pool for one who waits at a door where this loop has a place already. If nobody is there any more the place
+    /// goes back, so that it is not kept from other loops.
+    pub(super) fn use_places(&mut self, permit: Permit) -> Result<Accepted, Permit> {
+        for at in 0..self.acceptor.doors.len() {
+            if self.acceptor.doors[at].place.is_none() {
+                continue;
+            }
+            let door = self.acceptor.doors[at].door.clone();
+            match self.ready_at(&door) {
+                Some(index) => return Ok(self.admit(index, Some(permit))),
+                None => self.acceptor.doors[at].place = None,
+            }
+        }
+        Err(permit)
+    }
+
+    /// A permit of the pool came to nothing: a place that waited for it is of no use here.
+    pub(super) fn leave_places(&mut self) {
+        self.acceptor.doors.iter_mut().for_each(|waiting| waiting.place = None);
+    }
+
+    /// Leaves the queues at doors; what was given meanwhile goes back.
+    pub(super) fn wait_at_no_door(&mut self) {
+        for waiting in std::mem::take(&mut self.acceptor.doors) {
+            waiting.door.gate.stop_waiting(&waiting.waiter);
+            waiting.door.gate.collect();
+            while let Some(place) = waiting.waiter.claim() {
+                drop(place);
+            }
+        }
+    }
+
+    /// The waiters of doors go through letters of other processes too.
+    pub(crate) fn collect_places(&mut self) {
+        if self.shared.process.is_some() {
+            self.acceptor.doors.iter().for_each(|waiting| waiting.door.gate.collect());
+        }
+    }
+
+    /// After a change of the policy, asks the new one: one load.
+    pub(super) fn look_at_rules(&mut self) {
+        let version = self.shared.rules.version();
+        if version != self.acceptor.asked.version {
+            self.give_token_back();
+            self.acceptor.asked = Asked { rules: self.shared.rules.get(), version, reserved: None };
+        }
+    }
+
+    /// A token that this loop took and does not use.
+    pub(super) fn give_token_back(&mut self) {
+        if self.acceptor.asked.reserved.take().is_some()
+            && let Some(pace) = &self.acceptor.asked.rules.pace
+        {
+            pace.give_back();
+        }
+    }
+
+    /// One accept4, and an end.
+    pub(super) fn turn_away(&mut self, index: usize, how: &Reject) -> Accepted {
+        match self.accept_from(index) {
+            Ok((socket, _)) => {
+                self.reject(&socket, how);
+                Accepted::Yes
+            }
+            Err(accepted) => accepted,
+        }
+    }
+
+    pub(super) fn reject(&mut self, socket: &OwnedFd, how: &Reject) {
+        self.counters.rejected().add(1);
+        // A peer that is gone already, or does not read, gets less: it was to be turned away anyway.
+        match how {
+            Reject::Reset => _ = self.system.reset_on_close(socket.as_fd()),
+            Reject::Bytes(bytes) => {
+                _ = self.system.send(socket.as_fd(), bytes, true);
+                self.read_before_rejecting(socket);
+            }
+            Reject::Fin => self.read_before_rejecting(socket),
+        }
+    }
+
+    /// What has come already is read, so that closing does not turn into a reset. There is no permit to linger with.
+    fn read_before_rejecting(&mut self, socket: &OwnedFd) {
+        _ = self.system.finish(socket.as_fd());
+        _ = self.system.receive(socket.as_fd(), &mut self.read);
+    }
+
+    /// Whether nobody waits at a shard, as far as can be told now.
+    pub(super) fn has_nothing(&self, index: usize) -> bool {
+        let Some(held) = &self.acceptor.held[index] else { return true };
+        let mut ready = Vec::with_capacity(1);
+        let asked = self.system.readable(&[held.shard.socket()], &mut ready);
+        held.shard.is_gone() || (asked.is_ok() && !ready[0])
+    }
+
+    /// How who has no room here is turned away, if the policy says so.
+    pub(super) fn rejects_without_room(&mut self, index: usize, room: Room) -> Option<Reject> {
+        self.look_at_rules();
+        let door = self.acceptor.held[index].as_ref()?.door.clone();
+        match self.ask(&door, room) {
+            BeforeAccept::Reject(reject) => Some(reject),
+            _ => None,
+        }
+    }
+
+    /// Counts the peers of the connections that are here as the policy asks for, each once.
+    pub(crate) fn take_census(&mut self) {
+        self.look_at_rules();
+        let Some(census) = self.acceptor.asked.rules.census.clone() else { return self.seats.permits.count_no_more() };
+        for seat in 0..self.seats.len() {
+            let counted = self.seats.permits.ticket(seat).is_some_and(|ticket| ticket.is_of(&census));
+            if !self.seats.at(seat).is_taken() || counted {
+                continue;
+            }
+            // Who has no door was not let in; who has no address, not even any more, is not known by it.
+            let came_in = self.seats.at(seat).door != crate::flow::account::NO_DOOR;
+            if came_in
+                && let Some(peer) = self.remote(seat)
+                && let Ok((ticket, _)) = census.enter(peer.ip(), usize::MAX)
+            {
+                self.seats.permits.count_by(seat, ticket);
+            }
+        }
+    }
+
+    /// The same for one that was on its way in while the policy changed.
+    pub(super) fn count_parcel(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
+        let Some(census) = self.acceptor.asked.rules.census.clone() else { return };
+        if permit.door().is_some()
+            && permit.ticket().is_none_or(|ticket| !ticket.is_of(&census))
+            && let Some(peer) = peer
+            && let Ok((ticket, _)) = census.enter(peer.ip(), usize::MAX)
+        {
+            permit.count_by(Some(ticket));
+        }
+    }
+}

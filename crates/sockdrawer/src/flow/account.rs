@@ -1,0 +1,105 @@
+//! The permits of a loop's seated connections: numbers, where each seat would carry pointers.
+
+use super::census::Ticket;
+use super::door::Door;
+use super::gate::{Gate, Permit};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// In a seat, of a connection that came in by no door.
+pub(crate) const NO_DOOR: u16 = 0;
+
+/// Those left when it is dropped go back.
+pub(crate) struct Account {
+    gate: Arc<Gate>,
+    held: usize,
+    /// The doors by which connections came in, and how many by each. A seat has the place here, plus one.
+    doors: Vec<(Arc<Door>, usize)>,
+    /// Of the seats whose peers are counted. Empty while no policy asks.
+    tickets: HashMap<u32, Ticket>,
+}
+
+impl Account {
+    pub(crate) fn new(gate: Arc<Gate>) -> Account {
+        Account { gate, held: 0, doors: Vec::new(), tickets: HashMap::new() }
+    }
+
+    /// Returns the door's number, for the seat.
+    pub(crate) fn pay_in(&mut self, seat: u32, permit: Permit) -> u16 {
+        let (gate, door, ticket) = permit.into_parts();
+        debug_assert!(Arc::ptr_eq(&gate, &self.gate), "a permit of another pool");
+        self.held += 1;
+        if let Some(ticket) = ticket {
+            self.tickets.insert(seat, ticket);
+        }
+        door.map_or(NO_DOOR, |door| self.number(door))
+    }
+
+    fn number(&mut self, door: Arc<Door>) -> u16 {
+        let known = self.doors.iter().position(|(known, _)| Arc::ptr_eq(known, &door));
+        // One that nobody is in by makes room for another.
+        let at = known.or_else(|| self.doors.iter().position(|(_, held)| *held == 0)).unwrap_or(self.doors.len());
+        match self.doors.get_mut(at) {
+            Some(place) if known.is_some() => place.1 += 1,
+            Some(place) => *place = (door, 1),
+            None => self.doors.push((door, 1)),
+        }
+        u16::try_from(at + 1).expect("fewer than 65,535 addresses")
+    }
+
+    /// By which a connection came in.
+    pub(crate) fn door(&self, number: u16) -> Option<&Arc<Door>> {
+        self.doors.get(usize::from(number).checked_sub(1)?).map(|(door, _)| door)
+    }
+
+    fn leave_door(&mut self, number: u16) -> Option<Arc<Door>> {
+        let (door, held) = self.doors.get_mut(usize::from(number).checked_sub(1)?)?;
+        *held = held.checked_sub(1).expect("as many places as seats");
+        Some(door.clone())
+    }
+
+    fn take_ticket(&mut self, seat: u32) -> Option<Ticket> {
+        if self.tickets.is_empty() { None } else { self.tickets.remove(&seat) }
+    }
+
+    pub(crate) fn ticket(&self, seat: u32) -> Option<&Ticket> {
+        self.tickets.get(&seat)
+    }
+
+    /// How the peer of a seat is counted from now on.
+    pub(crate) fn count_by(&mut self, seat: u32, ticket: Ticket) {
+        self.tickets.insert(seat, ticket);
+    }
+
+    /// Peers are not counted any more.
+    pub(crate) fn count_no_more(&mut self) {
+        self.tickets = HashMap::new();
+    }
+
+    pub(crate) fn draw(&mut self, seat: u32, door: u16) -> Permit {
+        self.held = self.held.checked_sub(1).expect("as many permits as seats");
+        Permit::of_parts(self.gate.clone(), self.leave_door(door), self.take_ticket(seat))
+    }
+
+    /// The same, straight back to the gate.
+    pub(crate) fn put_back(&mut self, seat: u32, door: u16) {
+        self.held = self.held.checked_sub(1).expect("as many permits as seats");
+        drop(self.take_ticket(seat));
+        self.gate.put_back();
+        if let Some(index) = usize::from(door).checked_sub(1) {
+            let (door, held) = &mut self.doors[index];
+            *held = held.checked_sub(1).expect("as many places as seats");
+            door.gate.put_back();
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.count_no_more();
+        (0..self.held).for_each(|_| self.gate.put_back());
+        for (door, held) in &self.doors {
+            (0..*held).for_each(|_| door.gate.put_back());
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Alarms: told once when the pool's connections reach a number, and once when they have fallen to a lower one.
+
+use super::joint::Joint;
+use crate::config::Alarm;
+use crate::observe::Event;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::{Mutex, lock};
+use std::sync::Weak;
+
+/// Alarms of one pool.
+pub(crate) const MOST_ALARMS: usize = 16;
+
+/// Words of the joint numbers: how many alarms there are, a bit for each that is raised, and each one's two numbers.
+const COUNT: usize = 0;
+const RAISED: usize = 1;
+const NUMBERS: usize = 2;
+
+/// Who tells events.
+pub(crate) trait Teller: Send + Sync {
+    fn tell_event(&self, event: &Event);
+}
+
+/// This process's part in the alarms. What is raised is a bit among the joint numbers, so each is told once, by one process.
+#[derive(Default)]
+pub(crate) struct Alarms {
+    teller: Mutex<Option<Weak<dyn Teller>>>,
+    busy: AtomicBool,
+    /// Counts those who want a look taken.
+    looks: AtomicU64,
+    /// The most connections seen since the last look.
+    peak: AtomicU64,
+    /// The fewest, as their complement: it begins at 0.
+    trough: AtomicU64,
+}
+
+impl Alarms {
+    pub(crate) const WORDS: usize = NUMBERS + 2 * MOST_ALARMS;
+
+    pub(crate) fn tell_by(&self, teller: Weak<dyn Teller>) {
+        *lock(&self.teller) = Some(teller);
+    }
+
+    /// Other alarms. One that there was before stays raised.
+    pub(crate) fn set(&self, joint: &Joint, alarms: &[Alarm]) {
+        let before: Vec<Alarm> = known(joint);
+        let raised = joint.alarm(RAISED).load(SeqCst);
+        // While they change there are none.
+        joint.alarm(COUNT).store(0, SeqCst);
+        let mut still = 0;
+        for (index, alarm) in alarms.iter().take(MOST_ALARMS).enumerate() {
+            joint.alarm(NUMBERS + 2 * index).store(alarm.at as u64, SeqCst);
+            joint.alarm(NUMBERS + 2 * index + 1).store(alarm.clear_at as u64, SeqCst);
+            let was_raised = before.iter().position(|other| other == alarm).is_some_and(|at| raised & (1 << at) != 0);
+            still |= u64::from(was_raised) << index;
+        }
+        joint.alarm(RAISED).store(still, SeqCst);
+        joint.alarm(COUNT).store(alarms.len().min(MOST_ALARMS) as u64, SeqCst);
+        self.look(joint, joint.taken().load(SeqCst));
+    }
+
+    /// The count passed a line. Whoever is looking already looks again: an observer that ends a connection does not wait here.
+    pub(crate) fn look(&self, joint: &Joint, taken: u64) {
+        self.peak.fetch_max(taken, SeqCst);
+        self.trough.fetch_max(!taken, SeqCst);
+        self.looks.fetch_add(1, SeqCst);
+        while self.busy.compare_exchange(false, true, SeqCst, SeqCst).is_ok() {
+            let seen = self.looks.load(SeqCst);
+            self.cross(joint);
+            self.busy.store(false, SeqCst);
+            if self.looks.load(SeqCst) == seen {
+                return;
+            }
+        }
+    }
+
+    /// Tells what was crossed, and says at which counts to look again.
+    fn cross(&self, joint: &Joint) {
+        let (mut peak, mut trough) = (self.peak.swap(0, SeqCst), !self.trough.swap(0, SeqCst));
+        loop {
+            let alarms = known(joint);
+            for (index, alarm) in alarms.iter().enumerate() {
+                self.cross_one(joint, index, *alarm, peak, trough);
+            }
+            let raised = joint.alarm(RAISED).load(SeqCst);
+            let is_raised = |index: usize| raised & (1 << index) != 0;
+            let up = alarms.iter().enumerate().filter(|(index, _)| !is_raised(*index)).map(|(_, alarm)| alarm.at as u64).min();
+            let down =
+                alarms.iter().enumerate().filter(|(index, _)| is_raised(*index)).map(|(_, alarm)| alarm.clear_at as u64 + 1);
+            let (up, down) = (up.unwrap_or(u64::MAX), down.max().unwrap_or(0));
+            joint.raise_line().store(up, SeqCst);
+            joint.clear_line().store(down, SeqCst);
+            // Who counts looks at the lines afterwards, and here the count is looked at after them: one of both sees it. The
+            // same with other processes that set lines.
+            let taken = joint.taken().load(SeqCst);
+            if joint.alarm(RAISED).load(SeqCst) == raised && taken < up && taken >= down {
+                return;
+            }
+            (peak, trough) = (taken, taken);
+        }
+    }
+
+    fn cross_one(&self, joint: &Joint, index: usize, alarm: Alarm, peak: u64, trough: u64) {
+        let (word, bit) = (joint.alarm(RAISED), 1 << index);
+        let (at, clear_at) = (alarm.at as u64, alarm.clear_at as u64);
+        let was_raised = word.load(SeqCst) & bit != 0;
+        if !was_raised && peak >= at && word.fetch_or(bit, SeqCst) & bit == 0 {
+            self.tell(&Event::AlarmRaised { alarm, connections: peak as usize });
+        }
+        // Between two looks it may have gone up and down.
+        let now = joint.taken().load(SeqCst);
+        let lowest = if was_raised { trough.min(now) } else { now };
+        if lowest <= clear_at && word.fetch_and(!bit, SeqCst) & bit != 0 {
+            self.tell(&Event::AlarmCleared { alarm, connections: lowest as usize });
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        let teller = lock(&self.teller).as_ref().and_then(Weak::upgrade);
+        if let Some(teller) = teller {
+            teller.tell_event(event);
+        }
+    }
+}
+
+fn known(joint: &Joint) -> Vec<Alarm> {
+    let number = |word: usize| joint.alarm(NUMBERS + word).load(SeqCst) as usize;
+    let count = joint.alarm(COUNT).load(SeqCst) as usize;
+    (0..count).map(|index| Alarm { at: number(2 * index), clear_at: number(2 * index + 1) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::gate::{Gate, Permit};
+    use std::sync::Arc;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<bool>>);
+
+    impl Teller for Heard {
+        fn tell_event(&self, event: &Event) {
+            lock(&self.0).push(matches!(event, Event::AlarmRaised { .. }));
+        }
+    }
+
+    fn gate(alarms: &[Alarm]) -> (Arc<Gate>, Arc<Heard>) {
+        let (gate, heard) = (Gate::new(100), Arc::new(Heard::default()));
+        let teller: Weak<dyn Teller> = Arc::downgrade(&(heard.clone() as Arc<dyn Teller>));
+        gate.alarms.tell_by(teller);
+        gate.set_alarms(alarms);
+        (gate, heard)
+    }
+
+    #[test]
+    fn each_crossing_is_told_once_and_what_lies_between_is_not() {
+        let (gate, heard) = gate(&[Alarm { at: 8, clear_at: 4 }]);
+        let mut permits: Vec<Permit> = Vec::new();
+        for round in 1..=3 {
+            while permits.len() < 10 {
+                permits.push(gate.take().expect("free"));
+            }
+            assert_eq!(*lock(&heard.0), [true, false].repeat(round)[..2 * round - 1]);
+            for _ in 0..5 {
+                permits.truncate(5);
+                while permits.len() < 9 {
+                    permits.push(gate.take().expect("free"));
+                }
+            }
+            assert_eq!(lock(&heard.0).len(), 2 * round - 1, "it never fell to 4");
+            permits.truncate(4);
+            assert_eq!(*lock(&heard.0), [true, false].repeat(round));
+            permits.truncate(round - 1);
+        }
+    }
+
+    #[test]
+    fn alarms_change_and_what_is_raised_stays_so() {
+        let (gate, heard) = gate(&[Alarm { at: 2, clear_at: 0 }]);
+        let permits: Vec<Permit> = (0..3).map(|_| gate.take().expect("free")).collect();
+        gate.set_alarms(&[Alarm { at: 3, clear_at: 1 }, Alarm { at: 2, clear_at: 0 }]);
+        assert_eq!(*lock(&heard.0), [true, true], "the first one is new, the second is raised already");
+        drop(permits);
+        assert_eq!(*lock(&heard.0), [true, true, false, false]);
+        gate.set_alarms(&[]);
+        drop((gate.take(), gate.take(), gate.take()));
+        assert_eq!(lock(&heard.0).len(), 4);
+    }
+
+    #[test]
+    fn threads_tell_each_crossing_once() {
+        let (gate, heard) = gate(&[Alarm { at: 4, clear_at: 0 }]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5_000 {
+                        drop((gate.take(), gate.take()));
+                    }
+                });
+            }
+        });
+        let heard = lock(&heard.0);
+        assert!(heard.chunks(2).all(|pair| pair == [true, false]), "raised and cleared in turn, and none is raised at 0");
+    }
+}

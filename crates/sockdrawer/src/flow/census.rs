@@ -1,0 +1,109 @@
+//! How many connections each peer has, kept only while a policy asks for it.
+
+use crate::admission::Prefixes;
+use crate::sync::{Mutex, MutexGuard, lock};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Peers that are counted under one lock are a part of all.
+const PARTS: usize = 16;
+
+/// The counts of a pool, or of one of its processes. They belong to the pool: a policy that asks for the same prefixes finds them as
+/// the one before left them.
+pub(crate) struct Census {
+    pub(crate) prefixes: Prefixes,
+    parts: [Mutex<HashMap<u128, usize>>; PARTS],
+    hasher: RandomState,
+}
+
+/// One counted connection: it is counted until this is dropped, whatever has become of the peer by then.
+pub(crate) struct Ticket {
+    census: Arc<Census>,
+    peer: u128,
+}
+
+impl Census {
+    pub(crate) fn new(prefixes: Prefixes) -> Arc<Census> {
+        Arc::new(Census { prefixes, parts: Default::default(), hasher: RandomState::new() })
+    }
+
+    fn part(&self, peer: u128) -> MutexGuard<'_, HashMap<u128, usize>> {
+        lock(&self.parts[self.hasher.hash_one(peer) as usize % PARTS])
+    }
+
+    /// Counts one more, unless the peer has as many as it may. Else how many it has.
+    pub(crate) fn enter(self: &Arc<Census>, peer: IpAddr, most: usize) -> Result<(Ticket, usize), usize> {
+        let peer = self.prefixes.of(peer);
+        let mut part = self.part(peer);
+        let count = part.get(&peer).copied().unwrap_or(0);
+        if count >= most {
+            return Err(count);
+        }
+        part.insert(peer, count + 1);
+        Ok((Ticket { census: self.clone(), peer }, count))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self, peer: IpAddr) -> usize {
+        let peer = self.prefixes.of(peer);
+        self.part(peer).get(&peer).copied().unwrap_or(0)
+    }
+}
+
+impl Ticket {
+    pub(crate) fn is_of(&self, census: &Arc<Census>) -> bool {
+        Arc::ptr_eq(&self.census, census)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut part = self.census.part(self.peer);
+        match part.get_mut(&self.peer) {
+            Some(count) if *count > 1 => *count -= 1,
+            // Who has none is forgotten: peers are many.
+            _ => _ = part.remove(&self.peer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_counted_until_its_ticket_is_gone() {
+        let census = Census::new(Prefixes { v4: 24, v6: 64 });
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let (first, before) = census.enter(ip("10.0.0.1"), 2).ok().expect("the first");
+        assert_eq!(before, 0);
+        let (second, before) = census.enter(ip("10.0.0.2"), 2).ok().expect("the second");
+        assert_eq!((before, census.enter(ip("10.0.0.3"), 2).err()), (1, Some(2)));
+        assert!(census.enter(ip("10.0.1.3"), 2).is_ok());
+        drop(first);
+        assert_eq!(census.count(ip("10.0.0.77")), 1);
+        drop(second);
+        assert!(census.parts.iter().all(|part| lock(part).is_empty()));
+    }
+
+    #[test]
+    fn threads_never_have_more_than_they_may() {
+        let census = Census::new(Prefixes::ADDRESS);
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        if let Ok((ticket, before)) = census.enter(peer, 3) {
+                            assert!(before < 3 && census.count(peer) <= 3);
+                            drop(ticket);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(census.count(peer), 0);
+    }
+}

@@ -1,0 +1,80 @@
+//! What the loops know of one address beside its sockets: its limit, who is in by it, and whether it is open. It lives as long as the
+//! address, or the last connection that came in there.
+
+use super::gate::{Gate, Process};
+use super::joint::Joint;
+use crate::config::Reject;
+use crate::net::Address;
+use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::{Mutex, lock};
+use std::sync::Arc;
+
+/// Whether connections are taken, of a pool or of one of its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Intake {
+    #[default]
+    Open,
+    /// They wait in the kernel.
+    Suspended,
+    /// They are accepted and turned away.
+    Refusing(Reject),
+}
+
+const OPEN: u8 = 0;
+const SUSPENDED: u8 = 1;
+const REFUSING: u8 = 2;
+
+/// One address.
+pub(crate) struct Door {
+    pub(crate) address: Address,
+    /// Counts those that came in here.
+    pub(crate) gate: Arc<Gate>,
+    mode: AtomicU8,
+    reject: Mutex<Reject>,
+}
+
+impl Door {
+    /// `joint` has the numbers of this door; a `limit` only where this process sets it.
+    pub(crate) fn new(address: Address, joint: Joint, limit: Option<usize>, process: Option<Process>) -> Arc<Door> {
+        let gate = Gate::shared(Arc::new(joint), limit.unwrap_or(usize::MAX), process);
+        Arc::new(Door { address, gate, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
+    }
+
+    pub(crate) fn set_limit(&self, limit: Option<usize>) {
+        self.gate.set_limit(limit.unwrap_or(usize::MAX));
+    }
+
+    /// None: none.
+    pub(crate) fn limit(&self) -> Option<usize> {
+        Some(self.gate.limit()).filter(|limit| *limit != usize::MAX)
+    }
+
+    pub(crate) fn set_intake(&self, intake: &Intake) {
+        let mode = match intake {
+            Intake::Open => OPEN,
+            Intake::Suspended => SUSPENDED,
+            Intake::Refusing(reject) => {
+                *lock(&self.reject) = reject.clone();
+                REFUSING
+            }
+        };
+        self.mode.store(mode, Ordering::SeqCst);
+    }
+
+    pub(crate) fn intake(&self) -> Intake {
+        match self.mode.load(Ordering::SeqCst) {
+            OPEN => Intake::Open,
+            SUSPENDED => Intake::Suspended,
+            _ => Intake::Refusing(lock(&self.reject).clone()),
+        }
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.mode.load(Ordering::SeqCst) == SUSPENDED
+    }
+
+    /// How to turn away whoever comes here, if so.
+    pub(crate) fn refuses(&self) -> Option<Reject> {
+        (self.mode.load(Ordering::SeqCst) == REFUSING).then(|| lock(&self.reject).clone())
+    }
+}

@@ -1,0 +1,73 @@
+//! The accept rate: one bucket of tokens for the whole pool, as a single number that its processes share.
+
+use super::joint::Joint;
+use crate::admission::AcceptRate;
+use crate::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+/// The rate. The number is when the bucket will be full of tokens again, in ns of the system's clock: each connection moves it on by
+/// the gap (GCRA).
+pub(crate) struct Pace {
+    joint: Arc<Joint>,
+    pub(crate) rate: AcceptRate,
+    gap: u64,
+    /// How far ahead the number may be when a connection is taken.
+    ahead: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(joint: Arc<Joint>, rate: AcceptRate) -> Pace {
+        let gap = u64::try_from(rate.gap().as_nanos()).unwrap_or(u64::MAX / 4).max(1);
+        let ahead = gap.saturating_mul(u64::from(rate.burst.saturating_sub(1)));
+        Pace { joint, rate, gap, ahead }
+    }
+
+    /// A token, and from when on it may be used: whoever has to wait has it already, so nobody wakes up for nothing.
+    pub(crate) fn reserve(&self, now: u64) -> u64 {
+        let full = |full: u64| Some(full.max(now).saturating_add(self.gap));
+        let before = self.joint.pace().fetch_update(SeqCst, SeqCst, full).expect("it always has a next");
+        before.max(now).saturating_sub(self.ahead).max(now)
+    }
+
+    /// A token that may be used now, if there is one.
+    pub(crate) fn take(&self, now: u64) -> bool {
+        let next = |full: u64| (full <= now.saturating_add(self.ahead)).then(|| full.max(now).saturating_add(self.gap));
+        self.joint.pace().fetch_update(SeqCst, SeqCst, next).is_ok()
+    }
+
+    /// A token that was not used.
+    pub(crate) fn give_back(&self) {
+        let before = |full: u64| Some(full.saturating_sub(self.gap));
+        let _ = self.joint.pace().fetch_update(SeqCst, SeqCst, before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(burst: u32) -> Pace {
+        Pace::new(Arc::new(Joint::private()), AcceptRate::new(1000.0, burst))
+    }
+
+    #[test]
+    fn a_burst_then_one_for_each_gap() {
+        const MS: u64 = 1_000_000;
+        let pace = pace(3);
+        let now = 1_000 * MS;
+        assert_eq!((0..5).filter(|_| pace.take(now)).count(), 3);
+        assert!(!pace.take(now + MS - 1));
+        assert!(pace.take(now + MS) && !pace.take(now + MS));
+        assert_eq!((0..9).filter(|_| pace.take(now + 100 * MS)).count(), 3, "a long pause makes up for no more than a burst");
+    }
+
+    #[test]
+    fn who_waits_has_its_own_turn() {
+        const MS: u64 = 1_000_000;
+        let (pace, now) = (pace(1), 1_000 * MS);
+        let turns: Vec<u64> = (0..4).map(|_| pace.reserve(now)).collect();
+        assert_eq!(turns, [now, now + MS, now + 2 * MS, now + 3 * MS]);
+        pace.give_back();
+        assert_eq!(pace.reserve(now), now + 3 * MS);
+    }
+}

@@ -1,0 +1,126 @@
+//! The admission policy as a loop asks it: guarded, and not at all where its answer is known.
+
+use super::census::{Census, Ticket};
+use super::joint::Joint;
+use super::pace::Pace;
+use crate::admission::{Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, Room};
+use crate::config::{OnFull, Reject};
+use crate::net::Address;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::panics;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A policy and what the pool keeps for it.
+pub(crate) struct Rules {
+    policy: Arc<dyn Admission>,
+    /// What the policy would answer, where it is data.
+    limits: Option<Limits>,
+    pub(crate) pace: Option<Pace>,
+    pub(crate) census: Option<Arc<Census>>,
+}
+
+/// A policy's panic, with its message. The default policy has answered.
+pub(crate) type Panicked = Option<String>;
+
+impl Rules {
+    /// Keeps what those before it counted, where the policy asks for the same.
+    pub(crate) fn new(policy: Arc<dyn Admission>, joint: &Arc<Joint>, before: Option<&Rules>) -> (Rules, Panicked) {
+        let (asked, panicked) = guarded(|| (policy.limits().cloned(), policy.peers()), || (None, None));
+        let (limits, prefixes) = asked;
+        let rate = limits.as_ref().and_then(|limits| limits.rate.clone());
+        let known = before.and_then(|before| before.census.clone());
+        let census =
+            prefixes.map(|prefixes| known.filter(|known| known.prefixes == prefixes).unwrap_or_else(|| Census::new(prefixes)));
+        (Rules { policy, limits, pace: rate.map(|rate| Pace::new(joint.clone(), rate)), census }, panicked)
+    }
+
+    /// Whether it wants to be asked also where there is room.
+    pub(crate) fn asks_before(&self) -> bool {
+        self.limits.is_none() || self.pace.is_some()
+    }
+
+    pub(crate) fn asks_after(&self) -> bool {
+        self.limits.is_none() || self.census.is_some()
+    }
+
+    pub(crate) fn before(&self, entrance: &Entrance<'_>) -> (BeforeAccept, Panicked) {
+        match &self.limits {
+            Some(limits) => (by_limits(limits, entrance.room), None),
+            None => guarded(|| self.policy.before(entrance), || by_limits(&Limits::default(), entrance.room)),
+        }
+    }
+
+    /// Whether an accepted connection stays, and how it is counted then.
+    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Result<Option<Ticket>, Reject>, Panicked) {
+        let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
+        let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.most);
+        let entered = match (&self.census, peer) {
+            (Some(census), Some(peer)) => Some(census.enter(peer.ip(), most)),
+            _ => None,
+        };
+        let (ticket, others) = match entered {
+            Some(Ok((ticket, others))) => (Some(ticket), Some(others)),
+            Some(Err(_)) => return (Err(per_peer.map_or(Reject::Fin, |per_peer| per_peer.reject.clone())), None),
+            None => (None, None),
+        };
+        if self.limits.is_some() {
+            return (Ok(ticket), None);
+        }
+        let arrival = Arrival::new(listener, peer, Known::Socket, others);
+        let (after, panicked) = guarded(|| self.policy.after(&arrival), || AfterAccept::Keep);
+        match after {
+            AfterAccept::Keep => (Ok(ticket), panicked),
+            AfterAccept::Reject(reject) => (Err(reject), panicked),
+        }
+    }
+}
+
+fn by_limits(limits: &Limits, room: Room) -> BeforeAccept {
+    let above = match room {
+        Room::Free => return BeforeAccept::Take,
+        Room::PoolFull | Room::ListenerFull => &limits.on_full,
+        Room::TooFast => limits.rate.as_ref().map_or(&limits.on_full, |rate| &rate.above),
+    };
+    match above {
+        OnFull::Backpressure => BeforeAccept::Hold,
+        OnFull::Reject(reject) => BeforeAccept::Reject(reject.clone()),
+    }
+}
+
+/// User code answers, or in case of a panic the default does.
+fn guarded<T>(ask: impl FnOnce() -> T, default: impl FnOnce() -> T) -> (T, Panicked) {
+    match catch_unwind(AssertUnwindSafe(ask)) {
+        Ok(answer) => (answer, None),
+        Err(payload) => (default(), Some(panics::message(payload))),
+    }
+}
+
+/// The rules in force. Loops compare a number, and look closer only when it is another.
+pub(crate) struct InForce {
+    rules: Mutex<Arc<Rules>>,
+    version: AtomicU64,
+}
+
+impl InForce {
+    pub(crate) fn new(rules: Rules) -> InForce {
+        InForce { rules: Mutex::new(Arc::new(rules)), version: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn get(&self) -> Arc<Rules> {
+        lock(&self.rules).clone()
+    }
+
+    /// The policy before is the user's, and is dropped without the lock.
+    pub(crate) fn set(&self, rules: Rules) {
+        let before = std::mem::replace(&mut *lock(&self.rules), Arc::new(rules));
+        self.version.fetch_add(1, Ordering::SeqCst);
+        panics::discard(before);
+    }
+}

@@ -1,0 +1,84 @@
+//! Whether connections are taken, by the pool and by each of its addresses.
+
+use super::control::{Control, Core};
+use crate::error::Error;
+use crate::flow::door::Intake;
+use crate::flow::inbox::{Letter, Order};
+use crate::net::Address;
+use crate::observe::{Event, Readiness};
+use crate::sync::lock;
+
+/// What is said of a pool that takes connections, or does not.
+pub(super) fn readiness(intake: &Intake) -> Readiness {
+    match intake {
+        Intake::Open => Readiness::Serving,
+        Intake::Suspended => Readiness::Suspended,
+        Intake::Refusing(_) => Readiness::Refusing,
+    }
+}
+
+/// Whether a pool in this state may be given another intake.
+pub(super) fn may_change(readiness: &Readiness) -> bool {
+    matches!(readiness, Readiness::Serving | Readiness::Suspended | Readiness::Refusing)
+}
+
+pub(super) fn no_such_listener(address: &Address, known: Vec<Address>) -> Error {
+    Error::NoSuchListener { address: address.clone(), known }
+}
+
+impl Core {
+    pub(super) fn set_intake(&self, intake: &Intake) {
+        let mut control = lock(&self.control);
+        if !may_change(&control.readiness) || control.intake == *intake {
+            return;
+        }
+        let (before, now) = (control.readiness.clone(), readiness(intake));
+        // Who looks must not see it ready when a listener stops, nor before one goes on.
+        if *intake != Intake::Open {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now));
+            return self.pass_intake(&mut control, intake.clone());
+        }
+        self.pass_intake(&mut control, Intake::Open);
+        control.readiness = now.clone();
+        if before != now {
+            self.tell(&Event::ReadinessChanged(now));
+        }
+    }
+
+    /// Has every loop do so; when this returns, they do.
+    pub(super) fn pass_intake(&self, control: &mut Control, intake: Intake) {
+        control.intake = intake;
+        let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+        for member in &control.members {
+            let intake = control.intake.clone();
+            let course = if intake == Intake::Open && member.active { control.course.clone() } else { None };
+            let order: Order = Box::new(move |flow| {
+                flow.set_course(course);
+                flow.set_intake(&intake);
+            });
+            let _ = member.inbox.put(Letter::Order(order));
+        }
+        self.settle(&inboxes);
+    }
+
+    pub(super) fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+        let control = lock(&self.control);
+        let Some(place) = control.places.iter().find(|place| place.listener.address == *address) else {
+            let known = control.places.iter().map(|place| place.listener.address.clone()).collect();
+            return Err(no_such_listener(address, known));
+        };
+        place.door.set_intake(intake);
+        self.doors_changed(&control);
+        Ok(())
+    }
+
+    /// Doors were opened or closed; when this returns, every loop knows.
+    pub(super) fn doors_changed(&self, control: &Control) {
+        let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
+        for inbox in &inboxes {
+            let _ = inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
+        }
+        self.settle(&inboxes);
+    }
+}

@@ -1,0 +1,32 @@
+//! The doors of a helper, by the places of their numbers: sockets that replace others come in by the same door, because two that
+//! share numbers would wake each other's loops wrongly.
+
+use crate::flow::door::Door;
+use crate::flow::gate::Process;
+use crate::flow::joint::Joint;
+use crate::net::Address;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+pub(super) struct Doors {
+    /// As each door's gate is told.
+    process: Process,
+    known: HashMap<usize, Weak<Door>>,
+}
+
+impl Doors {
+    pub(super) fn new(process: Process) -> Doors {
+        Doors { process, known: HashMap::new() }
+    }
+
+    /// The door whose numbers are at `slot`. A slot is given to another address when nobody is in by the one before.
+    pub(super) fn at(&mut self, slot: usize, address: &Address, joint: &Joint) -> Arc<Door> {
+        if let Some(known) = self.known.get(&slot).and_then(Weak::upgrade).filter(|door| door.address == *address) {
+            return known;
+        }
+        let door = Door::new(address.clone(), joint.door(slot), None, Some(self.process.clone()));
+        self.known.retain(|_, door| door.strong_count() > 0);
+        self.known.insert(slot, Arc::downgrade(&door));
+        door
+    }
+}

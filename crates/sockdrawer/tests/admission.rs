@@ -1,0 +1,441 @@
+//! Who is let in: the policy is swapped, counts stay, and each limit is exact.
+
+mod common;
+
+use common::{Echo, PATIENCE, assert_empty, connect, connect_from, echoes, in_time, read_all, start};
+use sockdrawer::{
+    AcceptRate, Address, Admission, AfterAccept, Alarm, Arrival, BeforeAccept, Config, Drain, Endpoint, Entrance, Error, Event,
+    Limits, Listening, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
+};
+use std::io::{ErrorKind, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+fn any_port() -> Address {
+    Address::Tcp(([127, 0, 0, 1], 0).into())
+}
+
+fn tcp(address: &Address) -> SocketAddr {
+    match address {
+        Address::Tcp(address) => *address,
+        other => panic!("{other} is no TCP address"),
+    }
+}
+
+fn set_limit(pool: &Pool, listener: usize, limit: Option<usize>) {
+    let mut config = pool.config();
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners[listener].limit = limit;
+    }
+    pool.reconfigure(config).expect("a limit can be changed");
+}
+
+/// Whoever is served within a moment, as far as `served` tells.
+fn served(at: SocketAddr) -> TcpStream {
+    let mut stream = connect(at);
+    assert!(echoes(&mut stream, b"hello"), "it is served");
+    stream
+}
+
+#[test]
+fn a_listener_at_its_limit_holds_up_no_other() {
+    let config = Config::accept(Echo).loops(2).listening(Listening::new(any_port()).limit(2)).listen(any_port());
+    let pool = Pool::start(config).expect("it starts");
+    let at: Vec<SocketAddr> = pool.addresses().iter().map(tcp).collect();
+    let mut first: Vec<TcpStream> = (0..2).map(|_| served(at[0])).collect();
+    let waiting: Vec<TcpStream> = (0..4).map(|_| connect(at[0])).collect();
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 4));
+    let other: Vec<TcpStream> = (0..8).map(|_| served(at[1])).collect();
+    let status = pool.status();
+    assert_eq!((status.listeners[0].connections, status.listeners[0].limit), (2, Some(2)));
+    assert_eq!((status.listeners[1].connections, status.listeners[1].limit), (8, None));
+    let here = pool.connections(&sockdrawer::Selector::All);
+    assert_eq!(here.iter().filter(|one| one.listener.as_ref() == Some(&pool.addresses()[0])).count(), 2);
+    // Each that ends lets one in.
+    for left in [3, 2] {
+        drop(first.pop());
+        let one_more = |status: &sockdrawer::Status| status.listeners[0].queued == left && status.listeners[0].connections == 2;
+        assert!(pool.wait(PATIENCE, one_more), "{:?}", pool.status());
+    }
+    set_limit(&pool, 0, None);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 0));
+    drop((first, waiting, other));
+    assert_empty(&pool);
+    assert!(pool.status().listeners.iter().all(|listener| listener.connections == 0));
+}
+
+/// Clients that come and go at each of two listeners, while `change` is made again and again until it says that it is enough.
+fn under_sessions(pool: &Pool, at: &[SocketAddr], clients: usize, mut change: impl FnMut() -> bool) -> u64 {
+    let over = AtomicBool::new(false);
+    let sessions = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..clients)
+            .map(|client| {
+                let (over, sessions, at) = (&over, &sessions, at[client % at.len()]);
+                scope.spawn(move || {
+                    while !over.load(SeqCst) {
+                        drop(served(at));
+                        sessions.fetch_add(1, SeqCst);
+                    }
+                })
+            })
+            .collect();
+        while change() {}
+        over.store(true, SeqCst);
+        running.into_iter().for_each(|client| client.join().expect("no session failed"));
+    });
+    assert_empty(pool);
+    sessions.load(SeqCst) as u64
+}
+
+#[test]
+fn limits_of_listeners_and_pool_hold_while_both_change() {
+    let config = Config::accept(Echo)
+        .loops(2)
+        .limit(6)
+        .listening(Listening::new(any_port()).limit(4))
+        .listening(Listening::new(any_port()).limit(3));
+    let pool = Pool::start(config).expect("it starts");
+    let at: Vec<SocketAddr> = pool.addresses().iter().map(tcp).collect();
+    let mut round = 0;
+    let mut most = [0; 2];
+    let sessions = under_sessions(&pool, &at, 40, || {
+        round += 1;
+        set_limit(&pool, 0, Some([4, 2, 1][round % 3]));
+        pool.reconfigure(pool.config().limit([6, 5][round % 2])).expect("it can be changed");
+        for _ in 0..20 {
+            let status = pool.status();
+            assert!(status.connections <= 6, "{status:?}");
+            assert!(status.listeners[0].connections <= 4 && status.listeners[1].connections <= 3, "{status:?}");
+            (0..2).for_each(|one| most[one] = most[one].max(status.listeners[one].connections));
+        }
+        round < 100
+    });
+    assert_eq!(pool.status().counts.accepted, sessions);
+    assert!(pool.status().listeners.iter().all(|listener| listener.connections == 0), "{:?}", pool.status());
+    println!("{sessions} sessions, at most {most:?} at once");
+}
+
+/// Takes all, and is another type.
+struct Plain(Arc<AtomicUsize>);
+
+impl Admission for Plain {
+    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
+        assert!(entrance.connections <= entrance.limit);
+        self.0.fetch_add(1, SeqCst);
+        BeforeAccept::Take
+    }
+}
+
+#[test]
+fn policies_are_swapped_under_load_and_the_limit_holds() {
+    let (pool, at) = start(Config::accept(Echo).loops(2).limit(5));
+    let mut kept: Vec<TcpStream> = (0..2).map(|_| served(at)).collect();
+    let (mut round, asked) = (0, Arc::new(AtomicUsize::new(0)));
+    let sessions = under_sessions_with(&pool, at, 40, || {
+        round += 1;
+        let config = pool.config();
+        let config = match round % 4 {
+            0 => config.admission(Limits::default()),
+            1 => config.admission(Plain(asked.clone())),
+            2 => config.admission(Limits::default().per_peer(PerPeer::address(1000))),
+            _ => config.admission(Limits::default().rate(AcceptRate::new(1e6, 1000))),
+        };
+        pool.reconfigure(config).expect("it can be swapped");
+        for _ in 0..10 {
+            assert!(pool.status().connections <= 5);
+        }
+        assert!(kept.iter_mut().all(|kept| echoes(kept, b"still here")));
+        round < 200
+    });
+    assert!(asked.load(SeqCst) > 0);
+    assert_eq!((pool.status().counts.accepted, pool.status().counts.admission_panics), (sessions + 2, 0));
+    drop(kept);
+    assert_empty(&pool);
+}
+
+/// The same as [`under_sessions`] where others stay.
+fn under_sessions_with(pool: &Pool, at: SocketAddr, clients: usize, mut change: impl FnMut() -> bool) -> u64 {
+    let (over, sessions) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    drop(served(at));
+                    sessions.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        while change() {}
+        over.store(true, SeqCst);
+    });
+    let all = sessions.load(SeqCst) as u64;
+    assert!(pool.wait(PATIENCE, |status| status.counts.closed == all));
+    all
+}
+
+struct Panics;
+
+impl Admission for Panics {
+    fn before(&self, _entrance: &Entrance<'_>) -> BeforeAccept {
+        panic!("before")
+    }
+    fn after(&self, _arrival: &Arrival<'_>) -> AfterAccept {
+        panic!("after")
+    }
+}
+
+/// Events that were told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Event>>>);
+
+impl Told {
+    fn to(&self, config: Config) -> Config {
+        let told = self.0.clone();
+        config.observer(move |event: &Event| told.lock().expect("no panic").push(event.clone()))
+    }
+
+    fn count(&self, which: impl Fn(&Event) -> bool) -> usize {
+        self.0.lock().expect("no panic").iter().filter(|event| which(event)).count()
+    }
+}
+
+#[test]
+fn a_policy_that_panics_is_counted_and_the_default_decides() {
+    let told = Told::default();
+    let (pool, at) = start(told.to(Config::accept(Echo).loops(2).limit(3)));
+    let mut kept = served(at);
+    pool.reconfigure(pool.config().admission(Panics)).expect("nobody asks it yet");
+    let second: Vec<TcpStream> = (0..2).map(|_| served(at)).collect();
+    assert!(echoes(&mut kept, b"still here"));
+    let waits = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1 && status.counts.admission_panics >= 5));
+    let told_of =
+        |event: &Event| matches!(event, Event::AdmissionPanicked { message } if message == "before" || message == "after");
+    assert!(told.count(told_of) >= 5);
+    assert_eq!((pool.status().connections, pool.status().restarts), (3, 0));
+    pool.reconfigure(pool.config().admission(Limits::default())).expect("it can be swapped");
+    drop((second, waits, kept));
+    assert_empty(&pool);
+}
+
+/// Turns one source away, and counts what it is told of the others.
+struct Deny(Ipv4Addr, Arc<AtomicUsize>);
+
+impl Admission for Deny {
+    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
+        self.1.fetch_max(arrival.of_peer.expect("peers are counted"), SeqCst);
+        let denied = arrival.peer.is_some_and(|peer| peer.ip() == self.0);
+        if denied { AfterAccept::Reject(Reject::Bytes(b"no"[..].into())) } else { AfterAccept::Keep }
+    }
+    fn peers(&self) -> Option<Prefixes> {
+        Some(Prefixes::ADDRESS)
+    }
+}
+
+#[test]
+fn a_policy_turns_away_whom_it_will() {
+    let (denied, most) = (Ipv4Addr::new(127, 0, 0, 66), Arc::new(AtomicUsize::new(0)));
+    let (pool, at) = start(Config::accept(Echo).loops(2).admission(Deny(denied, most.clone())));
+    let held: Vec<TcpStream> = (0..3).map(|_| served(at)).collect();
+    for _ in 0..10 {
+        assert_eq!(read_all(&mut connect_from(denied, at)).expect("an orderly end"), b"no");
+    }
+    let counts = pool.status().counts;
+    assert_eq!((counts.rejected, counts.accepted, pool.status().connections), (10, 13, 3));
+    assert_eq!(most.load(SeqCst), 2, "those that were turned away are not counted");
+    drop(held);
+    assert_empty(&pool);
+}
+
+fn turned_away(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 8]) {
+        Ok(read) => read == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn peers_are_counted_exactly_also_those_that_were_there_and_those_that_reset() {
+    const MOST: usize = 4;
+    let (pool, at) = start(Config::accept(Echo).loops(2));
+    let client = |last: u8| connect_from(Ipv4Addr::new(127, 0, 3, last), at);
+    let mut there: Vec<TcpStream> = (0..MOST).map(|_| client(1)).collect();
+    assert!(there.iter_mut().all(|stream| echoes(stream, b"hello")));
+    let limits = Limits::default().per_peer(PerPeer::address(MOST));
+    pool.reconfigure(pool.config().admission(limits.clone())).expect("it can be swapped");
+    for round in 0..20 {
+        assert!(turned_away(&mut client(1)), "round {round}: it has {MOST}");
+        assert!(echoes(&mut client(2), b"hello"), "another peer is let in");
+        // One goes, in order or by a reset that the server hears of; then there is room for just one.
+        let closed = pool.status().counts.closed;
+        let leaves = there.pop().expect("it has some");
+        if round % 2 == 0 {
+            common::reset(leaves)
+        } else {
+            drop(leaves)
+        }
+        assert!(pool.wait(PATIENCE, |status| status.counts.closed >= closed + 1 && status.connections == MOST - 1));
+        let mut next = client(1);
+        assert!(echoes(&mut next, b"hello"), "round {round}: there is room");
+        there.push(next);
+        if round == 10 {
+            // A restart of the policy, and another of the same kind, lose no count.
+            pool.reconfigure(pool.config().admission(Limits::default())).expect("it can be swapped");
+            pool.reconfigure(pool.config().admission(limits.clone())).expect("it can be swapped");
+        }
+    }
+    let wide = PerPeer { prefixes: Prefixes { v4: 24, v6: 64 }, ..PerPeer::address(MOST) };
+    pool.reconfigure(pool.config().admission(Limits::default().per_peer(wide))).expect("it can be swapped");
+    assert!(turned_away(&mut client(77)), "its network has {MOST}");
+    drop(there);
+    assert_empty(&pool);
+}
+
+#[test]
+fn the_rate_is_kept_over_loops() {
+    const RATE: f64 = 400.0;
+    let config = Config::accept(Echo).loops(2).admission(Limits::default().rate(AcceptRate::new(RATE, 10)));
+    let (pool, at) = start(config);
+    let began = Instant::now();
+    let before = pool.status().counts;
+    let (over, length) = (AtomicBool::new(false), Duration::from_secs(2));
+    let (accepted, took, turns) = std::thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    drop(served(at));
+                }
+            });
+        }
+        assert!(pool.wait(PATIENCE, |_| began.elapsed() >= length));
+        let counts = pool.status().counts;
+        let took = began.elapsed();
+        over.store(true, SeqCst);
+        (counts.accepted - before.accepted, took, counts.turns - before.turns)
+    });
+    let allowed = 10.0 + RATE * took.as_secs_f64();
+    println!("{accepted} accepted in {took:?}, {turns} turns; {allowed:.0} allowed");
+    assert!(accepted as f64 <= allowed + 2.0, "{accepted} of {allowed}");
+    assert!(accepted as f64 >= allowed * 0.95 - 4.0, "{accepted} of {allowed}");
+    // A connection takes a few turns; a loop that waits for the next token takes none.
+    assert!(turns <= 12 * accepted + 2000, "{turns} turns for {accepted} connections");
+}
+
+#[test]
+fn alarms_are_told_once_for_each_crossing() {
+    let (told, alarm) = (Told::default(), Alarm { at: 8, clear_at: 2 });
+    let (pool, at) = start(told.to(Config::accept(Echo).loops(2).alarms(vec![alarm])));
+    let raised = |event: &Event| matches!(event, Event::AlarmRaised { connections, .. } if *connections >= 8);
+    let cleared = |event: &Event| matches!(event, Event::AlarmCleared { connections, .. } if *connections <= 2);
+    for round in 1..=5 {
+        let mut held: Vec<TcpStream> = (0..10).map(|_| served(at)).collect();
+        assert_eq!((told.count(raised), told.count(cleared)), (round, round - 1));
+        for _ in 0..3 {
+            held.truncate(4);
+            assert!(pool.wait(PATIENCE, |status| status.connections == 4));
+            held.extend((0..6).map(|_| served(at)));
+        }
+        assert_eq!((told.count(raised), told.count(cleared)), (round, round - 1), "it swayed between the two numbers");
+        drop(held);
+        assert_empty(&pool);
+        assert_eq!((told.count(raised), told.count(cleared)), (round, round));
+    }
+    let refused = pool.reconfigure(pool.config().alarms(vec![Alarm { at: 2, clear_at: 2 }]));
+    assert!(matches!(refused, Err(Error::Invalid { setting: "alarms", .. })), "{refused:?}");
+}
+
+#[test]
+fn a_listener_is_suspended_or_refuses_by_itself() {
+    let pool = Pool::start(Config::accept(Echo).loops(2).listen(any_port()).listen(any_port())).expect("it starts");
+    let addresses = pool.addresses();
+    let at: Vec<SocketAddr> = addresses.iter().map(tcp).collect();
+    let mut kept: Vec<TcpStream> = at.iter().map(|at| served(*at)).collect();
+    for _ in 0..5 {
+        pool.suspend_listener(&addresses[0]).expect("it listens there");
+        let mut waits = connect(at[0]);
+        drop(served(at[1]));
+        assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+        assert_eq!(pool.status().listeners[0].readiness, Readiness::Suspended);
+        assert_eq!(pool.status().readiness, Readiness::Serving);
+        pool.refuse_listener(&addresses[0], Reject::Bytes(b"closed"[..].into())).expect("it listens there");
+        assert_eq!(read_all(&mut waits).expect("an orderly end"), b"closed");
+        assert_eq!(read_all(&mut connect(at[0])).expect("an orderly end"), b"closed");
+        drop(served(at[1]));
+        // A loop that is new knows, too.
+        pool.reconfigure(pool.config().loops(3)).expect("it grows");
+        assert_eq!(read_all(&mut connect(at[0])).expect("an orderly end"), b"closed");
+        pool.reconfigure(pool.config().loops(2)).expect("it shrinks");
+        pool.resume_listener(&addresses[0]).expect("it listens there");
+        drop(served(at[0]));
+        assert!(kept.iter_mut().all(|kept| echoes(kept, b"still here")));
+    }
+    assert_eq!(pool.status().counts.rejected, 15);
+    let unknown = "127.0.0.1:1".parse().expect("an address");
+    let error = pool.suspend_listener(&unknown).expect_err("it does not listen there").to_string();
+    assert!(error.contains("127.0.0.1:1") && error.contains(&addresses[0].to_string()), "{error}");
+    drop(kept);
+    assert_empty(&pool);
+}
+
+#[test]
+fn a_pool_that_refuses_says_so_and_keeps_what_it_has() {
+    let told = Told::default();
+    let (pool, at) = start(told.to(Config::accept(Echo).loops(2).limit(1)));
+    let mut kept = served(at);
+    let mut waits = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    pool.refuse(Reject::Fin);
+    assert_eq!(pool.status().readiness, Readiness::Refusing);
+    assert_eq!(read_all(&mut waits).expect("an orderly end"), b"");
+    pool.refuse(Reject::Reset);
+    assert_eq!(read_all(&mut connect(at)).map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+    pool.suspend();
+    let mut waits = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    assert!(echoes(&mut kept, b"still here"));
+    drop(kept);
+    assert_empty(&pool);
+    pool.resume();
+    assert!(echoes(&mut waits, b"hello"));
+    let readiness = |event: &Event| match event {
+        Event::ReadinessChanged(readiness) => Some(readiness.clone()),
+        _ => None,
+    };
+    let passed: Vec<Readiness> = told.0.lock().expect("no panic").iter().filter_map(readiness).collect();
+    assert_eq!(passed, [Readiness::Refusing, Readiness::Refusing, Readiness::Suspended, Readiness::Serving]);
+}
+
+#[test]
+fn a_shutdown_is_announced_before_accepting_stops() {
+    in_time(|| {
+        let told = Told::default();
+        let (pool, at) = start(told.to(Config::accept(Echo).loops(2)));
+        let ending = pool.clone();
+        let end = std::thread::spawn(move || ending.shutdown(Drain::within(PATIENCE).notice(Duration::from_millis(500))));
+        assert!(pool.wait(PATIENCE, |status| status.readiness == Readiness::Draining));
+        let draining = |event: &Event| matches!(event, Event::ReadinessChanged(Readiness::Draining));
+        let removed = |event: &Event| matches!(event, Event::ListenerRemoved(_));
+        assert_eq!(told.count(draining), 1);
+        let late = served(at);
+        assert_eq!(told.count(removed), 0, "it serves until then");
+        drop(late);
+        let drained = end.join().expect("no panic");
+        assert_eq!((drained.purged, told.count(removed)), (0, 1));
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let (pool, _) = start(Config::accept(Echo).loops(1));
+    let refused = |config: Config| pool.reconfigure(config).expect_err("it makes no sense").to_string();
+    let limits = Limits::default;
+    let error = refused(pool.config().admission(limits().rate(AcceptRate::new(0.0, 1))));
+    assert!(error.starts_with("admission.rate"), "{error}");
+    let error = refused(pool.config().admission(limits().per_peer(PerPeer::address(0))));
+    assert!(error.starts_with("admission.per_peer"), "{error}");
+    let policy = pool.config().admission(limits().on_full(OnFull::Reject(Reject::Fin)));
+    assert_eq!(pool.plan(&policy).changes.iter().map(|change| change.setting).collect::<Vec<_>>(), ["admission"]);
+}
