@@ -2,6 +2,7 @@
 
 use super::guest::Guest;
 use super::kind::{Kind, Way};
+use super::limit::queued;
 use super::probe::{Met, Probe, Says};
 use super::scene::Scene;
 use super::schedule::{Planned, another};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// How long a change may take to show, once applied.
 pub(crate) const SHOWS_WITHIN: Duration = Duration::from_secs(2);
-/// How long a suspended server is watched. Long enough for the clients' next connects to wait in the queue.
+/// How long a suspended server is watched at most: until all clients that come and go wait in its queue.
 const SUSPENDED: Duration = Duration::from_millis(10);
 /// No client has this source, so that no client's port can be in the way.
 const SECOND_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 1);
@@ -220,7 +221,9 @@ impl<'a> Changer<'a> {
         let suspending = begun.elapsed();
         let status = server.status();
         let before = status.counts.accepted;
-        let accepted = server.wait(SUSPENDED, |status| status.counts.accepted != before);
+        let all = self.scene.all_churn();
+        server.wait(SUSPENDED, |status| status.counts.accepted != before || queued(status) >= all);
+        let accepted = server.status().counts.accepted != before;
         let begun = Instant::now();
         server.resume();
         let took = suspending + begun.elapsed();

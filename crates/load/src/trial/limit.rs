@@ -5,7 +5,7 @@ use super::kind::Kind;
 use sockdrawer::Status;
 use std::time::{Duration, Instant};
 
-/// How long a full server is watched.
+/// How long a full server is watched at most: until all clients that come and go wait in its queue.
 const FULL: Duration = Duration::from_millis(10);
 
 impl Changer<'_> {
@@ -51,7 +51,8 @@ impl Changer<'_> {
         }
         // A loop may have taken a permit just before: for one connection, and no more.
         let most = status.counts.accepted + status.loops.len() as u64;
-        server.wait(FULL, |status| status.counts.accepted > most);
+        let all = self.scene.all_churn();
+        server.wait(FULL, |status| status.counts.accepted > most || queued(status) >= all);
         let full = server.status();
         if full.counts.accepted > most {
             return Err(format!("{} connections were accepted above the limit", full.counts.accepted - status.counts.accepted));
@@ -60,6 +61,7 @@ impl Changer<'_> {
     }
 }
 
-fn queued(status: &Status) -> u64 {
+/// Connections that wait in the kernel to be accepted.
+pub(super) fn queued(status: &Status) -> u64 {
     status.listeners.iter().map(|listener| listener.queued as u64).sum()
 }

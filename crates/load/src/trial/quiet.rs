@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest slice, and the time with changes before the next one.
-const SLICE: Duration = Duration::from_millis(100);
-const EVERY: Duration = Duration::from_secs(2);
+const SLICE: Duration = Duration::from_millis(50);
+const EVERY: Duration = Duration::from_millis(500);
 /// Parts of a trial's time that a slice, and the time between two, may take.
 const SLICES: u32 = 20;
 const BETWEEN: u32 = 4;

@@ -126,13 +126,14 @@ pub(crate) struct Asking {
 
 impl Asking {
     fn ask(&mut self, cx: &mut Context<'_>) -> Step {
-        // Answers take a while where a drain may meet them; else they cost the churn nothing.
+        // Answers take a while where a drain may meet them; else they cost the churn nothing. Not long: a server without workers
+        // works on them in its loops.
         let draining = self.tally.current() == Kind::Drain;
         self.left = if self.random.next().is_multiple_of(2) { SIZE } else { MOST * SIZE };
         let from = self.asked.len() - self.left;
         for request in self.asked[from..].chunks_exact_mut(SIZE) {
             self.sent += 1;
-            let takes = if draining { 1 + self.random.below(3) } else { 0 };
+            let takes = if draining { 1 + self.random.below(4) / 3 } else { 0 };
             for (place, word) in [self.connection, self.sent, self.random.next(), takes].into_iter().enumerate() {
                 request[8 * place..8 * place + 8].copy_from_slice(&word.to_le_bytes());
             }

@@ -95,6 +95,11 @@ impl Scene {
         if guest == Guest::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
     }
 
+    /// Clients that come and go, all of them.
+    pub(crate) fn all_churn(&self) -> u64 {
+        self.churn.config().limit.unwrap_or(0) as u64
+    }
+
     /// Waits until such a set stands again, whole, as its clients see it.
     pub(crate) fn stands(&self, guest: Guest) -> bool {
         let (pool, size) = self.set(guest);
