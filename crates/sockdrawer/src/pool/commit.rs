@@ -61,6 +61,12 @@ impl Core {
         } else {
             None
         };
+        // The mistake: it comes into force before all that can fail was done.
+        #[cfg(sockdrawer_broken = "switch-before-prepare")]
+        let generation = generation.and_then(|generation| {
+            self.switch_to(control, generation);
+            None
+        });
         let mut listeners = Vec::new();
         for listening in difference(wanted.listeners(), control.config.listeners()) {
             listeners.push(open(wanted, listening)?);
