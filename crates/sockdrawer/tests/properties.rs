@@ -11,6 +11,8 @@ mod client;
 mod concurrent;
 #[path = "properties/crowd.rs"]
 mod crowd;
+#[path = "properties/oracle.rs"]
+mod oracle;
 #[path = "properties/pool.rs"]
 mod pool;
 #[path = "properties/reference.rs"]
@@ -29,6 +31,8 @@ use std::panic::{self, PanicHookInfo};
 /// Cases of the model that most pools have, and of each other.
 const CASES: u64 = 200;
 const CASES_OF_OTHERS: u64 = 50;
+/// Cases whose connections the kernel counts too.
+const CASES_OF_ORACLE: u64 = 10;
 
 fn main() {
     // In a helper this is where it ends.
@@ -51,6 +55,8 @@ fn main() {
         ("concurrent_prefork", || concurrent("concurrent_prefork", Model::Prefork)),
         #[cfg(feature = "tokio")]
         ("concurrent_tasks", || concurrent("concurrent_tasks", Model::Tasks)),
+        ("oracle_loops", || oracle::test("oracle_loops", Model::Loops, CASES_OF_ORACLE)),
+        ("oracle_prefork", || oracle::test("oracle_prefork", Model::Prefork, CASES_OF_ORACLE)),
     ]);
 }
 

@@ -17,6 +17,8 @@ pub(crate) mod inbox;
 pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
+#[cfg(all(test, shuttle))]
+mod schedules;
 mod seat;
 mod timer;
 pub(crate) mod worker;

@@ -2,7 +2,7 @@
 
 use crate::changes::{Changer, STAYING};
 use crate::common::{PATIENCE, Random, address};
-use crate::crowd::Scene;
+use crate::crowd::{MOST_LOST, Scene};
 use crate::service::{behaviour, forget};
 use sockdrawer::{Address, Config, Drain, Model, NotesWhenFull, OnFull, Pool, Readiness, Restarts};
 use std::net::Ipv4Addr;
@@ -17,6 +17,7 @@ const VISITORS: usize = 4;
 /// What a case left to count.
 pub(crate) struct Tally {
     pub(crate) accepted: u64,
+    pub(crate) lost: u64,
 }
 
 fn config(model: Model) -> Config {
@@ -41,10 +42,12 @@ pub(crate) fn case(model: Model, seed: u64) -> Tally {
         let mut crowd: Vec<ScopedJoinHandle<'_, ()>> = (0..STAYING).map(|_| scope.spawn(|| scene.stay())).collect();
         // Notes are for all of them.
         let stay = pool.wait(PATIENCE, |status| status.connections == STAYING && scene.served.load(SeqCst) == STAYING as u64);
-        crowd.extend((0..VISITORS).map(|number| scope.spawn({
-            let scene = &scene;
-            move || scene.visit(number)
-        })));
+        crowd.extend((0..VISITORS).map(|number| {
+            scope.spawn({
+                let scene = &scene;
+                move || scene.visit(number)
+            })
+        }));
         crowd.extend((0..2).map(|_| scope.spawn(|| scene.suffer())));
         let changers: Vec<_> = (0..CHANGERS)
             .map(|number| {
@@ -95,6 +98,8 @@ fn judge(pool: &Pool, scene: &Scene) -> Tally {
     let (connected, served, turned_away) = (count(&scene.connected), count(&scene.served), count(&scene.turned_away));
     let (early, lost) = (count(&scene.ended_early), count(&scene.lost));
     assert_eq!(connected, served + turned_away + early + lost);
+    // Who is turned away by a reset may look like one that is lost.
+    assert!(lost <= MOST_LOST || scene.rejects || scene.crashes, "{lost} of {connected} lost");
     assert_eq!((status.counts.panics, status.restarts > 0 && !scene.crashes), (0, false), "{status:#?}");
     if !scene.crashes {
         let (accepted, rejected) = (status.counts.accepted, status.counts.rejected);
@@ -104,5 +109,5 @@ fn judge(pool: &Pool, scene: &Scene) -> Tally {
     }
     pool.shutdown(Drain::within(PATIENCE));
     scene.gone.lock().expect("no panic").iter().copied().for_each(forget);
-    Tally { accepted: status.counts.accepted }
+    Tally { accepted: status.counts.accepted, lost }
 }
