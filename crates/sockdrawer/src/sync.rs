@@ -1,6 +1,14 @@
-//! The only place of the data and control planes that names `std::sync`, so that a model checker can take its place.
+//! The only place of the data and control planes that names `std::sync`, so that a model checker can take its place: with
+//! `--cfg shuttle`, shuttle, whose threads change over at every lock and every atomic.
 
 use std::sync::PoisonError;
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
+// Whoever sets one has made its value before: there is nothing to wait for.
+#[cfg(shuttle)]
+pub(crate) use std::sync::OnceLock;
+#[cfg(not(shuttle))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic, mpsc};
 
 /// Locks, also after a panic of another holder: what the mutexes here protect is valid between any two statements.

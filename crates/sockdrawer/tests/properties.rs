@@ -3,8 +3,16 @@
 
 mod common;
 
+#[path = "properties/changes.rs"]
+mod changes;
 #[path = "properties/client.rs"]
 mod client;
+#[path = "properties/concurrent.rs"]
+mod concurrent;
+#[path = "properties/crowd.rs"]
+mod crowd;
+#[path = "properties/oracle.rs"]
+mod oracle;
 #[path = "properties/pool.rs"]
 mod pool;
 #[path = "properties/reference.rs"]
@@ -23,6 +31,8 @@ use std::panic::{self, PanicHookInfo};
 /// Cases of the model that most pools have, and of each other.
 const CASES: u64 = 200;
 const CASES_OF_OTHERS: u64 = 50;
+/// Cases whose connections the kernel counts too.
+const CASES_OF_ORACLE: u64 = 10;
 
 fn main() {
     // In a helper this is where it ends.
@@ -30,7 +40,7 @@ fn main() {
     // While a case is made smaller it fails again and again.
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
-        if std::thread::current().name() == Some("main") && !is_shrinking() {
+        if !is_shrinking() {
             usual(info);
         }
     }));
@@ -40,6 +50,13 @@ fn main() {
         ("sequential_prefork", || sequential("sequential_prefork", Model::Prefork, CASES_OF_OTHERS)),
         #[cfg(feature = "tokio")]
         ("sequential_tasks", || sequential("sequential_tasks", Model::Tasks, CASES_OF_OTHERS)),
+        ("concurrent_loops", || concurrent("concurrent_loops", Model::Loops)),
+        ("concurrent_threads", || concurrent("concurrent_threads", Model::Threads)),
+        ("concurrent_prefork", || concurrent("concurrent_prefork", Model::Prefork)),
+        #[cfg(feature = "tokio")]
+        ("concurrent_tasks", || concurrent("concurrent_tasks", Model::Tasks)),
+        ("oracle_loops", || oracle::test("oracle_loops", Model::Loops, CASES_OF_ORACLE)),
+        ("oracle_prefork", || oracle::test("oracle_prefork", Model::Prefork, CASES_OF_ORACLE)),
     ]);
 }
 
@@ -63,6 +80,15 @@ fn sequential(test: &str, model: Model, cases: u64) {
         SHRINKING.set(false);
         if let Err(error) = ran {
             seeds::fail(test, seed, error, |(_, steps, _)| format!("{steps:?}"));
+        }
+    }
+}
+
+fn concurrent(test: &str, model: Model) {
+    for seed in seeds::seeds(CASES_OF_OTHERS) {
+        if let Err(panic) = panic::catch_unwind(|| concurrent::case(model, seed)) {
+            println!("{test}, seed {seed}: {}", seeds::again(test, seed));
+            panic::resume_unwind(panic);
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) mod listener;
 pub(crate) mod orders;
 mod pace;
 pub(crate) mod rules;
+#[cfg(all(test, shuttle))]
+mod schedules;
 mod seat;
 mod tags;
 mod timer;

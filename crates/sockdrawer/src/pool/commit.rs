@@ -76,6 +76,12 @@ impl Core {
         } else {
             None
         };
+        // The mistake: it comes into force before all that can fail was done.
+        #[cfg(sockdrawer_broken = "switch-before-prepare")]
+        let generation = generation.and_then(|generation| {
+            self.switch_to(control, generation);
+            None
+        });
         let mut listeners = Vec::new();
         for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
             let retiring = control.retiring.iter().map(|place| &place.listener);

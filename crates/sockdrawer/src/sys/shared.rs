@@ -8,6 +8,11 @@ use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
+
+// Under a model checker they are objects of it, for one process.
+#[cfg(shuttle)]
+use crate::sync::atomic::AtomicU64;
+#[cfg(not(shuttle))]
 use std::sync::atomic::AtomicU64;
 
 /// Words in memory of this process alone, or in memory that other processes map too. Where they lie costs nothing to those
@@ -31,6 +36,9 @@ impl Words {
 
     /// So many, all zero, and the descriptor by which others map them. Words that nobody writes take no memory.
     pub(crate) fn create(count: usize) -> Result<(Words, OwnedFd)> {
+        if cfg!(shuttle) {
+            return Err(super::Errno::OPNOTSUPP);
+        }
         let file = memfd_create("sockdrawer", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, (count * size_of::<AtomicU64>()) as u64)?;
         Ok((Words::map(file.as_fd(), count)?, file))
@@ -38,6 +46,9 @@ impl Words {
 
     /// What another process created, with the same count.
     pub(crate) fn map(file: BorrowedFd<'_>, count: usize) -> Result<Words> {
+        if cfg!(shuttle) {
+            return Err(super::Errno::OPNOTSUPP);
+        }
         let (size, protection) = (count * size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice; it is page-aligned, hence aligned for words.
         let at = unsafe { mmap(null_mut(), size, protection, MapFlags::SHARED, file, 0) }?;

@@ -57,7 +57,8 @@ impl Flow {
                     return;
                 }
                 // An empty one needs no permit to go, which at the limit others would have taken again and again.
-                if self.has_nothing(index) {
+                // The mistake of a broken build: who waits there is reset.
+                if self.has_nothing(index) || cfg!(sockdrawer_broken = "close-without-drain") {
                     self.unwatch_shard(index);
                     self.acceptor.held[index] = None;
                     break;

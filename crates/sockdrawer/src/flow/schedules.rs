@@ -1,0 +1,276 @@
+//! Gate, switch and inbox under many schedules of their threads: `ci/long shuttle`. A thread that is never woken, or never gets
+//! what it waits for, exceeds shuttle's bound of steps, which fails.
+
+use super::gate::{Account, Gate, Permit, Waiter};
+use super::generation::{Generation, Switch};
+use super::inbox::{Inbox, Letter};
+use super::joint::Joint;
+use crate::behaviour::Behaviour;
+use crate::config::Settings;
+use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step};
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use crate::sys::{Events, Kernel, System};
+use shuttle::thread;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Schedules of each kind for each test.
+const SCHEDULES: usize = 3_000;
+/// How often threads change over where they need not, in the second kind.
+const DEPTH: usize = 3;
+
+fn check(test: impl Fn() + Send + Sync + 'static) {
+    let test = Arc::new(test);
+    let again = test.clone();
+    shuttle::check_random(move || test(), SCHEDULES);
+    shuttle::check_pct(move || again(), SCHEDULES, DEPTH);
+}
+
+/// A loop, as far as it waits: for a ring of its inbox, which it hears once.
+struct Ear {
+    inbox: Arc<Inbox>,
+    epoll: OwnedFd,
+}
+
+impl Ear {
+    fn new() -> Ear {
+        let inbox = Inbox::new(Arc::new(Kernel), 1_000).expect("an inbox");
+        let epoll = Kernel.epoll().expect("an epoll");
+        Kernel.watch_event(epoll.as_fd(), inbox.event().expect("an event"), 0).expect("watched");
+        Ear { inbox, epoll }
+    }
+
+    /// Sleeps until it rings, then takes what came.
+    fn listen(&self) -> Vec<Letter> {
+        let mut events = Events::with_capacity(1);
+        loop {
+            Kernel.wait(self.epoll.as_fd(), &mut events, Some(Duration::ZERO)).expect("waits");
+            if events.len() > 0 {
+                break;
+            }
+            thread::yield_now();
+        }
+        let mut letters = Vec::new();
+        self.inbox.take(&mut letters);
+        letters
+    }
+}
+
+/// Takes a permit as a loop does.
+fn take(gate: &Arc<Gate>, waiter: &Arc<Waiter>, ear: &Ear) -> Permit {
+    loop {
+        if let Some(permit) = waiter.claim().or_else(|| gate.take()) {
+            return permit;
+        }
+        gate.wait(waiter);
+        // It may have been given one before it waited.
+        match waiter.claim() {
+            Some(permit) => return permit,
+            None => drop(ear.listen()),
+        }
+    }
+}
+
+/// Gives up what it was given and did not use.
+fn leave(gate: &Arc<Gate>, waiter: &Arc<Waiter>) {
+    gate.stop_waiting(waiter);
+    while let Some(permit) = waiter.claim() {
+        drop(permit);
+    }
+}
+
+/// A loop that has so many connections, one after the other, and how many there are at once.
+fn serve(gate: &Arc<Gate>, connections: usize, open: &AtomicUsize, most: usize) {
+    let ear = Ear::new();
+    let waiter = Waiter::new(ear.inbox.clone());
+    let mut account = Account::new(gate.clone());
+    for _ in 0..connections {
+        account.pay_in(take(gate, &waiter, &ear));
+        assert!(open.fetch_add(1, SeqCst) < most, "more connections than permits");
+        thread::yield_now();
+        open.fetch_sub(1, SeqCst);
+        account.put_back();
+    }
+    leave(gate, &waiter);
+}
+
+/// Loops, and another thread that does something else.
+fn contend(limit: usize, most: usize, other: fn(&Arc<Gate>)) {
+    let (gate, open) = (Gate::new(limit), Arc::new(AtomicUsize::new(0)));
+    let loops: Vec<_> = (0..3)
+        .map(|_| {
+            let (gate, open) = (gate.clone(), open.clone());
+            thread::spawn(move || serve(&gate, 2, &open, most))
+        })
+        .collect();
+    other(&gate);
+    loops.into_iter().for_each(|one| one.join().expect("no panic"));
+    assert_eq!(gate.taken(), 0, "no permit is lost");
+}
+
+#[test]
+fn permits_go_round_and_none_is_lost() {
+    check(|| contend(1, 1, |_| ()));
+    check(|| contend(2, 2, |_| ()));
+}
+
+#[test]
+fn a_limit_that_changes_loses_nobody() {
+    check(|| {
+        contend(0, 3, |gate| {
+            for limit in [2, 0, 3, 1] {
+                gate.set_limit(limit);
+            }
+        });
+    });
+}
+
+#[test]
+fn who_waits_no_more_keeps_nothing_back() {
+    check(|| {
+        contend(1, 1, |gate| {
+            let ear = Ear::new();
+            let waiter = Waiter::new(ear.inbox.clone());
+            gate.wait(&waiter);
+            thread::yield_now();
+            leave(gate, &waiter);
+        });
+    });
+}
+
+#[test]
+fn who_died_waiting_keeps_nothing_back() {
+    check(|| {
+        contend(1, 1, |gate| {
+            let waiter = Waiter::new(Inbox::asleep(Arc::new(Kernel), 1));
+            gate.wait(&waiter);
+            thread::yield_now();
+            drop(waiter);
+            // A permit that is given to it goes back when the gate lets go of it.
+            let ear = Ear::new();
+            let waiter = Waiter::new(ear.inbox.clone());
+            drop(take(gate, &waiter, &ear));
+            leave(gate, &waiter);
+        });
+    });
+}
+
+struct Silent;
+
+impl Service for Silent {
+    type Protocol = Silent;
+    fn open(&self, _peer: &Peer) -> Silent {
+        Silent
+    }
+}
+
+impl Protocol for Silent {
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Close
+    }
+}
+
+fn generation(id: u32) -> Arc<Generation> {
+    let service = Behaviour::from(Silent).service().clone();
+    Generation::prepare(id, service, Settings::default(), 1, 0).unwrap_or_else(|_| unreachable!("nothing panics"))
+}
+
+/// Accepts again and again: what was in force when it looked must still be in force, or something newer.
+fn accept(switch: &Switch, committed: &AtomicU32) {
+    let (mut epoch, mut active) = (switch.epoch(), switch.current());
+    for _ in 0..4 {
+        let before = active.id;
+        let least = committed.load(SeqCst);
+        if switch.epoch() != epoch {
+            epoch = switch.epoch();
+            active = switch.current();
+        }
+        assert!(active.id >= least, "generation {} after {least} came into force", active.id);
+        assert!(active.id >= before, "a generation came back");
+    }
+}
+
+#[test]
+fn every_accept_after_a_commit_sees_it() {
+    check(|| {
+        let joint = Arc::new(Joint::private());
+        let first = generation(1);
+        let switch = Arc::new(Switch::new(joint, first.clone()));
+        let committed = Arc::new(AtomicU32::new(1));
+        let loops: Vec<_> = (0..2)
+            .map(|_| {
+                let (switch, committed) = (switch.clone(), committed.clone());
+                thread::spawn(move || accept(&switch, &committed))
+            })
+            .collect();
+        for id in [2, 3] {
+            // One that is forgotten never comes.
+            switch.prepare(Some(generation(100 + id)));
+            switch.prepare(None);
+            switch.commit(generation(id));
+            committed.store(id, SeqCst);
+        }
+        loops.into_iter().for_each(|one| one.join().expect("no panic"));
+        assert_eq!((switch.current().id, switch.epoch()), (3, 3));
+        assert!(first.has_ended() && !first.has_ended(), "told once");
+    });
+}
+
+/// The n-th letter of a sender.
+fn letter(sender: u64, number: u64) -> Letter {
+    Letter::Note(sender << 8 | number, Note::value(()))
+}
+
+/// Letters of each sender, in their order.
+fn sorted(letters: &[Letter], sender: u64) -> Vec<u64> {
+    let of = letters.iter().map(|letter| match letter {
+        Letter::Note(token, _) => *token,
+        _ => unreachable!("only notes were sent"),
+    });
+    of.filter(|token| token >> 8 == sender).map(|token| token & 0xff).collect()
+}
+
+const LETTERS: u64 = 3;
+
+#[test]
+fn letters_come_in_order_and_each_is_rung_for() {
+    check(|| {
+        let ear = Ear::new();
+        let senders: Vec<_> = (1..=2)
+            .map(|sender| {
+                let inbox = ear.inbox.clone();
+                thread::spawn(move || (0..LETTERS).for_each(|number| assert!(inbox.put(letter(sender, number)).is_ok())))
+            })
+            .collect();
+        let mut letters = Vec::new();
+        while letters.len() < 2 * LETTERS as usize {
+            letters.extend(ear.listen());
+        }
+        senders.into_iter().for_each(|one| one.join().expect("no panic"));
+        assert_eq!((sorted(&letters, 1), sorted(&letters, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
+    });
+}
+
+#[test]
+fn a_closed_inbox_returns_what_it_did_not_take() {
+    check(|| {
+        let ear = Ear::new();
+        let senders: Vec<_> = (1..=2)
+            .map(|sender| {
+                let inbox = ear.inbox.clone();
+                thread::spawn(move || {
+                    let refused = (0..LETTERS).filter_map(|number| inbox.put(letter(sender, number)).err());
+                    refused.collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut letters = ear.listen();
+        letters.extend(ear.inbox.close());
+        for sender in senders {
+            letters.extend(sender.join().expect("no panic"));
+        }
+        // What was refused was sent last.
+        assert_eq!((sorted(&letters, 1), sorted(&letters, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
+    });
+}
