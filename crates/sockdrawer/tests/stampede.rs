@@ -213,8 +213,10 @@ impl Scene {
                 (Some(index as u64), self.hit(index as u64, Part::Loop, index))
             }
         };
+        // What a process had replaced in it is not counted any more when it is gone.
+        let same = |now: &Status| now.processes.iter().all(|one| status.processes.iter().any(|before| before.pid == one.pid));
         let more = usize::from(done);
-        let whole = self.pool.wait(PATIENCE, |now| now.restarts >= status.restarts + more && self.is_whole(now));
+        let whole = self.pool.wait(PATIENCE, |now| (now.restarts >= status.restarts + more || !same(now)) && self.is_whole(now));
         assert!(whole, "{} after {part:?}: {:#?}", self.model, self.pool.status());
         part.into_iter().for_each(|part| self.attacks.is_over(part));
     }
