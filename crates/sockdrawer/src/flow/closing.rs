@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A lingering socket that gets more than this from its peer is closed.
+/// A lingering socket is not read any more when its peer has sent more than this.
 const DISCARD_BYTES: u32 = 64 * 1024;
 
 impl Flow {
@@ -143,7 +143,8 @@ impl Flow {
         self.discard(seat);
     }
 
-    /// Reads and forgets, until the peer's end, too much, or the timer.
+    /// Reads and forgets, until the peer's end, too much, or the timer. Too much is no reason to close: the reset would destroy what
+    /// the peer has not taken yet.
     pub(super) fn discard(&mut self, seat: u32) {
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
         match self.system.receive(socket.as_fd(), &mut self.read) {
@@ -153,6 +154,11 @@ impl Flow {
                 self.settle(seat, false);
             }
             Err(Errno::AGAIN | Errno::INTR) => self.settle(seat, false),
+            Ok(count) if count > 0 => {
+                if self.seats.at(seat).flags.any(Flags::WATCHED) {
+                    self.unwatch(seat);
+                }
+            }
             Ok(_) | Err(_) => self.leave(seat, false),
         }
     }

@@ -49,7 +49,7 @@ mod delegation;
 mod tests;
 pub mod trial;
 
-pub use breakage::{crash_loop, private_network, reset_queue};
+pub use breakage::{crash, crash_loop, private_network, reset_queue};
 pub use trial::trial;
 
 /// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.

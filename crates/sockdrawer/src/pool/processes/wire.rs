@@ -2,7 +2,7 @@
 //! understand; a helper of another one refuses to start.
 
 use crate::admission::Limits;
-use crate::config::{Config, Model, Restarts, Settings};
+use crate::config::{Config, Model, Part, Restarts, Settings};
 use crate::flow::door::Intake;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
@@ -136,7 +136,7 @@ pub(crate) enum Request {
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
     /// For tests: the part of this number dies.
-    Crash(usize),
+    Crash(Part, usize),
 }
 
 impl Request {

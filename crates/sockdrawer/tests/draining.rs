@@ -1,0 +1,357 @@
+//! Asking very many connections to end: at a rate, never in a request, and each byte is delivered.
+
+mod common;
+
+use common::{PATIENCE, Random, assert_empty, connect, hear, in_time, is_long, many, play, role, say, start};
+use rustix::net::sockopt;
+use sockdrawer::{
+    Closed, Config, Connecting, Context, Drain, Drained, Input, Job, JobResult, Peer, Pool, Protocol, Selector, Service,
+    Settings, Step,
+};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A request is these bytes. After the first half the server says that it has it, after the second it answers.
+const REQUEST: [u8; 8] = *b"request!";
+const LENGTH: usize = REQUEST.len();
+const HALF: usize = LENGTH / 2;
+const HAVE_HALF: u8 = b'+';
+const ANSWER: u8 = b'=';
+const GOODBYE: u8 = b'.';
+
+/// What the server saw.
+#[derive(Default)]
+struct Seen {
+    /// When each connection was asked to end.
+    asked: Mutex<Vec<Instant>>,
+    /// Connections that were asked, or ended, in a request.
+    cut: AtomicUsize,
+}
+
+struct Server(Arc<Seen>);
+
+struct Serving {
+    seen: Arc<Seen>,
+    in_request: bool,
+}
+
+impl Service for Server {
+    type Protocol = Serving;
+    fn open(&self, _peer: &Peer) -> Serving {
+        Serving { seen: self.0.clone(), in_request: false }
+    }
+}
+
+impl Serving {
+    fn must_be_idle(&self) {
+        self.seen.cut.fetch_add(usize::from(self.in_request), SeqCst);
+    }
+}
+
+impl Protocol for Serving {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        match input.bytes().len() {
+            LENGTH.. => {
+                input.take(LENGTH);
+                self.in_request = true;
+                Step::Work(Job::new(|| ANSWER))
+            }
+            HALF.. if !self.in_request => {
+                self.in_request = true;
+                cx.send(&[HAVE_HALF]);
+                Step::Continue
+            }
+            _ => Step::Continue,
+        }
+    }
+
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        self.in_request = false;
+        cx.send(&[result.take::<u8>().expect("it ran")]);
+        Step::Continue
+    }
+
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        self.seen.asked.lock().expect("no panic").push(cx.now());
+        self.must_be_idle();
+        cx.send(&[GOODBYE]);
+        Step::Close
+    }
+
+    fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {
+        self.must_be_idle();
+    }
+}
+
+/// What the clients saw.
+#[derive(Default)]
+struct Told {
+    answered: AtomicUsize,
+    /// Ended in order, after a goodbye and in no request.
+    well: AtomicUsize,
+}
+
+/// Clients that send half a request, and the other half a while after the server said that it has the first.
+struct Clients(Arc<Told>);
+
+struct Client {
+    told: Arc<Told>,
+    random: Random,
+    /// The server has half a request.
+    in_request: bool,
+    goodbye: bool,
+}
+
+impl Service for Clients {
+    type Protocol = Client;
+    fn open(&self, _peer: &Peer) -> Client {
+        Client { told: self.0.clone(), random: Random(1), in_request: false, goodbye: false }
+    }
+}
+
+impl Client {
+    fn pause(&mut self, cx: &mut Context<'_>, most: u64) {
+        cx.set_timer(Duration::from_millis(self.random.below(most)));
+    }
+}
+
+impl Protocol for Client {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.random = Random(cx.id().0.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        self.pause(cx, 4000);
+        Step::Continue
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(if self.in_request { &REQUEST[HALF..] } else { &REQUEST[..HALF] });
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        for byte in input.bytes() {
+            match *byte {
+                HAVE_HALF => {
+                    self.in_request = true;
+                    self.pause(cx, 300);
+                }
+                ANSWER => {
+                    self.told.answered.fetch_add(1, SeqCst);
+                    self.in_request = false;
+                    self.pause(cx, 4000);
+                }
+                _ => self.goodbye = true,
+            }
+        }
+        input.take_all();
+        Step::Continue
+    }
+
+    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
+        let well = why == Closed::Done && self.goodbye && !self.in_request;
+        self.told.well.fetch_add(usize::from(well), SeqCst);
+    }
+}
+
+/// The clients, in a process of their own, because both ends would need more descriptors than one may have.
+fn be_clients() {
+    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    let at: SocketAddr = hear().expect("told").parse().expect("an address");
+    let count: usize = hear().expect("told").parse().expect("a number");
+    let told = Arc::new(Told::default());
+    let mut connecting = Connecting::to(vec![at.into()]);
+    connecting.total = Some(count as u64);
+    let pool = Pool::start(Config::connect(Clients(told.clone()), connecting).loops(1).workers(0).limit(count)).expect("starts");
+    assert!(pool.wait(PATIENCE, |status| status.counts.connected == count as u64), "{:#?}", pool.status());
+    // Each has asked at least once.
+    assert!(pool.wait(PATIENCE, |_| told.answered.load(SeqCst) >= count));
+    say("all are there");
+    assert!(pool.wait(10 * PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
+    say(&told.well.load(SeqCst).to_string());
+}
+
+#[test]
+fn a_drain_keeps_its_rate_and_cuts_no_request() {
+    if role().is_some() {
+        return be_clients();
+    }
+    let (count, rate) = if is_long() { (10_000, 500.0) } else { (500, 250.0) };
+    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    let seen = Arc::new(Seen::default());
+    let (pool, at) = start(Config::accept(Server(seen.clone())).loops(2).workers(1));
+    let mut clients = play("a_drain_keeps_its_rate_and_cuts_no_request", "clients");
+    clients.tell(&at.to_string());
+    clients.tell(&count.to_string());
+    assert_eq!(clients.hear(), "all are there");
+    let drained = pool.drain(&Selector::All, Drain::within(10 * PATIENCE).rate(rate));
+    assert_eq!(drained, Drained { asked: count, ended: count, purged: 0 });
+    assert_eq!(clients.hear(), count.to_string(), "clients that ended well");
+    assert_eq!(seen.cut.load(SeqCst), 0, "asked in a request");
+    let mut asked = std::mem::take(&mut *seen.asked.lock().expect("no panic"));
+    asked.sort_unstable();
+    assert_eq!(asked.len(), count);
+    // Who was in a request when its turn came is asked after it: the last ones are late, and nobody follows them.
+    let (first, last) = (count / 20, count - count / 20);
+    let whole = (last - first) as f64 / (asked[last] - asked[first]).as_secs_f64();
+    let mut rates = vec![whole];
+    let window = rate as usize;
+    rates.extend((first..last - window).step_by(window).map(|at| window as f64 / (asked[at + window] - asked[at]).as_secs_f64()));
+    println!("{count} connections at {rate}/s: {whole:.1}/s, in windows {:.1?}", &rates[1..]);
+    assert!(rates.iter().all(|found| (found / rate - 1.0).abs() < 0.1), "{rates:?}");
+}
+
+#[test]
+fn two_drains_at_once_end_all_of_both() {
+    in_time(|| {
+        let (pool, at) = start(Config::accept(common::Echo).loops(2));
+        let mut clients = many(at, 40);
+        let readers =
+            std::thread::spawn(move || clients.iter_mut().all(|client| client.read(&mut [0]).is_ok_and(|count| count == 0)));
+        pool.tag(&Selector::All, "all");
+        let began = Instant::now();
+        let [one, two] = std::thread::scope(|scope| {
+            [("all", 100.0), ("all", 200.0)]
+                .map(|(tag, rate)| {
+                    let pool = &pool;
+                    scope.spawn(move || pool.drain(&Selector::tag(tag), Drain::within(PATIENCE).rate(rate)))
+                })
+                .map(|drain| drain.join().expect("no panic"))
+        });
+        assert_eq!((one.purged, two.purged), (0, 0));
+        assert_eq!(one.asked.max(two.asked), 40);
+        assert!(began.elapsed() < PATIENCE / 2 && readers.join().expect("no panic"));
+        assert_empty(&pool);
+    });
+}
+
+#[test]
+fn a_slow_drain_ends_with_its_pool() {
+    in_time(|| {
+        let (pool, at) = start(Config::accept(common::Echo).loops(2));
+        let mut clients = many(at, 40);
+        let readers =
+            std::thread::spawn(move || clients.iter_mut().all(|client| client.read(&mut [0]).is_ok_and(|count| count == 0)));
+        let slow = {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.drain(&Selector::All, Drain::within(Duration::from_secs(3600)).rate(0.01)))
+        };
+        // The first is asked at once, and ends.
+        assert!(pool.wait(PATIENCE, |status| status.connections < 40));
+        pool.shutdown(Drain::within(PATIENCE));
+        let drained = slow.join().expect("no panic");
+        assert_eq!((drained.asked, drained.ended), (40, 40));
+        assert!(readers.join().expect("no panic"));
+    });
+}
+
+/// Says so much when it is spoken to, and then reads no more.
+#[derive(Clone, Copy)]
+struct Speaker(usize);
+
+fn speech(length: usize) -> Vec<u8> {
+    (0..length).map(|index| ((index * 7919) >> 5) as u8).collect()
+}
+
+impl Service for Speaker {
+    type Protocol = Speaker;
+    fn open(&self, _peer: &Peer) -> Speaker {
+        *self
+    }
+}
+
+impl Protocol for Speaker {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        cx.send(&speech(self.0));
+        Step::Wait
+    }
+}
+
+/// A thousand clients that were answered, have not read it, and have sent so much more that the server will not read.
+fn purge_with_unread_input(count: usize, length: usize, more: usize) {
+    sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
+    let mut settings = Settings::default();
+    settings.options.send_buffer = Some(16 * 1024);
+    let (pool, at) = start(Config::accept(Speaker(length)).loops(2).settings(settings));
+    let mut clients: Vec<TcpStream> = (0..count).map(|_| connect(at)).collect();
+    for client in &mut clients {
+        client.write_all(b"speak").expect("it stands");
+    }
+    // Each has been answered: the rest is not read any more.
+    let spoken = |pool: &Pool| pool.connections(&Selector::All).iter().filter(|one| one.bytes_in == 5).count();
+    assert!(pool.wait(PATIENCE, |_| spoken(&pool) == count), "{}", spoken(&pool));
+    let unread = vec![b'x'; more];
+    for client in &mut clients {
+        // As much as the kernel takes at once.
+        client.set_nonblocking(true).expect("a socket");
+        let taken = client.write(&unread).expect("there is room in the server's buffer");
+        assert!(taken == more || taken > 400 * 1024, "{taken}");
+        client.set_nonblocking(false).expect("a socket");
+    }
+    let applied = pool.reconfigure(pool.config().behaviour(common::Echo)).expect("a newer service");
+    assert_eq!(pool.connections(&Selector::Before(applied.generation)).len(), count);
+    let clients = Arc::new(Mutex::new(clients));
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let clients = clients.clone();
+            std::thread::spawn(move || {
+                let mut whole = 0;
+                loop {
+                    let next = clients.lock().expect("no panic").pop();
+                    let Some(mut client) = next else { return whole };
+                    let mut got = Vec::new();
+                    let ended = client.read_to_end(&mut got).is_ok();
+                    assert!(ended && got == speech(length), "{} of {length} bytes, orderly: {ended}", got.len());
+                    whole += 1;
+                }
+            })
+        })
+        .collect();
+    assert_eq!(pool.purge(&Selector::Before(applied.generation), PATIENCE), count);
+    assert_eq!(readers.into_iter().map(|reader| reader.join().expect("all bytes")).sum::<usize>(), count);
+    assert_empty(&pool);
+    assert_eq!(pool.status().counts.bytes_out, (count * length) as u64);
+}
+
+#[test]
+fn a_purge_of_1000_connections_with_unread_input_delivers_every_byte() {
+    purge_with_unread_input(1000, 96 * 1024, 1000);
+}
+
+#[test]
+fn a_purge_of_connections_with_much_unread_input_delivers_every_byte() {
+    purge_with_unread_input(50, 1 << 20, 4 << 20);
+}
+
+#[test]
+fn what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent() {
+    const SPEECH: usize = 64 * 1024;
+    let mut settings = Settings::default();
+    settings.options.send_buffer = Some(512 * 1024);
+    let (pool, at) = start(Config::accept(Speaker(SPEECH)).loops(1).settings(settings));
+    let mut client = connect(at);
+    // Little fits into the client's own buffer.
+    sockopt::set_socket_recv_buffer_size(&client, 4096).expect("a socket");
+    client.write_all(b"speak").expect("it stands");
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out == SPEECH as u64), "all is in the kernel");
+    client.set_nonblocking(true).expect("a socket");
+    let mut unread = 0;
+    while let Ok(taken) = client.write(&[b'x'; 64 * 1024]) {
+        unread += taken;
+    }
+    assert!(unread > 400 * 1024, "{unread}");
+    client.set_nonblocking(false).expect("a socket");
+    let pool = &pool;
+    std::thread::scope(|scope| {
+        let purge = scope.spawn(|| pool.purge(&Selector::All, PATIENCE));
+        assert!(pool.wait(PATIENCE, |status| status.live_generations() == 1 && status.generations[0].connections == 0));
+        let mut got = Vec::new();
+        let ended = client.read_to_end(&mut got);
+        assert!(ended.is_ok() && got == speech(SPEECH), "{} of {SPEECH} bytes, then {ended:?}", got.len());
+        drop(client);
+        assert_eq!(purge.join().expect("no panic"), 1);
+    });
+    assert_empty(pool);
+}
