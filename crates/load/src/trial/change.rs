@@ -1,6 +1,7 @@
 //! Applies one change and looks from outside whether it is in force.
 
 use super::guest::Guest;
+use super::kernel;
 use super::kind::{Kind, Way};
 use super::probe::{Met, Probe, Says};
 use super::scene::Scene;
@@ -75,6 +76,7 @@ impl<'a> Changer<'a> {
             Kind::LimitBelow => self.limit_below(),
             Kind::AddAddress => self.add_address(),
             Kind::RemoveAddress => self.remove_address(),
+            Kind::ReplaceAddress => self.replace_address(),
             Kind::Suspend => self.suspend(),
             Kind::Adopt => self.adopt(),
             Kind::Crash => self.crash(),
@@ -211,6 +213,25 @@ impl<'a> Changer<'a> {
             Met::Refused(errno) if is(errno, io::ErrorKind::ConnectionRefused) => Ok(took),
             met => Err(format!("the removed address gave {met}")),
         }
+    }
+
+    /// The sockets of the address that everybody connects to are replaced: an option that they have from before they were bound is
+    /// another. At loopback it makes no difference to anybody.
+    fn replace_address(&mut self) -> Result<Duration, Unseen> {
+        let address = self.scene.address;
+        let before = kernel::listening(address);
+        let took = self.reconfigure(Kind::ReplaceAddress, |config| {
+            if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+                listeners[0].options.freebind ^= true;
+            }
+        })?;
+        if let Some((before, after)) = before.zip(kernel::listening(address))
+            && after.is_subset(&before)
+        {
+            return Err("no other socket listens there afterwards".to_owned());
+        }
+        self.newest()?;
+        Ok(took)
     }
 
     fn suspend(&mut self) -> Result<Duration, Unseen> {
