@@ -1,6 +1,9 @@
 //! The end of listening sockets without loss: new connections are kept away, handshakes under way are waited for, what is in the
 //! queues is accepted, and then they are closed. It goes on beside the pool's life, on a thread for each.
 
+#[cfg(test)]
+mod tests;
+
 use crate::flow::listener::{Listener, Ownership, Shard};
 use crate::net::Address;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};

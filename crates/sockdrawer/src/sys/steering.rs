@@ -49,6 +49,18 @@ pub(super) fn turn_away(listener: BorrowedFd<'_>) -> Result<()> {
     attach(listener, libc::SO_ATTACH_FILTER, &mut program)
 }
 
+/// For tests: nothing comes in at this socket any more, as if the network lost it.
+#[cfg(test)]
+pub(crate) fn deafen(socket: BorrowedFd<'_>) -> Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])
+}
+
+/// Ends [`deafen`].
+#[cfg(test)]
+pub(crate) fn undeafen(socket: BorrowedFd<'_>) -> Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX)])
+}
+
 /// Returns when every segment that the kernel was working on has been dealt with: `membarrier` waits for all readers of RCU, and
 /// that is how TCP input reads filters and groups.
 pub(super) fn await_input() -> Result<()> {
