@@ -162,6 +162,23 @@ fn sockets_that_cannot_be_made_leave_those_that_are_there() {
 }
 
 #[test]
+fn sockets_that_listened_before_a_change_failed_are_served() {
+    let (pool, system, at) = start(Model::Loops);
+    for listening in [1, 7, 15] {
+        system.spare("listen", listening);
+        system.fail("listen", Errno::NOBUFS, 1);
+        std::thread::scope(|scope| {
+            let client = || (0..200).all(|_| TcpStream::connect(at).is_ok_and(|mut stream| echoes(&mut stream)));
+            let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
+            assert!(pool.reconfigure(replaced(pool.config())).is_err());
+            assert!(clients.into_iter().all(|client| client.join().expect("no panic")), "{listening}");
+        });
+        assert!(pool.wait(LONG, |status| status.retiring == 0), "{:#?}", pool.status());
+        assert_eq!((system.left(), pool.status().listeners[1].sockets), (0, 16));
+    }
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() {
     let (pool, _, _) = start(Model::Loops);
     let mut wanted = pool.config();
