@@ -205,7 +205,10 @@ impl<'a> Changer<'a> {
     fn remove_address(&mut self) -> Result<Duration, Unseen> {
         let second = self.second_address();
         let took = self.reconfigure(Kind::RemoveAddress, |config| forget(config, &second))?;
-        let gone = |status: &sockdrawer::Status| status.listeners.iter().all(|listener| listener.address != second);
+        // Who comes while its sockets retire is left to ask again later.
+        let gone = |status: &sockdrawer::Status| {
+            status.retiring == 0 && status.listeners.iter().all(|listener| listener.address != second)
+        };
         if !self.scene.server.wait(SHOWS_WITHIN, gone) {
             return Err(format!("the removed address is still in the status after {SHOWS_WITHIN:?}"));
         }

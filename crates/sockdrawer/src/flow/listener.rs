@@ -156,12 +156,14 @@ impl Listener {
     /// New sockets at the address of `old`, whose port they share from now on; `old` goes on as well.
     pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
         let wanted = ask.wanted(&old.address, true);
+        let fail = |errno| listen_error(&old.address, errno);
+        if !matches!(old.ownership, Ownership::Shared) {
+            for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
+                ask.system.share_port(shard.socket()).map_err(fail)?;
+            }
+        }
         if let Some(by) = ask.by {
             return Ok(ask.opened_by(by, &wanted)?);
-        }
-        let fail = |errno| listen_error(&old.address, errno);
-        for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
-            ask.system.share_port(shard.socket()).map_err(fail)?;
         }
         let groups = match &old.ownership {
             Ownership::Ordered(membership) => membership.groups().clone(),
