@@ -24,6 +24,17 @@ pub(crate) struct Listener {
     pub(crate) ownership: Ownership,
     /// Removed with the listener.
     path: Option<OwnedPath>,
+    /// Somebody else closes its sockets, in order.
+    retires: bool,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {
+            // A change that failed: none of them was for anybody yet.
+            membership.leave(&mut self.shards);
+        }
+    }
 }
 
 /// Whose the sockets of a listener are: what may be done to them at its end.
@@ -178,7 +189,7 @@ impl Listener {
 
     /// One whose sockets another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
-        Listener { address, shards: Vec::new(), ownership: Ownership::Shared, path: None }
+        Listener { address, shards: Vec::new(), ownership: Ownership::Shared, path: None, retires: false }
     }
 
     /// More loops than shards: the connections of each shard go round among all loops.
@@ -195,11 +206,12 @@ impl Listener {
         })?;
         let shard = Shard::new(socket, true);
         shard.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
-        Ok(Listener { address: real, shards: vec![shard], ownership: Ownership::Shared, path: None })
+        Ok(Listener { address: real, shards: vec![shard], ownership: Ownership::Shared, path: None, retires: false })
     }
 
-    /// Nobody finds it by its path any more; who did is still served.
-    pub(crate) fn remove_path(&mut self) {
+    /// Its sockets are closed by whoever asked for this. Nobody finds it by its path any more; who did is still served.
+    pub(crate) fn retires(&mut self) {
+        self.retires = true;
         self.path = None;
     }
 
@@ -236,7 +248,7 @@ impl Ask<'_> {
         let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
         let ownership = if alone { Ownership::Own } else { Ownership::Ordered(Groups::join(&groups, self.options, &shards)) };
         let path = OwnedPath::new(&address);
-        Ok(Listener { address, shards, ownership, path })
+        Ok(Listener { address, shards, ownership, path, retires: false })
     }
 
     /// A listener of sockets that somebody else has made.
@@ -261,7 +273,7 @@ impl Ask<'_> {
         }
         let ownership = if by.exclusive() { Ownership::Own } else { Ownership::Shared };
         let path = if by.exclusive() { OwnedPath::new(&address) } else { None };
-        Ok(Listener { address, shards, ownership, path })
+        Ok(Listener { address, shards, ownership, path, retires: false })
     }
 
     /// Makes somebody else's socket fit to accept from. Its real address; None: it does not listen.

@@ -110,11 +110,13 @@ fn who_has_begun_to_connect_is_served_though_the_socket_goes() {
 
 #[test]
 fn an_address_comes_back_while_its_former_sockets_retire() {
-    let (pool, _, at) = start(Model::Loops);
+    let (pool, system, at) = start(Model::Loops);
     let client = begun(at);
-    let before = pool.config();
-    pool.reconfigure(removed(before.clone())).expect("nothing fails");
+    pool.reconfigure(removed(pool.config())).expect("nothing fails");
     assert_eq!(pool.status().retiring, 1);
+    system.spare("listen", 7);
+    system.fail("listen", Errno::NOBUFS, 1);
+    assert!(pool.reconfigure(pool.config().listen(Address::Tcp(at))).is_err());
     pool.reconfigure(pool.config().listen(Address::Tcp(at))).expect("it is the pool's own");
     assert!(echoes(&mut TcpStream::connect(at).expect("it listens")));
     assert!(echoes(&mut goes_on(client)));
