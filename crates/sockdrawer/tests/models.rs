@@ -74,6 +74,8 @@ for_each_model! {
     changing::settings_are_for_new_connections,
     changing::an_address_comes_and_goes_under_traffic,
     changing::an_address_comes_and_goes_at_the_limit,
+    changing::sockets_are_replaced_under_traffic,
+    changing::sockets_are_replaced_at_the_limit,
     changing::behaviours_change_under_traffic,
     changing::an_adopted_connection_keeps_its_state,
     changing::a_refused_change_changes_nothing,

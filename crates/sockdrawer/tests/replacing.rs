@@ -3,8 +3,12 @@
 mod common;
 
 use common::{Echo, PATIENCE, address, connect, echoes, percentile, start};
-use sockdrawer::{Config, Endpoint, How, Model, Pool};
-use std::net::{SocketAddr, TcpStream};
+use sockdrawer::testing::private_network;
+use sockdrawer::{Address, Bind, Config, Endpoint, Error, How, Listen, ListenOptions, Model, Pool, Wanted};
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,8 +41,16 @@ fn churn(seen: &Seen, at: SocketAddr, client: usize) {
 
 /// Clients churn while `change` is done `times` times, each after some visits under the one before. What failed.
 fn under_churn(at: SocketAddr, times: usize, mut change: impl FnMut(usize)) -> u64 {
+    /// Ends the clients, also when a change fails.
+    struct Over<'a>(&'a Seen);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.stop.store(true, Ordering::Relaxed);
+        }
+    }
     let seen = Seen::default();
     std::thread::scope(|scope| {
+        let _over = Over(&seen);
         for client in 0..CLIENTS {
             let seen = &seen;
             scope.spawn(move || churn(seen, at, client));
@@ -51,7 +63,6 @@ fn under_churn(at: SocketAddr, times: usize, mut change: impl FnMut(usize)) -> u
                 std::thread::yield_now();
             }
         }
-        seen.stop.store(true, Ordering::Relaxed);
     });
     assert!(seen.visits.load(Ordering::Relaxed) > 20 * times as u64);
     seen.failures.load(Ordering::Relaxed)
@@ -104,4 +115,139 @@ fn in_the_model_threads_nobody_notices() {
 #[test]
 fn in_the_model_tasks_nobody_notices() {
     replaced_under_churn(Config::accept(Echo).model(Model::Tasks).loops(2));
+}
+
+fn listening(mut config: Config, change: impl FnOnce(&mut ListenOptions)) -> Config {
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        change(&mut listeners[0].options);
+    }
+    config
+}
+
+#[test]
+fn the_kernel_counts_as_many_connections_as_were_accepted() {
+    let counted = std::thread::spawn(|| {
+        if let Err(why) = private_network() {
+            return println!("skipped, for want of a network of its own: {why}");
+        }
+        let (pool, at) = start(Config::accept(Echo).loops(2));
+        let failures = under_churn(at, 60, |_| _ = replace(&pool));
+        assert_eq!(failures, 0);
+        assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+        let status = pool.status();
+        let queued: usize = status.listeners.iter().map(|listener| listener.queued).sum();
+        assert_eq!(passive_opens(), status.counts.accepted + queued as u64);
+    });
+    counted.join().expect("no panic");
+}
+
+/// Connections that the listeners of this thread's network have made.
+fn passive_opens() -> u64 {
+    let snmp = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc is mounted");
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    let found = pairs.find(|(name, _)| *name == "PassiveOpens").expect("it is counted");
+    found.1.parse().expect("a number")
+}
+
+#[test]
+fn a_device_comes_and_goes_under_traffic() {
+    let (pool, at) = start(Config::accept(Echo).loops(2));
+    let failures = under_churn(at, 6, |turn| {
+        let device = (turn % 2 == 0).then(|| "lo".to_owned());
+        pool.reconfigure(listening(pool.config(), |options| options.device = device)).expect("there is a loopback");
+        // These sockets are no group: whoever asks in the meantime asks twice.
+        assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    });
+    assert_eq!(failures, 0);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_refused_and_changes_nothing() {
+    let (pool, at) = start(Config::accept(Echo).loops(2));
+    let refused = pool.reconfigure(listening(pool.config(), |options| options.device = Some("no-such".to_owned())));
+    assert!(matches!(refused, Err(Error::Listen { .. })), "{refused:?}");
+    assert_eq!(pool.plan(&pool.config()).to_string(), "nothing to change");
+    (0..50).for_each(|_| assert!(echoes(&mut connect(at), b"ping")));
+}
+
+#[test]
+fn both_families_have_a_port_each_when_one_is_alone() {
+    let mut options = ListenOptions::default();
+    options.v6_only = true;
+    let (pool, at) = start(Config::accept(Echo).loops(2));
+    let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, at.port()));
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        return println!("skipped: there is no IPv6 here");
+    }
+    let wanted = pool.config().listen_with(both.into(), options);
+    pool.reconfigure(wanted).expect("the port is free in the other family");
+    let mut v6 = TcpStream::connect((Ipv6Addr::LOCALHOST, at.port())).expect("it listens");
+    assert!(echoes(&mut v6, b"six") && echoes(&mut connect(at), b"four"));
+    // It is still an address like others: replaced, and removed.
+    let mut wanted = pool.config();
+    if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
+        listeners[1].options.freebind = true;
+    }
+    assert!(pool.plan(&wanted).to_string().contains(&format!("replace the sockets of {both}")), "{}", pool.plan(&wanted));
+    pool.reconfigure(wanted).expect("nothing fails");
+    let mut v6 = TcpStream::connect((Ipv6Addr::LOCALHOST, at.port())).expect("it listens");
+    assert!(echoes(&mut v6, b"six"));
+}
+
+/// Sockets of std, as a broker's.
+struct Broker {
+    asked: Arc<AtomicU64>,
+}
+
+impl Listen for Broker {
+    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match wanted.address {
+            // Many, of which the pool knows no order.
+            Address::Tcp(_) if wanted.options.freebind => Bind.listen(wanted),
+            Address::Tcp(address) if address.port() == 0 => Ok(vec![TcpListener::bind(address)?.into()]),
+            Address::Tcp(address) if address.port() == 1 => {
+                let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
+                Ok(vec![socket])
+            }
+            Address::Tcp(address) if address.port() == 2 => Ok(Vec::new()),
+            _ => Err(io::Error::other("not today")),
+        }
+    }
+
+    fn exclusive(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn sockets_may_come_from_elsewhere() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let (pool, at) = start(Config::accept(Echo).loops(2).listen_by(Broker { asked: asked.clone() }));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert!(echoes(&mut connect(at), b"ping"));
+    let failures = under_churn(at, 10, |_| {
+        pool.reconfigure(listening(pool.config(), |options| options.freebind = true)).expect("it gives others");
+        assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+        assert_eq!(address(&pool), at);
+    });
+    assert_eq!((failures, asked.load(Ordering::Relaxed)), (0, 2), "an option that stays needs no socket");
+    for (port, why) in [(1, "does not listen"), (2, "no socket"), (3, "not today")] {
+        let wrong = Address::Tcp(([127, 0, 0, 1], port).into());
+        let refused = pool.reconfigure(pool.config().listen(wrong.clone())).expect_err("the broker fails");
+        let told = refused.to_string();
+        assert!(told.contains(why) && told.contains(&wrong.to_string()), "{told}");
+        assert!(echoes(&mut connect(at), b"ping"));
+    }
+}
+
+#[test]
+fn options_of_a_socket_that_is_bound_already_are_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let at = listener.local_addr().expect("bound");
+    let config = Config::accept(Echo).inherit(at.into(), Arc::new(listener.into()));
+    let refused = Pool::start(listening(config, |options| options.freebind = true)).err().expect("it is refused");
+    assert!(refused.to_string().contains("bound already"), "{refused}");
 }

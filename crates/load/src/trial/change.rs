@@ -1,6 +1,7 @@
 //! Applies one change and looks from outside whether it is in force.
 
 use super::guest::Guest;
+use super::kernel;
 use super::kind::{Kind, Way};
 use super::limit::queued;
 use super::probe::{Met, Probe, Says};
@@ -76,6 +77,7 @@ impl<'a> Changer<'a> {
             Kind::LimitBelow => self.limit_below(),
             Kind::AddAddress => self.add_address(),
             Kind::RemoveAddress => self.remove_address(),
+            Kind::ReplaceAddress => self.replace_address(),
             Kind::Suspend => self.suspend(),
             Kind::Adopt => self.adopt(),
             Kind::Crash => self.crash(),
@@ -204,7 +206,10 @@ impl<'a> Changer<'a> {
     fn remove_address(&mut self) -> Result<Duration, Unseen> {
         let second = self.second_address();
         let took = self.reconfigure(Kind::RemoveAddress, |config| forget(config, &second))?;
-        let gone = |status: &sockdrawer::Status| status.listeners.iter().all(|listener| listener.address != second);
+        // Who comes while its sockets retire is left to ask again later.
+        let gone = |status: &sockdrawer::Status| {
+            status.retiring == 0 && status.listeners.iter().all(|listener| listener.address != second)
+        };
         if !self.scene.server.wait(SHOWS_WITHIN, gone) {
             return Err(format!("the removed address is still in the status after {SHOWS_WITHIN:?}"));
         }
@@ -212,6 +217,25 @@ impl<'a> Changer<'a> {
             Met::Refused(errno) if is(errno, io::ErrorKind::ConnectionRefused) => Ok(took),
             met => Err(format!("the removed address gave {met}")),
         }
+    }
+
+    /// The sockets of the address that everybody connects to are replaced: an option that they have from before they were bound is
+    /// another. At loopback it makes no difference to anybody.
+    fn replace_address(&mut self) -> Result<Duration, Unseen> {
+        let address = self.scene.address;
+        let before = kernel::listening(address);
+        let took = self.reconfigure(Kind::ReplaceAddress, |config| {
+            if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+                listeners[0].options.freebind ^= true;
+            }
+        })?;
+        if let Some((before, after)) = before.zip(kernel::listening(address))
+            && after.is_subset(&before)
+        {
+            return Err("no other socket listens there afterwards".to_owned());
+        }
+        self.newest()?;
+        Ok(took)
     }
 
     fn suspend(&mut self) -> Result<Duration, Unseen> {

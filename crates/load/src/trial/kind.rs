@@ -30,6 +30,9 @@ pub enum Kind {
     AddAddress,
     /// The second listen address goes. Seen: it refuses.
     RemoveAddress,
+    /// A bind-time option of the address that the churn connects to. Seen: the kernel's word that other sockets listen there, and
+    /// an echo.
+    ReplaceAddress,
     /// Accepting stops and goes on. Seen: nothing is accepted between, something afterwards.
     Suspend,
     /// Live connections move to the newest generation. Seen: all kept ones have it.
@@ -66,7 +69,7 @@ pub enum Way {
 
 impl Kind {
     /// All of them; the sabotage last.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -79,6 +82,7 @@ impl Kind {
         Kind::Capacity,
         Kind::AddAddress,
         Kind::RemoveAddress,
+        Kind::ReplaceAddress,
         Kind::Suspend,
         Kind::Adopt,
         Kind::Crash,
@@ -109,6 +113,7 @@ impl Kind {
             Kind::Capacity => "capacity",
             Kind::AddAddress => "add address",
             Kind::RemoveAddress => "remove address",
+            Kind::ReplaceAddress => "replace address",
             Kind::Suspend => "suspend, resume",
             Kind::Adopt => "adopt",
             Kind::Crash => "crashing protocol",
@@ -127,7 +132,7 @@ impl Kind {
             Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Capacity => {
                 Way::Configured(How::InPlace)
             }
-            Kind::AddAddress | Kind::RemoveAddress => Way::Configured(How::NewSocket),
+            Kind::AddAddress | Kind::RemoveAddress | Kind::ReplaceAddress => Way::Configured(How::NewSocket),
             Kind::LiveOptions | Kind::Suspend | Kind::Notify => Way::Operation,
             Kind::Adopt => Way::Adopted,
             Kind::Drain | Kind::Purge | Kind::Kill => Way::Asked,

@@ -52,7 +52,7 @@ pub enum Until {
 /// A fault that a trial must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// The address that the churn connects to is removed and added again.
+    /// The address that the churn connects to is removed, and added again when somebody has missed it.
     Reopen,
     /// What waits in the listening socket's queue is reset.
     DropQueue,

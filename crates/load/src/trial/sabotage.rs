@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 pub(crate) const EVERY: u64 = 8;
 /// Where the server listens while its own address is away.
 const STAND_IN: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 2);
+/// How long it may take until somebody has missed it: who came while it was going asks again after a second.
+const MISSED_WITHIN: Duration = Duration::from_secs(3);
 /// How long the queue may take to fill.
 const FILLS_WITHIN: Duration = Duration::from_millis(50);
 
@@ -34,7 +36,10 @@ impl Changer<'_> {
         self.begin(Kind::Sabotage);
         let own = Address::Tcp(self.scene.address.into());
         let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
+        let failed = self.scene.tally.total().failed;
         self.reconfigure(Kind::Sabotage, |config| move_first(config, stand_in))?;
+        // To be away for a moment costs nobody anything.
+        self.scene.churn.wait(MISSED_WITHIN, |_| self.scene.tally.total().failed > failed);
         self.reconfigure(Kind::Sabotage, |config| move_first(config, own))?;
         Ok(())
     }

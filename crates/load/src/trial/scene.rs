@@ -68,7 +68,11 @@ impl Scene {
         };
         let server = Pool::start(config)?;
         let address = address_of(&server);
-        let absent = absent(&server)?;
+        let mut absent = absent(&server)?;
+        if shared.is_some() {
+            // It is bound, and not the server's to close.
+            absent.push((Kind::ReplaceAddress, "the sabotage brings its own socket".to_owned()));
+        }
 
         let client = |guest: Guest, behaviour: Behaviour, count: usize, total: Option<u64>| {
             let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);

@@ -161,6 +161,16 @@ impl Membership {
         });
     }
 
+    /// Closes them, as far as nobody else has them, without a word to who waits there: the last one first, so that none moves.
+    pub(crate) fn leave(&self, shards: &mut Vec<Arc<Shard>>) {
+        self.with(|group| {
+            for id in self.ids.iter().rev() {
+                drop(shards.pop());
+                group.order.remove(*id);
+            }
+        });
+    }
+
     /// Ends the listening of its socket `index`, for all who have it.
     pub(crate) fn close(&self, system: &dyn System, index: usize, shard: &Shard) {
         self.with(|group| group.close(system, self.ids[index], shard));

@@ -26,6 +26,17 @@ pub(crate) struct Listener {
     pub(crate) ownership: Ownership,
     /// Removed with the listener.
     path: Option<OwnedPath>,
+    /// Somebody else closes its sockets, in order.
+    retires: bool,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {
+            // A change that failed: none of them was for anybody yet.
+            membership.leave(&mut self.shards);
+        }
+    }
 }
 
 /// Whose the sockets of a listener are: what may be done to them at its end.
@@ -158,12 +169,14 @@ impl Listener {
     /// New sockets at the address of `old`, whose port they share from now on; `old` goes on as well.
     pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
         let wanted = ask.wanted(&old.address, true);
+        let fail = |errno| listen_error(&old.address, errno);
+        if !matches!(old.ownership, Ownership::Shared) {
+            for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
+                ask.system.share_port(shard.socket()).map_err(fail)?;
+            }
+        }
         if let Some(by) = ask.by {
             return Ok(ask.opened_by(by, &wanted)?);
-        }
-        let fail = |errno| listen_error(&old.address, errno);
-        for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
-            ask.system.share_port(shard.socket()).map_err(fail)?;
         }
         let groups = match &old.ownership {
             Ownership::Ordered(membership) => membership.groups().clone(),
@@ -178,7 +191,7 @@ impl Listener {
 
     /// One whose sockets another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
-        Listener { address, shards: Vec::new(), ownership: Ownership::Shared, path: None }
+        Listener { address, shards: Vec::new(), ownership: Ownership::Shared, path: None, retires: false }
     }
 
     /// More loops than shards: the connections of each shard go round among all loops.
@@ -195,11 +208,12 @@ impl Listener {
         })?;
         let shard = Shard::new(socket, true);
         shard.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
-        Ok(Listener { address: real, shards: vec![shard], ownership: Ownership::Shared, path: None })
+        Ok(Listener { address: real, shards: vec![shard], ownership: Ownership::Shared, path: None, retires: false })
     }
 
-    /// Nobody finds it by its path any more; who did is still served.
-    pub(crate) fn remove_path(&mut self) {
+    /// Its sockets are closed by whoever asked for this. Nobody finds it by its path any more; who did is still served.
+    pub(crate) fn retires(&mut self) {
+        self.retires = true;
         self.path = None;
     }
 
@@ -252,7 +266,7 @@ impl Ask<'_> {
         let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
         let ownership = if alone { Ownership::Own } else { Ownership::Ordered(Groups::join(&groups, self.options, &shards)) };
         let path = OwnedPath::new(&address);
-        Ok(Listener { address, shards, ownership, path })
+        Ok(Listener { address, shards, ownership, path, retires: false })
     }
 
     /// A listener of sockets that somebody else has made.
@@ -277,7 +291,7 @@ impl Ask<'_> {
         }
         let ownership = if by.exclusive() { Ownership::Own } else { Ownership::Shared };
         let path = if by.exclusive() { OwnedPath::new(&address) } else { None };
-        Ok(Listener { address, shards, ownership, path })
+        Ok(Listener { address, shards, ownership, path, retires: false })
     }
 
     /// Makes somebody else's socket fit to accept from. Its real address; None: it does not listen.

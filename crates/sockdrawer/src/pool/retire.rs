@@ -1,6 +1,9 @@
 //! The end of listening sockets without loss: new connections are kept away, handshakes under way are waited for, what is in the
 //! queues is accepted, and then they are closed. It goes on beside the pool's life, on a thread for each.
 
+#[cfg(test)]
+mod tests;
+
 use crate::flow::listener::{Listener, Ownership, Shard};
 use crate::net::Address;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};
@@ -80,7 +83,7 @@ impl Retirement {
     /// From here on, no new connection comes to these sockets where that can be had: it goes to others of the same address, or
     /// is dropped before its handshake begins.
     pub(super) fn begin(number: u64, listener: &mut Listener, replaced: bool, system: &dyn System) -> Retirement {
-        listener.remove_path();
+        listener.retires();
         let (address, shards, ownership) = (listener.address.clone(), listener.shards.clone(), listener.ownership.clone());
         let retirement = Retirement { number, address, replaced, shards, ownership };
         match (&retirement.ownership, &retirement.address) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The real kernel, but for calls that were told to fail.
 #[derive(Default)]
-pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Errno)>>, Mutex<Always>);
+pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Option<Errno>)>>, Mutex<Always>);
 
 /// A call that fails each time, and how often it did.
 #[derive(Default)]
@@ -23,7 +23,12 @@ struct Always {
 impl Faulty {
     /// The next `times` calls of this name fail.
     pub(crate) fn fail(&self, call: &'static str, errno: Errno, times: usize) {
-        self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, errno), times));
+        self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, Some(errno)), times));
+    }
+
+    /// The next `times` calls of this name do not fail; what is told afterwards is for those that follow.
+    pub(crate) fn spare(&self, call: &'static str, times: usize) {
+        self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, None), times));
     }
 
     /// Failures that were not met yet.
@@ -57,7 +62,7 @@ impl Faulty {
         }
         let mut faults = self.0.lock().expect("no test panics here");
         match faults.iter().position(|(name, _)| *name == call) {
-            Some(at) => Err(faults.remove(at).map_or(Errno::INVAL, |(_, errno)| errno)),
+            Some(at) => faults.remove(at).and_then(|(_, errno)| errno).map_or(Ok(()), Err),
             None => Ok(()),
         }
     }

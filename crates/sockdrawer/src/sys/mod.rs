@@ -20,7 +20,7 @@ pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
 pub(crate) mod shared;
-mod steering;
+pub(crate) mod steering;
 
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, monotonic, raise_descriptor_limit};

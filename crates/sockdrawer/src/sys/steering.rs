@@ -4,6 +4,7 @@
 
 use super::options::last_error;
 use super::{Errno, Result};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::c_int;
 use std::mem::size_of;
 use std::ops::Range;
@@ -49,13 +50,60 @@ pub(super) fn turn_away(listener: BorrowedFd<'_>) -> Result<()> {
     attach(listener, libc::SO_ATTACH_FILTER, &mut program)
 }
 
-/// Returns when every segment that the kernel was working on has been dealt with: `membarrier` waits for all readers of RCU, and
-/// that is how TCP input reads filters and groups.
+/// For tests: nothing comes in at this socket any more, as if the network lost it.
+#[cfg(test)]
+pub(crate) fn deafen(socket: BorrowedFd<'_>) -> Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])
+}
+
+/// Ends [`deafen`].
+#[cfg(test)]
+pub(crate) fn undeafen(socket: BorrowedFd<'_>) -> Result<()> {
+    attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX)])
+}
+
+/// Returns when every segment that the kernel was working on has been dealt with. The kernel deals with it on some CPU without
+/// letting a thread run there: where this thread has run since, it is done. Where this thread may not run everywhere, or input is
+/// dealt with by threads as in a real-time kernel, `membarrier` waits for all readers of RCU, which takes up to a hundred times longer.
 pub(super) fn await_input() -> Result<()> {
+    visit_all_cpus().or_else(|_| await_readers())
+}
+
+fn await_readers() -> Result<()> {
     const GLOBAL: c_int = 1;
     // SAFETY: membarrier(2) takes three numbers and touches no memory of this process.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL, 0, 0) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+/// On more CPUs than this a visit takes longer than RCU.
+const MOST_VISITS: usize = 64;
+
+fn visit_all_cpus() -> Result<()> {
+    if std::fs::read("/sys/kernel/realtime").is_ok_and(|told| told.starts_with(b"1")) {
+        return Err(Errno::NOTSUP);
+    }
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").map_err(|_| Errno::NOTSUP)?;
+    let online = cpus(online.trim()).filter(|cpus| cpus.len() <= MOST_VISITS).ok_or(Errno::NOTSUP)?;
+    let before = sched_getaffinity(None)?;
+    let visited = online.into_iter().try_for_each(|cpu| {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        // It returns there.
+        sched_setaffinity(None, &only)
+    });
+    sched_setaffinity(None, &before)?;
+    visited
+}
+
+/// Such as `0-3,6`.
+fn cpus(list: &str) -> Option<Vec<usize>> {
+    let mut found = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        found.extend(first.parse::<usize>().ok()?..=last.parse().ok().filter(|last| *last < CpuSet::MAX_CPU)?);
+    }
+    Some(found)
 }
 
 /// A program that returns each place in `to` equally often.
@@ -97,4 +145,23 @@ fn attach(socket: BorrowedFd<'_>, option: c_int, program: &mut [libc::sock_filte
         )
     };
     if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(cpus("0"), Some(vec![0]));
+        assert_eq!(cpus("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!((cpus(""), cpus("0-x"), cpus("0-99999999")), (None, None, None));
+    }
+
+    #[test]
+    fn either_way_to_await_input_works_here_and_leaves_the_thread_where_it_may_be() {
+        let before = sched_getaffinity(None).expect("always allowed");
+        assert!(visit_all_cpus().is_ok() || await_readers().is_ok());
+        assert_eq!(sched_getaffinity(None).expect("always allowed"), before);
+    }
 }

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect, read_all};
 use crate::services::{Actor, frame};
-use sockdrawer::{Address, Adopted, Config, Endpoint, Error, Pool, Selector};
+use sockdrawer::{Address, Adopted, Config, Endpoint, Error, How, Pool, Selector};
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -131,6 +131,36 @@ fn an_address_comes_and_goes(bench: &Bench, config: Config) -> Outcome {
         assert!(refused, "the second address is gone");
         Ok(())
     })
+}
+
+pub(crate) fn sockets_are_replaced_under_traffic(bench: &Bench) -> Outcome {
+    sockets_are_replaced(bench, bench.actor())
+}
+
+pub(crate) fn sockets_are_replaced_at_the_limit(bench: &Bench) -> Outcome {
+    sockets_are_replaced(bench, bench.actor().limit(1))
+}
+
+fn sockets_are_replaced(bench: &Bench, config: Config) -> Outcome {
+    let (pool, at) = bench.start(config)?;
+    under_traffic(&pool, at, |_| {
+        // Three at once, faster than the sockets before can be retired.
+        for _ in 0..3 {
+            let mut wanted = pool.config();
+            if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
+                listeners[0].options.freebind ^= true;
+            }
+            let applied = pool.reconfigure(wanted)?;
+            assert!(applied.plan.has(How::NewSocket), "{}", applied.plan);
+        }
+        assert_eq!((visit(at), pool.addresses()), (Ok(()), vec![Address::Tcp(at)]));
+        Ok(())
+    })?;
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    assert_eq!(visit(at), Ok(()));
+    let second = Pool::start(Config::accept(Actor { version: 1 }).listen(Address::Tcp(at)));
+    assert!(matches!(second, Err(Error::AddressInUse(_))), "a second program is refused");
+    Ok(())
 }
 
 pub(crate) fn behaviours_change_under_traffic(bench: &Bench) -> Outcome {

@@ -1,0 +1,43 @@
+//! Sockets that the pool does not make itself, as from a broker that may do more than this program. This one is of std.
+use sockdrawer::{Address, Config, Context, Error, Input, Listen, Peer, Pool, Protocol, Service, Step, Wanted};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+
+struct Broker;
+
+impl Listen for Broker {
+    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>> {
+        match wanted.address {
+            Address::Tcp(address) if !wanted.joins => Ok(vec![TcpListener::bind(address)?.into()]),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this broker binds TCP addresses, once each")),
+        }
+    }
+
+    // Nobody else has them: when the address is removed, newcomers may be kept away until it is closed.
+    fn exclusive(&self) -> bool {
+        true
+    }
+}
+
+struct Echo;
+
+impl Service for Echo {
+    type Protocol = Echo;
+    fn open(&self, _peer: &Peer) -> Echo {
+        Echo
+    }
+}
+
+impl Protocol for Echo {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+fn main() -> Result<(), Error> {
+    let address = Address::Tcp(([127, 0, 0, 1], 9000).into());
+    Pool::start(Config::accept(Echo).listen(address).listen_by(Broker))?.join()
+}
