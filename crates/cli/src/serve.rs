@@ -229,7 +229,10 @@ mod tests {
         assert_eq!(threads(&configured("--loops 7")), (7, 7));
         assert_eq!(threads(&configured("--loops 7 --workers 0")), (7, 0));
         let http = configured("--limit 5k --capacity 0 --on-full reject");
-        assert_eq!((http.limit, http.capacity, &http.limits().expect("the default policy").on_full), (Some(5000), 0, &OnFull::Reject(Reject::Fin)));
+        assert_eq!(
+            (http.limit, http.capacity, &http.limits().expect("the default policy").on_full),
+            (Some(5000), 0, &OnFull::Reject(Reject::Fin))
+        );
         assert_eq!(http.settings.max_partial, 4096);
     }
 }

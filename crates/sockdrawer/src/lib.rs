@@ -9,9 +9,9 @@ compile_error!(
      Remove `panic = \"abort\"` from the profile in Cargo.toml."
 );
 
+mod admission;
 mod behaviour;
 mod blocking;
-mod admission;
 mod clock;
 mod config;
 mod error;
@@ -29,7 +29,9 @@ mod sys;
 pub mod tasks;
 pub mod testing;
 
-pub use admission::{AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, PerPeer, Prefixes, Room};
+pub use admission::{
+    AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, PerPeer, Prefixes, Room,
+};
 pub use behaviour::Behaviour;
 pub use blocking::{Connection, Waited};
 pub use config::{Alarm, Config, Connecting, Endpoint, Listening, Model, NotesWhenFull, OnFull, Reject, Restarts, Settings};

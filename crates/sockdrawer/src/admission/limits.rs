@@ -66,7 +66,9 @@ impl Limits {
             }
         }
         match &self.per_peer {
-            Some(peer) if peer.most == 0 => Err(("admission.per_peer", "0 connections for each peer serve nobody: use at least 1")),
+            Some(peer) if peer.most == 0 => {
+                Err(("admission.per_peer", "0 connections for each peer serve nobody: use at least 1"))
+            }
             Some(peer) if peer.prefixes.v4 > 32 || peer.prefixes.v6 > 128 => {
                 Err(("admission.per_peer", "a prefix is at most 32 bits long for IPv4, and 128 for IPv6"))
             }

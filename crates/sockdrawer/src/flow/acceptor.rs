@@ -15,11 +15,11 @@ use crate::config::Reject;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
 use crate::sys::{Errno, Interest};
+use doorway::{Asked, Waiting};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use doorway::{Asked, Waiting};
 use std::time::{Duration, Instant};
 
 /// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
@@ -227,7 +227,8 @@ impl Flow {
     pub(super) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
         for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
-            if self.acceptor.state != State::Open || self.acceptor.suspended || !matches!(self.admit(index, None), Accepted::Yes) {
+            if self.acceptor.state != State::Open || self.acceptor.suspended || !matches!(self.admit(index, None), Accepted::Yes)
+            {
                 return;
             }
         }

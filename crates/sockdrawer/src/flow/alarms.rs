@@ -84,7 +84,8 @@ impl Alarms {
             let raised = joint.alarm(RAISED).load(SeqCst);
             let is_raised = |index: usize| raised & (1 << index) != 0;
             let up = alarms.iter().enumerate().filter(|(index, _)| !is_raised(*index)).map(|(_, alarm)| alarm.at as u64).min();
-            let down = alarms.iter().enumerate().filter(|(index, _)| is_raised(*index)).map(|(_, alarm)| alarm.clear_at as u64 + 1);
+            let down =
+                alarms.iter().enumerate().filter(|(index, _)| is_raised(*index)).map(|(_, alarm)| alarm.clear_at as u64 + 1);
             let (up, down) = (up.unwrap_or(u64::MAX), down.max().unwrap_or(0));
             joint.raise_line().store(up, SeqCst);
             joint.clear_line().store(down, SeqCst);

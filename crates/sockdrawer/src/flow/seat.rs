@@ -1,7 +1,7 @@
 //! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
 
-use super::buffer;
 use super::account::{Account, NO_DOOR};
+use super::buffer;
 use super::gate::{Gate, Permit};
 use super::timer::{NONE, Node};
 use crate::protocol::{ConnectionId, Side};

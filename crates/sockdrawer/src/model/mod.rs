@@ -63,7 +63,10 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
             return refuse("ask an admission policy of your own", "use Limits, or the model loops");
         }
         Some(limits) if limits.per_peer.is_some() && model == Model::Prefork => {
-            return refuse("count the connections of a peer, which its processes share", "leave out per_peer, or use the model loops");
+            return refuse(
+                "count the connections of a peer, which its processes share",
+                "leave out per_peer, or use the model loops",
+            );
         }
         _ => {}
     }

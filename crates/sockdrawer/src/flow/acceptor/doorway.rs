@@ -160,7 +160,7 @@ impl Flow {
     }
 
     /// Whether an accepted connection stays; its ticket, if peers are counted.
-    pub(super) fn ask_after(&mut self, door: &Door, peer: Option<SocketAddr>) -> Result<Option<Ticket>, Reject> {
+    pub(super) fn ask_after(&mut self, door: &Door, peer: Option<SocketAddr>) -> Result<Option<Box<Ticket>>, Reject> {
         let rules = self.acceptor.asked.rules.clone();
         let (answer, panicked) = rules.after(&door.address, peer);
         self.count_policy_panic(panicked);
@@ -375,4 +375,3 @@ impl Flow {
         }
     }
 }
-

@@ -103,8 +103,7 @@ impl Forking {
         let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });
         let children = Children::new(ground.clone(), joint.clone());
         let kernel: Arc<dyn System> = Arc::new(Kernel);
-        let process =
-            Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
+        let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
         let limit = joint.limit().load(SeqCst) as usize;
         let tells = speaker.clone();
         let shared = Shared::new(Basis {

@@ -18,9 +18,7 @@ use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::model::prefork;
 use crate::net::{Address, SocketOptions};
 use crate::observe::counters::Counters;
-use crate::observe::{
-    ConnectionStatus, Counts, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status,
-};
+use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
 use crate::pool::intake::{may_change, no_such_listener, readiness};
