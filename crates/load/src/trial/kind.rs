@@ -24,6 +24,8 @@ pub enum Kind {
     /// Fewer connections at once than there are, and as many as before again. Seen: the status's limit; connects wait in the
     /// queue, nobody is refused or closed, and afterwards those that waited are accepted.
     LimitBelow,
+    /// Another admission policy, whose limits are far above use. Seen: the pool's own word, nobody is turned away, and an echo.
+    Admission,
     /// Memory kept ready. Seen: the pool's own word and an echo.
     Capacity,
     /// A second listen address. Seen: it answers.
@@ -66,7 +68,7 @@ pub enum Way {
 
 impl Kind {
     /// All of them; the sabotage last.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -76,6 +78,7 @@ impl Kind {
         Kind::Workers,
         Kind::Limit,
         Kind::LimitBelow,
+        Kind::Admission,
         Kind::Capacity,
         Kind::AddAddress,
         Kind::RemoveAddress,
@@ -106,6 +109,7 @@ impl Kind {
             Kind::Workers => "workers",
             Kind::Limit => "limit",
             Kind::LimitBelow => "limit below use",
+            Kind::Admission => "admission",
             Kind::Capacity => "capacity",
             Kind::AddAddress => "add address",
             Kind::RemoveAddress => "remove address",
@@ -124,7 +128,7 @@ impl Kind {
     pub fn way(self) -> Way {
         match self {
             Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash => Way::Configured(How::NewGeneration),
-            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Capacity => {
+            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Admission | Kind::Capacity => {
                 Way::Configured(How::InPlace)
             }
             Kind::AddAddress | Kind::RemoveAddress => Way::Configured(How::NewSocket),

@@ -96,6 +96,13 @@ impl Waiter {
     pub(crate) fn claim(&self) -> Option<Permit> {
         lock(&self.given).pop()
     }
+
+    /// The same for one that waits at several gates.
+    pub(crate) fn claim_of(&self, gate: &Arc<Gate>) -> Option<Permit> {
+        let mut given = lock(&self.given);
+        let at = given.iter().position(|permit| permit.gate.as_ref().is_some_and(|of| Arc::ptr_eq(of, gate)))?;
+        Some(given.swap_remove(at))
+    }
 }
 
 impl Gate {

@@ -68,7 +68,7 @@ pub(crate) struct ListeningPlace {
 /// A loop.
 pub(crate) struct Member {
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) waiters: [Arc<Waiter>; 2],
+    pub(crate) waiters: [Arc<Waiter>; 3],
     /// None: it died and could not be replaced yet.
     pub(crate) running: Option<Running>,
     /// Whether it takes new connections; else it is parked, and only runs those it has.

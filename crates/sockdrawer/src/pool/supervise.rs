@@ -178,6 +178,7 @@ impl Core {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
                 for waiter in &member.waiters {
                     self.shared.gate.stop_waiting(waiter);
+                    control.places.iter().for_each(|place| place.door.gate.stop_waiting(waiter));
                     while let Some(permit) = waiter.claim() {
                         drop(permit);
                     }

@@ -2,6 +2,7 @@
 
 use super::link::{ANSWERS_WITHIN, Link};
 use super::manager::{Control, Member, Processes, generated};
+use super::recount::Recount;
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
@@ -31,6 +32,8 @@ pub(super) struct Place {
     pub(super) door: Arc<Door>,
     /// Where its numbers stand among the shared ones.
     pub(super) slot: usize,
+    /// Since a process died, until no place at the door is found to be lost.
+    pub(super) recount: Option<Recount>,
     /// The members that hold each socket: one, or all of them where the address has one socket only.
     pub(super) owners: Vec<Vec<usize>>,
 }
@@ -71,7 +74,9 @@ impl Processes {
             self.joint.pace().store(0, Ordering::SeqCst);
         }
         self.gate.set_limit(limit);
-        self.gate.set_alarms(&wanted.alarms);
+        if control.config.alarms != wanted.alarms {
+            self.gate.set_alarms(&wanted.alarms);
+        }
         *lock(&self.observer) = wanted.observer.clone();
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
@@ -163,7 +168,7 @@ impl Processes {
         joint.clear_gate();
         let process = Process { index: None, most: 0, bell: self.bell.clone(), system: self.system.clone() };
         let door = Door::new(listener.address.clone(), joint, listening.limit, Some(process));
-        Ok(Place { number, asked: listening.clone(), listener, door, slot, owners })
+        Ok(Place { number, asked: listening.clone(), listener, door, slot, recount: None, owners })
     }
 
     /// A process is gone, and with it what it held of each gate.
