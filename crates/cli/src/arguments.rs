@@ -2,7 +2,7 @@
 //! `trial` turn these low arguments into what is done.
 
 use crate::names::{self, Protocol};
-use crate::values::{Count, Destination, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
+use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
@@ -62,6 +62,13 @@ pub(crate) struct ServeArguments {
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,
+    /// The most connections of one client, by the first PREFIX bits of its IPv4 address (IPv6: four times as many); those above are
+    /// closed.
+    #[arg(long, value_name = "N[/PREFIX]")]
+    pub(crate) max_per_peer: Option<PeerLimit>,
+    /// The most connections accepted in a second, with bursts of a tenth of that; those that come faster wait.
+    #[arg(long, value_name = "R")]
+    pub(crate) accept_rate: Option<Rate>,
     /// Tell events on standard error, one line each.
     #[arg(short, long)]
     pub(crate) verbose: bool,

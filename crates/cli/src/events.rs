@@ -14,6 +14,12 @@ pub(crate) fn words(event: &Event) -> String {
             format!("accepting pauses: {}; waiting connections are kept", io::Error::from_raw_os_error(*errno))
         }
         Event::AcceptResumed => "accepting goes on".to_owned(),
+        Event::ReadinessChanged(readiness) => format!("the pool is {}", format!("{readiness:?}").to_lowercase()),
+        Event::AlarmRaised { alarm, connections } => format!("alarm: {connections} connections, {} were to be told", alarm.at),
+        Event::AlarmCleared { alarm, connections } => {
+            format!("alarm over: {connections} connections, {} were to be told", alarm.clear_at)
+        }
+        Event::AdmissionPanicked { message } => format!("the admission policy panicked: {message}"),
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
         Event::ConnectionPanicked { id, message } => format!("connection {id} panicked: {message}"),

@@ -4,9 +4,11 @@ use crate::arguments::{ServeArguments, WhenFull};
 use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::signals;
-use crate::values::Count;
+use crate::values::{Count, PeerLimit, Rate};
 use crate::{events, limits, print, program};
-use sockdrawer::{Address, Behaviour, Config, Drain, Drained, Error, Model, OnFull, Pool, Reject};
+use sockdrawer::{
+    AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
+};
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -94,7 +96,7 @@ fn config(arguments: ServeArguments) -> Result<Config, Failure> {
         let loops = config.loops;
         config = config.workers(workers.unwrap_or(loops));
     }
-    config = config.on_full(on_full(arguments.on_full));
+    config = config.admission(limits(&arguments));
     if let Some(processes) = arguments.processes {
         config = config.processes(processes.in_memory());
     }
@@ -146,11 +148,21 @@ fn default_address() -> Address {
     Address::Tcp((Ipv4Addr::LOCALHOST, 9000).into())
 }
 
-fn on_full(when: WhenFull) -> OnFull {
-    match when {
+fn limits(arguments: &ServeArguments) -> Limits {
+    let mut limits = Limits::default().on_full(match arguments.on_full {
         WhenFull::Backpressure => OnFull::Backpressure,
         WhenFull::Reject => OnFull::Reject(Reject::Fin),
+    });
+    if let Some(PeerLimit { most, prefix }) = arguments.max_per_peer {
+        let prefixes = Prefixes { v4: prefix, v6: 4 * prefix };
+        limits = limits.per_peer(PerPeer { prefixes, ..PerPeer::address(most.in_memory()) });
     }
+    if let Some(Rate(rate)) = arguments.accept_rate {
+        // More than fits is no burst that anybody could make.
+        let burst = (rate / 10.0).ceil() as u32;
+        limits = limits.rate(AcceptRate::new(rate, burst.max(1)));
+    }
+    limits
 }
 
 fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, Failure> {

@@ -3,6 +3,8 @@
 
 mod common;
 
+#[path = "models/admitting.rs"]
+mod admitting;
 #[path = "models/bench.rs"]
 mod bench;
 #[path = "models/changing.rs"]
@@ -64,6 +66,14 @@ for_each_model! {
     limiting::who_is_rejected_sees_an_end,
     limiting::a_limit_below_use_closes_nothing,
     limiting::who_came_while_it_was_suspended_is_served,
+    admitting::a_listener_has_a_limit_of_its_own,
+    admitting::a_limit_holds_while_policies_are_swapped,
+    admitting::the_accept_rate_is_kept,
+    admitting::a_peer_has_as_many_as_it_may,
+    admitting::a_policy_of_its_own_decides,
+    admitting::an_alarm_is_told_once,
+    admitting::a_listener_is_suspended_and_refuses_by_itself,
+    admitting::a_pool_refuses_and_goes_on,
     listing::connections_are_listed_as_they_are,
     listing::selectors_mean_what_they_say,
     listing::who_is_killed_is_alone,
@@ -96,6 +106,9 @@ for_each_model! {
 const REFUSALS: &[(Model, &str, &str)] = &[
     (Model::Fork, "a_pool_that_connects", "make connections"),
     (Model::Prefork, "a_pool_that_connects", "make connections"),
+    (Model::Fork, "a_policy_of_its_own", "ask an admission policy"),
+    (Model::Prefork, "a_policy_of_its_own", "ask an admission policy"),
+    (Model::Prefork, "a_peer_has_as_many", "count the connections of a peer"),
     #[cfg(not(feature = "tokio"))]
     (Model::Tasks, "", "without the feature tokio"),
 ];

@@ -75,6 +75,7 @@ impl<'a> Changer<'a> {
             Kind::LiveOptions => self.live_options(value),
             Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::Capacity => self.number(kind, value),
             Kind::LimitBelow => self.limit_below(),
+            Kind::Admission => self.admission(value),
             Kind::AddAddress => self.add_address(),
             Kind::RemoveAddress => self.remove_address(),
             Kind::ReplaceAddress => self.replace_address(),

@@ -24,6 +24,8 @@ pub enum Kind {
     /// Fewer connections at once than there are, and as many as before again. Seen: the status's limit; connects wait in the
     /// queue, nobody is refused or closed, and afterwards those that waited are accepted.
     LimitBelow,
+    /// Another admission policy, whose limits are far above use. Seen: the pool's own word, nobody is turned away, and an echo.
+    Admission,
     /// Memory kept ready. Seen: the pool's own word and an echo.
     Capacity,
     /// A second listen address. Seen: it answers.
@@ -69,7 +71,7 @@ pub enum Way {
 
 impl Kind {
     /// All of them; the sabotage last.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 22] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -79,6 +81,7 @@ impl Kind {
         Kind::Workers,
         Kind::Limit,
         Kind::LimitBelow,
+        Kind::Admission,
         Kind::Capacity,
         Kind::AddAddress,
         Kind::RemoveAddress,
@@ -110,6 +113,7 @@ impl Kind {
             Kind::Workers => "workers",
             Kind::Limit => "limit",
             Kind::LimitBelow => "limit below use",
+            Kind::Admission => "admission",
             Kind::Capacity => "capacity",
             Kind::AddAddress => "add address",
             Kind::RemoveAddress => "remove address",
@@ -129,7 +133,7 @@ impl Kind {
     pub fn way(self) -> Way {
         match self {
             Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash => Way::Configured(How::NewGeneration),
-            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Capacity => {
+            Kind::Backlog | Kind::Loops | Kind::Workers | Kind::Limit | Kind::LimitBelow | Kind::Admission | Kind::Capacity => {
                 Way::Configured(How::InPlace)
             }
             Kind::AddAddress | Kind::RemoveAddress | Kind::ReplaceAddress => Way::Configured(How::NewSocket),

@@ -4,6 +4,7 @@
 //! Nothing here prints. Clients are pools that connect; the trial knows their connections by their source addresses.
 
 mod absent;
+mod admission;
 mod change;
 mod churn;
 mod ending;

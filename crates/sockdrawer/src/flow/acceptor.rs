@@ -52,6 +52,8 @@ pub(super) struct Acceptor {
     asked: Asked,
     /// Doors at which it waits, or has waited since they were last all open.
     doors: Vec<Waiting>,
+    /// Through which it waits there.
+    door_waiter: Arc<Waiter>,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Arc<Waiter>,
@@ -119,7 +121,7 @@ fn trouble(errno: Errno) -> Trouble {
 }
 
 impl Acceptor {
-    pub(super) fn new(waiter: Arc<Waiter>, rules: Arc<Rules>) -> Acceptor {
+    pub(super) fn new(waiter: Arc<Waiter>, door_waiter: Arc<Waiter>, rules: Arc<Rules>) -> Acceptor {
         Acceptor {
             held: Vec::new(),
             state: State::Open,
@@ -127,6 +129,7 @@ impl Acceptor {
             refusing: None,
             asked: Asked::new(rules),
             doors: Vec::new(),
+            door_waiter,
             starving: false,
             waiter,
             rotation: 0,
@@ -137,6 +140,11 @@ impl Acceptor {
 
     pub(super) fn waiter(&self) -> Arc<Waiter> {
         self.waiter.clone()
+    }
+
+    /// The one at doors.
+    pub(super) fn door_waiter(&self) -> Arc<Waiter> {
+        self.door_waiter.clone()
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
@@ -257,13 +265,13 @@ impl Flow {
     /// One accept4. The policy may turn the connection away still.
     fn accept(&mut self, index: usize, mut permit: Permit) -> Accepted {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
-        let (shard, door) = (held.shard.clone(), held.door.clone());
+        let shard = held.shard.clone();
         let (socket, remote) = match self.accept_from(index) {
             Ok(accepted) => accepted,
             Err(failed) => return failed,
         };
         if self.acceptor.asked.rules.asks_after() {
-            match self.ask_after(&door, remote) {
+            match self.ask_after(index, remote) {
                 Ok(ticket) => permit.count_by(ticket),
                 Err(how) => {
                     drop(permit);
@@ -402,6 +410,7 @@ impl Flow {
             if self.acceptor.state != State::Full {
                 self.leave_places();
             }
+            self.forget_doors();
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Account {
     /// The doors by which connections came in, and how many by each. A seat has the place here, plus one.
     doors: Vec<(Arc<Door>, usize)>,
     /// Of the seats whose peers are counted. Empty while no policy asks.
-    tickets: HashMap<u32, Ticket>,
+    tickets: HashMap<u32, Box<Ticket>>,
 }
 
 impl Account {
@@ -58,16 +58,16 @@ impl Account {
         Some(door.clone())
     }
 
-    fn take_ticket(&mut self, seat: u32) -> Option<Ticket> {
+    fn take_ticket(&mut self, seat: u32) -> Option<Box<Ticket>> {
         if self.tickets.is_empty() { None } else { self.tickets.remove(&seat) }
     }
 
     pub(crate) fn ticket(&self, seat: u32) -> Option<&Ticket> {
-        self.tickets.get(&seat)
+        self.tickets.get(&seat).map(|ticket| &**ticket)
     }
 
     /// How the peer of a seat is counted from now on.
-    pub(crate) fn count_by(&mut self, seat: u32, ticket: Ticket) {
+    pub(crate) fn count_by(&mut self, seat: u32, ticket: Box<Ticket>) {
         self.tickets.insert(seat, ticket);
     }
 

@@ -18,7 +18,8 @@ pub(crate) struct Census {
     hasher: RandomState,
 }
 
-/// One counted connection: it is counted until this is dropped, whatever has become of the peer by then.
+/// One counted connection: it is counted until this is dropped, whatever has become of the peer by then. Boxed, because hardly any
+/// pool has them and every permit has room for one.
 pub(crate) struct Ticket {
     census: Arc<Census>,
     peer: u128,
@@ -34,7 +35,7 @@ impl Census {
     }
 
     /// Counts one more, unless the peer has as many as it may. Else how many it has.
-    pub(crate) fn enter(self: &Arc<Census>, peer: IpAddr, most: usize) -> Result<(Ticket, usize), usize> {
+    pub(crate) fn enter(self: &Arc<Census>, peer: IpAddr, most: usize) -> Result<(Box<Ticket>, usize), usize> {
         let peer = self.prefixes.of(peer);
         let mut part = self.part(peer);
         let count = part.get(&peer).copied().unwrap_or(0);
@@ -42,7 +43,7 @@ impl Census {
             return Err(count);
         }
         part.insert(peer, count + 1);
-        Ok((Ticket { census: self.clone(), peer }, count))
+        Ok((Box::new(Ticket { census: self.clone(), peer }), count))
     }
 
     #[cfg(test)]
@@ -77,9 +78,9 @@ mod tests {
     fn each_is_counted_until_its_ticket_is_gone() {
         let census = Census::new(Prefixes { v4: 24, v6: 64 });
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
-        let (first, before) = census.enter(ip("10.0.0.1"), 2).ok().expect("the first");
+        let (first, before) = census.enter(ip("10.0.0.1"), 2).unwrap_or_else(|count| panic!("{count} already"));
         assert_eq!(before, 0);
-        let (second, before) = census.enter(ip("10.0.0.2"), 2).ok().expect("the second");
+        let (second, before) = census.enter(ip("10.0.0.2"), 2).unwrap_or_else(|count| panic!("{count} already"));
         assert_eq!((before, census.enter(ip("10.0.0.3"), 2).err()), (1, Some(2)));
         assert!(census.enter(ip("10.0.1.3"), 2).is_ok());
         drop(first);

@@ -41,7 +41,7 @@ pub(crate) struct Process {
 pub(crate) struct Permit {
     gate: Option<Arc<Gate>>,
     door: Option<Arc<Door>>,
-    ticket: Option<Ticket>,
+    ticket: Option<Box<Ticket>>,
 }
 
 impl Permit {
@@ -62,22 +62,22 @@ impl Permit {
     }
 
     /// For an account, which gives all of it back.
-    pub(super) fn into_parts(mut self) -> (Arc<Gate>, Option<Arc<Door>>, Option<Ticket>) {
+    pub(super) fn into_parts(mut self) -> (Arc<Gate>, Option<Arc<Door>>, Option<Box<Ticket>>) {
         let gate = self.gate.take().expect("a permit is paid in once");
         (gate, self.door.take(), self.ticket.take())
     }
 
-    pub(super) fn of_parts(gate: Arc<Gate>, door: Option<Arc<Door>>, ticket: Option<Ticket>) -> Permit {
+    pub(super) fn of_parts(gate: Arc<Gate>, door: Option<Arc<Door>>, ticket: Option<Box<Ticket>>) -> Permit {
         Permit { gate: Some(gate), door, ticket }
     }
 
     /// How the peer's connections are counted; what counted this one before forgets it.
-    pub(crate) fn count_by(&mut self, ticket: Option<Ticket>) {
+    pub(crate) fn count_by(&mut self, ticket: Option<Box<Ticket>>) {
         self.ticket = ticket;
     }
 
     pub(crate) fn ticket(&self) -> Option<&Ticket> {
-        self.ticket.as_ref()
+        self.ticket.as_deref()
     }
 }
 
@@ -95,6 +95,13 @@ impl Waiter {
     /// One of the permits it was given.
     pub(crate) fn claim(&self) -> Option<Permit> {
         lock(&self.given).pop()
+    }
+
+    /// The same for one that waits at several gates.
+    pub(crate) fn claim_of(&self, gate: &Arc<Gate>) -> Option<Permit> {
+        let mut given = lock(&self.given);
+        let at = given.iter().position(|permit| permit.gate.as_ref().is_some_and(|of| Arc::ptr_eq(of, gate)))?;
+        Some(given.swap_remove(at))
     }
 }
 

@@ -338,7 +338,7 @@ impl Flow {
             places: Vec::new(),
             active: 0,
             epoch: 0,
-            acceptor: Acceptor::new(Waiter::new(inbox.clone()), shared.rules.get()),
+            acceptor: Acceptor::new(Waiter::new(inbox.clone()), Waiter::new(inbox.clone()), shared.rules.get()),
             // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
             connector: Connector::new(Waiter::new(inbox.clone())),
             buffers: Buffers::default(),
@@ -378,9 +378,9 @@ impl Flow {
         &self.shared
     }
 
-    /// Through which it waits for permits.
-    pub(crate) fn waiters(&self) -> [Arc<Waiter>; 2] {
-        [self.acceptor.waiter(), self.connector.waiter()]
+    /// Through which it waits for permits: of the pool to accept and to connect, and at doors.
+    pub(crate) fn waiters(&self) -> [Arc<Waiter>; 3] {
+        [self.acceptor.waiter(), self.connector.waiter(), self.acceptor.door_waiter()]
     }
 
     /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.

@@ -54,7 +54,7 @@ impl Rules {
     }
 
     /// Whether an accepted connection stays, and how it is counted then.
-    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Result<Option<Ticket>, Reject>, Panicked) {
+    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Result<Option<Box<Ticket>>, Reject>, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.most);
         let entered = match (&self.census, peer) {

@@ -79,7 +79,7 @@ pub(crate) struct ListeningPlace {
 /// A loop.
 pub(crate) struct Member {
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) waiters: [Arc<Waiter>; 2],
+    pub(crate) waiters: [Arc<Waiter>; 3],
     /// None: it died and was not replaced yet.
     pub(crate) running: Option<Running>,
     /// ... and will not be before that.

@@ -7,7 +7,7 @@ use super::plan::{Plan, plan};
 use super::processes::Processes;
 use super::selector::Selector;
 use crate::behaviour::Behaviour;
-use crate::config::{Config, Model, Part, Reject};
+use crate::config::{Config, Part, Reject};
 use crate::error::Error;
 use crate::flow::door::Intake;
 use crate::net::{Address, AddressError, SocketOptions};

@@ -214,6 +214,7 @@ impl Core {
         let mut control = lock(&self.control);
         let (now, patience) = (Instant::now(), control.config.stuck_after);
         let mut events = Vec::new();
+        let doors: Vec<_> = control.places.iter().map(|place| place.door.clone()).collect();
         for (index, member) in control.members.iter_mut().enumerate() {
             let Some(running) = &member.running else { continue };
             let turn = running.pulse.turn();
@@ -234,6 +235,7 @@ impl Core {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
                 for waiter in &member.waiters {
                     self.shared.gate.stop_waiting(waiter);
+                    doors.iter().for_each(|door| door.gate.stop_waiting(waiter));
                     while let Some(permit) = waiter.claim() {
                         drop(permit);
                     }

@@ -6,7 +6,7 @@ use crate::config::Reject;
 use crate::flow::Flow;
 use crate::flow::census::Ticket;
 use crate::flow::door::Door;
-use crate::flow::gate::{Permit, Waiter};
+use crate::flow::gate::Permit;
 use crate::flow::rules::Rules;
 use crate::observe::Event as Told;
 use std::net::SocketAddr;
@@ -20,7 +20,6 @@ const HELD: Duration = Duration::from_millis(100);
 /// A door at which this loop waits, because as many are in as may be.
 pub(super) struct Waiting {
     door: Arc<Door>,
-    waiter: Arc<Waiter>,
     /// A place that it was given and has no permit of the pool for yet. Who waits for a place never holds a permit of the pool, so
     /// no two wait for each other.
     place: Option<Permit>,
@@ -99,7 +98,7 @@ impl Flow {
             if let Some(place) = waiting.place.take() {
                 return Some(place);
             }
-            if let Some(place) = waiting.waiter.claim() {
+            if let Some(place) = self.acceptor.door_waiter.claim_of(&door.gate) {
                 // Who was given one is not in the queue any more.
                 waiting.waits = false;
                 return Some(place);
@@ -160,7 +159,9 @@ impl Flow {
     }
 
     /// Whether an accepted connection stays; its ticket, if peers are counted.
-    pub(super) fn ask_after(&mut self, door: &Door, peer: Option<SocketAddr>) -> Result<Option<Ticket>, Reject> {
+    pub(super) fn ask_after(&mut self, index: usize, peer: Option<SocketAddr>) -> Result<Option<Box<Ticket>>, Reject> {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Ok(None) };
+        let door = held.door.clone();
         let rules = self.acceptor.asked.rules.clone();
         let (answer, panicked) = rules.after(&door.address, peer);
         self.count_policy_panic(panicked);
@@ -191,8 +192,7 @@ impl Flow {
     pub(super) fn wait_at(&mut self, door: &Arc<Door>) {
         let known = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door));
         let at = known.unwrap_or_else(|| {
-            let waiter = Waiter::new(self.inbox.clone());
-            self.acceptor.doors.push(Waiting { door: door.clone(), waiter, place: None, waits: false });
+            self.acceptor.doors.push(Waiting { door: door.clone(), place: None, waits: false });
             self.acceptor.doors.len() - 1
         });
         self.acceptor.doors[at].waits = true;
@@ -201,7 +201,7 @@ impl Flow {
                 self.unwatch_shard(index);
             }
         }
-        door.gate.wait(&self.acceptor.doors[at].waiter);
+        door.gate.wait(&self.acceptor.door_waiter);
     }
 
     /// Places that were given: the first of them is used at once, so that it is not given back and forth.
@@ -211,7 +211,7 @@ impl Flow {
             if !waiting.waits {
                 continue;
             }
-            let Some(place) = waiting.waiter.claim() else { continue };
+            let Some(place) = self.acceptor.door_waiter.claim_of(&waiting.door.gate) else { continue };
             (waiting.place, waiting.waits) = (Some(place), false);
             let door = waiting.door.clone();
             if self.acceptor.state == State::Open && !self.acceptor.suspended {
@@ -262,11 +262,11 @@ impl Flow {
     /// Leaves the queues at doors; what was given meanwhile goes back.
     pub(super) fn wait_at_no_door(&mut self) {
         for waiting in std::mem::take(&mut self.acceptor.doors) {
-            waiting.door.gate.stop_waiting(&waiting.waiter);
+            waiting.door.gate.stop_waiting(&self.acceptor.door_waiter);
             waiting.door.gate.collect();
-            while let Some(place) = waiting.waiter.claim() {
-                drop(place);
-            }
+        }
+        while let Some(place) = self.acceptor.door_waiter.claim() {
+            drop(place);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::link::{ANSWERS_WITHIN, Link};
 use super::manager::{Control, Member, Processes, generated, live_generations, parts};
+use super::recount::Recount;
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
@@ -32,6 +33,8 @@ pub(super) struct Place {
     pub(super) door: Arc<Door>,
     /// Where its numbers stand among the shared ones.
     pub(super) slot: usize,
+    /// Since a process died, until no place at the door is found to be lost.
+    pub(super) recount: Option<Recount>,
     /// The members that hold each socket: one, or all of them where the address has one socket only.
     pub(super) owners: Vec<Vec<usize>>,
 }
@@ -83,7 +86,9 @@ impl Processes {
             self.joint.pace().store(0, Ordering::SeqCst);
         }
         self.gate.set_limit(limit);
-        self.gate.set_alarms(&wanted.alarms);
+        if control.config.alarms != wanted.alarms {
+            self.gate.set_alarms(&wanted.alarms);
+        }
         *lock(&self.observer) = wanted.observer.clone();
         if control.config.backlog() != wanted.backlog() {
             for place in &control.places {
@@ -382,7 +387,7 @@ fn limit_places(control: &mut Control, wanted: &Config) {
 impl Place {
     fn of(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place {
         let owners = vec![Vec::new(); listener.shards.len()];
-        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
+        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, recount: None, owners }
     }
 
     /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has

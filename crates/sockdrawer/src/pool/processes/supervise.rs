@@ -6,7 +6,8 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::config::{Part, RestartPolicy};
 use crate::error::Error;
-use crate::flow::joint::{MOST_LOOPS, MOST_PROCESSES};
+use crate::flow::gate::Gate;
+use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES};
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event, Readiness};
 use crate::pool::restarts::{Absence, History, Restarting, end_in_order};
@@ -129,7 +130,10 @@ impl Processes {
         let known = control.members.get(index).is_some_and(|member| member.life == life);
         if known {
             self.reclaim(&control, index);
-            control.places.iter().for_each(|place| place.door.gate.give());
+            for place in &mut control.places {
+                place.recount = Some(Recount::default());
+                place.door.gate.give();
+            }
             self.gate.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
@@ -230,25 +234,23 @@ impl Processes {
         self.joint.counters(index, 0).add_all(&unburied);
     }
 
-    /// Takes back permits that nobody holds, see [`Recount`].
+    /// Takes back permits that nobody holds, and places at doors, see [`Recount`].
     fn recount(&self, control: &mut Control) {
-        let Some(recount) = &mut control.recount else { return };
-        let lost = match recount.look(self.joint.unaccounted()) {
-            Finding::Unclear => return,
-            Finding::Lost(lost) => lost,
-            Finding::Whole => {
-                control.recount = None;
-                return;
-            }
-        };
         // One that is stopped may be just taking one: those that answer are not.
-        let mut links = control.members.iter().filter_map(|member| member.link.as_ref());
-        if links.all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_)))) && self.joint.unaccounted() == Some(lost)
+        let links = control.links();
+        let all_answer = || links.iter().all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_))));
+        if let Some(recount) = &mut control.recount
+            && found(recount, &self.joint, &self.gate, all_answer)
         {
-            self.joint.taken().fetch_sub(lost, Ordering::SeqCst);
-            self.gate.look_at_alarms();
-            self.gate.give();
             control.recount = None;
+            self.gate.look_at_alarms();
+        }
+        for place in &mut control.places {
+            if let Some(recount) = &mut place.recount
+                && found(recount, &self.joint.door(place.slot), &place.door.gate, all_answer)
+            {
+                place.recount = None;
+            }
         }
     }
 
@@ -283,5 +285,21 @@ impl Processes {
     fn give_up(self: &Arc<Processes>, reason: String) {
         self.tell(&Event::GaveUp { reason: reason.clone() });
         end_in_order(self.clone(), reason);
+    }
+}
+
+/// Whether the numbers of a gate add up. What is lost for sure is taken back first.
+fn found(recount: &mut Recount, joint: &Joint, gate: &Arc<Gate>, all_answer: impl Fn() -> bool) -> bool {
+    match recount.look(joint.unaccounted()) {
+        Finding::Unclear => false,
+        Finding::Whole => true,
+        Finding::Lost(lost) => {
+            let is_lost = all_answer() && joint.unaccounted() == Some(lost);
+            if is_lost {
+                joint.taken().fetch_sub(lost, Ordering::SeqCst);
+                gate.give();
+            }
+            is_lost
+        }
     }
 }

@@ -1,0 +1,78 @@
+//! Another admission policy: with limits far above use nobody may notice.
+
+use super::change::{Changer, Unseen};
+use super::kind::Kind;
+use super::schedule::another;
+use sockdrawer::{AcceptRate, Admission, Config, Limits, Model, PerPeer};
+use std::time::Duration;
+
+/// Connections a second, far more than a trial makes.
+const RATE: f64 = 10_000_000.0;
+
+/// A policy that is not the default one, and takes all.
+struct Open;
+
+impl Admission for Open {}
+
+/// What is swapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Policy {
+    Default,
+    Rate,
+    PerPeer,
+    Own,
+}
+
+impl Policy {
+    /// Those that a model takes.
+    fn of(model: Model) -> &'static [Policy] {
+        match model {
+            Model::Prefork => &[Policy::Default, Policy::Rate],
+            Model::Fork => &[Policy::Default, Policy::Rate, Policy::PerPeer],
+            _ => &[Policy::Default, Policy::Rate, Policy::PerPeer, Policy::Own],
+        }
+    }
+
+    fn running(config: &Config) -> Policy {
+        match config.limits() {
+            None => Policy::Own,
+            Some(limits) if limits.per_peer.is_some() => Policy::PerPeer,
+            Some(limits) if limits.rate.is_some() => Policy::Rate,
+            Some(_) => Policy::Default,
+        }
+    }
+
+    fn set(self, config: &mut Config, ample: usize) {
+        let wanted = config.clone();
+        *config = match self {
+            Policy::Default => wanted.admission(Limits::default()),
+            Policy::Rate => wanted.admission(Limits::default().rate(AcceptRate::new(RATE, u32::MAX))),
+            Policy::PerPeer => wanted.admission(Limits::default().per_peer(PerPeer::address(ample))),
+            Policy::Own => wanted.admission(Open),
+        };
+    }
+}
+
+impl Changer<'_> {
+    pub(crate) fn admission(&mut self, value: u64) -> Result<Duration, Unseen> {
+        let (server, ample) = (self.scene.server.clone(), self.scene.ample);
+        let config = server.config();
+        let policy = another(Policy::of(config.model), Policy::running(&config), value);
+        let before = server.status();
+        let took = self.reconfigure(Kind::Admission, |config| policy.set(config, ample))?;
+        if Policy::running(&server.config()) != policy {
+            return Err(format!("the policy in force is not {policy:?}"));
+        }
+        self.newest()?;
+        let after = server.status();
+        if after.generation != before.generation {
+            return Err("a change that is made in place was made by a new generation".to_owned());
+        }
+        let turned_away = after.counts.rejected - before.counts.rejected;
+        let panics = after.counts.admission_panics - before.counts.admission_panics;
+        match turned_away + panics {
+            0 => Ok(took),
+            _ => Err(format!("{turned_away} connections were turned away under {policy:?}, which panicked {panics} times")),
+        }
+    }
+}
