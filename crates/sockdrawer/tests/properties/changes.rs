@@ -86,11 +86,12 @@ impl Changer<'_> {
     fn policy(&mut self) {
         let rejects = self.scene.rejects;
         self.change(|config, random| {
-            config.on_full = match random.below(3) {
+            let on_full = match random.below(3) {
                 0 if rejects => OnFull::Reject(Reject::Fin),
                 1 if rejects => OnFull::Reject(Reject::Bytes([].into())),
                 _ => OnFull::Backpressure,
-            }
+            };
+            *config = config.clone().on_full(on_full);
         });
     }
 
@@ -125,10 +126,7 @@ impl Changer<'_> {
     }
 
     fn kill(&self) {
-        for victim in self.pool.connections(&victims()) {
-            // It may have ended meanwhile.
-            self.pool.kill(victim.id);
-        }
+        self.pool.kill(&victims());
     }
 
     /// Nobody may hear what is said to those that are gone.

@@ -21,8 +21,8 @@ pub(crate) struct Tally {
 }
 
 fn config(model: Model) -> Config {
-    let mut config = Config::accept(behaviour(1)).model(model).capacity(0);
-    config.restarts = Restarts { most: 10_000, within: PATIENCE };
+    let restarts = Restarts { most: 10_000, within: PATIENCE };
+    let mut config = Config::accept(behaviour(1)).model(model).capacity(0).restarts(restarts);
     config.settings.notes_when_full = NotesWhenFull::Keep;
     match model {
         Model::Threads => config,
@@ -68,13 +68,11 @@ pub(crate) fn case(model: Model, seed: u64) -> Tally {
 
 /// Everybody who waits may come in.
 fn settle(pool: &Pool) {
-    loop {
-        let mut wanted = pool.config();
-        (wanted.limit, wanted.on_full) = (None, OnFull::Backpressure);
-        if pool.reconfigure(wanted).is_ok() {
-            break;
-        }
-    }
+    let open = |mut config: Config| {
+        config.limit = None;
+        config.on_full(OnFull::Backpressure)
+    };
+    pool.update(open).expect("a limit can be taken away");
     pool.resume();
 }
 
