@@ -6,7 +6,7 @@ use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::trial::{Live, until, usage};
-use crate::values::{Seed, Time};
+use crate::values::{Count, Seed, Time};
 use sockdrawer_load::Stop;
 use sockdrawer_load::foreign::{Options, Refused, Table, Trial, Verdict, Workload};
 use sockdrawer_load::trial::{Progress, Seen, Until};
@@ -69,6 +69,9 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
                 "a trial of {target} needs --change 'COMMAND', which changes it; without TARGET a server inside this program is tried"
             );
             return Err(usage(line));
+        }
+        (None, Some(number)) if number.parse::<Count>().is_ok() => {
+            return Err(usage(format_args!("--change needs a TARGET and a command: did you mean `--changes {number}`?")));
         }
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {

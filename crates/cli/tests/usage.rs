@@ -69,7 +69,8 @@ fn options() {
     refused("serve echo --loops 1 --loops 2", &["--loops is given twice"]);
     refused("serve echo --loops", &["--loops needs a value"]);
     refused("serve echo --verbose=3", &["--verbose takes no value"]);
-    refused("trial --change 5", &["unknown option `--change`", "did you mean `--changes`?", "try: sockdrawer trial --help"]);
+    refused("trial --change 5", &["--change needs a TARGET", "did you mean `--changes 5`?", "try: sockdrawer trial --help"]);
+    refused("trial 127.0.0.1:9000", &["a trial of 127.0.0.1:9000 needs --change 'COMMAND'", "try: sockdrawer trial --help"]);
 }
 
 #[test]

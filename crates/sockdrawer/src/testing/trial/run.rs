@@ -68,7 +68,7 @@ impl fmt::Debug for Trial {
 
 /// A trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The
 /// clients send bytes and expect them back, unless another [`Trial::exchange`] is given. After each change it is waited for 20
-/// connects. See [the module](self) for an example.
+/// connects. See [the module](mod@crate::testing::trial) for an example.
 pub fn trial(service: impl Into<Behaviour>, changes: Vec<Change>) -> Trial {
     Trial {
         service: service.into(),
