@@ -407,9 +407,6 @@ impl Flow {
 
     /// Somebody speaks to the connection. Above its high-water mark the generation's policy says what it gets.
     pub(super) fn note(&mut self, token: u64, note: Note) {
-        // The mistake: whoever sits there now hears what was meant for another.
-        #[cfg(sockdrawer_broken = "stale-note")]
-        let token = self.seats.token(token as u32);
         let Some(seat) = self.seats.find(token).filter(|seat| self.seats.at(*seat).has_protocol()) else {
             panics::discard(note);
             return;

@@ -516,6 +516,13 @@ impl Flow {
             match self.unread.pop_front() {
                 None => return,
                 Some(Letter::Done(token, result)) => self.job_done(token, result),
+                // The mistake: whoever sits there now hears what was meant for another.
+                #[cfg(sockdrawer_broken = "stale-note")]
+                Some(Letter::Note(token, note)) => {
+                    let token = self.seats.token(token as u32);
+                    self.note(token, note);
+                }
+                #[cfg(not(sockdrawer_broken = "stale-note"))]
                 Some(Letter::Note(token, note)) => self.note(token, note),
                 Some(Letter::Adopt(parcel)) => self.arrive(parcel),
                 Some(Letter::Returned(returned)) => self.came_back(returned),
