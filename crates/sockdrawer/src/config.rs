@@ -117,6 +117,11 @@ impl Model {
     pub(crate) fn has_loops(self) -> bool {
         matches!(self, Model::Prefork | Model::Loops | Model::Tasks)
     }
+
+    /// Whether connections live in other processes.
+    pub(crate) fn has_processes(self) -> bool {
+        matches!(self, Model::Fork | Model::Prefork)
+    }
 }
 
 impl std::fmt::Display for Model {

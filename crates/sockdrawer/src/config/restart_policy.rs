@@ -4,7 +4,7 @@ use super::Restarts;
 use std::time::{Duration, Instant};
 
 /// A part of a pool that can die by a fault of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Part {
     /// A loop; the one that accepts in models that accept in one place.

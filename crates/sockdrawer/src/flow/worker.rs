@@ -26,6 +26,8 @@ struct State {
     /// Threads that should run, and that do.
     wanted: usize,
     running: usize,
+    /// For tests: so many threads are to die.
+    crashes: usize,
 }
 
 /// What became of a job.
@@ -46,7 +48,7 @@ pub(crate) enum Next {
 impl Workers {
     pub(crate) fn new(bound: usize) -> Arc<Workers> {
         let tasks = VecDeque::with_capacity(bound.min(64));
-        Arc::new(Workers { state: Mutex::new(State { tasks, bound, wanted: 0, running: 0 }), work: Condvar::new() })
+        Arc::new(Workers { state: Mutex::new(State { tasks, bound, wanted: 0, running: 0, crashes: 0 }), work: Condvar::new() })
     }
 
     /// Puts a job in the queue, or gives it back.
@@ -103,6 +105,11 @@ impl Workers {
                 state.running -= 1;
                 return Next::Leave;
             }
+            if state.crashes > 0 {
+                state.crashes -= 1;
+                drop(state);
+                panic!("a test crashed this worker");
+            }
             if let Some(task) = state.tasks.pop_front() {
                 return Next::Task(task);
             }
@@ -120,6 +127,16 @@ impl Workers {
                 panics::discard(letter);
             }
         }
+    }
+
+    /// For tests: one that has no job dies as by a bug. False when there is none.
+    pub(crate) fn crash_one(&self) -> bool {
+        let mut state = lock(&self.state);
+        let one = state.running > state.crashes;
+        state.crashes += usize::from(one);
+        drop(state);
+        self.work.notify_one();
+        one
     }
 
     /// A worker thread died outside a job: one fewer runs.

@@ -7,7 +7,7 @@ use super::plan::{Plan, plan};
 use super::processes::Processes;
 use super::selector::Selector;
 use crate::behaviour::Behaviour;
-use crate::config::{Config, Model};
+use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
@@ -78,8 +78,8 @@ impl Pool {
     /// By who is at fault: see [`Error`]. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
         let manager: Arc<dyn Manager> = match config.model {
-            Model::Fork | Model::Prefork => Processes::start(config)?,
-            Model::Single | Model::Threads | Model::Loops | Model::Tasks => Core::start(config)?,
+            model if model.has_processes() => Processes::start(config)?,
+            _ => Core::start(config)?,
         };
         Ok(Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager })
     }
@@ -260,9 +260,15 @@ impl Pool {
         crate::tasks::Listener::new(queue.clone(), self.clone())
     }
 
-    /// Ends a loop as a bug in it would, for tests of what survives that. Its connections end with it. False when there is no
-    /// such loop.
+    /// Ends a part as a bug in it would, for tests of what survives that. Its connections end with it. False when there is no
+    /// such part.
+    pub(crate) fn crash(&self, part: Part, index: usize) -> bool {
+        self.manager.crash(part, index)
+    }
+
+    /// The same of a loop; where there are processes, of a process.
     pub(crate) fn crash_loop(&self, index: usize) -> bool {
-        self.manager.crash_part(index)
+        let part = if self.config().model.has_processes() { Part::Process } else { Part::Loop };
+        self.crash(part, index)
     }
 }

@@ -10,7 +10,7 @@ use super::restarts::History;
 use super::selector::Selector;
 use super::supervise;
 use crate::clock::deadline;
-use crate::config::{Config, Endpoint, Revision};
+use crate::config::{Config, Endpoint, Part, Revision};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::connector::Course;
@@ -436,10 +436,17 @@ impl Manager for Core {
         Core::stop(self, reason);
     }
 
-    fn crash_part(&self, index: usize) -> bool {
-        let inboxes = self.inboxes();
-        let Some(inbox) = inboxes.get(index) else { return false };
+    fn crash(&self, part: Part, index: usize) -> bool {
+        let inbox = match part {
+            Part::Loop => self.inboxes().get(index).cloned(),
+            Part::Thread => {
+                let placed: Vec<_> = self.shared.placement.iter().flat_map(|placement| placement.inboxes()).collect();
+                placed.get(index % placed.len().max(1)).cloned()
+            }
+            Part::Worker => return self.shared.workers.crash_one(),
+            Part::Process => None,
+        };
         let crash: Order = Box::new(|_| panic!("a test crashed this loop"));
-        inbox.put(Letter::Order(crash)).is_ok()
+        inbox.is_some_and(|inbox| inbox.put(Letter::Order(crash)).is_ok())
     }
 }

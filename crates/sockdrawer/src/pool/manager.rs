@@ -3,7 +3,7 @@
 use super::drain::{Drain, Drained};
 use super::handle::{Adopted, Applied};
 use super::selector::Selector;
-use crate::config::Config;
+use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
@@ -38,6 +38,6 @@ pub(crate) trait Manager: Send + Sync {
     fn join(&self) -> Result<(), Error>;
     /// Ends everything now.
     fn stop(&self, reason: &str);
-    /// For tests: ends a part as a bug in it would.
-    fn crash_part(&self, index: usize) -> bool;
+    /// For tests: ends a part as a bug in it would. Of parts without numbers any one.
+    fn crash(&self, part: Part, index: usize) -> bool;
 }

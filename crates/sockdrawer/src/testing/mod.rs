@@ -48,7 +48,7 @@ mod delegation;
 #[cfg(test)]
 mod tests;
 
-pub use breakage::{crash_loop, private_network, reset_queue};
+pub use breakage::{crash, crash_loop, private_network, reset_queue};
 
 /// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;

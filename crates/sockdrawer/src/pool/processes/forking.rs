@@ -288,7 +288,7 @@ impl Forking {
                 self.end(number, how);
                 return None;
             }
-            Request::Start(_) | Request::Crash(_) => Reply::Refused(other("a forking helper has no such part")),
+            Request::Start(_) | Request::Crash(..) => Reply::Refused(other("a forking helper has no such part")),
             asks => {
                 self.ask(number, asks);
                 return None;

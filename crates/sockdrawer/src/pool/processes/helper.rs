@@ -136,7 +136,7 @@ impl Helper {
                 Reply::Done
             }
             Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
-            Request::Crash(part) => Reply::Count(usize::from(self.core.crash_part(part))),
+            Request::Crash(part, index) => Reply::Count(usize::from(self.core.crash(part, index))),
             slow => {
                 if let Request::Shutdown(_) = slow {
                     // The loops have them until their queues are empty; then nobody has, and who connects is refused at once.

@@ -8,7 +8,7 @@ use super::registry;
 use super::supervise::{self, Report};
 use super::wire::{Generated, PartStatus, Reply, Request};
 use crate::clock::deadline;
-use crate::config::{Config, Model, Revision};
+use crate::config::{Config, Part, Revision};
 use crate::error::Error;
 use crate::flow::bell::Bell;
 use crate::flow::gate::{Gate, Process};
@@ -413,12 +413,17 @@ impl Manager for Processes {
         self.stopped.notify_all();
     }
 
-    fn crash_part(&self, index: usize) -> bool {
+    /// Loops and workers are numbered through all processes.
+    fn crash(&self, part: Part, index: usize) -> bool {
         let links = self.links();
-        match lock(&self.control).config.model {
-            // A process, as anybody with the right to may kill it.
-            Model::Prefork => links.get(index).is_some_and(|link| link.kill()),
-            _ => links.first().is_some_and(|link| link.kill()),
+        if links.is_empty() {
+            return false;
+        }
+        let (link, inner) = (&links[index % links.len()], index / links.len());
+        match part {
+            // As anybody with the right to may kill it.
+            Part::Process => inner == 0 && link.kill(),
+            part => matches!(link.ask(Request::Crash(part, inner)), Some(Reply::Count(1))),
         }
     }
 }

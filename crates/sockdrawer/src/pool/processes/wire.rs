@@ -1,7 +1,7 @@
 //! What a pool and its helper processes say to each other. Both ends are the same program, so there is no older version to
 //! understand; a helper of another one refuses to start.
 
-use crate::config::{Config, Model, OnFull, Restarts, Settings};
+use crate::config::{Config, Model, OnFull, Part, Restarts, Settings};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
 use crate::pool::{Adopted, Drain, Drained, Selector};
@@ -125,7 +125,7 @@ pub(crate) enum Request {
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
     /// For tests: the part of this number dies.
-    Crash(usize),
+    Crash(Part, usize),
 }
 
 impl Request {
