@@ -33,7 +33,7 @@ impl RestartPolicy for Restarts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::restart_policy::Part;
+    use crate::config::Part;
     use super::*;
     use std::time::Instant;
 

@@ -1,5 +1,7 @@
 //! What a pool does when the system refuses: each call of the accept, connection and change paths fails in turn.
 
+mod refusals;
+
 use super::{Drain, Pool};
 use crate::config::{Config, Model};
 use crate::net::Address;

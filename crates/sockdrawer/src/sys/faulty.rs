@@ -10,7 +10,14 @@ use std::time::Duration;
 
 /// The real kernel, but for calls that were told to fail.
 #[derive(Default)]
-pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Errno)>>);
+pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Errno)>>, Mutex<Always>);
+
+/// A call that fails each time, and how often it did.
+#[derive(Default)]
+struct Always {
+    call: Option<(&'static str, Errno)>,
+    met: usize,
+}
 
 impl Faulty {
     /// The next `times` calls of this name fail.
@@ -23,12 +30,30 @@ impl Faulty {
         self.0.lock().expect("no test panics here").len()
     }
 
+    /// All calls of this name fail from now on.
+    pub(crate) fn fail_always(&self, call: &'static str, errno: Errno) {
+        *self.1.lock().expect("no test panics here") = Always { call: Some((call, errno)), met: 0 };
+    }
+
+    /// How often a call failed that fails always.
+    pub(crate) fn met(&self) -> usize {
+        self.1.lock().expect("no test panics here").met
+    }
+
     /// All failures that were not met yet are forgotten.
     pub(crate) fn heal(&self) {
+        self.1.lock().expect("no test panics here").call = None;
         self.0.lock().expect("no test panics here").clear();
     }
 
     fn pass(&self, call: &str) -> Result<()> {
+        {
+            let mut always = self.1.lock().expect("no test panics here");
+            if let Some((_, errno)) = always.call.filter(|(name, _)| *name == call) {
+                always.met += 1;
+                return Err(errno);
+            }
+        }
         let mut faults = self.0.lock().expect("no test panics here");
         match faults.iter().position(|(name, _)| *name == call) {
             Some(at) => Err(faults.remove(at).map_or(Errno::INVAL, |(_, errno)| errno)),
