@@ -33,8 +33,8 @@ impl RestartPolicy for Restarts {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Part;
     use super::*;
+    use crate::config::Part;
     use std::time::Instant;
 
     #[test]
