@@ -33,8 +33,8 @@ impl RestartPolicy for Restarts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::restart_policy::Part;
     use super::*;
+    use crate::config::Part;
     use std::time::Instant;
 
     #[test]

@@ -44,7 +44,8 @@ pub struct Status {
     pub delegates_waiting: usize,
     /// All counters.
     pub counts: Counts,
-    /// Loops and workers replaced so far.
+    /// Loops, workers and processes replaced so far, and threads that died. What a process had replaced in it is not counted any more
+    /// when it is gone.
     pub restarts: usize,
 }
 

@@ -45,6 +45,8 @@ impl Protocol for Script {
                 b"tick" => cx.set_timer(Duration::from_secs(2)),
                 b"stop" => cx.clear_timer(),
                 b"self" => cx.handle().notify(Note::value("myself")).expect("the inbox has room"),
+                b"name" => cx.tag("me"),
+                b"nest" => cx.nested(&mut Output::default(), |cx| cx.tag("inner")),
                 b"fins" => return Step::Finish,
                 b"clos" => {
                     cx.send(b"bye");
@@ -399,4 +401,23 @@ fn a_connection_with_a_job_or_an_unknown_state_stays_where_it_is() {
     let mut connection = connection.save_and_restore(Other).expect_err("Other restores nothing");
     connection.receive(b"abcd");
     assert_eq!((connection.sent(), connection.closed()), (b"<7>abcd".to_vec(), None));
+}
+
+#[test]
+fn the_last_tag_counts_whoever_set_it() {
+    let mut connection = Connection::open(Scripted);
+    assert_eq!(connection.tag(), "");
+    connection.receive(b"name");
+    assert_eq!(connection.tag(), "me");
+    // What an inner protocol says is said of the connection.
+    connection.receive(b"nestmore");
+    assert_eq!(connection.tag(), "inner");
+    connection.receive(b"nestname");
+    assert_eq!(connection.tag(), "me");
+    assert!(connection.handle().tag("somebody"));
+    assert_eq!(connection.tag(), "somebody");
+    let connection = connection.save_and_restore(Scripted).expect("it can be saved");
+    assert_eq!(connection.tag(), "somebody");
+    assert!(connection.handle().tag(""));
+    assert_eq!(connection.tag(), "");
 }
