@@ -235,7 +235,7 @@ impl Core {
             match open_beside(wanted, new, &control.places[at].listener) {
                 Ok(place) => opened.push((at, place)),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| place_of(new, listener));
+                    let left = left.map(|listener| place_of(new, *listener));
                     let gone = opened.into_iter().map(|(_, place)| place).chain(left).collect::<Vec<_>>();
                     let numbers = gone.into_iter().map(|place| (Core::begin_to_retire(control, &self.retirements, place), true));
                     let numbers: Vec<_> = numbers.collect();

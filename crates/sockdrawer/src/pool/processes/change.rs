@@ -29,6 +29,8 @@ pub(super) struct Place {
     pub(super) owners: Vec<Vec<usize>>,
 }
 
+/// New places, those that take another's, and new helpers.
+type Prepared = (Vec<Place>, Vec<Replacing>, Vec<Member>);
 /// A place, and the index of that which it takes.
 type Replacing = (usize, Place);
 
@@ -87,12 +89,7 @@ impl Processes {
     }
 
     /// All that can fail. A failure leaves everything as it was.
-    fn prepare(
-        &self,
-        control: &mut Control,
-        wanted: &Config,
-        next: Option<&Generated>,
-    ) -> Result<(Vec<Place>, Vec<Replacing>, Vec<Member>), Error> {
+    fn prepare(&self, control: &mut Control, wanted: &Config, next: Option<&Generated>) -> Result<Prepared, Error> {
         let mut places = Vec::new();
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
@@ -142,7 +139,7 @@ impl Processes {
             match commit::open_beside(wanted, new, &control.places[at].listener) {
                 Ok(place) => opened.push((at, Place::of(control.take_number(), place))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| Place::of(control.take_number(), commit::place_of(new, listener)));
+                    let left = left.map(|listener| Place::of(control.take_number(), commit::place_of(new, *listener)));
                     let gone = opened.into_iter().map(|(_, place)| place).chain(left);
                     let begin = |place| (begin_to_retire(control, &self.retirements, place), true);
                     let numbers = gone.map(begin).collect();
