@@ -67,7 +67,7 @@ pub(crate) struct Ask<'a> {
 pub(crate) struct NotOpened {
     pub(crate) error: Error,
     /// Sockets that listened by then at an address that the pool has already: somebody may have connected.
-    pub(crate) left: Option<Listener>,
+    pub(crate) left: Option<Box<Listener>>,
 }
 
 impl From<Error> for NotOpened {
@@ -185,7 +185,7 @@ impl Listener {
         match Bound::bind(&wanted).map_err(fail)?.listen(&wanted) {
             Ok(sockets) => Ok(ask.opened(sockets, groups)?),
             Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
-            Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(ask.opened(sockets, groups)?) }),
+            Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(Box::new(ask.opened(sockets, groups)?)) }),
         }
     }
 

@@ -214,8 +214,7 @@ mod tests {
         assert!(check("0.0.0.0:1", |options| options.v6_only = true).is_err_and(|why| why.contains("IPv4")));
         assert!(check("unix:/a", |options| options.freebind = true).is_err_and(|why| why.contains("TCP")));
         for name in ["", "a234567890123456", "a/b", "a\0"] {
-            let mut options = ListenOptions::default();
-            options.device = Some(name.to_owned());
+            let options = ListenOptions { device: Some(name.to_owned()), ..ListenOptions::default() };
             assert!(options.check(&"1".parse().expect("an address")).is_err_and(|why| why.contains("device")), "{name}");
         }
     }

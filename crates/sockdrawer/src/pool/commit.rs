@@ -300,7 +300,7 @@ impl Core {
             match listen_beside(wanted, new, &control.places[at].listener) {
                 Ok(listener) => opened.push((at, place_of(new, listener, door))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| place_of(new, listener, door));
+                    let left = left.map(|listener| place_of(new, *listener, door));
                     let gone = opened.into_iter().map(|(_, place)| place).chain(left).collect::<Vec<_>>();
                     let numbers = gone.into_iter().map(|place| (Core::begin_to_retire(control, &self.retirements, place), true));
                     let numbers: Vec<_> = numbers.collect();

@@ -21,7 +21,7 @@ const MOST_AT_ONCE: usize = 4;
 /// How long a handshake may take: a round trip across the world, or its segment once more.
 const HANDSHAKES_WITHIN: Duration = Duration::from_secs(3);
 /// Between two looks at them.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 /// What the kernel has in its hands is dealt with by then, where it does not say so.
 const IN_HAND: Duration = Duration::from_millis(100);
 /// Before sockets are offered once more to those who accept.

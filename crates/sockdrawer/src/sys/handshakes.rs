@@ -2,6 +2,8 @@
 
 use super::{Errno, Result};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -13,23 +15,25 @@ const ERROR: u16 = 2;
 const TCP: u8 = 6;
 /// The state of a connection whose handshake is not complete, or that is just being put into the queue of its listener.
 const SYN_RECEIVED: u32 = 3;
-/// In an answer: where the connection's number is.
-const COOKIE: std::ops::Range<usize> = 44..52;
+/// In an answer: where the local address is, and the connection's number.
+const LOCAL: Range<usize> = 8..24;
+const COOKIE: Range<usize> = 44..52;
 /// The kernel answers at once, or not at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The kernel's numbers of those at this local port, whichever the address; each keeps its number until it is in the queue of its
+/// The kernel's numbers of those at this local address; each keeps its number until it is in the queue of its
 /// listener, and is listed until then.
-pub(super) fn list(v6: bool, port: u16) -> Result<Vec<u64>> {
+pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(ANSWERS_WITHIN))?;
     let mut found = Vec::new();
     // A socket for both families is listed with the newer one.
-    let families: &[AddressFamily] = if v6 { &[AddressFamily::INET6, AddressFamily::INET] } else { &[AddressFamily::INET] };
+    let families: &[AddressFamily] =
+        if local.is_ipv6() { &[AddressFamily::INET6, AddressFamily::INET] } else { &[AddressFamily::INET] };
     for family in families {
-        ask(&socket, *family, port)?;
-        collect(&socket, &mut found)?;
+        ask(&socket, *family, local.port())?;
+        collect(&socket, local.ip(), &mut found)?;
     }
     Ok(found)
 }
@@ -46,7 +50,7 @@ fn ask(socket: &OwnedFd, family: AddressFamily, port: u16) -> Result<()> {
     rustix::net::send(socket.as_fd(), &request, SendFlags::empty()).map(|_| ())
 }
 
-fn collect(socket: &OwnedFd, found: &mut Vec<u64>) -> Result<()> {
+fn collect(socket: &OwnedFd, local: IpAddr, found: &mut Vec<u64>) -> Result<()> {
     let mut answer = vec![0; 32 * 1024];
     loop {
         let (_, count) = rustix::net::recv(socket.as_fd(), &mut answer[..], RecvFlags::empty())?;
@@ -55,7 +59,7 @@ fn collect(socket: &OwnedFd, found: &mut Vec<u64>) -> Result<()> {
             match message.kind {
                 DONE => return Ok(()),
                 ERROR => return Err(message.error()),
-                BY_FAMILY => {
+                BY_FAMILY if message.is_at(local) => {
                     let cookie = message.body.get(COOKIE).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::PROTO)?;
                     found.push(u64::from_ne_bytes(cookie));
                 }
@@ -71,6 +75,16 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
+    /// Whether the connection is at this address of ours, or any is.
+    fn is_at(&self, local: IpAddr) -> bool {
+        let Some(told) = self.body.get(LOCAL) else { return false };
+        match local {
+            _ if local.is_unspecified() => true,
+            IpAddr::V4(ip) => told[..4] == ip.octets(),
+            IpAddr::V6(ip) => told == ip.octets(),
+        }
+    }
+
     fn error(&self) -> Errno {
         let number = self.body.get(..4).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes);
         if number < 0 { Errno::from_raw_os_error(-number) } else { Errno::PROTO }

@@ -65,7 +65,7 @@ impl System for Kernel {
     }
 
     fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>> {
-        handshakes::list(address.is_ipv6(), address.port())
+        handshakes::list(address)
     }
 
     fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()> {

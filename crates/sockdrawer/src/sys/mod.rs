@@ -85,7 +85,7 @@ pub(crate) trait System: Send + Sync + 'static {
     /// Returns when what the kernel had received before has been dealt with, by the groups and filters of that moment or later
     /// ones.
     fn await_input(&self) -> Result<()>;
-    /// The kernel's numbers of handshakes under way at a local port.
+    /// The kernel's numbers of handshakes under way at a local address.
     fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>>;
     /// Ends listening for all who have the socket. What is in its queue is reset.
     fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()>;

@@ -39,6 +39,8 @@ pub(super) struct Place {
     pub(super) owners: Vec<Vec<usize>>,
 }
 
+/// New places, those that take another's, and new helpers.
+type Prepared = (Vec<Place>, Vec<Replacing>, Vec<Member>);
 /// A place, and the index of that which it takes.
 type Replacing = (usize, Place);
 
@@ -116,12 +118,7 @@ impl Processes {
     }
 
     /// All that can fail. A failure leaves everything as it was.
-    fn prepare(
-        &self,
-        control: &mut Control,
-        wanted: &Config,
-        next: Option<&Generated>,
-    ) -> Result<(Vec<Place>, Vec<Replacing>, Vec<Member>), Error> {
+    fn prepare(&self, control: &mut Control, wanted: &Config, next: Option<&Generated>) -> Result<Prepared, Error> {
         let mut places = Vec::new();
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
@@ -173,7 +170,7 @@ impl Processes {
             match commit::listen_beside(wanted, new, &control.places[at].listener) {
                 Ok(listener) => opened.push((at, Place::of(control.take_number(), new, listener, door, slot))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| Place::of(control.take_number(), new, listener, door, slot));
+                    let left = left.map(|listener| Place::of(control.take_number(), new, *listener, door, slot));
                     let gone = opened.into_iter().map(|(_, place)| place).chain(left);
                     let begin = |place| (begin_to_retire(control, &self.retirements, place), true);
                     let numbers = gone.map(begin).collect();
