@@ -439,3 +439,21 @@ fn what_makes_no_sense_is_refused() {
     let policy = pool.config().admission(limits().on_full(OnFull::Reject(Reject::Fin)));
     assert_eq!(pool.plan(&policy).changes.iter().map(|change| change.setting).collect::<Vec<_>>(), ["admission"]);
 }
+
+#[test]
+fn a_dead_loop_leaves_no_place_and_no_peer_counted() {
+    let limits = Limits::default().per_peer(PerPeer::address(4));
+    let config = Config::accept(Echo).loops(2).admission(limits).listening(Listening::new(any_port()).limit(4));
+    let pool = Pool::start(config).expect("it starts");
+    let at = tcp(&pool.addresses()[0]);
+    for round in 0..6 {
+        let held: Vec<TcpStream> = (0..4).map(|_| served(at)).collect();
+        let waits = connect(at);
+        assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1 && status.listeners[0].connections == 4));
+        assert!(sockdrawer::testing::crash_loop(&pool, round % 2));
+        assert!(pool.wait(PATIENCE, |status| status.restarts == round + 1 && status.loops.iter().all(|one| one.active)));
+        drop((held, waits));
+        assert_empty(&pool);
+        assert_eq!(pool.status().listeners[0].connections, 0);
+    }
+}

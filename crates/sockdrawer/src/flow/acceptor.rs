@@ -54,6 +54,8 @@ pub(super) struct Acceptor {
     doors: Vec<Waiting>,
     /// Through which it waits there.
     door_waiter: Arc<Waiter>,
+    /// In one of several processes: doors at which it has waited.
+    left_doors: Vec<Arc<Door>>,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Arc<Waiter>,
@@ -130,6 +132,7 @@ impl Acceptor {
             asked: Asked::new(rules),
             doors: Vec::new(),
             door_waiter,
+            left_doors: Vec::new(),
             starving: false,
             waiter,
             rotation: 0,

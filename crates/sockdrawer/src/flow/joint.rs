@@ -27,9 +27,11 @@ pub(crate) const MOST_DOORS: usize = 1024;
 const HELD: usize = 6;
 const GATE: usize = HELD + 2 * MOST_PROCESSES;
 
-/// The pool's own words, then those of its gate.
-const FIRST_GATE: usize = 4 + Alarms::WORDS;
-const SIGNALS: usize = FIRST_GATE + GATE;
+/// The words of the pool's gate are first, then come the pool's own: three numbers and the alarms.
+const FIRST_GATE: usize = 0;
+const POOL: usize = GATE;
+const ALARMS: usize = POOL + 3;
+const SIGNALS: usize = ALARMS + Alarms::WORDS;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
 const DOORS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
@@ -87,12 +89,12 @@ impl Joint {
 
     /// When the next connection may be accepted at the pool's rate.
     pub(crate) fn pace(&self) -> &AtomicU64 {
-        &self.words[2]
+        &self.words[POOL + 2]
     }
 
     /// The alarms: see there.
     pub(crate) fn alarm(&self, word: usize) -> &AtomicU64 {
-        &self.words[4 + word]
+        &self.words[ALARMS + word]
     }
 
     /// So many permits taken raise an alarm.
@@ -117,12 +119,12 @@ impl Joint {
 
     /// The switch: counts generations that came into force.
     pub(crate) fn epoch(&self) -> &AtomicU64 {
-        &self.words[0]
+        &self.words[POOL]
     }
 
     /// The next connection's number.
     pub(crate) fn ids(&self) -> &AtomicU64 {
-        &self.words[1]
+        &self.words[POOL + 1]
     }
 
     /// A bit for each process with loops that wait for permits it could use.

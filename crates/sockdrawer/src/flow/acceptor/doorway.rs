@@ -263,17 +263,25 @@ impl Flow {
     pub(super) fn wait_at_no_door(&mut self) {
         for waiting in std::mem::take(&mut self.acceptor.doors) {
             waiting.door.gate.stop_waiting(&self.acceptor.door_waiter);
-            waiting.door.gate.collect();
+            let known = self.acceptor.left_doors.iter().any(|door| Arc::ptr_eq(door, &waiting.door));
+            if self.shared.process.is_some() && !known {
+                self.acceptor.left_doors.push(waiting.door);
+            }
         }
         while let Some(place) = self.acceptor.door_waiter.claim() {
             drop(place);
         }
     }
 
-    /// The waiters of doors go through letters of other processes too.
+    /// Takes what other processes gave at doors, also at those that this loop has just left: they may have given before they saw it.
     pub(crate) fn collect_places(&mut self) {
         if self.shared.process.is_some() {
             self.acceptor.doors.iter().for_each(|waiting| waiting.door.gate.collect());
+            self.acceptor.left_doors.retain(|door| {
+                door.gate.collect();
+                // The last share: its address is gone, and who came in there.
+                Arc::strong_count(door) > 1
+            });
         }
     }
 
