@@ -202,7 +202,7 @@ impl Tested {
     fn kill(&mut self, number: usize) {
         let Selector::Id(id) = self.selector(Whom::One(number)) else { unreachable!("one has a number") };
         assert!(self.pool().kill(id));
-        self.take(number).is_reset();
+        self.take(number).assert_reset();
     }
 
     fn notify(&mut self, whom: Whom) {
