@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Schedules of each kind for each test.
-const SCHEDULES: usize = 3_000;
+const SCHEDULES: usize = 1_000;
 /// How often threads change over where they need not, in the second kind.
 const DEPTH: usize = 3;
 

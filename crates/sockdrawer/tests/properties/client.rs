@@ -72,7 +72,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn is_reset(mut self) {
+    pub(crate) fn assert_reset(mut self) {
         let end = read_all(&mut self.stream).expect_err("a reset");
         assert_eq!(end.kind(), ErrorKind::ConnectionReset);
     }

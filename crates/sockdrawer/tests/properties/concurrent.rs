@@ -51,7 +51,7 @@ pub(crate) fn case(model: Model, seed: u64) -> Tally {
         crowd.extend((0..2).map(|_| scope.spawn(|| scene.suffer())));
         let changers: Vec<_> = (0..CHANGERS)
             .map(|number| {
-                let random = Random(random.below(u64::MAX) | 1 + number);
+                let random = Random(random.below(u64::MAX) | (1 + number));
                 let mut changer = Changer { pool: &pool, scene: &scene, versions: &versions, random };
                 scope.spawn(move || changer.run(CHANGES))
             })
@@ -60,7 +60,9 @@ pub(crate) fn case(model: Model, seed: u64) -> Tally {
         settle(&pool);
         scene.over.store(true, SeqCst);
         ends.extend(crowd.into_iter().map(ScopedJoinHandle::join));
-        ends.into_iter().filter_map(Result::err).for_each(|panic| std::panic::resume_unwind(panic));
+        if let Some(panic) = ends.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
         assert!(stay, "{:#?}", pool.status());
     });
     judge(&pool, &scene)

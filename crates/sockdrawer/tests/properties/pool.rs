@@ -202,7 +202,7 @@ impl Tested {
     fn kill(&mut self, number: usize) {
         let selector = self.selector(Whom::One(number));
         assert_eq!(self.pool().kill(&selector), 1);
-        self.take(number).is_reset();
+        self.take(number).assert_reset();
     }
 
     fn notify(&mut self, whom: Whom) {
