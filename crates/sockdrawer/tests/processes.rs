@@ -260,6 +260,8 @@ fn what_was_counted_adds_up() {
         let (pool, at) = start(model, Config::accept(echo()).processes(2));
         let clients = many(at, 20);
         assert_eq!(pool.status().counts.bytes_in, 100, "{model}");
+        // The answer is there before it is counted.
+        assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out == 100), "{model}");
         if model == Model::Fork {
             assert!(send(children(helpers(&pool)[0])[0], Signal::KILL));
         }

@@ -238,7 +238,8 @@ impl Pool {
     }
 
     /// The connections that match, in no order. Those of a loop that user code keeps busy for 5 s are left out; in
-    /// [`Model::Threads`], where that costs one connection only, it is listed after 1 s as far as others can see it, as working.
+    /// [`Model::Threads`](crate::Model::Threads), where that costs one connection only, it is listed after 1 s as far as others can
+    /// see it, as working.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
         self.manager.connections(selector)
     }

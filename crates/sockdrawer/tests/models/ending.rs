@@ -6,7 +6,7 @@ use crate::services::{SIZE, frame, pattern};
 use sockdrawer::{Drain, Drained, Readiness, Selector};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The letters and numbers of all that is left to read.
 fn answers(client: &mut Client) -> Vec<(u8, u32)> {
@@ -46,6 +46,35 @@ pub(crate) fn a_drain_takes_no_longer_than_its_deadline(bench: &Bench) -> Outcom
     assert_eq!(reader.join().expect("an orderly end"), []);
     assert_settled(&pool);
     Client::served(at).end();
+    Ok(())
+}
+
+pub(crate) fn a_drain_keeps_its_rate(bench: &Bench) -> Outcome {
+    const RATE: f64 = 100.0;
+    let (pool, at) = bench.start(bench.actor())?;
+    let crowd = bench.crowd(40);
+    let readers: Vec<_> = (0..crowd)
+        .map(|_| {
+            let mut client = Client::served(at);
+            thread::spawn(move || (answers(&mut client), Instant::now()))
+        })
+        .collect();
+    let drained = pool.drain(&Selector::All, Drain::within(PATIENCE).rate(RATE));
+    assert_eq!(drained, Drained { asked: crowd, ended: crowd, purged: 0 });
+    let mut ended: Vec<Instant> = readers
+        .into_iter()
+        .map(|reader| {
+            let (answers, at) = reader.join().expect("an orderly end");
+            assert_eq!(answers, [(b'd', 0)]);
+            at
+        })
+        .collect();
+    ended.sort_unstable();
+    // However many processes share the rate: it takes as long as one would need.
+    let (took, wanted) = (ended[crowd - 1] - ended[0], Duration::from_secs_f64((crowd - 1) as f64 / RATE));
+    assert!(took >= wanted.mul_f64(0.8), "{took:?} for {wanted:?}");
+    Client::served(at).end();
+    assert_settled(&pool);
     Ok(())
 }
 
