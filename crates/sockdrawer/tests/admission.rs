@@ -298,7 +298,7 @@ fn peers_are_counted_exactly_also_those_that_were_there_and_those_that_reset() {
 fn the_rate_is_kept_over_loops() {
     const RATE: f64 = 400.0;
     // A machine that is busy with other things may let the pool wait for so many: they are made up for.
-    const BURST: u32 = 100;
+    const BURST: u32 = 200;
     const WAITING: usize = 1000;
     let config = Config::accept(Echo).loops(2).admission(Limits::default().rate(AcceptRate::new(RATE, BURST)));
     let (pool, at) = start(config);
@@ -311,12 +311,12 @@ fn the_rate_is_kept_over_loops() {
     assert!(pool.wait(PATIENCE, enough), "{:?}", pool.status());
     let took = began.elapsed();
     let counts = pool.status().counts;
-    let allowed = f64::from(BURST) + RATE * began.elapsed().as_secs_f64();
+    let (earned, allowed) = (RATE * took.as_secs_f64(), f64::from(BURST) + RATE * began.elapsed().as_secs_f64());
     let (accepted, turns) = (counts.accepted - before.accepted, counts.turns - before.turns);
     println!("{accepted} accepted in {took:?}, {turns} turns; {allowed:.0} allowed");
     assert!(accepted as f64 <= allowed + 2.0, "{accepted} of {allowed}");
-    let soonest = (WAITING as f64 * 0.9 - f64::from(BURST)) / RATE;
-    assert!(took.as_secs_f64() <= soonest * 1.05 + 0.1, "it took {took:?}, not {soonest} s");
+    let least = (0.95 * (f64::from(BURST) + earned)).min(WAITING as f64 * 0.9);
+    assert!(accepted as f64 >= least, "{accepted} of {least}");
     // A loop that waits for the next token turns twice for it at most, beside what this test asks it.
     assert!(turns <= 4 * accepted + 2000, "{turns} turns for {accepted} connections");
     drop(waiting);

@@ -351,11 +351,12 @@ impl Gate {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.ticket = None;
-        if let Some(gate) = self.gate.take() {
-            gate.put_back();
-        }
+        // Taken last, given back first: a door never counts more than its pool.
         if let Some(door) = self.door.take() {
             door.gate.put_back();
+        }
+        if let Some(gate) = self.gate.take() {
+            gate.put_back();
         }
     }
 }
