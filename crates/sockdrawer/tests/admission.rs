@@ -32,6 +32,12 @@ fn set_limit(pool: &Pool, listener: usize, limit: Option<usize>) {
     pool.reconfigure(config).expect("a limit can be changed");
 }
 
+/// Waits until no listener has a connection; a place may be on its way to a loop for whom there is nobody any more.
+fn assert_no_place(pool: &Pool) {
+    let none = |status: &sockdrawer::Status| status.listeners.iter().all(|listener| listener.connections == 0);
+    assert!(pool.wait(PATIENCE, none), "{:?}", pool.status());
+}
+
 /// Whoever is served within a moment, as far as `served` tells.
 fn served(at: SocketAddr) -> TcpStream {
     let mut stream = connect(at);
@@ -63,7 +69,7 @@ fn a_listener_at_its_limit_holds_up_no_other() {
     assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 0));
     drop((first, waiting, other));
     assert_empty(&pool);
-    assert!(pool.status().listeners.iter().all(|listener| listener.connections == 0));
+    assert_no_place(&pool);
 }
 
 /// Clients that come and go at each of two listeners, while `change` is made again and again until it says that it is enough.
@@ -114,7 +120,7 @@ fn limits_of_listeners_and_pool_hold_while_both_change() {
         round < 100
     });
     assert_eq!(pool.status().counts.accepted, sessions);
-    assert!(pool.status().listeners.iter().all(|listener| listener.connections == 0), "{:?}", pool.status());
+    assert_no_place(&pool);
     println!("{sessions} sessions, at most {most:?} at once");
 }
 
@@ -297,31 +303,30 @@ fn peers_are_counted_exactly_also_those_that_were_there_and_those_that_reset() {
 #[test]
 fn the_rate_is_kept_over_loops() {
     const RATE: f64 = 400.0;
-    let config = Config::accept(Echo).loops(2).admission(Limits::default().rate(AcceptRate::new(RATE, 10)));
+    // A machine that is busy with other things may let the pool wait for so many: they are made up for.
+    const BURST: u32 = 200;
+    const WAITING: usize = 1000;
+    let config = Config::accept(Echo).loops(2).admission(Limits::default().rate(AcceptRate::new(RATE, BURST)));
     let (pool, at) = start(config);
-    let began = Instant::now();
-    let before = pool.status().counts;
-    let (over, length) = (AtomicBool::new(false), Duration::from_secs(2));
-    let (accepted, took, turns) = std::thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                while !over.load(SeqCst) {
-                    drop(served(at));
-                }
-            });
-        }
-        assert!(pool.wait(PATIENCE, |_| began.elapsed() >= length));
-        let counts = pool.status().counts;
-        let took = began.elapsed();
-        over.store(true, SeqCst);
-        (counts.accepted - before.accepted, took, counts.turns - before.turns)
-    });
-    let allowed = 10.0 + RATE * took.as_secs_f64();
+    // There is always somebody in the queues.
+    pool.suspend();
+    let waiting: Vec<TcpStream> = (0..WAITING).map(|_| connect(at)).collect();
+    let (before, began) = (pool.status().counts, Instant::now());
+    pool.resume();
+    let enough = |status: &sockdrawer::Status| status.counts.accepted >= WAITING as u64 * 9 / 10;
+    assert!(pool.wait(PATIENCE, enough), "{:?}", pool.status());
+    let took = began.elapsed();
+    let counts = pool.status().counts;
+    let (earned, allowed) = (RATE * took.as_secs_f64(), f64::from(BURST) + RATE * began.elapsed().as_secs_f64());
+    let (accepted, turns) = (counts.accepted - before.accepted, counts.turns - before.turns);
     println!("{accepted} accepted in {took:?}, {turns} turns; {allowed:.0} allowed");
     assert!(accepted as f64 <= allowed + 2.0, "{accepted} of {allowed}");
-    assert!(accepted as f64 >= allowed * 0.95 - 4.0, "{accepted} of {allowed}");
-    // A connection takes a few turns; a loop that waits for the next token takes none.
-    assert!(turns <= 12 * accepted + 2000, "{turns} turns for {accepted} connections");
+    let least = (0.95 * (f64::from(BURST) + earned)).min(WAITING as f64 * 0.9);
+    assert!(accepted as f64 >= least, "{accepted} of {least}");
+    // A loop that waits for the next token turns twice for it at most, beside what this test asks it.
+    assert!(turns <= 4 * accepted + 2000, "{turns} turns for {accepted} connections");
+    drop(waiting);
+    assert_empty(&pool);
 }
 
 #[test]
@@ -454,6 +459,6 @@ fn a_dead_loop_leaves_no_place_and_no_peer_counted() {
         assert!(pool.wait(PATIENCE, |status| status.restarts == round + 1 && status.loops.iter().all(|one| one.active)));
         drop((held, waits));
         assert_empty(&pool);
-        assert_eq!(pool.status().listeners[0].connections, 0);
+        assert_no_place(&pool);
     }
 }

@@ -85,21 +85,21 @@ impl Account {
     pub(crate) fn put_back(&mut self, seat: u32, door: u16) {
         self.held = self.held.checked_sub(1).expect("as many permits as seats");
         drop(self.take_ticket(seat));
-        self.gate.put_back();
         if let Some(index) = usize::from(door).checked_sub(1) {
             let (door, held) = &mut self.doors[index];
             *held = held.checked_sub(1).expect("as many places as seats");
             door.gate.put_back();
         }
+        self.gate.put_back();
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
         self.count_no_more();
-        (0..self.held).for_each(|_| self.gate.put_back());
         for (door, held) in &self.doors {
             (0..*held).for_each(|_| door.gate.put_back());
         }
+        (0..self.held).for_each(|_| self.gate.put_back());
     }
 }

@@ -351,13 +351,14 @@ impl Gate {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.ticket = None;
+        // Taken last, given back first: a door never counts more than its pool.
+        if let Some(door) = self.door.take() {
+            door.gate.put_back();
+        }
         // The mistake: a permit that no connection used is lost.
         let lost = cfg!(sockdrawer_broken = "permit-leak");
         if let Some(gate) = self.gate.take().filter(|_| !lost) {
             gate.put_back();
-        }
-        if let Some(door) = self.door.take() {
-            door.gate.put_back();
         }
     }
 }
