@@ -114,7 +114,8 @@ fn a_restart_of_the_server_is_counted() {
     let pid = folder.file("pid");
     let said = folder.file("said");
     let restart = format!(
-        "kill -9 $(cat {pid}); {PROGRAM} serve echo --listen {address} > {said} & echo $! > {pid}; \
+        "old=$(cat {pid}); kill -9 $old; while grep -q 'State:.[^Z]' /proc/$old/status 2>&1; do sleep 0.05; done; \
+         {PROGRAM} serve echo --listen {address} > {said} & echo $! > {pid}; \
          until grep -q listening {said}; do sleep 0.05; done"
     );
     let output = trial(&[&address, "--change", &restart, "--every", "2s", "--changes", "2", "--kept", "10", "--json", "-"]);
