@@ -1,7 +1,7 @@
 //! A trial of a server of somebody else: two sets of clients exchange with it while a command changes it again and again, and all
 //! is counted that a client could lose, change by change.
 //!
-//! Nothing here prints. The clients are those of [`sockdrawer::testing::trial`].
+//! Nothing here prints. The clients are those of [`mod@sockdrawer::testing::trial`].
 
 mod command;
 mod preflight;
