@@ -3,7 +3,7 @@
 
 use super::listener::Shard;
 use crate::net::ListenOptions;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::System;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -127,17 +127,29 @@ impl Group {
     }
 }
 
+/// Holds an address's groups as they are, from before sockets begin to listen until they are members here too: if another stopped
+/// in between, the kernel would give its place to one of them.
+pub(crate) struct Joining<'a> {
+    groups: &'a Arc<Groups>,
+    all: MutexGuard<'a, Vec<Group>>,
+}
+
 impl Groups {
+    pub(crate) fn hold(groups: &Arc<Groups>) -> Joining<'_> {
+        Joining { groups, all: lock(&groups.0) }
+    }
+}
+
+impl Joining<'_> {
     /// A new member set, in the order in which they began to listen.
-    pub(crate) fn join(groups: &Arc<Groups>, options: &ListenOptions, shards: &[Arc<Shard>]) -> Membership {
-        let mut all = lock(&groups.0);
+    pub(crate) fn join(&mut self, options: &ListenOptions, shards: &[Arc<Shard>]) -> Membership {
+        let Joining { groups, all } = self;
         let at = all.iter().position(|group| group.options.same_group(options)).unwrap_or_else(|| {
             let order = Order { members: Vec::new(), next: 0 };
             all.push(Group { options: options.clone(), order });
             all.len() - 1
         });
         let ids = shards.iter().map(|shard| all[at].order.join(Arc::downgrade(shard))).collect();
-        drop(all);
         Membership { groups: groups.clone(), options: options.clone(), ids }
     }
 }

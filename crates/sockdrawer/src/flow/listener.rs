@@ -2,7 +2,7 @@
 //! by taking over shards, and none is closed for it: closing one would reset the connections in its queue.
 
 use super::door::{Door, Intake};
-use super::group::{Groups, Membership};
+use super::group::{Groups, Joining, Membership};
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
 use crate::observe::{ListenerStatus, Readiness};
@@ -163,7 +163,7 @@ impl Listener {
         };
         let sockets = bound.and_then(|bound| bound.listen(&wanted).map_err(|(errno, _)| errno));
         let sockets = sockets.map_err(|errno| listen_error(ask.address, errno))?;
-        ask.opened(sockets, Arc::default())
+        ask.opened(sockets, Groups::hold(&Arc::default()))
     }
 
     /// New sockets at the address of `old`, whose port they share from now on; `old` goes on as well.
@@ -182,10 +182,12 @@ impl Listener {
             Ownership::Ordered(membership) => membership.groups().clone(),
             Ownership::Own | Ownership::Shared => Arc::default(),
         };
-        match Bound::bind(&wanted).map_err(fail)?.listen(&wanted) {
-            Ok(sockets) => Ok(ask.opened(sockets, groups)?),
+        let bound = Bound::bind(&wanted).map_err(fail)?;
+        let joining = Groups::hold(&groups);
+        match bound.listen(&wanted) {
+            Ok(sockets) => Ok(ask.opened(sockets, joining)?),
             Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
-            Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(Box::new(ask.opened(sockets, groups)?)) }),
+            Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(Box::new(ask.opened(sockets, joining)?)) }),
         }
     }
 
@@ -255,7 +257,7 @@ impl Ask<'_> {
     }
 
     /// A listener of sockets that this module has bound.
-    fn opened(&self, sockets: Vec<OwnedFd>, groups: Arc<Groups>) -> Result<Listener, Error> {
+    fn opened(&self, sockets: Vec<OwnedFd>, mut joining: Joining<'_>) -> Result<Listener, Error> {
         let alone = !matches!(self.address, Address::Tcp(_));
         let address = match (self.address, sockets.first()) {
             (Address::Tcp(asked), Some(first)) => {
@@ -264,7 +266,7 @@ impl Ask<'_> {
             _ => self.address.clone(),
         };
         let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
-        let ownership = if alone { Ownership::Own } else { Ownership::Ordered(Groups::join(&groups, self.options, &shards)) };
+        let ownership = if alone { Ownership::Own } else { Ownership::Ordered(joining.join(self.options, &shards)) };
         let path = OwnedPath::new(&address);
         Ok(Listener { address, shards, ownership, path, retires: false })
     }
