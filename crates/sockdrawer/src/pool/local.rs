@@ -1,11 +1,12 @@
 //! The manager of a pool whose parts are threads of this process.
 
-use super::commit::{effective_limit, open, prepare_generation, validate};
+use super::commit::{effective_limit, prepare_generation, validate};
 use super::control::{Control, Core, ListeningPlace, Report};
 use super::drain::{ANSWER_WITHIN, Drain, Drained};
 use super::halt::{End, Halt};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
+use super::places::open;
 use super::restarts::History;
 use super::retire::{Keeper, Retirements};
 use super::selector::Selector;

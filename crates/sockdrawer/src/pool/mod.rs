@@ -8,6 +8,7 @@ mod handle;
 mod intake;
 mod local;
 mod manager;
+mod places;
 mod plan;
 mod processes;
 mod restarts;

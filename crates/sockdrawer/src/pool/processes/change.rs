@@ -13,10 +13,10 @@ use crate::flow::joint::MOST_DOORS;
 use crate::flow::listener::{Listener, NotOpened};
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
-use crate::pool::commit;
 use crate::pool::handle::Applied;
 use crate::pool::plan::{How, Sockets};
 use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
+use crate::pool::{commit, places};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -123,7 +123,7 @@ impl Processes {
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
             let retiring = control.retiring.iter().map(|place| &place.listener);
-            let opened = commit::listen_or_join(wanted, listening, retiring)?;
+            let opened = places::listen_or_join(wanted, listening, retiring)?;
             places.push(self.place_of(control, &places, listening, opened)?);
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
@@ -167,7 +167,7 @@ impl Processes {
             let Some(at) = found else { continue };
             // Who is in by the address is in by the same door.
             let (door, slot) = (control.places[at].door.clone(), control.places[at].slot);
-            match commit::listen_beside(wanted, new, &control.places[at].listener) {
+            match places::listen_beside(wanted, new, &control.places[at].listener) {
                 Ok(listener) => opened.push((at, Place::of(control.take_number(), new, listener, door, slot))),
                 Err(NotOpened { error, left }) => {
                     let left = left.map(|listener| Place::of(control.take_number(), new, *listener, door, slot));
@@ -208,7 +208,7 @@ impl Processes {
     }
 
     pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
-        let opened = commit::listen(config, listening)?;
+        let opened = places::listen(config, listening)?;
         self.place_of(control, &[], listening, opened)
     }
 

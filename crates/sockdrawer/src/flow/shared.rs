@@ -1,0 +1,152 @@
+//! What the loops of a pool share, and where connections run in models in which that is elsewhere.
+
+use super::acceptor::Parcel;
+use super::alarms::Teller;
+use super::bell::Bell;
+use super::delegates::Delegates;
+use super::gate::Gate;
+use super::generation::{Generation, Switch};
+use super::inbox::Inbox;
+use super::joint::{Joint, MOST_LOOPS};
+use super::rules::{InForce, Rules};
+use super::worker::Workers;
+use super::{Flow, orders};
+use crate::admission::Admission;
+use crate::config::Config;
+use crate::observe::counters::Counters;
+use crate::observe::{ConnectionStatus, Counts};
+use crate::observe::{Event as Told, Observer};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::sys::{System, panics};
+use std::sync::{Arc, Weak};
+
+/// What the loops of a pool share.
+pub(crate) struct Shared {
+    pub(crate) system: Arc<dyn System>,
+    /// Numbers that the pool's processes share.
+    pub(crate) joint: Arc<Joint>,
+    /// Which of several processes this is.
+    pub(crate) process: Option<usize>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) switch: Switch,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) delegates: Arc<Delegates>,
+    pub(crate) observer: Mutex<Arc<dyn Observer>>,
+    /// Who is let in.
+    pub(crate) rules: InForce,
+    /// The loops that take connections from sockets that are alone at their address.
+    pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
+    /// The next loop's: one that replaces another is another.
+    pub(crate) lives: AtomicU64,
+    pub(crate) bell: Bell,
+    /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
+    pub(crate) stranded: Mutex<Vec<Parcel>>,
+    /// Where connections run, in models in which that is not the flow that accepted them.
+    pub(crate) placement: Option<Arc<dyn Placement>>,
+}
+
+/// What loops share from their first moment on.
+pub(crate) struct Basis {
+    pub(crate) system: Arc<dyn System>,
+    pub(crate) joint: Arc<Joint>,
+    pub(crate) process: Option<usize>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) delegates: Arc<Delegates>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) placement: Option<Arc<dyn Placement>>,
+}
+
+/// Finds each new connection its place to run.
+pub(crate) trait Placement: Send + Sync {
+    /// Takes the parcel away, or gives it back with [`Flow::place_later`] where the system has nothing for it now. Called on the
+    /// thread of `flow`; the control plane may be waiting for that thread, so it must not wait for the control plane.
+    fn place(&self, flow: &mut Flow, parcel: Parcel);
+
+    /// The inboxes of flows that run connections it placed.
+    fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        Vec::new()
+    }
+
+    /// Of these flows, the connections that are meant, as far as they can be seen from outside.
+    fn seen(&self, _flows: &[&Arc<Inbox>], _choice: &dyn orders::Choice) -> Vec<ConnectionStatus> {
+        Vec::new()
+    }
+
+    /// Threads of this process that run, beside the one that asks.
+    fn threads(&self) -> usize {
+        0
+    }
+
+    /// Adds what was counted where connections run, or ran.
+    fn add_to(&self, _counts: &mut Counts) {}
+
+    /// What it needs of the configuration is another.
+    fn reconfigured(&self, _config: &Config) {}
+
+    /// Nothing is placed from now on, and what runs is told to stop.
+    fn stop(&self) {}
+}
+
+impl Shared {
+    pub(crate) fn new(on: Basis) -> Arc<Shared> {
+        let (rules, panicked) = Rules::new(on.admission, &on.joint, None);
+        let shared = Arc::new(Shared {
+            system: on.system,
+            switch: Switch::new(on.joint.clone(), on.generation),
+            joint: on.joint,
+            process: on.process,
+            gate: on.gate,
+            workers: on.workers,
+            delegates: on.delegates,
+            observer: Mutex::new(on.observer),
+            rules: InForce::new(rules),
+            roster: Mutex::new(Vec::new()),
+            lives: AtomicU64::new(1),
+            bell: Bell::default(),
+            stranded: Mutex::default(),
+            placement: on.placement,
+        });
+        let teller: Weak<dyn Teller> = Arc::downgrade(&(shared.clone() as Arc<dyn Teller>));
+        shared.gate.alarms.tell_by(teller);
+        panicked.into_iter().for_each(|message| shared.tell(&Told::AdmissionPanicked { message }));
+        shared
+    }
+
+    /// Another policy, from the next connection on. What was counted stays counted.
+    pub(crate) fn set_admission(&self, policy: Arc<dyn Admission>) {
+        let before = self.rules.get();
+        let (rules, panicked) = Rules::new(policy, &self.joint, Some(&before));
+        let same_rate = rules.pace.as_ref().map(|pace| &pace.rate) == before.pace.as_ref().map(|pace| &pace.rate);
+        // Among several processes that is for the one that started the others.
+        if !same_rate && self.process.is_none() {
+            self.joint.pace().store(0, Ordering::SeqCst);
+        }
+        self.rules.set(rules);
+        panics::discard(before);
+        panicked.into_iter().for_each(|message| self.tell(&Told::AdmissionPanicked { message }));
+    }
+
+    /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
+    pub(super) fn counters(&self, index: Option<usize>) -> Counters {
+        match (self.process, index) {
+            (Some(process), Some(index)) if index < MOST_LOOPS => self.joint.counters(process, index),
+            _ => Counters::default(),
+        }
+    }
+
+    pub(crate) fn tell(&self, event: &Told) {
+        let observer = lock(&self.observer).clone();
+        // The observer is user code: its panic must not take a loop with it.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.event(event)));
+    }
+}
+
+impl Teller for Shared {
+    fn tell_event(&self, event: &Told) {
+        self.tell(event);
+    }
+}
