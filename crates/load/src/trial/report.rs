@@ -237,7 +237,7 @@ pub(crate) mod tests {
             interrupted: false,
             elapsed: Duration::from_secs(10),
             undisturbed: Undisturbed::default(),
-            changes: 475,
+            changes: 525,
             rows: rows.to_vec(),
             reload: apply,
             echoes: 10_000,
@@ -246,10 +246,10 @@ pub(crate) mod tests {
             failures: Vec::new(),
             unseen: Vec::new(),
             books: Books {
-                accepted: 95_500,
+                accepted: 105_500,
                 still_open: 0,
                 queued: 0,
-                established: Guest::ALL.map(|guest| (guest, if guest == Guest::Churn { 95_500 } else { 0 })),
+                established: Guest::ALL.map(|guest| (guest, if guest == Guest::Churn { 105_500 } else { 0 })),
                 passive_opens: None,
             },
         }
@@ -266,9 +266,9 @@ pub(crate) mod tests {
     #[test]
     fn the_json_has_the_names_that_others_build_on() {
         let json = good().json();
-        assert_eq!(json["changes"], 475);
-        assert_eq!(json["connects"], 95_000);
-        assert_eq!(json["connects_per_second"], 9_500.0);
+        assert_eq!(json["changes"], 525);
+        assert_eq!(json["connects"], 105_000);
+        assert_eq!(json["connects_per_second"], 10_500.0);
         assert_eq!(json["failed_connects"], 0);
         assert_eq!(json["lost_connections"], 0);
         assert_eq!(json["wrong_bytes"], 0);

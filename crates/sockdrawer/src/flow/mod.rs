@@ -33,8 +33,8 @@ mod timer;
 pub(crate) mod worker;
 
 use crate::behaviour::{Panicked, Table};
-use crate::observe::counters::Counters;
 use crate::observe::Event as Told;
+use crate::observe::counters::Counters;
 use crate::protocol::{ConnectionId, Output, Post};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
