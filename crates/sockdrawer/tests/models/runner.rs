@@ -7,12 +7,16 @@ use sockdrawer::{Error, Model};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 /// A test that takes longer hangs. Its thread is left behind.
 const TIME_LIMIT: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
+
+/// Most of a test's time is waiting.
+const THREADS: usize = 4;
 
 /// libtest's code for failed tests.
 const FAILED: u8 = 101;
@@ -32,18 +36,22 @@ struct Asked {
     exact: bool,
     list: bool,
     ignored: bool,
+    /// Tests at once.
+    threads: usize,
 }
 
 impl Asked {
     fn parse(mut words: impl Iterator<Item = String>) -> Asked {
-        let mut asked = Asked { filters: Vec::new(), skips: Vec::new(), exact: false, list: false, ignored: false };
+        let mut asked =
+            Asked { filters: Vec::new(), skips: Vec::new(), exact: false, list: false, ignored: false, threads: THREADS };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--exact" => asked.exact = true,
                 "--list" => asked.list = true,
                 "--ignored" => asked.ignored = true,
                 "--skip" => asked.skips.extend(words.next()),
-                "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(words.next()),
+                "--test-threads" => asked.threads = words.next().and_then(|word| word.parse().ok()).unwrap_or(THREADS).max(1),
+                "--format" | "--color" | "--logfile" | "-Z" => drop(words.next()),
                 option if option.starts_with('-') => {}
                 _ => asked.filters.push(word),
             }
@@ -70,22 +78,29 @@ pub(crate) fn run(tests: &[Test], refusals: &[(Model, &str, &str)]) -> ExitCode 
         return ExitCode::SUCCESS;
     }
     println!("\nrunning {} tests", wanted.len());
-    let mut failures = Vec::new();
-    let mut refused = 0;
-    for (name, model, test) in &wanted {
-        let expected = refusals.iter().find(|(of, part, _)| of == model && name.contains(part)).map(|(.., words)| *words);
-        match judged(in_time(name, *model, *test), expected) {
-            Ending::Passed => println!("test {name} ... ok"),
-            Ending::Refused(line) => {
-                refused += 1;
-                println!("test {name} ... refused: {line}");
-            }
-            Ending::Failed(why) => {
-                println!("test {name} ... FAILED: {why}");
-                failures.push(name);
-            }
+    let next = AtomicUsize::new(0);
+    let (failures, refused) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..asked.threads {
+            scope.spawn(|| {
+                while let Some((name, model, test)) = wanted.get(next.fetch_add(1, Relaxed)) {
+                    let known = refusals.iter().find(|(of, part, _)| of == model && name.contains(part));
+                    match judged(in_time(name, *model, *test), known.map(|(.., words)| *words)) {
+                        Ending::Passed => println!("test {name} ... ok"),
+                        Ending::Refused(line) => {
+                            refused.fetch_add(1, Relaxed);
+                            println!("test {name} ... refused: {line}");
+                        }
+                        Ending::Failed(why) => {
+                            println!("test {name} ... FAILED: {why}");
+                            failures.lock().expect("no panic").push(name);
+                        }
+                    }
+                }
+            });
         }
-    }
+    });
+    let (failures, refused) = (failures.into_inner().expect("no panic"), refused.into_inner());
     if !failures.is_empty() {
         println!("\nfailures:");
         failures.iter().for_each(|name| println!("    {name}"));
