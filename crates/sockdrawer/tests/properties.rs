@@ -13,6 +13,8 @@ mod concurrent;
 mod crowd;
 #[path = "properties/oracle.rs"]
 mod oracle;
+#[path = "properties/policies.rs"]
+mod policies;
 #[path = "properties/pool.rs"]
 mod pool;
 #[path = "properties/reference.rs"]

@@ -194,7 +194,10 @@ impl Flow {
     /// Whether connections are taken.
     pub(crate) fn set_intake(&mut self, intake: &Intake) {
         match intake {
-            Intake::Suspended => return self.suspend(),
+            Intake::Suspended => {
+                self.acceptor.refusing = None;
+                return self.suspend();
+            }
             Intake::Open => self.acceptor.refusing = None,
             Intake::Refusing(reject) => {
                 self.acceptor.refusing = Some(reject.clone());
@@ -238,8 +241,13 @@ impl Flow {
     pub(super) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
         for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
-            if self.acceptor.state != State::Open || self.acceptor.suspended || !matches!(self.admit(index, None), Accepted::Yes)
-            {
+            // Without permits only who is turned away.
+            let takes = match self.acceptor.state {
+                State::Open => true,
+                State::Full => self.refuses_at(index).is_some(),
+                State::Starved(_) | State::Paused(_) => false,
+            };
+            if !takes || self.acceptor.suspended || !matches!(self.admit(index, None), Accepted::Yes) {
                 return;
             }
         }
@@ -349,6 +357,9 @@ impl Flow {
     fn starve(&mut self, errno: Errno) {
         self.counters.accept_starved().add(1);
         self.unwatch_shards();
+        if self.acceptor.state == State::Full {
+            self.wait_no_more();
+        }
         if !std::mem::replace(&mut self.acceptor.starving, true) {
             self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
         }
@@ -509,11 +520,13 @@ impl Flow {
     }
 
     fn watch_shards(&mut self) {
-        if self.acceptor.suspended || self.acceptor.state != State::Open {
+        let full = self.acceptor.state == State::Full;
+        if self.acceptor.suspended || !full && self.acceptor.state != State::Open {
             return;
         }
         for index in 0..self.acceptor.held.len() {
-            let shut = |held: &Held| held.watched || held.shard.is_gone() || self.is_shut(&held.door);
+            let closed = |door: &Arc<Door>| self.is_shut(door) || full && door.refuses().is_none();
+            let shut = |held: &Held| held.watched || held.shard.is_gone() || closed(&held.door);
             if self.acceptor.held[index].as_ref().is_none_or(shut) {
                 continue;
             }
@@ -523,6 +536,9 @@ impl Flow {
                 Ok(()) => held.watched = true,
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
                 Err(_) => {
+                    if full {
+                        self.wait_no_more();
+                    }
                     self.acceptor.state = State::Starved(Instant::now() + STARVED);
                     return self.unwatch_shards();
                 }

@@ -2,21 +2,20 @@
 
 use crate::client::{Client, Outcome};
 use crate::common::PATIENCE;
-use crate::reference::{PLACES, Policy, Reference, Step, Whom};
+use crate::policies::{By, CLOSED};
+use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
 use crate::service::{Origin, answer, behaviour, forget, handle};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Drain, Drained, Endpoint, Error, Listening, Model, NotesWhenFull, OnFull, Pool, Readiness, Reject, Restarts,
-    Selector, Status,
+    Address, Config, Drain, Drained, Endpoint, Error, Listening, Model, NotesWhenFull, Pool, Readiness, Reject, Restarts, Selector,
+    Status,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
-
-/// What is said to who is turned away.
-pub(crate) const FULL: &[u8] = b"full";
 
 pub(crate) struct Tested {
     pool: Option<Pool>,
@@ -28,6 +27,8 @@ pub(crate) struct Tested {
     /// By what the handles of those that are gone are kept.
     gone: Vec<u64>,
     notes: u64,
+    /// How many others of its peer the newest connection found, where the policy is one of this program.
+    of_peer: Arc<AtomicUsize>,
     before: Reference,
 }
 
@@ -40,13 +41,13 @@ fn config(reference: &Reference) -> Config {
     let restarts = Restarts { most: 1_000, within: Duration::from_secs(3600) };
     let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0).restarts(restarts);
     config.limit = reference.limit;
-    config = config.on_full(on_full(reference.policy));
+    config = config.on_full(reference.policy.on_full());
     config.settings.notes_when_full = NotesWhenFull::Keep;
     if reference.model != Model::Threads {
         config = config.workers(1);
     }
     set_loops(&mut config, reference.loops);
-    reference.places.iter().fold(config, |config, place| config.listen(asked(*place)))
+    reference.places.iter().fold(config, |config, place| config.listen(asked(place.number)))
 }
 
 fn set_loops(config: &mut Config, loops: usize) {
@@ -56,19 +57,39 @@ fn set_loops(config: &mut Config, loops: usize) {
     }
 }
 
-fn on_full(policy: Policy) -> OnFull {
-    match policy {
-        Policy::Wait => OnFull::Backpressure,
-        Policy::Fin => OnFull::Reject(Reject::Fin),
-        Policy::Bytes => OnFull::Reject(Reject::Bytes(FULL.into())),
-    }
-}
-
 fn listeners(config: &mut Config) -> &mut Vec<Listening> {
     match &mut config.endpoint {
         Endpoint::Accept { listeners, .. } => listeners,
         _ => unreachable!("these pools accept"),
     }
+}
+
+fn listening(config: &mut Config, place: Place) -> &mut Listening {
+    let address = asked(place.number);
+    listeners(config).iter_mut().find(|listening| listening.address == address).expect("it listens")
+}
+
+fn readiness(intake: Intake) -> Readiness {
+    match intake {
+        Intake::Open => Readiness::Serving,
+        Intake::Suspended => Readiness::Suspended,
+        Intake::Refusing => Readiness::Refusing,
+    }
+}
+
+/// Whether the pool says of its addresses what the reference says of them.
+fn same_places(status: &Status, reference: &Reference) -> bool {
+    let mut places = reference.places.iter();
+    status.listeners.len() == reference.places.len()
+        && places.all(|place| {
+            let asked = Ipv4Addr::new(127, 0, 9, 1 + place.number as u8);
+            status.listeners.iter().any(|one| {
+                matches!(&one.address, Address::Tcp(address) if address.ip() == asked)
+                    && reference.may_count(place).contains(&one.connections)
+                    && one.limit == place.limit
+                    && one.readiness == readiness(place.intake)
+            })
+        })
 }
 
 impl Tested {
@@ -80,6 +101,7 @@ impl Tested {
             waiting: Vec::new(),
             gone: Vec::new(),
             notes: 0,
+            of_peer: Arc::default(),
             before: reference.clone(),
         };
         tested.begin(reference);
@@ -123,12 +145,18 @@ impl Tested {
             Step::Purge(whom) => self.purge(whom),
             Step::Drain(whom) => self.drain(whom),
             Step::Crash(number) => self.crash(number, after),
-            Step::Suspend => self.pool().suspend(),
-            Step::Resume => self.pool().resume(),
+            Step::Intake(Intake::Open) => self.pool().resume(),
+            Step::Intake(Intake::Suspended) => self.pool().suspend(),
+            Step::Intake(Intake::Refusing) => self.pool().refuse(Reject::Bytes(CLOSED.into())),
+            Step::IntakeAt(number, intake) => self.intake_at(number, intake),
             Step::Refused => self.refused(),
             _ => self.reconfigure(step, after),
         }
         self.welcome(after);
+        let others = self.before.served.len();
+        if matches!((step, after.by), (Step::Connect(_), By::Own)) && after.served.len() == others + 1 {
+            assert_eq!(self.of_peer.load(SeqCst), others, "others of the same peer");
+        }
         self.before = after.clone();
     }
 
@@ -152,19 +180,19 @@ impl Tested {
 
     /// It waits in the kernel, as far as it knows.
     fn connect(&mut self, number: usize, after: &Reference) {
-        let address = self.addresses[self.before.place(number)].expect("it listens");
+        let address = self.addresses[self.before.place(number).number].expect("it listens");
         let mut client = Client::connect(address);
         if after.turned_away > 0 {
             // It says nothing, so that nothing of it is unread.
-            return assert_eq!(client.rest(), farewell(after.policy), "a farewell, in order");
+            return assert_eq!(client.rest(), after.farewell, "a farewell, in order");
         }
         client.hello();
         self.waiting.push(client);
     }
 
     fn connect_nowhere(&self) {
-        let listening: &[usize] = if self.before.running { &self.before.places } else { &[] };
-        for place in (0..PLACES).filter(|place| !listening.contains(place)) {
+        let listens = |place: &usize| self.before.running && self.before.places.iter().any(|one| one.number == *place);
+        for place in (0..PLACES).filter(|place| !listens(place)) {
             if let Some(address) = self.addresses[place] {
                 TcpStream::connect(address).expect_err("nobody listens there");
             }
@@ -336,34 +364,61 @@ impl Tested {
         assert!(matches!(refused, Err(Error::AddressInUse(_))), "{refused:?}");
     }
 
+    fn intake_at(&self, number: usize, intake: Intake) {
+        let address = Address::Tcp(self.addresses[self.before.place(number).number].expect("it listens"));
+        let done = match intake {
+            Intake::Open => self.pool().resume_listener(&address),
+            Intake::Suspended => self.pool().suspend_listener(&address),
+            Intake::Refusing => self.pool().refuse_listener(&address, Reject::Bytes(CLOSED.into())),
+        };
+        done.expect("it listens there");
+    }
+
     fn reconfigure(&mut self, step: Step, after: &Reference) {
-        let mut wanted = self.pool().config();
-        match step {
-            Step::Protocol => wanted.behaviour = behaviour(after.version),
-            Step::Settings => wanted.settings.max_partial += 1,
-            Step::Loops(loops) => set_loops(&mut wanted, loops),
-            Step::Admission(policy) => wanted = wanted.on_full(on_full(policy)),
-            Step::Limit(limit) => wanted.limit = limit,
-            Step::Listen => wanted = wanted.listen(asked(*after.places.last().expect("it came last"))),
-            Step::Unlisten(number) => self.without(&mut wanted, number),
-            Step::Replace(number) => {
-                wanted = wanted.listen(asked(*after.places.last().expect("it came last")));
-                self.without(&mut wanted, number);
-            }
-            other => unreachable!("{other:?} is no change"),
-        }
-        let applied = self.pool().reconfigure(wanted);
+        let before = self.addresses;
+        let applied = self.pool().update(|wanted| self.changed(wanted, step, after));
         match step {
             Step::Loops(loops) if !after.has_loops(loops) => {
                 assert!(matches!(applied, Err(Error::Invalid { .. } | Error::NotInModel { .. })), "{applied:?}");
             }
+            Step::LimitAt(_, Some(0)) => assert!(matches!(applied, Err(Error::Invalid { .. })), "{applied:?}"),
+            Step::Admission(_, by) if !after.has_policy(by) => {
+                assert!(matches!(applied, Err(Error::NotInModel { .. })), "{applied:?}");
+            }
             _ => assert_eq!(applied.expect("it can be changed").generation, after.generation),
         }
         self.learn_addresses();
+        for place in self.before.places.iter().filter(|place| after.places.iter().any(|other| other.name == place.name)) {
+            assert_eq!(self.addresses[place.number], before[place.number], "an address stays what it is");
+        }
+    }
+
+    fn changed(&self, mut wanted: Config, step: Step, after: &Reference) -> Config {
+        let newest = || asked(after.places.last().expect("it came last").number);
+        match step {
+            Step::Protocol => wanted.behaviour = behaviour(after.version),
+            Step::Settings => wanted.settings.max_partial += 1,
+            Step::Loops(loops) => set_loops(&mut wanted, loops),
+            Step::Admission(policy, by) => wanted = by.admit(wanted, policy.on_full(), &self.of_peer),
+            Step::Limit(limit) => wanted.limit = limit,
+            Step::LimitAt(number, limit) => listening(&mut wanted, self.before.place(number)).limit = limit,
+            Step::Listen => wanted = wanted.listen(newest()),
+            Step::Unlisten(number) => self.without(&mut wanted, number),
+            Step::Replace(number) => {
+                wanted = wanted.listen(newest());
+                self.without(&mut wanted, number);
+            }
+            Step::Renew(number) => {
+                let options = &mut listening(&mut wanted, self.before.place(number)).options;
+                options.freebind = !options.freebind;
+            }
+            other => unreachable!("{other:?} is no change"),
+        }
+        wanted
     }
 
     fn without(&self, config: &mut Config, number: usize) {
-        let gone = asked(self.before.place(number));
+        let gone = asked(self.before.place(number).number);
         listeners(config).retain(|listening| listening.address != gone);
     }
 
@@ -382,8 +437,8 @@ impl Tested {
                     self.clients.insert(one.name, client);
                 }
                 Outcome::Ended(bytes) => {
-                    assert!(after.policy != Policy::Wait, "nobody who waits is turned away");
-                    assert_eq!(bytes, farewell(after.policy));
+                    assert!(after.turned_away > 0, "nobody who waits is turned away");
+                    assert_eq!(bytes, after.farewell);
                 }
             }
         }
@@ -400,22 +455,27 @@ impl Tested {
             return;
         }
         let generations = reference.generations();
-        let expected = if reference.suspended { Readiness::Suspended } else { Readiness::Serving };
         let active = |status: &Status| match reference.model {
             Model::Prefork => status.processes.iter().filter(|one| one.active).count(),
             _ => status.loops.iter().filter(|one| one.active).count(),
         };
         let (fewest, most) = (reference.waiting, reference.waiting + reference.ghosts);
+        if !reference.orphaned {
+            // Whoever waited there and is gone by now is seen for a moment.
+            self.wait("nothing waits in retiring sockets", |status| status.retiring == 0);
+        }
         self.wait(&format!("{reference:#?}"), |status| {
             let queued: usize = status.listeners.iter().map(|one| one.queued).sum();
             status.connections == reference.served.len()
                 && status.generations.iter().map(|one| (one.id, one.connections)).eq(generations.iter().copied())
                 && status.generation == reference.generation
-                && status.readiness == expected
+                && status.readiness == readiness(reference.intake)
                 && reference.limit.is_none_or(|limit| status.limit == limit)
                 && active(status) == reference.loops
                 && status.restarts == reference.restarts
-                && (reference.orphaned || queued >= fewest && queued <= most && status.listeners.len() == reference.places.len())
+                && status.counts.admission_panics == 0
+                && (reference.orphaned || queued >= fewest && queued <= most)
+                && same_places(status, reference)
         });
         let mut listed: Vec<_> =
             self.pool().connections(&Selector::All).iter().map(|one| (one.peer.expect("TCP"), one.generation)).collect();
@@ -434,8 +494,4 @@ impl Tested {
         let keys = self.clients.values().chain(&self.waiting).map(|client| client.key).chain(self.gone.iter().copied());
         keys.for_each(forget);
     }
-}
-
-fn farewell(policy: Policy) -> &'static [u8] {
-    if policy == Policy::Bytes { FULL } else { b"" }
 }

@@ -1,8 +1,10 @@
 //! The reference: what a pool is expected to be after each step. It knows of each connection its generation and whether it must
 //! still answer, and which steps make sense. It touches nothing.
 
+use crate::policies::{By, CLOSED, Policy};
 use crate::service::Origin;
 use sockdrawer::Model;
+use std::ops::RangeInclusive;
 
 /// No more connections than this at once, served or waiting.
 const MOST_CLIENTS: usize = 8;
@@ -11,12 +13,29 @@ pub(crate) const PLACES: usize = 3;
 /// Bytes of a flood: more than the high-water mark and the kernel's buffers together.
 const FLOOD: usize = 300_000;
 
-/// What happens above the limit.
+/// Whether connections are taken, by the pool or at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Wait,
-    Fin,
-    Bytes,
+pub(crate) enum Intake {
+    Open,
+    Suspended,
+    Refusing,
+}
+
+/// A place that is listened on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Which one.
+    pub(crate) number: usize,
+    /// A place that comes again is another.
+    pub(crate) name: u64,
+    pub(crate) limit: Option<usize>,
+    pub(crate) intake: Intake,
+}
+
+impl Place {
+    fn new(number: usize, name: u64) -> Place {
+        Place { number, name, limit: None, intake: Intake::Open }
+    }
 }
 
 /// Which served connections a step means.
@@ -61,10 +80,15 @@ pub(crate) enum Step {
     Unlisten(usize),
     /// An address goes, another comes, in one change.
     Replace(usize),
-    Admission(Policy),
+    /// New sockets at the same address.
+    Renew(usize),
+    /// What happens above the limits, and who says so.
+    Admission(Policy, By),
     Limit(Option<usize>),
-    Suspend,
-    Resume,
+    /// The limit of an address.
+    LimitAt(usize, Option<usize>),
+    Intake(Intake),
+    IntakeAt(usize, Intake),
     Adopt(Whom),
     Purge(Whom),
     Drain(Whom),
@@ -82,6 +106,8 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     pub(crate) name: u64,
+    /// The name of the place where it came in.
+    pub(crate) place: u64,
     pub(crate) origin: Origin,
     pub(crate) sum: u64,
     /// The first bytes of a request were sent.
@@ -99,21 +125,25 @@ pub(crate) struct Reference {
     pub(crate) loops: usize,
     pub(crate) limit: Option<usize>,
     pub(crate) policy: Policy,
-    pub(crate) suspended: bool,
+    pub(crate) by: By,
+    pub(crate) intake: Intake,
     /// Places that are listened on, in order.
-    pub(crate) places: Vec<usize>,
+    pub(crate) places: Vec<Place>,
     pub(crate) served: Vec<Served>,
     /// Connections in the kernel's queue, all of them at one place.
     pub(crate) waiting: usize,
-    pub(crate) waiting_at: usize,
-    /// The place where they wait was removed.
+    /// As it is, or was when it was removed.
+    pub(crate) waiting_at: Place,
+    /// They wait at sockets that are on their way out.
     pub(crate) orphaned: bool,
     /// The most that may lie in the queue and are gone already.
     pub(crate) ghosts: usize,
     /// Connections that waited and are to be turned away by this step.
     pub(crate) turned_away: usize,
+    /// What they are told.
+    pub(crate) farewell: &'static [u8],
     pub(crate) restarts: usize,
-    /// How many were ever served: the next name.
+    /// How many were ever served and places listened on: the next name.
     pub(crate) names: u64,
 }
 
@@ -127,21 +157,53 @@ impl Reference {
             loops: if model == Model::Threads { 1 } else { 2 },
             limit: Some(3),
             policy: Policy::Wait,
-            suspended: false,
-            places: vec![0],
+            by: By::Limits,
+            intake: Intake::Open,
+            places: vec![Place::new(0, 0)],
             served: Vec::new(),
             waiting: 0,
-            waiting_at: 0,
+            waiting_at: Place::new(0, 0),
             orphaned: false,
             ghosts: 0,
             turned_away: 0,
+            farewell: b"",
             restarts: 0,
             names: 0,
         }
     }
 
-    pub(crate) fn free(&self) -> usize {
-        self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.served.len()))
+    /// How many were let in at a place.
+    pub(crate) fn served_at(&self, place: &Place) -> usize {
+        self.served.iter().filter(|one| one.place == place.name).count()
+    }
+
+    /// How many a pool may say there are at a place: a loop that waits for a permit of the pool may have one of the place.
+    pub(crate) fn may_count(&self, place: &Place) -> RangeInclusive<usize> {
+        let here = self.served_at(place);
+        let waiting = if self.waiting_at.name == place.name { self.waiting + self.ghosts } else { 0 };
+        here..=here + waiting
+    }
+
+    /// How many may be let in at a place.
+    fn free_at(&self, place: &Place) -> usize {
+        let free = |limit: Option<usize>, taken| limit.map_or(usize::MAX, |limit| limit.saturating_sub(taken));
+        free(self.limit, self.served.len()).min(free(place.limit, self.served_at(place)))
+    }
+
+    /// Whether nobody is taken at a place.
+    fn is_shut(&self, place: &Place) -> bool {
+        self.intake == Intake::Suspended || place.intake == Intake::Suspended
+    }
+
+    /// Whether all are turned away at a place that is not shut.
+    fn refuses(&self, place: &Place) -> bool {
+        self.intake == Intake::Refusing || place.intake == Intake::Refusing
+    }
+
+    /// The place where they wait, as it is now.
+    fn waiting_place(&self) -> Place {
+        let now = self.places.iter().find(|place| place.name == self.waiting_at.name);
+        *now.unwrap_or(&self.waiting_at)
     }
 
     /// Its place among the served, whatever number was drawn.
@@ -150,8 +212,14 @@ impl Reference {
     }
 
     /// The n-th of the places that are listened on, counted around.
-    pub(crate) fn place(&self, number: usize) -> usize {
+    pub(crate) fn place(&self, number: usize) -> Place {
         self.places[number % self.places.len()]
+    }
+
+    /// The same, to be changed.
+    fn place_mut(&mut self, number: usize) -> &mut Place {
+        let count = self.places.len();
+        &mut self.places[number % count]
     }
 
     fn takes(&self, whom: Whom, place: usize) -> bool {
@@ -184,6 +252,11 @@ impl Reference {
         loops == 1 || loops > 1 && self.model != Model::Threads
     }
 
+    /// Whether the model has such a policy: processes share neither code nor the count of each peer.
+    pub(crate) fn has_policy(&self, by: By) -> bool {
+        self.model != Model::Prefork || matches!(by, By::Limits | By::Rate)
+    }
+
     /// Whether this step makes sense now, and its outcome is certain.
     pub(crate) fn allows(&self, step: &Step) -> bool {
         if !self.running {
@@ -192,22 +265,21 @@ impl Reference {
         match *step {
             Step::Start => false,
             // Without permits nobody who waits can be served before the end.
-            Step::Stop => self.waiting + self.ghosts == 0 || self.limit != Some(0) && self.policy == Policy::Wait,
+            Step::Stop => self.waiting + self.ghosts == 0 || self.serves_at_the_end(),
             Step::Connect(number) => self.may_connect(number),
             Step::ConnectNowhere => !self.orphaned && self.places.len() < PLACES,
             Step::CloseWaiting => self.waiting > 0 && self.policy == Policy::Wait,
             Step::Close(_) | Step::Check(_) | Step::Kill(_) | Step::Crash(_) if self.served.is_empty() => false,
-            // What waits at a removed address belongs to loops.
-            Step::Crash(_) => !self.orphaned,
             Step::Half(number) => !self.served.is_empty() && !self.served[self.nth(number)].half,
             Step::Flood(number) => !self.served.is_empty() && !self.served[self.nth(number)].half && self.owes_nothing(number),
             Step::Listen => !self.orphaned && self.places.len() < PLACES,
             Step::Unlisten(number) => self.places.len() > 1 && self.may_remove(number),
             Step::Replace(number) => self.places.len() < PLACES && self.may_remove(number),
+            Step::Renew(number) => self.may_remove(number),
             // A connection that is gone takes a permit for a moment, and with it another's chance.
-            Step::Admission(policy) => policy == Policy::Wait || self.ghosts == 0 && !(self.suspended && self.orphaned),
-            Step::Suspend => !self.suspended,
-            Step::Resume => self.suspended,
+            Step::Admission(policy, _) => policy == Policy::Wait || self.ghosts == 0,
+            Step::Intake(intake) => self.intake != intake,
+            Step::IntakeAt(number, intake) => self.place(number).intake != intake,
             Step::Adopt(Whom::One(_)) | Step::Purge(Whom::One(_)) | Step::Drain(Whom::One(_)) | Step::Notify(Whom::One(_)) => {
                 !self.served.is_empty()
             }
@@ -224,17 +296,24 @@ impl Reference {
         self.served[self.nth(number)].owed == 0
     }
 
+    /// Whether all who wait now are served before the pool ends.
+    fn serves_at_the_end(&self) -> bool {
+        let at = self.waiting_place();
+        self.limit != Some(0) && at.limit != Some(0) && self.policy == Policy::Wait && !self.refuses(&at)
+    }
+
     /// Who waits does so at one place only: it is certain then who is served when that place is removed.
     fn may_connect(&self, number: usize) -> bool {
         let place = self.place(number);
-        let would_wait = self.suspended || self.free() == 0 && self.policy == Policy::Wait;
-        let other_place = self.waiting + self.ghosts > 0 && (self.orphaned || self.waiting_at != place);
+        let without_room = self.free_at(&place) == 0 && self.policy == Policy::Wait && !self.refuses(&place);
+        let would_wait = self.is_shut(&place) || without_room;
+        let other_place = self.waiting + self.ghosts > 0 && (self.orphaned || self.waiting_at.name != place.name);
         self.served.len() + self.waiting < MOST_CLIENTS && !(would_wait && other_place)
     }
 
     fn may_remove(&self, number: usize) -> bool {
-        let place = self.place(number);
-        !self.orphaned && (self.policy == Policy::Wait || self.waiting + self.ghosts == 0 || self.waiting_at != place)
+        let elsewhere = self.waiting + self.ghosts == 0 || self.waiting_at.name != self.place(number).name;
+        !self.orphaned && (self.policy == Policy::Wait || elsewhere)
     }
 
     /// What the step leaves behind.
@@ -268,10 +347,12 @@ impl Reference {
                 self.listen();
                 self.unlisten(place);
             }
-            Step::Admission(policy) => self.policy = policy,
+            Step::Renew(number) => self.retire(self.place(number)),
+            Step::Admission(policy, by) if self.has_policy(by) => (self.policy, self.by) = (policy, by),
             Step::Limit(limit) => self.limit = limit,
-            Step::Suspend => self.suspended = true,
-            Step::Resume => self.suspended = false,
+            Step::LimitAt(number, limit) if limit != Some(0) => self.place_mut(number).limit = limit,
+            Step::Intake(intake) => self.intake = intake,
+            Step::IntakeAt(number, intake) => self.place_mut(number).intake = intake,
             Step::Adopt(whom) => self.adopt(whom),
             Step::Purge(whom) | Step::Drain(whom) => self.end(whom),
             Step::Crash(_) => {
@@ -282,6 +363,7 @@ impl Reference {
             Step::Notify(whom) => self.meant(whom).into_iter().for_each(|place| self.served[place].owed = 0),
             Step::Speak(number) => self.one(number).owed = 0,
             Step::ConnectNowhere | Step::Refused | Step::Loops(_) | Step::SpeakToGone => {}
+            Step::Admission(..) | Step::LimitAt(..) => {}
         }
         self.promote();
         self
@@ -304,9 +386,15 @@ impl Reference {
         if self.waiting + self.ghosts == 0 {
             self.waiting_at = place;
         }
-        if !self.suspended && (self.free() > 0 || self.policy != Policy::Wait) {
+        if self.is_shut(&place) {
+            self.waiting += 1;
+        } else if self.refuses(&place) {
+            (self.turned_away, self.farewell) = (1, CLOSED);
+        } else if self.free_at(&place) > 0 {
             // Others may wait elsewhere, for a reason of theirs.
-            if self.free() > 0 { self.serve(1) } else { self.turned_away = 1 }
+            self.serve(1, place);
+        } else if self.policy != Policy::Wait {
+            (self.turned_away, self.farewell) = (1, self.policy.farewell());
         } else {
             self.waiting += 1;
         }
@@ -320,14 +408,22 @@ impl Reference {
     }
 
     fn listen(&mut self) {
-        let free = (0..PLACES).find(|place| !self.places.contains(place)).expect("one is free");
-        self.places.push(free);
+        let is_free = |number: &usize| self.places.iter().all(|place| place.number != *number);
+        let free = (0..PLACES).find(is_free).expect("one is free");
+        self.names += 1;
+        self.places.push(Place::new(free, self.names));
     }
 
-    /// Who waits there is served, also while the pool is suspended, as soon as there are permits.
-    fn unlisten(&mut self, place: usize) {
-        self.places.retain(|other| *other != place);
-        self.orphaned = self.waiting_at == place && self.waiting + self.ghosts > 0;
+    fn unlisten(&mut self, place: Place) {
+        self.retire(place);
+        self.places.retain(|other| other.name != place.name);
+    }
+
+    /// Who waits there is served, also while the pool or the place is suspended, as soon as there are permits.
+    fn retire(&mut self, place: Place) {
+        if self.waiting_at.name == place.name && self.waiting + self.ghosts > 0 {
+            (self.waiting_at, self.orphaned) = (place, true);
+        }
     }
 
     fn adopt(&mut self, whom: Whom) {
@@ -347,26 +443,34 @@ impl Reference {
 
     /// Serves who may be served now and turns away who may not wait.
     fn promote(&mut self) {
-        if !self.running || self.suspended && !self.orphaned {
+        let at = self.waiting_place();
+        if !self.running || !self.orphaned && self.is_shut(&at) {
             return;
         }
-        let served = self.free().min(self.waiting);
-        self.waiting -= served;
-        self.serve(served);
-        if self.policy != Policy::Wait {
-            self.turned_away += std::mem::take(&mut self.waiting);
+        let refused = self.refuses(&at);
+        if !refused {
+            let served = self.free_at(&at).min(self.waiting);
+            self.waiting -= served;
+            self.serve(served, at);
         }
-        if self.free() > 0 || self.policy != Policy::Wait {
+        if refused || self.policy != Policy::Wait {
+            if self.waiting > 0 {
+                self.farewell = if refused { CLOSED } else { self.policy.farewell() };
+            }
+            self.turned_away += std::mem::take(&mut self.waiting);
+            self.ghosts = 0;
+        }
+        if self.free_at(&at) > 0 {
             self.ghosts = 0;
         }
         self.orphaned &= self.waiting + self.ghosts > 0;
     }
 
-    fn serve(&mut self, count: usize) {
+    fn serve(&mut self, count: usize, at: Place) {
         for _ in 0..count {
             self.names += 1;
-            let origin = self.origin();
-            self.served.push(Served { name: self.names, origin, sum: 0, half: false, owed: 0 });
+            let (origin, place) = (self.origin(), at.name);
+            self.served.push(Served { name: self.names, place, origin, sum: 0, half: false, owed: 0 });
         }
     }
 }

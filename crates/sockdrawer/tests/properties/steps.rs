@@ -1,6 +1,7 @@
 //! Which steps are drawn how often.
 
-use crate::reference::{Policy, Reference, Step, Whom};
+use crate::policies::{By, Policy};
+use crate::reference::{Intake, Reference, Step, Whom};
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 
@@ -27,23 +28,36 @@ fn whom() -> impl Strategy<Value = Whom> {
 }
 
 fn changes() -> BoxedStrategy<Step> {
-    let policy = prop_oneof![2 => Just(Policy::Wait), 1 => Just(Policy::Fin), 1 => Just(Policy::Bytes)];
-    let limit = prop_oneof![(0..4_usize).prop_map(Some), Just(None)];
+    let limit = || prop_oneof![(0..4_usize).prop_map(Some), Just(None)];
+    let one = || 0..3_usize;
     prop_oneof![
         3 => Just(Step::Protocol),
         1 => Just(Step::Settings),
         2 => Just(Step::Refused),
         2 => (0..4_usize).prop_map(Step::Loops),
         2 => Just(Step::Listen),
-        2 => (0..3_usize).prop_map(Step::Unlisten),
-        2 => (0..3_usize).prop_map(Step::Replace),
-        2 => policy.prop_map(Step::Admission),
-        3 => limit.prop_map(Step::Limit),
-        2 => Just(Step::Suspend),
-        4 => Just(Step::Resume),
+        2 => one().prop_map(Step::Unlisten),
+        2 => one().prop_map(Step::Replace),
+        2 => one().prop_map(Step::Renew),
+        3 => admission(),
+        3 => limit().prop_map(Step::Limit),
+        1 => (one(), limit()).prop_map(|(place, limit)| Step::LimitAt(place, limit)),
+        6 => intake().prop_map(Step::Intake),
+        2 => (one(), intake()).prop_map(|(place, intake)| Step::IntakeAt(place, intake)),
         3 => whom().prop_map(Step::Adopt),
     ]
     .boxed()
+}
+
+fn admission() -> impl Strategy<Value = Step> {
+    let policy = prop_oneof![2 => Just(Policy::Wait), 1 => Just(Policy::Fin), 1 => Just(Policy::Bytes)];
+    let by = prop_oneof![Just(By::Limits), Just(By::PerPeer), Just(By::Rate), Just(By::Own)];
+    (policy, by).prop_map(|(policy, by)| Step::Admission(policy, by))
+}
+
+/// What is shut is soon open again, or nothing would happen.
+fn intake() -> impl Strategy<Value = Intake> {
+    prop_oneof![4 => Just(Intake::Open), 2 => Just(Intake::Suspended), 1 => Just(Intake::Refusing)]
 }
 
 fn traffic() -> BoxedStrategy<Step> {

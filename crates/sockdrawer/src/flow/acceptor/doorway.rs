@@ -52,7 +52,7 @@ impl Flow {
         self.look_at_rules();
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
         let door = held.door.clone();
-        if let Some(reject) = self.acceptor.refusing.clone().or_else(|| door.refuses()) {
+        if let Some(reject) = self.refuses_at(index) {
             drop(given);
             return self.turn_away(index, &reject);
         }
@@ -76,6 +76,12 @@ impl Flow {
             }
         }
         self.accept(index, permit)
+    }
+
+    /// How all that come to a shard are turned away, if so.
+    pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
+        let door = &self.acceptor.held.get(index)?.as_ref()?.door;
+        self.acceptor.refusing.clone().or_else(|| door.refuses())
     }
 
     /// Permits for a connection that is let in whatever the policy says, or None where there is no room for it. Then this loop
@@ -116,8 +122,10 @@ impl Flow {
                 Accepted::Held
             }
             _ => {
-                self.unwatch_shards();
                 self.acceptor.state = State::Full;
+                self.unwatch_shards();
+                // Those that turn away go on.
+                self.watch_shards();
                 self.shared.gate.wait(&self.acceptor.waiter);
                 Accepted::Held
             }

@@ -63,6 +63,13 @@ impl Flow {
                     self.acceptor.held[index] = None;
                     break;
                 }
+                if let Some(reject) = self.refuses_at(index) {
+                    self.turn_away(index, &reject);
+                    if matches!(self.acceptor.state, State::Starved(_)) {
+                        break;
+                    }
+                    continue;
+                }
                 match self.take_room(index) {
                     Ok(permit) => _ = self.accept(index, permit),
                     Err(room) => match self.rejects_without_room(index, room) {

@@ -1,0 +1,86 @@
+//! Admission policies, all of which let in as many as there is room for, and turn away or hold the others alike.
+
+use sockdrawer::{
+    AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Config, Entrance, Limits, OnFull, PerPeer, Prefixes, Reject, Room,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+/// What is said to who is turned away for want of room, and where nobody is let in.
+const FULL: &[u8] = b"full";
+pub(crate) const CLOSED: &[u8] = b"closed";
+
+/// More than any case has, and faster than it comes.
+const PLENTY: usize = 1_000_000;
+
+/// What happens above a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Wait,
+    Fin,
+    Bytes,
+}
+
+/// Who says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Limits,
+    /// Limits that count peers, too.
+    PerPeer,
+    /// Limits that count connections in a second, too.
+    Rate,
+    /// A policy of this program.
+    Own,
+}
+
+impl Policy {
+    pub(crate) fn on_full(self) -> OnFull {
+        match self {
+            Policy::Wait => OnFull::Backpressure,
+            Policy::Fin => OnFull::Reject(Reject::Fin),
+            Policy::Bytes => OnFull::Reject(Reject::Bytes(FULL.into())),
+        }
+    }
+
+    /// What is read by who is turned away.
+    pub(crate) fn farewell(self) -> &'static [u8] {
+        if self == Policy::Bytes { FULL } else { b"" }
+    }
+}
+
+impl By {
+    /// A configuration with this policy. One of this program says in `of_peer` how many others of its peer each connection found.
+    pub(crate) fn admit(self, config: Config, on_full: OnFull, of_peer: &Arc<AtomicUsize>) -> Config {
+        let limits = Limits::default().on_full(on_full.clone());
+        match self {
+            By::Limits => config.admission(limits),
+            By::PerPeer => config.admission(limits.per_peer(PerPeer::address(PLENTY))),
+            By::Rate => config.admission(limits.rate(AcceptRate::new(PLENTY as f64, 1000))),
+            By::Own => config.admission(Own { on_full, of_peer: of_peer.clone() }),
+        }
+    }
+}
+
+struct Own {
+    on_full: OnFull,
+    of_peer: Arc<AtomicUsize>,
+}
+
+impl Admission for Own {
+    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
+        match (entrance.room, &self.on_full) {
+            (Room::Free, _) => BeforeAccept::Take,
+            (_, OnFull::Backpressure) => BeforeAccept::Hold,
+            (_, OnFull::Reject(reject)) => BeforeAccept::Reject(reject.clone()),
+        }
+    }
+
+    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
+        self.of_peer.store(arrival.of_peer.expect("peers are counted, and have addresses"), SeqCst);
+        AfterAccept::Keep
+    }
+
+    fn peers(&self) -> Option<Prefixes> {
+        Some(Prefixes::ADDRESS)
+    }
+}
