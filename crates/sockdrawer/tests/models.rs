@@ -11,6 +11,8 @@ mod bench;
 mod changing;
 #[path = "models/crashing.rs"]
 mod crashing;
+#[path = "models/doors.rs"]
+mod doors;
 #[path = "models/ending.rs"]
 mod ending;
 #[path = "models/limiting.rs"]
@@ -74,6 +76,9 @@ for_each_model! {
     admitting::an_alarm_is_told_once,
     admitting::a_listener_is_suspended_and_refuses_by_itself,
     admitting::a_pool_refuses_and_goes_on,
+    doors::connections_are_chosen_by_their_listener,
+    doors::a_suspended_listener_is_replaced,
+    doors::a_suspended_listener_is_removed,
     listing::connections_are_listed_as_they_are,
     listing::selectors_mean_what_they_say,
     listing::who_is_killed_is_alone,

@@ -110,12 +110,17 @@ struct Scene {
 const HELPER: u64 = 0;
 const THREADS: u64 = 1 << 40;
 
+/// One of a process's loops.
+fn loop_of(pid: u64, index: u64) -> u64 {
+    (1 << 41) + (index << 32) + pid
+}
+
 impl Scene {
     /// The parts that a connection depends on.
     fn parts(&self, pid: u32, index: u32) -> Vec<u64> {
         match self.model {
             Model::Fork => vec![u64::from(pid), HELPER],
-            Model::Prefork => vec![u64::from(pid)],
+            Model::Prefork => vec![u64::from(pid), loop_of(u64::from(pid), u64::from(index))],
             Model::Threads => vec![THREADS],
             _ => vec![u64::from(index)],
         }
@@ -201,8 +206,15 @@ impl Scene {
             (Model::Prefork, _) => {
                 let index = chosen % status.processes.len();
                 let pid = u64::from(status.processes[index].pid);
-                let part = [Part::Process, Part::Loop, Part::Worker][random.below(3) as usize];
-                (Some(pid), self.hit(pid, part, index))
+                // Loops are numbered through all processes: the first of each, then the second of each.
+                let inner = random.below(self.pool.config().loops as u64);
+                let part = loop_of(pid, inner);
+                match random.below(3) {
+                    0 => (Some(pid), self.hit(pid, Part::Process, index)),
+                    1 => (Some(part), self.hit(part, Part::Loop, index + inner as usize * status.processes.len())),
+                    // It dies between two jobs.
+                    _ => (None, crash(&self.pool, Part::Worker, index)),
+                }
             }
             (Model::Threads, 0) => (Some(THREADS), self.hit(THREADS, Part::Thread, chosen)),
             // Whom it has accepted and not placed yet is placed by its successor.

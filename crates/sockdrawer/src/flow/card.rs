@@ -49,11 +49,12 @@ impl Card {
         let card = lock(&self.0);
         let &Written { id, generation, peer, ref door, side, ref tag, since, before } = card.as_ref()?;
         let age = since.elapsed();
-        choice.takes(&Traits { id, generation, peer, age, listener: None, tag: tag.as_deref() }).then(|| ConnectionStatus {
+        let listener = door.as_ref().map(|door| &door.address);
+        choice.takes(&Traits { id, generation, peer, age, listener, tag: tag.as_deref() }).then(|| ConnectionStatus {
             id,
             generation,
             peer,
-            listener: door.as_ref().map(|door| door.address.clone()),
+            listener: listener.cloned(),
             side,
             age,
             bytes_in: counters.bytes_in().get().saturating_sub(before.0),

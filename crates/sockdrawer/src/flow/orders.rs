@@ -71,7 +71,9 @@ impl Flow {
         let (id, age) = (place.id, uptime.saturating_sub(Duration::from_secs(u64::from(place.opened))));
         let table = if place.flags.any(Flags::CONNECTING) { self.active } else { place.table };
         let generation = self.place(table).generation.id;
-        Traits { id, peer, age, generation, listener: None, tag: self.tags.get(seat).map(|tag| &**tag) }
+        let door = self.seats.at(seat).door;
+        let listener = self.seats.permits.door(door).map(|door| &door.address);
+        Traits { id, peer, age, generation, listener, tag: self.tags.get(seat).map(|tag| &**tag) }
     }
 
     /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
@@ -92,11 +94,9 @@ impl Flow {
         self.choose(choice)
             .into_iter()
             .map(|token| {
-                let Traits { id, generation, peer, age, tag, .. } = self.traits(token as u32, uptime, true);
-                let tag = tag.map(str::to_owned);
+                let Traits { id, generation, peer, age, listener, tag } = self.traits(token as u32, uptime, true);
+                let (listener, tag) = (listener.cloned(), tag.map(str::to_owned));
                 let (received, sent) = self.bytes_away(token as u32);
-                let door = self.seats.at(token as u32).door;
-                let listener = self.seats.permits.door(door).map(|door| door.address.clone());
                 let place = self.seats.at(token as u32);
                 ConnectionStatus {
                     id,

@@ -53,8 +53,8 @@ pub(crate) struct Child {
 
 impl Child {
     /// Where it came in.
-    pub(crate) fn listener(&self) -> Option<Address> {
-        self.permit.door().map(|door| door.address.clone())
+    pub(crate) fn listener(&self) -> Option<&Address> {
+        self.permit.door().map(|door| &door.address)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::link::{ANSWERS_WITHIN, Link};
 use super::manager::{Control, Member, Processes, generated, live_generations, parts};
-use super::recount::Recount;
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
@@ -19,6 +18,7 @@ use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_emp
 use crate::pool::{commit, places};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +33,6 @@ pub(super) struct Place {
     pub(super) door: Arc<Door>,
     /// Where its numbers stand among the shared ones.
     pub(super) slot: usize,
-    /// Since a process died, until no place at the door is found to be lost.
-    pub(super) recount: Option<Recount>,
     /// The members that hold each socket: one, or all of them where the address has one socket only.
     pub(super) owners: Vec<Vec<usize>>,
 }
@@ -237,8 +235,10 @@ impl Processes {
 
     /// A place for the numbers of a door: one that no address has, nor any connection of one that is gone.
     fn free_slot(&self, control: &Control, pending: &[Place]) -> Result<usize, Error> {
-        let used = |slot: usize| control.places.iter().chain(&control.retiring).chain(pending).any(|place| place.slot == slot);
-        let free = |slot: &usize| !used(*slot) && self.joint.door(*slot).taken().load(Ordering::SeqCst) == 0;
+        let mut used: BTreeSet<usize> =
+            control.places.iter().chain(&control.retiring).chain(pending).map(|one| one.slot).collect();
+        used.extend(&control.given_up);
+        let free = |slot: &usize| !used.contains(slot) && self.joint.door(*slot).taken().load(Ordering::SeqCst) == 0;
         (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
             setting: "listeners",
             reason: format!("more than {MOST_DOORS} addresses, with those that are gone and still have connections"),
@@ -309,6 +309,7 @@ impl Keeper for Processes {
             let mut control = lock(&self.control);
             let Some(at) = control.retiring.iter().position(|place| place.retirement == number) else { return GaveUp::Ended };
             let place = control.retiring.remove(at);
+            control.given_up.push(place.slot);
             let holds = |index: usize| place.owners.iter().flatten().any(|owner| *owner == index);
             let holders = control.members.iter().enumerate().filter(|(index, _)| holds(*index));
             let links = holders.filter_map(|(_, member)| member.link.clone());
@@ -318,6 +319,9 @@ impl Keeper for Processes {
         // The channel closes when a helper is gone; whoever waits in a queue stays there.
         answers.iter().for_each(|answer| _ = answer.recv());
         let mut control = lock(&self.control);
+        if let Some(at) = control.given_up.iter().position(|slot| *slot == place.slot) {
+            control.given_up.swap_remove(at);
+        }
         if control.stopping || control.readiness == Readiness::Draining {
             return GaveUp::Ended;
         }
@@ -384,7 +388,7 @@ fn limit_places(control: &mut Control, wanted: &Config) {
 impl Place {
     fn of(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place {
         let owners = vec![Vec::new(); listener.shards.len()];
-        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, recount: None, owners }
+        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
     }
 
     /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has

@@ -354,7 +354,7 @@ impl Forking {
             id: traits.id,
             generation: traits.generation,
             peer: traits.peer,
-            listener: child.listener(),
+            listener: traits.listener.cloned(),
             side: Side::Accepted,
             age: traits.age,
             bytes_in: child.counters.bytes_in().get(),
@@ -472,7 +472,7 @@ impl Forking {
 }
 
 /// What a child is chosen by.
-fn traits<'a>(child: &Child, tag: Option<&'a str>, now: Instant) -> Traits<'a> {
+fn traits<'a>(child: &'a Child, tag: Option<&'a str>, now: Instant) -> Traits<'a> {
     let age = now.duration_since(child.since);
-    Traits { id: child.id, generation: child.generation.id, peer: child.peer, age, listener: None, tag }
+    Traits { id: child.id, generation: child.generation.id, peer: child.peer, age, listener: child.listener(), tag }
 }

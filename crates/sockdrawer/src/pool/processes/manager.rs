@@ -3,7 +3,7 @@
 
 use super::change::Place;
 use super::link::{ANSWERS_WITHIN, Link};
-use super::recount::Recount;
+use super::recount::{Recount, Recounts};
 use super::registry;
 use super::supervise::{self, Report};
 use super::wire::{Generated, PartStatus, Reply, Request};
@@ -76,6 +76,10 @@ pub(super) struct Control {
     pub(super) slots: usize,
     /// Since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
+    /// The same of the places at doors.
+    pub(super) at_doors: Recounts,
+    /// The numbers' places of sockets that helpers are giving up; nobody else may have them yet.
+    pub(super) given_up: Vec<usize>,
     pub(super) stopping: bool,
 }
 
@@ -132,6 +136,8 @@ impl Processes {
             next_number: 1,
             slots: 0,
             recount: None,
+            at_doors: Recounts::default(),
+            given_up: Vec::new(),
             stopping: false,
         };
         let pool = Arc::new(Processes {
@@ -310,8 +316,11 @@ impl Manager for Processes {
             return Err(no_such_listener(address, known));
         };
         place.door.set_intake(intake);
-        let listener = place.number;
-        self.pass(&control, || Request::ListenerIntake { listener, intake: intake.clone() });
+        // A helper may have only those of the address that are on their way out.
+        let all = control.places.iter().chain(&control.retiring).filter(|other| other.slot == place.slot);
+        for listener in all.map(|place| place.number) {
+            self.pass(&control, || Request::ListenerIntake { listener, intake: intake.clone() });
+        }
         Ok(())
     }
 

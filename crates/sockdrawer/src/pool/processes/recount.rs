@@ -1,5 +1,7 @@
 //! Permits that a process took with it when it was killed between two instructions: noted as taken, but not by whom.
 
+use std::collections::BTreeMap;
+
 /// So many looks in a row must find the same. A permit on its way is found by one of them at most.
 const LOOKS: u32 = 10;
 
@@ -8,6 +10,23 @@ const LOOKS: u32 = 10;
 pub(super) struct Recount {
     difference: u64,
     looks: u32,
+}
+
+/// The same of the numbers of all doors, by their places. Those of addresses that are gone are among them: a place at one of them that
+/// is never taken back would be lost to any other address.
+#[derive(Default)]
+pub(super) struct Recounts(BTreeMap<usize, Recount>);
+
+impl Recounts {
+    /// A process died: so many doors are to be looked at from now on.
+    pub(super) fn begin(&mut self, slots: usize) {
+        self.0 = (0..slots).map(|slot| (slot, Recount::default())).collect();
+    }
+
+    /// `is_over`: whether the numbers of this door add up.
+    pub(super) fn look(&mut self, mut is_over: impl FnMut(usize, &mut Recount) -> bool) {
+        self.0.retain(|slot, recount| !is_over(*slot, recount));
+    }
 }
 
 /// What a look found.
@@ -41,6 +60,23 @@ mod tests {
     use super::*;
     use crate::flow::joint::Joint;
     use crate::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn every_door_is_looked_at_until_its_numbers_add_up() {
+        let mut recounts = Recounts::default();
+        let mut seen = Vec::new();
+        recounts.begin(3);
+        recounts.look(|slot, recount| {
+            seen.push(slot);
+            recount.look(Some(u64::from(slot == 1))) == Finding::Whole
+        });
+        recounts.look(|slot, _| {
+            seen.push(slot);
+            true
+        });
+        recounts.look(|_, _| unreachable!("all add up"));
+        assert_eq!(seen, [0, 1, 2, 1]);
+    }
 
     #[test]
     fn a_permit_that_nobody_holds_is_found_and_one_on_its_way_is_not() {

@@ -6,7 +6,6 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::config::{Part, RestartPolicy};
 use crate::error::Error;
-use crate::flow::gate::Gate;
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES};
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event, Readiness};
@@ -130,10 +129,9 @@ impl Processes {
         let known = control.members.get(index).is_some_and(|member| member.life == life);
         if known {
             self.reclaim(&control, index);
-            for place in &mut control.places {
-                place.recount = Some(Recount::default());
-                place.door.gate.give();
-            }
+            let slots = control.slots;
+            control.at_doors.begin(slots);
+            control.places.iter().chain(&control.retiring).for_each(|place| place.door.gate.give());
             self.gate.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
@@ -240,18 +238,17 @@ impl Processes {
         let links = control.links();
         let all_answer = || links.iter().all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.recount
-            && found(recount, &self.joint, &self.gate, all_answer)
+            && found(recount, &self.joint, &all_answer, || self.gate.give())
         {
             control.recount = None;
             self.gate.look_at_alarms();
         }
-        for place in &mut control.places {
-            if let Some(recount) = &mut place.recount
-                && found(recount, &self.joint.door(place.slot), &place.door.gate, all_answer)
-            {
-                place.recount = None;
-            }
-        }
+        let Control { at_doors, places, retiring, .. } = control;
+        at_doors.look(|slot, recount| {
+            // Nobody waits at the door of an address that is gone.
+            let at_door = || places.iter().chain(&*retiring).filter(|place| place.slot == slot);
+            found(recount, &self.joint.door(slot), &all_answer, || at_door().for_each(|place| place.door.gate.give()))
+        });
     }
 
     /// Ends processes that are not wanted and have no connection left, and takes back
@@ -288,8 +285,8 @@ impl Processes {
     }
 }
 
-/// Whether the numbers of a gate add up. What is lost for sure is taken back first.
-fn found(recount: &mut Recount, joint: &Joint, gate: &Arc<Gate>, all_answer: impl Fn() -> bool) -> bool {
+/// Whether the numbers of a gate add up. What is lost for sure is taken back first, and given to whoever waits for it.
+fn found(recount: &mut Recount, joint: &Joint, all_answer: &impl Fn() -> bool, give: impl Fn()) -> bool {
     match recount.look(joint.unaccounted()) {
         Finding::Unclear => false,
         Finding::Whole => true,
@@ -297,7 +294,7 @@ fn found(recount: &mut Recount, joint: &Joint, gate: &Arc<Gate>, all_answer: imp
             let is_lost = all_answer() && joint.unaccounted() == Some(lost);
             if is_lost {
                 joint.taken().fetch_sub(lost, Ordering::SeqCst);
-                gate.give();
+                give();
             }
             is_lost
         }

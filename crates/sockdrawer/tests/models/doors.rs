@@ -1,0 +1,127 @@
+//! Connections and the addresses they came in by: which is whose, and what becomes of those who wait when one goes.
+
+use crate::bench::{Bench, Client, Outcome, assert_settled};
+use crate::common::PATIENCE;
+use crate::services::frame;
+use sockdrawer::{Address, Config, Drain, Drained, Endpoint, How, Pool, Selector};
+use std::net::SocketAddr;
+use std::thread;
+
+/// A second address of a pool that has one, on a free port.
+fn second(pool: &Pool) -> Result<SocketAddr, sockdrawer::Error> {
+    pool.reconfigure(pool.config().listen(Address::Tcp(([127, 0, 0, 1], 0).into())))?;
+    match pool.addresses()[1] {
+        Address::Tcp(at) => Ok(at),
+        ref other => panic!("{other} was not asked for"),
+    }
+}
+
+/// The same with new sockets at the first address.
+fn replaced(mut config: Config) -> Config {
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners[0].options.freebind = !listeners[0].options.freebind;
+    }
+    config
+}
+
+/// The same without the address at `index`.
+fn without(mut config: Config, index: usize) -> Config {
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners.remove(index);
+    }
+    config
+}
+
+fn replace(pool: &Pool) -> Outcome {
+    let applied = pool.reconfigure(replaced(pool.config()))?;
+    assert!(applied.plan.has(How::NewSocket), "{}", applied.plan);
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    Ok(())
+}
+
+fn of(at: SocketAddr) -> Selector {
+    Selector::Listener(at.into())
+}
+
+/// Those of one address are listed and ended, also when its sockets were replaced since; the others stay.
+pub(crate) fn connections_are_chosen_by_their_listener(bench: &Bench) -> Outcome {
+    let (pool, first) = bench.start(bench.actor())?;
+    let other = second(&pool)?;
+    let mut client = Client::served(first);
+    let mut others: Vec<Client> = (1..bench.crowd(4)).map(|_| Client::served(other)).collect();
+    let listed = |selector: &Selector| pool.connections(selector).len();
+    assert_eq!((listed(&of(first)), listed(&of(other)), listed(&!of(first))), (1, others.len(), others.len()));
+    assert_eq!(pool.connections(&of(first))[0].peer, client.0.local_addr().ok());
+    replace(&pool)?;
+    assert_eq!((listed(&of(first)), listed(&of(other))), (1, others.len()), "the address is the same");
+    let mut late = bench.side_by_side().then(|| Client::served(first));
+    let meant = 1 + usize::from(late.is_some());
+    assert_eq!((listed(&of(first)), listed(&of(other))), (meant, others.len()));
+
+    let drained = thread::scope(|scope| {
+        let drain = scope.spawn(|| pool.drain(&of(first), Drain::within(PATIENCE)));
+        assert_eq!(client.rest(), frame(b'd', 0));
+        late.iter_mut().for_each(|late| assert_eq!(late.rest(), frame(b'd', 0)));
+        drop((client, late.take()));
+        drain.join().expect("it ends")
+    });
+    assert_eq!(drained, Drained { asked: meant, ended: meant, purged: 0 });
+    others.iter_mut().for_each(|other| assert_eq!(other.version(), 1));
+    assert_eq!((pool.kill(&of(first)), pool.kill(&of(other))), (0, others.len()));
+    assert_settled(&pool);
+    Ok(())
+}
+
+/// Clients of a suspended address that have connected and are not served.
+fn waiting(pool: &Pool, at: SocketAddr, wanted: usize) -> Vec<thread::JoinHandle<()>> {
+    let clients = (0..wanted).map(|_| thread::spawn(move || Client::served(at).end())).collect();
+    let queued = pool.wait(PATIENCE, |status| {
+        let own = status.listeners.iter().filter(|one| one.address == at.into());
+        own.map(|one| one.queued).sum::<usize>() == wanted
+    });
+    assert!(queued, "{:#?}", pool.status());
+    clients
+}
+
+/// One that is suspended stays so when its sockets are replaced, until it is resumed. Who waited at the old ones has been let in.
+pub(crate) fn a_suspended_listener_is_replaced(bench: &Bench) -> Outcome {
+    let (pool, first) = bench.start(bench.actor())?;
+    let other = second(&pool)?;
+    pool.suspend_listener(&first.into())?;
+    let before = waiting(&pool, first, 6);
+    replace(&pool)?;
+    before.into_iter().for_each(|client| client.join().expect("it is served"));
+    assert_settled(&pool);
+    let accepted = pool.status().counts.accepted;
+    assert_eq!(accepted, 6);
+
+    let after = waiting(&pool, first, 4);
+    Client::served(other).end();
+    assert_settled(&pool);
+    assert_eq!(pool.status().counts.accepted, accepted + 1, "only the other address takes connections");
+    replace(&pool)?;
+    after.into_iter().for_each(|client| client.join().expect("it is served"));
+    let last = waiting(&pool, first, 3);
+    pool.resume_listener(&first.into())?;
+    last.into_iter().for_each(|client| client.join().expect("it is served"));
+    Client::served(first).end();
+    assert_settled(&pool);
+    Ok(())
+}
+
+/// Who waits at one that is suspended and removed has been let in, and is served.
+pub(crate) fn a_suspended_listener_is_removed(bench: &Bench) -> Outcome {
+    let (pool, first) = bench.start(bench.actor())?;
+    let other = second(&pool)?;
+    pool.suspend_listener(&other.into())?;
+    let clients = waiting(&pool, other, 6);
+    assert_eq!(pool.status().counts.accepted, 0);
+    pool.reconfigure(without(pool.config(), 1))?;
+    clients.into_iter().for_each(|client| client.join().expect("it is served"));
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0 && status.listeners.len() == 1), "{:#?}", pool.status());
+    Client::served(first).end();
+    assert_settled(&pool);
+    assert_eq!(pool.status().counts.accepted, 7);
+    assert!(pool.suspend_listener(&other.into()).is_err(), "it is gone");
+    Ok(())
+}
