@@ -219,6 +219,12 @@ impl Listener {
         self.path = None;
     }
 
+    /// The same sockets for others to join, however far their end is; whoever retires this one closes them.
+    pub(crate) fn to_join(&self) -> Listener {
+        let (address, shards, ownership) = (self.address.clone(), self.shards.clone(), self.ownership.clone());
+        Listener { address, shards, ownership, path: None, retires: true }
+    }
+
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
         self.shards.iter().filter(|shard| !shard.is_gone()).try_for_each(|shard| system.listen(shard.socket(), backlog))
     }

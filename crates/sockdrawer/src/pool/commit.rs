@@ -79,8 +79,7 @@ impl Core {
         });
         let mut listeners = Vec::new();
         for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
-            let retiring = control.retiring.iter().map(|place| &place.listener);
-            listeners.push(open_or_join(wanted, listening, retiring, &self.shared.joint)?);
+            listeners.push(open_or_join(wanted, listening, &self.retirements, &self.shared.joint)?);
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();

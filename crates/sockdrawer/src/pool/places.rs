@@ -49,7 +49,7 @@ impl Core {
 
     /// Has these accepted from as before, but as sockets on their way out. Their number.
     pub(super) fn begin_to_retire(control: &mut Control, retirements: &Retirements, mut place: ListeningPlace) -> u64 {
-        place.number = retirements.next_number();
+        place.number = retirements.number(&place.listener);
         let number = place.number;
         control.retiring.push(place);
         number
@@ -176,25 +176,21 @@ pub(super) fn listen_beside(config: &Config, listening: &Listening, old: &Listen
 }
 
 /// An address may have been removed so shortly before that its sockets are still emptied.
-pub(super) fn open_or_join<'a>(
+pub(super) fn open_or_join(
     config: &Config,
     listening: &Listening,
-    retiring: impl Iterator<Item = &'a Listener>,
+    retirements: &Retirements,
     joint: &Joint,
 ) -> Result<ListeningPlace, Error> {
-    let listener = listen_or_join(config, listening, retiring)?;
+    let listener = listen_or_join(config, listening, retirements)?;
     let door = Door::new(listener.address.clone(), joint.door(0), listening.limit, None);
     Ok(place_of(listening, listener, door))
 }
 
-pub(super) fn listen_or_join<'a>(
-    config: &Config,
-    listening: &Listening,
-    mut retiring: impl Iterator<Item = &'a Listener>,
-) -> Result<Listener, Error> {
+pub(super) fn listen_or_join(config: &Config, listening: &Listening, retirements: &Retirements) -> Result<Listener, Error> {
     let tcp = listening.inherited.is_none() && matches!(listening.address, Address::Tcp(_));
     let own = |old: &Listener| !matches!(old.ownership, Ownership::Shared);
-    match retiring.find(|old| tcp && own(old) && old.address == listening.address) {
+    match retirements.listeners().iter().find(|old| tcp && own(old) && old.address == listening.address) {
         Some(old) => listen_beside(config, listening, old).map_err(|failed| failed.error),
         None => listen(config, listening),
     }

@@ -8,7 +8,7 @@ use crate::flow::listener::{Listener, Ownership, Shard};
 use crate::net::Address;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};
 use crate::sys::System;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -74,7 +74,8 @@ pub(crate) struct Retirements {
 
 #[derive(Default)]
 struct State {
-    under_way: BTreeSet<u64>,
+    /// By number. Until they are closed their ports are taken, whoever empties them.
+    under_way: BTreeMap<u64, Arc<Listener>>,
     last: u64,
     stopped: bool,
 }
@@ -157,12 +158,18 @@ impl Retirements {
         let _ = self.keeper.set(keeper);
     }
 
-    pub(super) fn next_number(&self) -> u64 {
+    /// The number of one that retires.
+    pub(super) fn number(&self, listener: &Listener) -> u64 {
         let mut state = lock(&self.state);
         state.last += 1;
         let number = state.last;
-        state.under_way.insert(number);
+        state.under_way.insert(number, Arc::new(listener.to_join()));
         number
+    }
+
+    /// Those that are not closed yet: who comes back to their address shares the port with them.
+    pub(super) fn listeners(&self) -> Vec<Arc<Listener>> {
+        lock(&self.state).under_way.values().cloned().collect()
     }
 
     pub(super) fn under_way(&self) -> usize {
@@ -195,7 +202,7 @@ impl Retirements {
         let mut state = lock(&self.state);
         let is_over = |state: &State| {
             state.stopped
-                || begun.removed.iter().all(|number| !state.under_way.contains(number))
+                || begun.removed.iter().all(|number| !state.under_way.contains_key(number))
                     && (!begun.replaced || state.under_way.len() <= MOST_AT_ONCE)
         };
         while !is_over(&state) && Instant::now() < until {
@@ -209,7 +216,9 @@ impl Retirements {
         if closed.is_err() {
             retirement.close(&*self.system);
         }
-        lock(&self.state).under_way.remove(&retirement.number);
+        let known = lock(&self.state).under_way.remove(&retirement.number);
+        // It may have the last of the sockets.
+        drop(known);
         self.changed.notify_all();
     }
 

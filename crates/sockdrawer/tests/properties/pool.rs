@@ -7,8 +7,8 @@ use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
 use crate::service::{Origin, answer, behaviour, forget, handle};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Drain, Drained, Endpoint, Error, Listening, Model, NotesWhenFull, Pool, Readiness, Reject, Restarts, Selector,
-    Status,
+    Address, Config, Drain, Drained, Endpoint, Error, Listening, Model, NotesWhenFull, Pool, Readiness, Reject, Restarts,
+    Selector, Status,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

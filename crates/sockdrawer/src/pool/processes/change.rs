@@ -120,8 +120,7 @@ impl Processes {
         let mut places = Vec::new();
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
-            let retiring = control.retiring.iter().map(|place| &place.listener);
-            let opened = places::listen_or_join(wanted, listening, retiring)?;
+            let opened = places::listen_or_join(wanted, listening, &self.retirements)?;
             places.push(self.place_of(control, &places, listening, opened)?);
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
@@ -344,7 +343,7 @@ impl Keeper for Processes {
 
 /// Has these accepted from as before, but as sockets on their way out. Their number among those.
 fn begin_to_retire(control: &mut Control, retirements: &Retirements, mut place: Place) -> u64 {
-    place.retirement = retirements.next_number();
+    place.retirement = retirements.number(&place.listener);
     let number = place.retirement;
     control.retiring.push(place);
     number

@@ -125,6 +125,23 @@ fn an_address_comes_back_while_its_former_sockets_retire() {
 }
 
 #[test]
+fn an_address_comes_back_while_there_is_no_room_for_who_waits_at_its_former_sockets() {
+    let (pool, _, at) = start(Model::Loops);
+    pool.update(|config| config.limit(1)).expect("nothing fails");
+    let mut only = TcpStream::connect(at).expect("it listens");
+    assert!(echoes(&mut only));
+    let mut waits = TcpStream::connect(at).expect("it listens");
+    pool.reconfigure(removed(pool.config())).expect("nothing fails");
+    assert_eq!(pool.status().retiring, 1, "somebody waits there");
+    pool.reconfigure(pool.config().listen(Address::Tcp(at))).expect("it is the pool's own");
+    drop(only);
+    assert!(echoes(&mut waits));
+    drop(waits);
+    assert!(pool.wait(LONG, |status| status.retiring == 0), "{:#?}", pool.status());
+    assert!((0..50).all(|_| echoes(&mut TcpStream::connect(at).expect("it listens"))));
+}
+
+#[test]
 fn what_the_system_refuses_makes_it_slower_and_loses_nobody() {
     let ways: [&[(&str, Errno)]; 5] = [
         &[("steer", Errno::PERM), ("steer", Errno::PERM)],
