@@ -414,6 +414,60 @@ fn a_pool_that_refuses_says_so_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_full_pool_turns_away_where_it_refuses() {
+    let pool = Pool::start(Config::accept(Echo).loops(2).limit(1).listen(any_port()).listen(any_port())).expect("it starts");
+    let addresses = pool.addresses();
+    let at: Vec<SocketAddr> = addresses.iter().map(tcp).collect();
+    let kept = served(at[0]);
+    let mut waits = connect(at[0]);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    for _ in 0..5 {
+        pool.refuse_listener(&addresses[1], Reject::Bytes(b"closed"[..].into())).expect("it listens there");
+        // Each loop is met, those too that wait for a permit.
+        for _ in 0..8 {
+            assert_eq!(read_all(&mut connect(at[1])).expect("an orderly end"), b"closed");
+        }
+        pool.resume_listener(&addresses[1]).expect("it listens there");
+    }
+    drop(kept);
+    assert!(echoes(&mut waits, b"hello"));
+    drop(waits);
+    assert_empty(&pool);
+}
+
+#[test]
+fn who_waits_at_sockets_on_their_way_out_is_turned_away_too() {
+    let (pool, at) = start(Config::accept(Echo).loops(2).limit(1));
+    let kept = served(at);
+    let mut waits = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    let renewed = pool.update(|mut config| {
+        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
+        listeners[0].options.freebind = true;
+        config
+    });
+    renewed.expect("other sockets take over");
+    assert_eq!((pool.status().retiring, pool.status().listeners[0].queued), (1, 0));
+    pool.refuse(Reject::Fin);
+    assert_eq!(read_all(&mut waits).expect("an orderly end"), b"");
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0));
+    // Who waits while it is suspended is served, though it refused before.
+    pool.suspend();
+    let mut waits = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    drop(kept);
+    let renewed = pool.update(|mut config| {
+        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
+        listeners[0].options.freebind = false;
+        config
+    });
+    renewed.expect("other sockets take over");
+    assert!(echoes(&mut waits, b"hello"));
+    drop(waits);
+    assert_empty(&pool);
+}
+
+#[test]
 fn a_shutdown_is_announced_before_accepting_stops() {
     in_time(|| {
         let told = Told::default();

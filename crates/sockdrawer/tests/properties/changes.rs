@@ -2,9 +2,10 @@
 
 use crate::common::{PATIENCE, Random};
 use crate::crowd::{FORBIDDEN, KEPT, Scene, VICTIMS, note};
+use crate::policies::By;
 use crate::service::{ANSWER, Origin, answer, behaviour, handle};
 use sockdrawer::testing::crash_loop;
-use sockdrawer::{Address, Config, Drain, Endpoint, Error, Model, OnFull, Pool, Reject, Selector};
+use sockdrawer::{Address, Config, Drain, Endpoint, Error, Listening, Model, OnFull, Pool, Reject, Selector};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -38,7 +39,7 @@ impl Changer<'_> {
     }
 
     fn step(&mut self) {
-        match self.random.below(20) {
+        match self.random.below(24) {
             0..=2 => self.next_version(),
             3 => self.change(|config, random| config.settings.max_partial = 1000 + random.below(1000) as usize),
             4 => self.refused(),
@@ -47,9 +48,13 @@ impl Changer<'_> {
             9 => self.change(|config, random| {
                 config.limit = [Some(STAYING + 1), Some(STAYING + 2), Some(STAYING + 5), None][random.below(4) as usize];
             }),
-            10 => self.policy(),
+            10 | 19 => self.policy(),
+            11 if self.scene.rejects && self.random.below(2) == 0 => self.pool.refuse(Reject::Fin),
             11 => self.pool.suspend(),
             12 | 13 => self.pool.resume(),
+            20 | 21 => self.renew(),
+            22 => self.intake_at(),
+            23 => self.limit_at(),
             14 => _ = self.pool.adopt(&Selector::All),
             15 => _ = self.pool.drain(&victims(), Drain::within(PATIENCE)),
             16 => _ = self.pool.purge(&victims(), PATIENCE),
@@ -61,13 +66,12 @@ impl Changer<'_> {
 
     /// Changes the pool. Another's change may come in between: then this one is made again, on top of it.
     fn change(&mut self, edit: impl Fn(&mut Config, &mut Random)) {
-        let mut wanted = self.pool.config();
-        edit(&mut wanted, &mut self.random);
-        match self.pool.reconfigure(wanted) {
-            Ok(applied) => _ = self.scene.floor.fetch_max(applied.generation, SeqCst),
-            Err(error) if is_conflict(&error) => {}
-            Err(error) => panic!("{error}"),
-        }
+        let random = &mut self.random;
+        let applied = self.pool.update(|mut wanted| {
+            edit(&mut wanted, random);
+            wanted
+        });
+        self.scene.floor.fetch_max(applied.expect("it can be changed").generation, SeqCst);
     }
 
     fn next_version(&mut self) {
@@ -85,14 +89,46 @@ impl Changer<'_> {
 
     fn policy(&mut self) {
         let rejects = self.scene.rejects;
+        let of_peer = Arc::default();
         self.change(|config, random| {
+            let by = match config.model {
+                Model::Prefork => [By::Limits, By::Rate][random.below(2) as usize],
+                _ => [By::Limits, By::PerPeer, By::Rate, By::Own][random.below(4) as usize],
+            };
             let on_full = match random.below(3) {
                 0 if rejects => OnFull::Reject(Reject::Fin),
                 1 if rejects => OnFull::Reject(Reject::Bytes([].into())),
                 _ => OnFull::Backpressure,
             };
-            *config = config.clone().on_full(on_full);
+            *config = by.admit(config.clone(), on_full, &of_peer);
         });
+    }
+
+    /// New sockets at an address, also at the one that stays.
+    fn renew(&mut self) {
+        self.change(|config, random| {
+            let options = &mut some_listener(config, random).options;
+            options.freebind = !options.freebind;
+        });
+    }
+
+    /// As many as stay have room, and others to come and go.
+    fn limit_at(&mut self) {
+        self.change(|config, random| {
+            some_listener(config, random).limit = [Some(STAYING + 1), Some(STAYING + 3), None][random.below(3) as usize];
+        });
+    }
+
+    /// Another may have removed it meanwhile. Nobody is turned away where all must be served.
+    fn intake_at(&mut self) {
+        let addresses = self.pool.addresses();
+        let address = &addresses[self.random.below(addresses.len() as u64) as usize];
+        let done = match self.random.below(4) {
+            0 if self.scene.rejects => self.pool.refuse_listener(address, Reject::Fin),
+            0 | 1 => self.pool.suspend_listener(address),
+            _ => self.pool.resume_listener(address),
+        };
+        assert!(matches!(done, Ok(()) | Err(Error::NoSuchListener { .. })), "{done:?}");
     }
 
     /// One comes or goes.
@@ -151,5 +187,11 @@ impl Changer<'_> {
 
 /// Whether another's change came first.
 fn is_conflict(error: &Error) -> bool {
-    error.to_string().contains("changed meanwhile")
+    matches!(error, Error::Conflict { .. })
+}
+
+fn some_listener<'a>(config: &'a mut Config, random: &mut Random) -> &'a mut Listening {
+    let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
+    let count = listeners.len() as u64;
+    &mut listeners[random.below(count) as usize]
 }

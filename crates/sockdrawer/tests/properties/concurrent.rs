@@ -2,9 +2,9 @@
 
 use crate::changes::{Changer, STAYING};
 use crate::common::{PATIENCE, Random, address};
-use crate::crowd::{MOST_LOST, Scene};
+use crate::crowd::Scene;
 use crate::service::{behaviour, forget};
-use sockdrawer::{Address, Config, Drain, Model, NotesWhenFull, OnFull, Pool, Readiness, Restarts};
+use sockdrawer::{Address, Config, Drain, Endpoint, Model, NotesWhenFull, OnFull, Pool, Readiness, Restarts};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
@@ -72,9 +72,12 @@ pub(crate) fn case(model: Model, seed: u64) -> Tally {
 fn settle(pool: &Pool) {
     let open = |mut config: Config| {
         config.limit = None;
+        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
+        listeners.iter_mut().for_each(|listening| listening.limit = None);
         config.on_full(OnFull::Backpressure)
     };
     pool.update(open).expect("a limit can be taken away");
+    pool.addresses().iter().for_each(|address| pool.resume_listener(address).expect("nobody changes it any more"));
     pool.resume();
 }
 
@@ -86,6 +89,7 @@ fn judge(pool: &Pool, scene: &Scene) -> Tally {
         let processes = status.processes.iter().filter(|one| one.active).count();
         status.connections == 0
             && status.readiness == Readiness::Serving
+            && status.retiring == 0
             && status.generations.iter().map(|one| (one.id, one.connections)).eq([(status.generation, 0)])
             && status.listeners.iter().all(|one| one.queued == 0)
             && (config.model == Model::Prefork || active == config.loops)
@@ -99,7 +103,8 @@ fn judge(pool: &Pool, scene: &Scene) -> Tally {
     let (early, lost) = (count(&scene.ended_early), count(&scene.lost));
     assert_eq!(connected, served + turned_away + early + lost);
     // Who is turned away by a reset may look like one that is lost.
-    assert!(lost <= MOST_LOST || scene.rejects || scene.crashes, "{lost} of {connected} lost");
+    assert!(lost == 0 || scene.rejects || scene.crashes, "{lost} of {connected} lost");
+    assert_eq!(status.counts.admission_panics, 0);
     assert_eq!((status.counts.panics, status.restarts > 0 && !scene.crashes), (0, false), "{status:#?}");
     if !scene.crashes {
         let (accepted, rejected) = (status.counts.accepted, status.counts.rejected);

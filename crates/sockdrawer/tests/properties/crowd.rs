@@ -13,10 +13,6 @@ pub(crate) const VICTIMS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 /// From where those connect that stay.
 pub(crate) const KEPT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 
-/// The most connections of a case that may be reset because their handshake ended between the last look at the queue of an address
-/// and its close.
-pub(crate) const MOST_LOST: u64 = 2;
-
 /// The version of a service that must never be in force.
 pub(crate) const FORBIDDEN: u32 = 1 << 31;
 
@@ -44,7 +40,7 @@ pub(crate) struct Scene {
     pub(crate) turned_away: AtomicU64,
     /// Of those that may be ended: ended before they were served, or turned away.
     pub(crate) ended_early: AtomicU64,
-    /// Reset at an address that may just have been removed, see [`MOST_LOST`], or accepted by a loop that died.
+    /// Reset before they were heard of, where they may be turned away, or accepted by a loop that died.
     pub(crate) lost: AtomicU64,
     /// By what the handles of connections that are gone are kept.
     pub(crate) gone: Mutex<Vec<u64>>,
@@ -169,7 +165,7 @@ impl<'a> Visitor<'a> {
                 scene.ended_early.fetch_add(1, SeqCst);
                 None
             }
-            Seen::Reset if at != home && (MOST_LOST > 0 || scene.crashes) => {
+            Seen::Reset if at != home && (scene.rejects || scene.crashes) => {
                 scene.lost.fetch_add(1, SeqCst);
                 None
             }

@@ -334,6 +334,13 @@ impl Tested {
 
     /// Some die and some live, by the part they are in. Who lives answers, and ends then.
     fn crash(&mut self, number: usize, after: &Reference) {
+        // Loops and processes say what they have a moment after the permits are counted.
+        let (all, model) = (self.before.served.len(), self.before.model);
+        self.wait("every part says what it has", |status| match model {
+            Model::Threads => true,
+            Model::Prefork => status.processes.iter().map(|one| one.connections).sum::<usize>() == all,
+            _ => status.loops.iter().map(|one| one.connections).sum::<usize>() == all,
+        });
         let status = self.pool().status();
         let part = number % self.before.loops;
         let deaths = match self.before.model {

@@ -31,6 +31,8 @@ pub(super) struct Link {
     closed: AtomicBool,
     /// ... and reaped.
     ended: AtomicBool,
+    /// It ends because it was not wanted any more.
+    dismissed: AtomicBool,
     pub(super) pid: u32,
 }
 
@@ -69,6 +71,7 @@ impl Link {
             pending: Mutex::new(HashMap::new()),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            dismissed: AtomicBool::new(false),
             pid: child.id(),
         });
         let reader = link.clone();
@@ -103,6 +106,16 @@ impl Link {
     /// The helper sees the end of the conversation, and ends with its connections.
     pub(super) fn close(&self) {
         passing::hang_up(self.socket.as_fd());
+    }
+
+    /// The same for one that is not wanted any more: its end is no death, even if it is wanted again by then.
+    pub(super) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::SeqCst);
+        self.close();
+    }
+
+    pub(super) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -127,6 +127,7 @@ impl Processes {
         let mut control = lock(&self.control);
         // It held permits, connections, and a part of each of its generations.
         let known = control.members.get(index).is_some_and(|member| member.life == life);
+        let mut dismissed = false;
         if known {
             self.reclaim(&control, index);
             let slots = control.slots;
@@ -135,7 +136,8 @@ impl Processes {
             self.gate.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
-            control.members[index].link = None;
+            let link = control.members[index].link.take();
+            dismissed = link.is_some_and(|link| link.is_dismissed());
             self.gate.give();
         }
         let ended = control.forget_holder(life);
@@ -156,6 +158,11 @@ impl Processes {
         }
         self.rebalance(&mut control);
         drop(control);
+        if dismissed {
+            // A change wants it again since: another is started like one that never was.
+            self.replace_missing();
+            return self.news.ring();
+        }
         let reason = how.to_string();
         let Some(absence) = Absence::decided(self.decide(Part::Process, Some(index), &reason), &reason) else {
             return self.give_up(format!("processes died too often, the last of: {how}"));
@@ -262,7 +269,7 @@ impl Processes {
             let (active, link) = (control.members[index].active, control.members[index].link.clone());
             match link {
                 // It has no socket to accept from, and nothing more to do.
-                Some(link) if !active && self.joint.held(index).load(Ordering::SeqCst) == 0 => link.close(),
+                Some(link) if !active && self.joint.held(index).load(Ordering::SeqCst) == 0 => link.dismiss(),
                 _ => {}
             }
         }
