@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 8;
 
+/// Attacks, however slow the machine is.
+const FEWEST: usize = 5;
+
 /// Says where it runs, then sends back each frame: a kind, a length and as many bytes. Those of kind 1 are done by a worker.
 #[derive(Clone, Copy)]
 struct Mark;
@@ -240,7 +243,7 @@ impl Scene {
 }
 
 fn stampede(model: Model) {
-    let lasts = Duration::from_secs(if is_long() { 60 } else { 3 });
+    let lasts = Duration::from_secs(if is_long() { 60 } else { 1 });
     let mut config = Config::accept(Mark).model(model).restarts(Restarts { most: usize::MAX, within: Duration::from_secs(1) });
     match model {
         Model::Loops | Model::Tasks => config = config.loops(3).workers(2),
@@ -264,7 +267,7 @@ fn stampede(model: Model) {
         let scene = &scene;
         let clients: Vec<_> = (1..=CLIENTS as u64).map(|seed| scope.spawn(move || scene.client(seed))).collect();
         let (until, mut random) = (Instant::now() + lasts, Random(7));
-        while Instant::now() < until && !clients.iter().any(|client| client.is_finished()) {
+        while (Instant::now() < until || attacks < FEWEST) && !clients.iter().any(|client| client.is_finished()) {
             let enough = scene.echoes.load(SeqCst) + 50;
             scene.pool.wait(PATIENCE, |_| scene.echoes.load(SeqCst) >= enough);
             scene.attack(&mut random);

@@ -42,7 +42,8 @@ impl Filter for XorState {
             return Ok(Progress::Established(Some(REAL.into())));
         }
         // Up to 3 bytes are a record here, so that a read holds several.
-        let end = wire.bytes().iter().position(|byte| *byte == GOODBYE).unwrap_or(wire.bytes().len()).min(3);
+        let record = &wire.bytes()[..wire.bytes().len().min(3)];
+        let end = record.iter().position(|byte| *byte == GOODBYE).unwrap_or(record.len());
         match (end, wire.is_empty()) {
             (_, true) => Ok(Progress::NeedMore),
             (0, false) => {

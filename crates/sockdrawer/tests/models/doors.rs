@@ -7,9 +7,10 @@ use sockdrawer::{Address, Config, Drain, Drained, Endpoint, How, Pool, Selector}
 use std::net::SocketAddr;
 use std::thread;
 
-/// A second address of a pool that has one, on a free port.
+/// A second address of a pool that has one, on a free port of another IP address: two that are asked for alike could be taken for each
+/// other.
 fn second(pool: &Pool) -> Result<SocketAddr, sockdrawer::Error> {
-    pool.reconfigure(pool.config().listen(Address::Tcp(([127, 0, 0, 1], 0).into())))?;
+    pool.reconfigure(pool.config().listen(Address::Tcp(([127, 0, 0, 2], 0).into())))?;
     match pool.addresses()[1] {
         Address::Tcp(at) => Ok(at),
         ref other => panic!("{other} was not asked for"),
