@@ -407,8 +407,9 @@ fn more_delegations_than_threads_wait_their_turn() {
         streams.push(scene.given(b"!"));
         scene.wait_away(count);
     }
-    let status = scene.pool.status();
-    assert_eq!((status.delegates, status.delegates_waiting), (THREADS, ALL - THREADS));
+    // Who is away may not have been taken up yet.
+    let taken_up = scene.pool.wait(PATIENCE, |status| (status.delegates, status.delegates_waiting) == (THREADS, ALL - THREADS));
+    assert!(taken_up, "{:?}", scene.pool.status());
     let mut began: Vec<u64> = (0..THREADS).map(|_| told.recv_timeout(PATIENCE).expect("it runs")).collect();
     assert!(told.try_recv().is_err(), "the others wait");
     for _ in THREADS..ALL {

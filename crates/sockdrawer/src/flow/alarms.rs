@@ -186,6 +186,40 @@ mod tests {
         assert_eq!(lock(&heard.0).len(), 4);
     }
 
+    /// Ends a connection when it hears of an alarm.
+    struct Ends(Mutex<Vec<Permit>>);
+
+    impl Teller for Ends {
+        fn tell_event(&self, _event: &Event) {
+            let ended = lock(&self.0).pop();
+            drop(ended);
+        }
+    }
+
+    #[test]
+    fn who_hears_of_an_alarm_may_end_a_connection_while_others_wait() {
+        use crate::flow::gate::Waiter;
+        use crate::flow::inbox::Inbox;
+        use crate::sys::Kernel;
+        let (tells, hears) = crate::sync::mpsc::channel();
+        // Left behind where it hangs.
+        std::thread::spawn(move || {
+            let gate = Gate::new(2);
+            let permits = (0..2).map(|_| gate.take().expect("free")).collect();
+            let ends: Arc<dyn Teller> = Arc::new(Ends(Mutex::new(permits)));
+            gate.alarms.tell_by(Arc::downgrade(&ends));
+            gate.set_alarms(&[Alarm { at: 3, clear_at: 1 }]);
+            let waiters: Vec<_> = (0..4).map(|_| Waiter::new(Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))).collect();
+            waiters.iter().for_each(|waiter| gate.wait(waiter));
+            // Those who wait are let in, which raises the alarm.
+            gate.set_limit(4);
+            let given: Vec<Permit> = waiters.iter().filter_map(|waiter| waiter.claim()).collect();
+            tells.send((given.len(), gate.taken())).expect("the test waits");
+        });
+        let heard = hears.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(heard, Ok((3, 4)), "two were in, three came, and one of the first went");
+    }
+
     #[test]
     fn threads_tell_each_crossing_once() {
         let (gate, heard) = gate(&[Alarm { at: 4, clear_at: 0 }]);

@@ -147,26 +147,35 @@ impl Gate {
     }
 
     fn try_take(self: &Arc<Gate>) -> Option<Permit> {
-        self.add_to_taken().then(|| self.hold()).flatten()
+        let taken = self.add_to_taken()?;
+        let permit = self.hold();
+        self.look_upwards(taken);
+        if permit.is_none() {
+            self.take_from_taken();
+        }
+        permit
     }
 
-    fn add_to_taken(&self) -> bool {
+    /// Returns how many are taken now. Who adds looks at the alarms afterwards.
+    fn add_to_taken(&self) -> Option<u64> {
         let limit = self.joint.limit().load(SeqCst);
         let added = self.joint.taken().fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1));
-        if let Ok(before) = added
-            && before + 1 >= self.joint.raise_line().load(SeqCst)
-        {
-            self.alarms.look(&self.joint, before + 1);
-        }
-        added.is_ok()
+        added.ok().map(|before| before + 1)
     }
 
-    /// A permit for what was added to `taken`, unless this process can hold no more: then it goes to another.
+    /// Alarms are told to user code, which may end connections: not under the queue's lock.
+    fn look_upwards(&self, taken: u64) {
+        if taken >= self.joint.raise_line().load(SeqCst) {
+            self.alarms.look(&self.joint, taken);
+        }
+    }
+
+    /// A permit for what was added to `taken`, unless this process can hold no more: then the caller takes it from `taken` again,
+    /// and it goes to another.
     fn hold(self: &Arc<Gate>) -> Option<Permit> {
         if let Some((held, most)) = self.own()
             && held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_err()
         {
-            self.take_from_taken();
             return None;
         }
         Some(Permit::new(self.clone()))
@@ -262,21 +271,31 @@ impl Gate {
 
     /// Gives one permit to the first waiter of this process. False when there is no waiter or no permit.
     fn give_here(self: &Arc<Gate>) -> bool {
-        let waiter = {
+        let (taken, waiter) = {
             let mut queue = lock(&self.queue);
             if queue.is_empty() {
                 return false;
             }
-            let Some(permit) = self.try_take() else {
-                self.note_waiting(&queue);
-                return false;
-            };
-            self.hand(&mut queue, permit)
+            let taken = self.add_to_taken();
+            match taken.and_then(|_| self.hold()) {
+                Some(permit) => (taken, Some(self.hand(&mut queue, permit))),
+                None => {
+                    self.note_waiting(&queue);
+                    (taken, None)
+                }
+            }
         };
-        waiter.inbox.wake();
+        if let Some(waiter) = &waiter {
+            waiter.inbox.wake();
+        }
+        if let Some(taken) = taken {
+            self.look_upwards(taken);
+            if waiter.is_none() {
+                self.take_from_taken();
+            }
+        }
         // The last of a dead loop: its permits go back here, outside the lock.
-        drop(waiter);
-        true
+        waiter.is_some()
     }
 
     fn hand(&self, queue: &mut VecDeque<Arc<Waiter>>, permit: Permit) -> Arc<Waiter> {
@@ -297,9 +316,10 @@ impl Gate {
                 if !self.give_here() && self.taken() >= self.limit() {
                     break;
                 }
-            } else if self.add_to_taken() {
+            } else if let Some(taken) = self.add_to_taken() {
                 self.joint.given(next).fetch_add(1, SeqCst);
                 rung = true;
+                self.look_upwards(taken);
             } else {
                 break;
             }
@@ -314,6 +334,10 @@ impl Gate {
     /// The next process in turn that waits and has no permit under way.
     fn next_waiting(&self) -> Option<usize> {
         let waiting = self.joint.waiting().load(SeqCst);
+        if waiting == 0 {
+            // As after nearly every connection.
+            return None;
+        }
         let after = self.joint.turn().load(SeqCst) as usize + 1;
         (after..after + MOST_PROCESSES)
             .map(|process| process % MOST_PROCESSES)
@@ -330,17 +354,11 @@ impl Gate {
             let waiter = {
                 let mut queue = lock(&self.queue);
                 let permit = if queue.is_empty() { None } else { self.hold() };
-                match permit {
-                    Some(permit) => Some(self.hand(&mut queue, permit)),
-                    None if queue.is_empty() => {
-                        self.take_from_taken();
-                        None
-                    }
-                    None => None,
-                }
+                permit.map(|permit| self.hand(&mut queue, permit))
             };
-            if let Some(waiter) = waiter {
-                waiter.inbox.wake();
+            match waiter {
+                Some(waiter) => waiter.inbox.wake(),
+                None => self.take_from_taken(),
             }
         }
         // There may be more for those who still wait here, or what nobody here wanted goes to another process.

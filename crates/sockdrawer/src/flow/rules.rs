@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 /// A policy and what the pool keeps for it.
 pub(crate) struct Rules {
-    policy: Arc<dyn Admission>,
+    /// None: it is being dropped.
+    policy: Option<Arc<dyn Admission>>,
     /// What the policy would answer, where it is data.
     limits: Option<Limits>,
     pub(crate) pace: Option<Pace>,
@@ -34,7 +35,11 @@ impl Rules {
         let known = before.and_then(|before| before.census.clone());
         let census =
             prefixes.map(|prefixes| known.filter(|known| known.prefixes == prefixes).unwrap_or_else(|| Census::new(prefixes)));
-        (Rules { policy, limits, pace: rate.map(|rate| Pace::new(joint.clone(), rate)), census }, panicked)
+        (Rules { policy: Some(policy), limits, pace: rate.map(|rate| Pace::new(joint.clone(), rate)), census }, panicked)
+    }
+
+    fn policy(&self) -> &dyn Admission {
+        &**self.policy.as_ref().expect("only who drops it takes it")
     }
 
     /// Whether it wants to be asked also where there is room.
@@ -49,7 +54,7 @@ impl Rules {
     pub(crate) fn before(&self, entrance: &Entrance<'_>) -> (BeforeAccept, Panicked) {
         match &self.limits {
             Some(limits) => (by_limits(limits, entrance.room), None),
-            None => guarded(|| self.policy.before(entrance), || by_limits(&Limits::default(), entrance.room)),
+            None => guarded(|| self.policy().before(entrance), || by_limits(&Limits::default(), entrance.room)),
         }
     }
 
@@ -70,11 +75,18 @@ impl Rules {
             return (Ok(ticket), None);
         }
         let arrival = Arrival::new(listener, peer, Known::Socket, others);
-        let (after, panicked) = guarded(|| self.policy.after(&arrival), || AfterAccept::Keep);
+        let (after, panicked) = guarded(|| self.policy().after(&arrival), || AfterAccept::Keep);
         match after {
             AfterAccept::Keep => (Ok(ticket), panicked),
             AfterAccept::Reject(reject) => (Err(reject), panicked),
         }
+    }
+}
+
+/// The last that has a policy may be a loop, and its end is user code too.
+impl Drop for Rules {
+    fn drop(&mut self) {
+        panics::discard(self.policy.take());
     }
 }
 

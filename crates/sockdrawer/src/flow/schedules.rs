@@ -1,7 +1,8 @@
 //! Gate, switch and inbox under many schedules of their threads: `ci/long shuttle`. A thread that is never woken, or never gets
 //! what it waits for, exceeds shuttle's bound of steps, which fails.
 
-use super::gate::{Account, Gate, Permit, Waiter};
+use super::account::{Account, NO_DOOR};
+use super::gate::{Gate, Permit, Waiter};
 use super::generation::{Generation, Switch};
 use super::inbox::{Inbox, Letter};
 use super::joint::Joint;
@@ -86,11 +87,12 @@ fn serve(gate: &Arc<Gate>, connections: usize, open: &AtomicUsize, most: usize) 
     let waiter = Waiter::new(ear.inbox.clone());
     let mut account = Account::new(gate.clone());
     for _ in 0..connections {
-        account.pay_in(take(gate, &waiter, &ear));
+        let door = account.pay_in(0, take(gate, &waiter, &ear));
+        assert_eq!(door, NO_DOOR);
         assert!(open.fetch_add(1, SeqCst) < most, "more connections than permits");
         thread::yield_now();
         open.fetch_sub(1, SeqCst);
-        account.put_back();
+        account.put_back(0, door);
     }
     leave(gate, &waiter);
 }

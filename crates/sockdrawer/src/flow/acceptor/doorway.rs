@@ -116,7 +116,7 @@ impl Flow {
     fn without_room(&mut self, index: usize, door: &Arc<Door>, room: Room) -> Accepted {
         match self.ask(door, room) {
             BeforeAccept::Reject(reject) => self.turn_away(index, &reject),
-            BeforeAccept::HoldFor(time) if !time.is_zero() => self.pause(Instant::now() + time),
+            BeforeAccept::HoldFor(time) if !time.is_zero() => self.pause(crate::clock::deadline(Instant::now(), time)),
             _ if room == Room::ListenerFull => {
                 self.wait_at(door);
                 Accepted::Held
@@ -160,7 +160,10 @@ impl Flow {
     fn ask(&mut self, door: &Door, room: Room) -> BeforeAccept {
         let rules = self.acceptor.asked.rules.clone();
         let gate = &self.shared.gate;
-        let entrance = Entrance::new(&door.address, room, gate.taken(), gate.limit(), door.gate.taken());
+        // Where there is room, the permits of the one that waits are taken already.
+        let own = usize::from(matches!(room, Room::Free | Room::TooFast));
+        let (connections, at_listener) = (gate.taken().saturating_sub(own), door.gate.taken().saturating_sub(own));
+        let entrance = Entrance::new(&door.address, room, connections, gate.limit(), at_listener);
         let (answer, panicked) = rules.before(&entrance);
         self.count_policy_panic(panicked);
         answer
@@ -237,7 +240,10 @@ impl Flow {
 
     /// A shard of a door at which somebody waits.
     fn ready_at(&self, door: &Arc<Door>) -> Option<usize> {
-        let at_door = |index: &usize| self.acceptor.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door));
+        // At a suspended one those are let in that wait where nobody will look again.
+        let open = |held: &super::Held| held.retiring.is_some() || !door.is_suspended();
+        let at_door =
+            |index: &usize| self.acceptor.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door) && open(held));
         (0..self.acceptor.held.len()).filter(at_door).find(|index| !self.has_nothing(*index))
     }
 
@@ -286,6 +292,9 @@ impl Flow {
         if self.shared.process.is_some() {
             self.acceptor.doors.iter().for_each(|waiting| waiting.door.gate.collect());
             self.acceptor.left_doors.retain(|door| {
+                if door.is_over() {
+                    return false;
+                }
                 door.gate.collect();
                 // The last share: its address is gone, and who came in there.
                 Arc::strong_count(door) > 1
