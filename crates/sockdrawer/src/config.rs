@@ -181,7 +181,6 @@ impl Listening {
     pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
         self.address == other.address
             && self.options == other.options
-            && self.options == other.options
             && match (&self.inherited, &other.inherited) {
                 (None, None) => true,
                 (Some(one), Some(two)) => Arc::ptr_eq(one, two),

@@ -2,7 +2,7 @@
 
 use crate::run::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::fs::File;
 use std::io;
@@ -20,6 +20,8 @@ const GRACE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(50);
 /// The most of what a command said that is shown: the end of it.
 const SHOWN: u64 = 2_000;
+/// More than this is not kept of what a command says, but for what it writes between two looks.
+const KEPT: u64 = 1 << 20;
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub struct Ran {
 /// Runs `command` by `sh -c`, in a process group of its own. `tick` is called now and then meanwhile.
 pub(crate) fn run(command: &str, stop: &Stop, mut tick: impl FnMut()) -> Ran {
     let begun = Instant::now();
-    let ran = start(command).and_then(|(child, said)| Ok((follow(child, stop, begun, &mut tick)?, tail(&said)?)));
+    let ran = start(command).and_then(|(child, said)| Ok((follow(child, &said, stop, begun, &mut tick)?, tail(&said)?)));
     let took = begun.elapsed();
     match ran {
         Ok((ended, said)) => Ran { ended, took, said },
@@ -94,7 +96,7 @@ fn start(command: &str) -> io::Result<(Child, File)> {
     Ok((child, said))
 }
 
-fn follow(mut child: Child, stop: &Stop, begun: Instant, tick: &mut impl FnMut()) -> io::Result<Ended> {
+fn follow(mut child: Child, said: &File, stop: &Stop, begun: Instant, tick: &mut impl FnMut()) -> io::Result<Ended> {
     let pid = Pid::from_child(&child);
     let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
     loop {
@@ -102,6 +104,7 @@ fn follow(mut child: Child, stop: &Stop, begun: Instant, tick: &mut impl FnMut()
             return Ok(ended(child.wait()?));
         }
         tick();
+        forget(said)?;
         let because = match (stop.is_set(), begun.elapsed() >= WITHIN) {
             (true, _) => Ended::Stopped,
             (_, true) => Ended::TimedOut,
@@ -142,6 +145,15 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
+/// Gives back the memory of all but the end of what was said.
+fn forget(said: &File) -> io::Result<()> {
+    let length = said.metadata()?.len();
+    if length > KEPT {
+        fallocate(said, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length - KEPT)?;
+    }
+    Ok(())
+}
+
 fn tail(said: &File) -> io::Result<String> {
     let length = said.metadata()?.len();
     let start = length.saturating_sub(SHOWN);
@@ -153,6 +165,7 @@ fn tail(said: &File) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     fn ran(command: &str) -> Ran {
         run(command, &Stop::new(), || {})
@@ -167,6 +180,20 @@ mod tests {
         assert_eq!(ran("nothing-of-this-name").ended, Ended::Exited(127));
         let long = ran("i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done").said;
         assert!(long.len() <= 2_000 && long.ends_with("line 999"), "{long}");
+    }
+
+    #[test]
+    fn a_command_that_says_very_much_takes_little_memory() {
+        let (child, said) = start("head -c 20000000 /dev/zero; echo the end; exec sleep 50").expect("starts");
+        let stop = Stop::new();
+        let mut look = || {
+            let told = said.metadata().expect("it is there");
+            if told.len() > 20_000_000 && 512 * told.blocks() <= 2 * KEPT {
+                stop.stop();
+            }
+        };
+        assert_eq!(follow(child, &said, &stop, Instant::now(), &mut look).expect("it is awaited"), Ended::Stopped);
+        assert!(tail(&said).expect("it is read").ends_with("the end"));
     }
 
     #[test]

@@ -308,11 +308,12 @@ impl Manager for Core {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (plan, generation, revision, _before, begun) = {
+        let changed = {
             let mut control = lock(&self.control);
-            let (plan, before, begun) = self.change(&mut control, wanted)?;
-            (plan, control.generation, control.revision.number(), before, begun)
+            let changed = self.change(&mut control, wanted);
+            changed.map(|(plan, before, begun)| (plan, control.generation, control.revision.number(), before, begun))
         };
+        let (plan, generation, revision, _before, begun) = changed.inspect_err(|_| self.retirements.carry_out_left())?;
         self.retirements.settle(&begun);
         Ok(Applied { plan, generation, revision, took: began.elapsed() })
     }

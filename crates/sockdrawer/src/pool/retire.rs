@@ -60,8 +60,6 @@ pub(super) struct Retirement {
 pub(super) struct Begun {
     removed: Vec<u64>,
     replaced: bool,
-    /// There was no thread for these: whoever waits does the work.
-    left: Vec<Retirement>,
 }
 
 /// All of a pool.
@@ -76,6 +74,8 @@ pub(crate) struct Retirements {
 struct State {
     /// By number. Until they are closed their ports are taken, whoever empties them.
     under_way: BTreeMap<u64, Arc<Listener>>,
+    /// There was no thread for these: whoever waits, or has done another, does the work.
+    left: Vec<Retirement>,
     last: u64,
     stopped: bool,
 }
@@ -187,9 +187,12 @@ impl Retirements {
             let (all, slot) = (self.clone(), Arc::new(Mutex::new(Some(retirement))));
             let work = slot.clone();
             let thread = std::thread::Builder::new().name("sockdrawer-retire".to_owned());
-            let started = thread.spawn(move || lock(&work).take().iter().for_each(|retirement| all.carry_out(retirement)));
+            let started = thread.spawn(move || {
+                lock(&work).take().iter().for_each(|retirement| all.carry_out(retirement));
+                all.carry_out_left();
+            });
             if started.is_err() {
-                begun.left.extend(lock(&slot).take());
+                lock(&self.state).left.extend(lock(&slot).take());
             }
         }
         begun
@@ -197,7 +200,7 @@ impl Retirements {
 
     /// Waits for what a change has begun, but not for long. Without any lock that a pool needs.
     pub(super) fn settle(&self, begun: &Begun) {
-        begun.left.iter().for_each(|retirement| self.carry_out(retirement));
+        self.carry_out_left();
         let until = Instant::now() + RETIRE_WITHIN;
         let mut state = lock(&self.state);
         let is_over = |state: &State| {
@@ -207,6 +210,14 @@ impl Retirements {
         };
         while !is_over(&state) && Instant::now() < until {
             state = wait_timeout(&self.changed, state, until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Also after a change that failed: what it had opened by then retires.
+    pub(super) fn carry_out_left(&self) {
+        let next = || lock(&self.state).left.pop();
+        while let Some(retirement) = next() {
+            self.carry_out(&retirement);
         }
     }
 
@@ -249,7 +260,13 @@ impl Retirements {
 
     /// The pool ends: nothing is waited for any more.
     pub(super) fn stop(&self) {
-        lock(&self.state).stopped = true;
+        let mut state = lock(&self.state);
+        state.stopped = true;
+        // Whoever has their sockets empties them.
+        let left = std::mem::take(&mut state.left);
+        let known: Vec<_> = left.iter().filter_map(|retirement| state.under_way.remove(&retirement.number)).collect();
+        drop(state);
+        drop((left, known));
         self.changed.notify_all();
     }
 }

@@ -284,7 +284,7 @@ impl Manager for Processes {
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         let began = Instant::now();
-        let (applied, _before, begun) = self.change(wanted)?;
+        let (applied, _before, begun) = self.change(wanted).inspect_err(|_| self.retirements.carry_out_left())?;
         self.retirements.settle(&begun);
         Ok(Applied { took: began.elapsed(), ..applied })
     }

@@ -1,10 +1,13 @@
 //! Sockets retire while handshakes are under way, and while the system refuses to help.
 
+use super::{Begun, Retirement, Retirements};
 use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
 use crate::net::Address;
 use crate::pool::Pool;
+use crate::pool::commit::listen;
 use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
+use crate::sync::lock;
 use crate::sys::faulty::Faulty;
 use crate::sys::{Errno, Kernel, System, steering};
 use std::io::{Read, Write};
@@ -139,6 +142,22 @@ fn an_address_comes_back_while_there_is_no_room_for_who_waits_at_its_former_sock
     drop(waits);
     assert!(pool.wait(LONG, |status| status.retiring == 0), "{:#?}", pool.status());
     assert!((0..50).all(|_| echoes(&mut TcpStream::connect(at).expect("it listens"))));
+}
+
+#[test]
+fn what_had_no_thread_is_done_by_who_waits_or_ends_with_the_pool() {
+    let config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address"));
+    let ends: [fn(&Retirements); 3] = [|all| all.settle(&Begun::default()), |all| all.carry_out_left(), |all| all.stop()];
+    for end in ends {
+        let all = Retirements::new(config.system.clone());
+        let mut listener = listen(&config, &config.listeners()[0]).expect("a free port");
+        let number = all.number(&listener);
+        let retirement = Retirement::begin(number, &mut listener, true, &*config.system);
+        lock(&all.state).left.push(retirement);
+        assert_eq!(all.under_way(), 1);
+        end(&all);
+        assert_eq!(all.under_way(), 0);
+    }
 }
 
 #[test]
