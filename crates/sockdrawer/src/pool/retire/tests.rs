@@ -5,7 +5,7 @@ use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
 use crate::net::Address;
 use crate::pool::Pool;
-use crate::pool::commit::listen;
+use crate::pool::places::listen;
 use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
 use crate::sync::lock;
 use crate::sys::faulty::Faulty;
