@@ -71,11 +71,11 @@ fn is_shrinking() -> bool {
 }
 
 fn sequential(test: &str, model: Model, cases: u64) {
-    for seed in seeds::seeds(cases) {
+    seeds::run(cases, |lane, seed| {
         let mut runner = seeds::runner(seed);
         let config = runner.config().clone();
         SHRINKING.set(true);
-        let ran = runner.run(&steps::cases(model), |(begin, steps, seen)| {
+        let ran = runner.run(&steps::cases(model, lane), |(begin, steps, seen)| {
             steps::Machine::test_sequential(config.clone(), begin, steps, seen);
             Ok(())
         });
@@ -83,14 +83,14 @@ fn sequential(test: &str, model: Model, cases: u64) {
         if let Err(error) = ran {
             seeds::fail(test, seed, error, |(_, steps, _)| format!("{steps:?}"));
         }
-    }
+    });
 }
 
 fn concurrent(test: &str, model: Model) {
-    for seed in seeds::seeds(CASES_OF_OTHERS) {
-        if let Err(panic) = panic::catch_unwind(|| concurrent::case(model, seed)) {
+    seeds::run(CASES_OF_OTHERS, |lane, seed| {
+        if let Err(panic) = panic::catch_unwind(|| concurrent::case(model, lane, seed)) {
             println!("{test}, seed {seed}: {}", seeds::again(test, seed));
             panic::resume_unwind(panic);
         }
-    }
+    });
 }

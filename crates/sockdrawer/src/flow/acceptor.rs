@@ -230,10 +230,12 @@ impl Flow {
     /// The policy is another, or a door is opened or closed: who waits looks again.
     pub(crate) fn policy_changed(&mut self) {
         self.look_at_rules();
-        if !self.acceptor.suspended {
-            self.suspend();
-            self.resume_accepting();
+        if self.acceptor.suspended {
+            // Sockets on their way out are emptied all the same, and may wait at a door.
+            return self.wait_at_no_door();
         }
+        self.suspend();
+        self.resume_accepting();
     }
 
     /// A listener has something: one connection is accepted, because looking for a second that is not there costs more than

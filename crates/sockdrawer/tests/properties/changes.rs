@@ -23,8 +23,8 @@ pub(crate) struct Changer<'a> {
     pub(crate) random: Random,
 }
 
-fn passing(number: u8) -> Address {
-    Address::Tcp((Ipv4Addr::new(127, 0, 8, 1 + number), 0).into())
+fn passing(lane: u8, number: u8) -> Address {
+    Address::Tcp((Ipv4Addr::new(127, 8, lane, 1 + number), 0).into())
 }
 
 fn victims() -> Selector {
@@ -133,8 +133,9 @@ impl Changer<'_> {
 
     /// One comes or goes.
     fn address(&mut self) {
+        let lane = self.scene.lane;
         self.change(|config, random| {
-            let address = passing(random.below(PASSING.into()) as u8);
+            let address = passing(lane, random.below(PASSING.into()) as u8);
             let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
             let before = listeners.len();
             listeners.retain(|listening| listening.address != address);

@@ -32,11 +32,11 @@ fn config(model: Model) -> Config {
 }
 
 /// One case. The seed says what each thread asks for, not how they meet.
-pub(crate) fn case(model: Model, seed: u64) -> Tally {
+pub(crate) fn case(model: Model, lane: u8, seed: u64) -> Tally {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let pool = Pool::start(config(model).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))).expect("the pool starts");
     let (rejects, crashes) = (random.below(3) == 0, random.below(4) == 0);
-    let scene = Scene { ports: vec![address(&pool)].into(), rejects, crashes, ..Scene::default() };
+    let scene = Scene { ports: vec![address(&pool)].into(), lane, rejects, crashes, ..Scene::default() };
     let versions = AtomicU32::new(1);
     thread::scope(|scope| {
         let mut crowd: Vec<ScopedJoinHandle<'_, ()>> = (0..STAYING).map(|_| scope.spawn(|| scene.stay())).collect();

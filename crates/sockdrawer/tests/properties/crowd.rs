@@ -22,6 +22,8 @@ static KEYS: AtomicU64 = AtomicU64::new(1 << 40);
 /// What all threads of a case share.
 #[derive(Default)]
 pub(crate) struct Scene {
+    /// Cases of other lanes run at the same time.
+    pub(crate) lane: u8,
     /// Where it listens, or listened a moment ago. The first stays.
     pub(crate) ports: Mutex<Vec<SocketAddr>>,
     /// The newest generation that was in force when a change returned.

@@ -25,7 +25,7 @@ fn alone(name: &str, model: Model, cases: u64) {
     }
     for seed in seeds::seeds(cases) {
         let before = passive_opens();
-        let tally = concurrent::case(model, seed);
+        let tally = concurrent::case(model, 0, seed);
         let opened = passive_opens() - before;
         let (accepted, lost) = (tally.accepted, tally.lost);
         // All queues were empty when it ended.

@@ -33,8 +33,12 @@ pub(crate) struct Tested {
 }
 
 /// The asked address of a place; each has an address of its own, so that ports need not differ.
-fn asked(place: usize) -> Address {
-    Address::Tcp((Ipv4Addr::new(127, 0, 9, 1 + place as u8), 0).into())
+fn asked(lane: u8, place: usize) -> Address {
+    Address::Tcp((asked_ip(lane, place), 0).into())
+}
+
+fn asked_ip(lane: u8, place: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 9, lane, 1 + place as u8)
 }
 
 fn config(reference: &Reference) -> Config {
@@ -47,7 +51,7 @@ fn config(reference: &Reference) -> Config {
         config = config.workers(1);
     }
     set_loops(&mut config, reference.loops);
-    reference.places.iter().fold(config, |config, place| config.listen(asked(place.number)))
+    reference.places.iter().fold(config, |config, place| config.listen(asked(reference.lane, place.number)))
 }
 
 fn set_loops(config: &mut Config, loops: usize) {
@@ -64,8 +68,8 @@ fn listeners(config: &mut Config) -> &mut Vec<Listening> {
     }
 }
 
-fn listening(config: &mut Config, place: Place) -> &mut Listening {
-    let address = asked(place.number);
+fn listening(config: &mut Config, lane: u8, place: Place) -> &mut Listening {
+    let address = asked(lane, place.number);
     listeners(config).iter_mut().find(|listening| listening.address == address).expect("it listens")
 }
 
@@ -82,7 +86,7 @@ fn same_places(status: &Status, reference: &Reference) -> bool {
     let mut places = reference.places.iter();
     status.listeners.len() == reference.places.len()
         && places.all(|place| {
-            let asked = Ipv4Addr::new(127, 0, 9, 1 + place.number as u8);
+            let asked = asked_ip(reference.lane, place.number);
             status.listeners.iter().any(|one| {
                 matches!(&one.address, Address::Tcp(address) if address.ip() == asked)
                     && reference.may_count(place).contains(&one.connections)
@@ -401,14 +405,14 @@ impl Tested {
     }
 
     fn changed(&self, mut wanted: Config, step: Step, after: &Reference) -> Config {
-        let newest = || asked(after.places.last().expect("it came last").number);
+        let newest = || asked(after.lane, after.places.last().expect("it came last").number);
         match step {
             Step::Protocol => wanted.behaviour = behaviour(after.version),
             Step::Settings => wanted.settings.max_partial += 1,
             Step::Loops(loops) => set_loops(&mut wanted, loops),
             Step::Admission(policy, by) => wanted = by.admit(wanted, policy.on_full(), &self.of_peer),
             Step::Limit(limit) => wanted.limit = limit,
-            Step::LimitAt(number, limit) => listening(&mut wanted, self.before.place(number)).limit = limit,
+            Step::LimitAt(number, limit) => listening(&mut wanted, after.lane, self.before.place(number)).limit = limit,
             Step::Listen => wanted = wanted.listen(newest()),
             Step::Unlisten(number) => self.without(&mut wanted, number),
             Step::Replace(number) => {
@@ -416,7 +420,7 @@ impl Tested {
                 self.without(&mut wanted, number);
             }
             Step::Renew(number) => {
-                let options = &mut listening(&mut wanted, self.before.place(number)).options;
+                let options = &mut listening(&mut wanted, after.lane, self.before.place(number)).options;
                 options.freebind = !options.freebind;
             }
             other => unreachable!("{other:?} is no change"),
@@ -425,7 +429,7 @@ impl Tested {
     }
 
     fn without(&self, config: &mut Config, number: usize) {
-        let gone = asked(self.before.place(number).number);
+        let gone = asked(self.before.lane, self.before.place(number).number);
         listeners(config).retain(|listening| listening.address != gone);
     }
 

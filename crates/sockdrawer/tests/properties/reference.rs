@@ -118,6 +118,8 @@ pub(crate) struct Served {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Reference {
+    /// Cases of other lanes run at the same time.
+    pub(crate) lane: u8,
     pub(crate) model: Model,
     pub(crate) running: bool,
     pub(crate) version: u32,
@@ -148,8 +150,9 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn new(model: Model) -> Reference {
+    pub(crate) fn new(model: Model, lane: u8) -> Reference {
         Reference {
+            lane,
             model,
             running: true,
             version: 1,
@@ -321,8 +324,8 @@ impl Reference {
         self.turned_away = 0;
         match *step {
             Step::Start => {
-                let (model, names) = (self.model, self.names);
-                self = Reference { names, ..Reference::new(model) };
+                let (model, lane, names) = (self.model, self.lane, self.names);
+                self = Reference { names, ..Reference::new(model, lane) };
             }
             Step::Stop => self.stop(),
             Step::Connect(number) => self.connect(number),

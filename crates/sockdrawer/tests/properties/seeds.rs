@@ -3,11 +3,18 @@
 use crate::common::BROKEN;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 
 /// How many cases, where another number is asked for.
 const CASES: &str = "SOCKDRAWER_CASES";
 /// The seed of the first case; the next have the numbers after it.
 const SEED: &str = "SOCKDRAWER_SEED";
+
+/// Cases that run at once: most of the time they wait for the kernel. Each lane has addresses of its own.
+const LANES: u8 = 4;
 
 fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -20,6 +27,28 @@ pub(crate) fn seeds(cases: u64) -> impl Iterator<Item = u64> {
     let cases = asked(CASES).unwrap_or(cases);
     println!("{cases} cases, {SEED}={first}");
     first..first + cases
+}
+
+/// Runs a case for each seed, some at once, until one fails. It is told its lane.
+pub(crate) fn run(cases: u64, case: impl Fn(u8, u64) + Sync) {
+    let (seeds, failed) = (Mutex::new(seeds(cases)), AtomicBool::new(false));
+    let next = || if failed.load(SeqCst) { None } else { seeds.lock().expect("no panic").next() };
+    let lane = |lane: u8| {
+        while let Some(seed) = next() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| case(lane, seed))) {
+                failed.store(true, SeqCst);
+                resume_unwind(panic);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let lane = &lane;
+        let lanes: Vec<_> = (0..LANES).map(|number| scope.spawn(move || lane(number))).collect();
+        let ends: Vec<_> = lanes.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        if let Some(panic) = ends.into_iter().find_map(Result::err) {
+            resume_unwind(panic);
+        }
+    });
 }
 
 /// How to see a case again.

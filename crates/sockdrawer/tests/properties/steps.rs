@@ -13,10 +13,10 @@ pub(crate) type Case =
     <proptest_state_machine::Sequential<Reference, Step, BoxedStrategy<Reference>, BoxedStrategy<Step>> as Strategy>::Value;
 
 /// All cases of a model.
-pub(crate) fn cases(model: sockdrawer::Model) -> impl Strategy<Value = Case> {
+pub(crate) fn cases(model: sockdrawer::Model, lane: u8) -> impl Strategy<Value = Case> {
     proptest_state_machine::Sequential::new(
         (4..=STEPS).into(),
-        move || Just(Reference::new(model)).boxed(),
+        move || Just(Reference::new(model, lane)).boxed(),
         Reference::allows,
         |state: &Reference| <Machine as ReferenceStateMachine>::transitions(state),
         |state: Reference, step: &Step| state.after(step),
@@ -97,7 +97,7 @@ impl ReferenceStateMachine for Machine {
     type Transition = Step;
 
     fn init_state() -> BoxedStrategy<Reference> {
-        Just(Reference::new(sockdrawer::Model::Loops)).boxed()
+        Just(Reference::new(sockdrawer::Model::Loops, 0)).boxed()
     }
 
     fn transitions(state: &Reference) -> BoxedStrategy<Step> {
