@@ -3,6 +3,7 @@
 use crate::common::{PATIENCE, Random};
 use crate::crowd::{FORBIDDEN, KEPT, Scene, VICTIMS, note};
 use crate::policies::By;
+use crate::seeds;
 use crate::service::{ANSWER, Origin, answer, behaviour, handle};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Address, Config, Drain, Endpoint, Error, Listening, Model, OnFull, Pool, Reject, Selector};
@@ -24,7 +25,7 @@ pub(crate) struct Changer<'a> {
 }
 
 fn passing(lane: u8, number: u8) -> Address {
-    Address::Tcp((Ipv4Addr::new(127, 8, lane, 1 + number), 0).into())
+    Address::Tcp((seeds::address(lane, 1 + number), 0).into())
 }
 
 fn victims() -> Selector {

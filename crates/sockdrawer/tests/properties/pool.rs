@@ -4,6 +4,7 @@ use crate::client::{Client, Outcome};
 use crate::common::PATIENCE;
 use crate::policies::{By, CLOSED};
 use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
+use crate::seeds;
 use crate::service::{Origin, answer, behaviour, forget, handle};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
@@ -38,7 +39,7 @@ fn asked(lane: u8, place: usize) -> Address {
 }
 
 fn asked_ip(lane: u8, place: usize) -> Ipv4Addr {
-    Ipv4Addr::new(127, 9, lane, 1 + place as u8)
+    seeds::address(lane, 1 + place as u8)
 }
 
 fn config(reference: &Reference) -> Config {

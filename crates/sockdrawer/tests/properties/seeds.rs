@@ -3,6 +3,7 @@
 use crate::common::BROKEN;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv4Addr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -15,6 +16,14 @@ const SEED: &str = "SOCKDRAWER_SEED";
 
 /// Cases that run at once: most of the time they wait for the kernel. Each lane has addresses of its own.
 const LANES: u8 = 4;
+
+/// An address that no other lane listens on, nor another process that runs these tests: who has removed an address must not find
+/// another's pool at the same port.
+pub(crate) fn address(lane: u8, number: u8) -> Ipv4Addr {
+    let (process, lanes) = (std::process::id(), u32::from(LANES));
+    let net = 64 + lanes * (process / 251 % 32) + u32::from(lane);
+    Ipv4Addr::new(127, net as u8, (process % 251) as u8, number)
+}
 
 fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
