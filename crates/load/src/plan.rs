@@ -1,5 +1,6 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
+use crate::messages::Messages;
 use sockdrawer::Address;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub enum Workload {
     Hello,
     /// Each asks for the fast answer and ends; another takes its place. An operation is a connection.
     Http,
+    /// Each sends messages and verifies their acks. An operation is a message.
+    Acks(Messages),
 }
 
 impl Workload {
@@ -57,6 +60,7 @@ impl Workload {
             Workload::Echo { .. } => "echo",
             Workload::Hello => "hello",
             Workload::Http => "http",
+            Workload::Acks(_) => "acks",
         }
     }
 

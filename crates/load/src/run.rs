@@ -1,9 +1,10 @@
 //! A run, from the first connect to the report: a pool that connects, followed until the plan's end.
 
+use crate::acks::Acks;
 use crate::clients;
 use crate::cost::{Cost, Watch, own_time};
 use crate::machine::Machine;
-use crate::plan::{End, Plan};
+use crate::plan::{End, Plan, Workload};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
@@ -226,6 +227,9 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     connecting.timeout = plan.timeout;
     let mut config = Config::connect(clients::client(plan, shared), connecting);
     config.settings.linger = LINGER;
+    if let Workload::Acks(messages) = plan.workload {
+        config.settings.high_water = messages.high_water();
+    }
     // Clients have no jobs.
     config.limit(plan.connections).workers(0)
 }
@@ -287,6 +291,7 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
     });
     let unfinished =
         (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
+    let [client, server] = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
     Report {
         schema: 1,
         workload: plan.workload.name(),
@@ -302,8 +307,9 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
         operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
         latency_us: Latencies { connect: tally.connect.percentiles(), operation: tally.operation.percentiles() },
         errors: errors.chain(unfinished).collect(),
-        client: Client { cpu_seconds: cost.client.map(|time| time.as_secs_f64()), processes: 1 },
-        server: Server { cpu_seconds: cost.server.map(|time| time.as_secs_f64()), bytes_per_connection: None },
+        client: Client { cpu_seconds: client, processes: 1 },
+        server: Server { cpu_seconds: server, bytes_per_connection: None },
+        acks: Acks::of(plan, tally, seconds, [client, server]),
     }
 }
 
