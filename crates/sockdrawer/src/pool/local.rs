@@ -207,22 +207,19 @@ impl Core {
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.shared.bell.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
-        let retired = {
+        {
             let mut control = lock(&self.control);
             let mut gone = std::mem::take(&mut control.places);
             gone.append(&mut control.retiring);
             self.retirements.stop();
-            let retired = self.retire(&control, gone);
+            self.retire(&control, gone);
             self.pass_intake(&mut control, Intake::Suspended);
-            retired
-        };
+        }
         // Drains that run take their time no more: all are asked to end now.
         self.halt.raise(End::Begun);
         let is_over = || {
-            // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
-            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected)
-                && self.retirements.under_way() == 0
-                && self.shared.gate.taken() == 0
+            // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
+            self.shared.leaving.load(Ordering::SeqCst) == 0 && self.retirements.under_way() == 0 && self.shared.gate.taken() == 0
         };
         let drained = self.drain_to_the_end(how, is_over);
         self.stop(reason);
