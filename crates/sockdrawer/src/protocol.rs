@@ -275,6 +275,11 @@ impl Output {
         &self.bytes
     }
 
+    /// The same, to change in place: a prepared block is appended at once and its numbers written into it.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
     /// Forgets what was appended, keeping the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
