@@ -248,8 +248,11 @@ fn number(digits: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// Answers with their bodies, and the body of one that is not whole.
+    type Read = (Vec<(Answer, Vec<u8>)>, Vec<u8>);
+
     /// What a reader makes of bytes that come in these pieces: all answers with their bodies, and the bytes left.
-    fn read_all(pieces: &[&[u8]]) -> Result<(Vec<(Answer, Vec<u8>)>, Vec<u8>), Unreadable> {
+    fn read_all(pieces: &[&[u8]]) -> Result<Read, Unreadable> {
         let (mut reader, mut kept, mut answers, mut body) = (Reader::default(), Vec::new(), Vec::new(), Vec::new());
         for piece in pieces {
             kept.extend_from_slice(piece);
