@@ -7,9 +7,12 @@
 //! Whatever the pattern: when the peer ends, the connection is drained, or the server closes it, everything that was received is
 //! acknowledged first.
 
+mod client;
+mod covering;
 mod parse;
 mod pattern;
 
+pub use client::{Client, Options, Streaming};
 pub use parse::MAX_PAYLOAD;
 pub use pattern::{AckPattern, WrongPattern};
 

@@ -4,7 +4,11 @@
 //! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed
 //! without an answer. Not reset: a reset could overtake nothing here, but it would look like a failure of the machine.
 
+pub mod answer;
+mod request;
+
 pub use crate::exchange::Session;
+pub use request::{After, get};
 
 use crate::exchange::Exchange;
 use crate::meter::Meter;

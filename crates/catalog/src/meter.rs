@@ -47,6 +47,21 @@ pub trait Meter: Send + 'static {
     /// connection, `scheduled` is when the connect began.
     fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant);
 
+    /// So many operations with the same times succeeded at once; a histogram records them as one. Clients of `acks` only.
+    fn acknowledged(&mut self, messages: u64, scheduled: Instant, sent: Instant, now: Instant) {
+        (0..messages).for_each(|_| self.operation(scheduled, sent, now));
+    }
+
+    /// So many messages were written, headers and payloads of so many bytes. Clients of `acks` only.
+    fn written(&mut self, _messages: u64, _bytes: u64) {}
+
+    /// A read brought so many acks. Clients of `acks` only.
+    fn acks(&mut self, _acks: u64) {}
+
+    /// The connection has ended, and so many of its messages were written and not acknowledged: after a failure, or because this
+    /// side ended it. Clients of `acks` only; what was written is what was acknowledged and these.
+    fn unacknowledged(&mut self, _messages: u64) {}
+
     /// So many bytes came back as they were sent, and so many came back wrong. Clients of `echo` only.
     fn verified(&mut self, _right: u64, _wrong: u64) {}
 
@@ -160,6 +175,10 @@ pub(crate) mod tests {
         pub(crate) operations: Vec<(Duration, Duration)>,
         pub(crate) right: u64,
         pub(crate) wrong: u64,
+        /// Messages and bytes.
+        pub(crate) written: (u64, u64),
+        pub(crate) acks: u64,
+        pub(crate) unacknowledged: u64,
         pub(crate) failures: Vec<(Phase, Option<i32>)>,
         pub(crate) ends: Vec<End>,
     }
@@ -177,6 +196,15 @@ pub(crate) mod tests {
         fn verified(&mut self, right: u64, wrong: u64) {
             self.right += right;
             self.wrong += wrong;
+        }
+        fn written(&mut self, messages: u64, bytes: u64) {
+            self.written = (self.written.0 + messages, self.written.1 + bytes);
+        }
+        fn acks(&mut self, acks: u64) {
+            self.acks += acks;
+        }
+        fn unacknowledged(&mut self, messages: u64) {
+            self.unacknowledged += messages;
         }
         fn failed(&mut self, phase: Phase, errno: Option<i32>) {
             self.failures.push((phase, errno));

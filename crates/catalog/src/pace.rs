@@ -21,20 +21,24 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Takes one operation of a connection that has `done` so many.
-    fn take(&self, done: u64) -> bool {
+    /// Takes up to `wanted` operations of a connection that has begun so many. Returns how many it got.
+    pub(crate) fn take(&self, begun: u64, wanted: u64) -> u64 {
         match self {
-            Budget::Unlimited => true,
-            Budget::Each(limit) => done < *limit,
-            // The number alone is shared, so no order with other memory is needed.
-            Budget::Shared(left) => left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok(),
+            Budget::Unlimited => wanted,
+            Budget::Each(limit) => limit.saturating_sub(begun).min(wanted),
+            Budget::Shared(left) => {
+                // The number alone is shared, so no order with other memory is needed.
+                let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));
+                before.unwrap_or(0).min(wanted)
+            }
         }
     }
 
-    fn is_spent(&self, done: u64) -> bool {
+    /// Whether a connection that has begun so many gets no more.
+    pub(crate) fn is_spent(&self, begun: u64) -> bool {
         match self {
             Budget::Unlimited => false,
-            Budget::Each(limit) => done >= *limit,
+            Budget::Each(limit) => begun >= *limit,
             Budget::Shared(left) => left.load(Ordering::Relaxed) == 0,
         }
     }
@@ -52,12 +56,11 @@ pub struct Pace {
     pub budget: Budget,
 }
 
-impl Pace {
-    fn first(&self, now: Instant, id: ConnectionId) -> Instant {
-        match u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX) {
-            0 => now,
-            interval => now + Duration::from_nanos(scatter(id.0) % interval),
-        }
+/// A random point of a connection's first interval, so that connections begun together do not ask together.
+pub(crate) fn first(interval: Duration, now: Instant, id: ConnectionId) -> Instant {
+    match u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX) {
+        0 => now,
+        interval => now + Duration::from_nanos(scatter(id.0) % interval),
     }
 }
 
@@ -142,7 +145,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
             cx.set_timer_at(due);
             return Step::Continue;
         }
-        if !self.pace.budget.take(self.done) {
+        if self.pace.budget.take(self.done, 1) == 0 {
             return self.end(End::Complete);
         }
         self.state = State::Asked { scheduled: due, sent: now };
@@ -157,7 +160,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         if let State::New(took) = self.state {
             meter::<M>(cx).connected(took);
         }
-        self.rest(self.pace.first(cx.now(), cx.id()), cx)
+        self.rest(first(self.pace.interval, cx.now(), cx.id()), cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
