@@ -119,7 +119,8 @@ pub(crate) struct LoadArguments {
     /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
     #[arg(long, value_name = "T")]
     pub(crate) interval: Option<Time>,
-    /// acks: operations per second of all connections [default: as fast as it goes].
+    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
+    /// most -c at once [default: as fast as it goes].
     #[arg(long, value_name = "R", conflicts_with = "interval")]
     pub(crate) rate: Option<Rate>,
     /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
