@@ -180,7 +180,10 @@ mod tests {
     fn a_failed_connect_is_reported() {
         let client = client();
         let mut local = client.local();
-        client.connect_failed(&ConnectFailure { target: None, errno: 111, after: Duration::ZERO }, &mut *local);
+        client.connect_failed(
+            &ConnectFailure { target: None, errno: 111, after: Duration::ZERO, lag: Duration::ZERO },
+            &mut *local,
+        );
         assert_eq!(local.downcast_ref::<Book>().map(|book| book.failures.clone()), Some(vec![(Phase::Connect, Some(111))]));
     }
 }

@@ -80,8 +80,8 @@ fn the_report_has_the_documented_fields_in_their_order() {
     assert_eq!(keys(&report["operations"]), "failed ok per_second");
     assert_eq!(keys(&report["latency_us"]["connect"]), "max p50 p90 p99 p999");
     assert_eq!(report["workload"], "ping");
-    assert_eq!(report["server"], serde_json::json!({"cpu_seconds": null, "bytes_per_connection": null}));
-    assert_eq!(report["client"], serde_json::json!({"cpu_seconds": null, "processes": 1}), "the server is in the process");
+    assert_eq!(keys(&report["client"]), "cpu_seconds processes");
+    assert_eq!(keys(&report["server"]), "bytes_per_connection cpu_seconds");
     assert!(end.stderr.starts_with("2 connections, one ping"), "the words go elsewhere: {end:?}");
     assert_eq!(end.stdout.matches('\n').count(), 1, "one line, so that a file of them can be read line by line");
 }

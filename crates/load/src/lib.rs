@@ -4,6 +4,7 @@
 //! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
 mod clients;
+mod cost;
 mod errno;
 pub mod foreign;
 mod latency;

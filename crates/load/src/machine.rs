@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use std::fs;
-use std::time::Duration;
 
 /// What a reader of a result wants to know of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,13 +30,6 @@ impl Machine {
             memory_bytes: read("/proc/meminfo").as_deref().and_then(|text| field(text, "MemTotal")).and_then(kibibytes),
         }
     }
-}
-
-/// CPU time of all threads of this process so far.
-pub(crate) fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The value behind `name:` in one of the kernel's tables.
@@ -69,15 +61,5 @@ mod tests {
         let machine = Machine::this();
         assert!(machine.cpus >= 1);
         assert!(machine.kernel.is_some_and(|kernel| !kernel.is_empty() && !kernel.contains('\n')));
-    }
-
-    #[test]
-    fn cpu_time_grows_with_work() {
-        let before = cpu_time();
-        let mut sum = 0_u64;
-        while cpu_time() == before {
-            sum = std::hint::black_box(sum + 1);
-        }
-        assert!(cpu_time() > before);
     }
 }

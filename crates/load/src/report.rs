@@ -82,7 +82,7 @@ pub struct Errors {
 /// The client's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Client {
-    /// CPU time; None with the server in the same process.
+    /// CPU time; None where the server in the same process cannot be told from it.
     pub cpu_seconds: Option<f64>,
     /// Processes.
     pub processes: u32,
@@ -104,6 +104,15 @@ impl Report {
     }
 }
 
+impl Report {
+    /// What one operation took of this CPU time, in words.
+    #[expect(clippy::cast_precision_loss, reason = "2^53 operations take years")]
+    fn each(&self, cpu_seconds: Option<f64>) -> String {
+        let each = cpu_seconds.filter(|_| self.operations.ok > 0).map(|seconds| seconds * 1e6 / self.operations.ok as f64);
+        each.map_or_else(|| "-".to_owned(), time)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
@@ -118,6 +127,8 @@ impl fmt::Display for Report {
         row(f, "connect", &self.latency_us.connect)?;
         writeln!(f)?;
         row(f, "operation", &self.latency_us.operation)?;
+        write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
+        write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
         }
@@ -136,6 +147,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Res
 /// Microseconds in the unit that people read them in.
 fn time(microseconds: f64) -> String {
     match microseconds {
+        us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
         us if us < 1_000.0 => format!("{us:.1} us"),
         us if us < 1_000_000.0 => format!("{:.2} ms", us / 1_000.0),
         us => format!("{:.2} s", us / 1_000_000.0),
@@ -178,6 +190,7 @@ time         2.000 s
 latency             p50        p90        p99      p99.9        max
   connect             -          -          -          -          -
   operation     12.5 us    1.50 ms     2.00 s          -          -
+CPU          2.50 ms per operation in the client, - in the server
 error        connect ECONNREFUSED: 2";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());

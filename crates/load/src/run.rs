@@ -1,7 +1,8 @@
 //! A run, from the first connect to the report: a pool that connects, followed until the plan's end.
 
 use crate::clients;
-use crate::machine::{Machine, cpu_time};
+use crate::cost::{Cost, Watch, own_time};
+use crate::machine::Machine;
 use crate::plan::{End, Plan};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::shared::Shared;
@@ -69,7 +70,7 @@ pub struct Run<'a> {
     server: Option<Pool>,
     pool: Pool,
     shared: Arc<Shared>,
-    cpu_before: Duration,
+    watch: Watch,
     start: Instant,
 }
 
@@ -88,13 +89,15 @@ impl<'a> Run<'a> {
     /// # Errors
     /// When the clients' pool, or that of the server in this process, cannot start.
     pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
-        let server = if plan.targets.is_empty() { Some(Pool::start(clients::server(plan))?) } else { None };
+        let (server, watch) = match plan.targets.as_slice() {
+            [] => Watch::here(|| Pool::start(clients::server(plan))).map(|(server, watch)| (Some(server), watch))?,
+            targets => (None, Watch::there(targets)),
+        };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
         let shared = Arc::new(Shared::new(plan.operations));
-        let cpu_before = cpu_time();
         let start = Instant::now();
         let pool = Pool::start(config(plan, targets, &shared))?;
-        Ok(Run { plan, server, pool, shared, cpu_before, start })
+        Ok(Run { plan, server, pool, shared, watch, start })
     }
 
     /// Follows it to its end and tells its progress twice a second. What fails in it is in the report, not an error.
@@ -104,16 +107,15 @@ impl<'a> Run<'a> {
     pub fn finish(self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
         let over = self.follow(stop, tell)?;
         let end = Instant::now();
-        self.settle(stop)?;
-        let cpu = cpu_time().saturating_sub(self.cpu_before);
+        let drained = self.settle(stop)?;
+        let cost = self.watch.cost(drained);
         let tally = self.tally();
         self.pool.shutdown(Drain::within(Duration::ZERO));
-        let client = Client { cpu_seconds: self.server.is_none().then_some(cpu.as_secs_f64()), processes: 1 };
         if let Some(server) = &self.server {
             server.shutdown(Drain::within(Duration::ZERO));
         }
         let seconds = seconds(self.start, end, over, tally.last);
-        Ok(report(self.plan, &tally, self.shared.peak(), seconds, client))
+        Ok(report(self.plan, &tally, self.shared.peak(), seconds, cost))
     }
 
     /// Waits for the plan's end.
@@ -165,8 +167,8 @@ impl<'a> Run<'a> {
     }
 
     /// No more connects, and the end of those and of the operations under way. Every operation begun is counted: one that does
-    /// not end in time is cut off, and failed.
-    fn settle(&self, stop: &Stop) -> Result<(), Error> {
+    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
+    fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
         let mut config = self.pool.config();
         if let Endpoint::Connect(connecting) = &mut config.endpoint {
             connecting.total = Some(0);
@@ -179,12 +181,19 @@ impl<'a> Run<'a> {
         patience.renew(within);
         let pool = self.pool.clone();
         // A drain waits for its deadline and does not know of `stop`. Without a thread for it, all is cut off at once.
-        let drain = move || pool.drain(&Selector::All, Drain::within(2 * within));
+        let drain = move || {
+            pool.drain(&Selector::All, Drain::within(2 * within));
+            own_time()
+        };
+        let mut drained = Duration::ZERO;
         if let Ok(draining) = thread::Builder::new().name("drain".to_owned()).spawn(drain) {
             self.wait(&mut patience, |_| draining.is_finished());
+            if draining.is_finished() {
+                drained = draining.join().unwrap_or_default();
+            }
         }
         self.pool.purge(&Selector::All, CUT_WITHIN);
-        Ok(())
+        Ok(drained)
     }
 
     /// Waits for `condition` with this patience.
@@ -268,7 +277,7 @@ fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f
 }
 
 #[expect(clippy::cast_precision_loss, reason = "2^53 operations take years")]
-fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, client: Client) -> Report {
+fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Report {
     let numbers = &tally.numbers;
     let per_second = if seconds > 0.0 { numbers.operations_ok as f64 / seconds } else { 0.0 };
     let errors = tally.errors.iter().map(|((phase, errno), count)| Errors {
@@ -293,8 +302,8 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, client: Client) -
         operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
         latency_us: Latencies { connect: tally.connect.percentiles(), operation: tally.operation.percentiles() },
         errors: errors.chain(unfinished).collect(),
-        client,
-        server: Server::default(),
+        client: Client { cpu_seconds: cost.client.map(|time| time.as_secs_f64()), processes: 1 },
+        server: Server { cpu_seconds: cost.server.map(|time| time.as_secs_f64()), bytes_per_connection: None },
     }
 }
 

@@ -207,6 +207,8 @@ pub struct Connecting {
     pub total: Option<u64>,
     /// Connects per second; None: as fast as it goes.
     pub rate: Option<f64>,
+    /// What becomes of connects that could not begin when the rate had them due.
+    pub late: Late,
     /// How long one connect may take.
     pub timeout: Duration,
 }
@@ -214,8 +216,19 @@ pub struct Connecting {
 impl Connecting {
     /// To `targets`, one connect for each that ends, as fast as it goes, 5 s each.
     pub fn to(targets: Vec<Address>) -> Connecting {
-        Connecting { targets, sources: Vec::new(), total: None, rate: None, timeout: Duration::from_secs(5) }
+        Connecting { targets, sources: Vec::new(), total: None, rate: None, late: Late::Forget, timeout: Duration::from_secs(5) }
     }
+}
+
+/// What becomes of a connect that was due and could not begin, because as many connections as the limit allows stood, or the loop
+/// was busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Late {
+    /// What is late by more than 100 ms is not made up for, so that no burst follows a pause: for a rate that is a limit.
+    #[default]
+    Forget,
+    /// Each is made up for, as soon as there is room: for a schedule. [`Peer::lag`](crate::Peer::lag) tells how late it was.
+    MakeUp,
 }
 
 /// What each connection of one generation is given.

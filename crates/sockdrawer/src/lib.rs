@@ -35,8 +35,8 @@ pub use admission::{
 pub use behaviour::Behaviour;
 pub use blocking::{Connection, Waited};
 pub use config::{
-    Alarm, Config, Connecting, Death, Endpoint, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace, RestartPolicy,
-    Restarts, Settings,
+    Alarm, Config, Connecting, Death, Endpoint, Late, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace,
+    RestartPolicy, Restarts, Settings,
 };
 pub use error::Error;
 pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, SocketOptions, Wanted};

@@ -332,13 +332,14 @@ pub enum Side {
 pub struct Peer {
     remote: Option<SocketAddr>,
     side: Side,
+    lag: Duration,
     connect_time: Duration,
 }
 
 impl Peer {
     /// A peer at `remote`; None for a Unix socket.
     pub fn new(remote: Option<SocketAddr>, side: Side) -> Peer {
-        Peer { remote, side, connect_time: Duration::ZERO }
+        Peer { remote, side, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
 
     /// Its address; None for a Unix socket.
@@ -356,10 +357,21 @@ impl Peer {
         self.connect_time
     }
 
+    /// From when the connect was due, by [`Connecting::rate`](crate::Connecting::rate), until it began: whoever measures a
+    /// schedule adds it to the connect time. Zero without a rate, and on the accepting side.
+    pub fn lag(&self) -> Duration {
+        self.lag
+    }
+
     /// The same peer behind another address, for layers that learn the real one.
     #[must_use]
     pub fn with_remote(&self, remote: SocketAddr) -> Peer {
         Peer { remote: Some(remote), ..self.clone() }
+    }
+
+    pub(crate) fn with_lag(mut self, lag: Duration) -> Peer {
+        self.lag = lag;
+        self
     }
 
     pub(crate) fn with_connect_time(mut self, connect_time: Duration) -> Peer {
@@ -377,6 +389,8 @@ pub struct ConnectFailure {
     pub errno: i32,
     /// How long it took.
     pub after: Duration,
+    /// How late it began: see [`Peer::lag`].
+    pub lag: Duration,
 }
 
 /// What a callback asked of the connection's one timer.

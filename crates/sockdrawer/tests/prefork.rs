@@ -4,7 +4,8 @@ mod common;
 
 use common::{PATIENCE, address, connect, echoes, many, overflow};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Status, Step,
+    Behaviour, Config, Context, Drain, Endpoint, Input, Listening, Model, Peer, Pool, Protocol, Recipe, Selector, Service,
+    Status, Step,
 };
 use std::collections::HashSet;
 use std::io::Write;
@@ -45,6 +46,7 @@ fn main() {
         ("processes_come_and_go_and_connections_stay", processes_come_and_go),
         ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
         ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
+        ("who_waits_at_an_address_that_is_gone_is_served_before_the_end", who_waits_is_served_before_the_end),
         ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
     ]);
 }
@@ -148,6 +150,33 @@ fn a_pool_that_ends_refuses_while_it_waits() {
     }
     drop(stays);
     assert_eq!(ending.join().expect("no panic").purged, 0);
+}
+
+/// One after the other: each has to go before the next is let in.
+fn who_waits_is_served_before_the_end() {
+    let (pool, at) = start(Config::accept(Echo).processes(2));
+    pool.suspend();
+    let mut clients: Vec<TcpStream> = (0..12).map(|_| connect(at)).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"hello").expect("it is in the queue"));
+    listen(&pool, |listeners| listeners[0].limit = Some(1));
+    // Port 0 stays what it is: an address of another kind takes its place.
+    listen(&pool, |listeners| listeners[0] = Listening::new("unix:@sockdrawer-elsewhere".parse().expect("an address")));
+    std::thread::scope(|scope| {
+        scope.spawn(|| pool.shutdown(Drain::within(PATIENCE)));
+        for mut client in clients {
+            scope.spawn(move || assert_eq!(common::read_all(&mut client).expect("an orderly end"), b"hello"));
+        }
+    });
+    assert_eq!(pool.status().counts.accepted, 12);
+}
+
+fn listen(pool: &Pool, change: impl Fn(&mut Vec<Listening>)) {
+    let changed = pool.update(|mut config| {
+        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
+        change(listeners);
+        config
+    });
+    changed.expect("it can be changed");
 }
 
 fn has_answer(client: &TcpStream) -> bool {

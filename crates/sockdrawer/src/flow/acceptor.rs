@@ -37,7 +37,8 @@ pub(crate) struct Parcel {
     pub(crate) permit: Permit,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) side: Side,
-    /// Zero where this side accepted.
+    /// Both zero where this side accepted.
+    pub(crate) lag: Duration,
     pub(crate) connect_time: Duration,
 }
 
@@ -293,7 +294,7 @@ impl Flow {
                 }
             }
         }
-        let parcel = Parcel { socket, permit, remote, side: Side::Accepted, connect_time: Duration::ZERO };
+        let parcel = Parcel { socket, permit, remote, side: Side::Accepted, lag: Duration::ZERO, connect_time: Duration::ZERO };
         self.bring_in(&shard, parcel);
         if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
     }
@@ -339,7 +340,7 @@ impl Flow {
     pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
         self.look_at_rules();
         self.count_parcel(&mut parcel.permit, parcel.remote);
-        let peer = Peer::new(parcel.remote, parcel.side).with_connect_time(parcel.connect_time);
+        let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);
         self.enter(parcel.socket, parcel.permit, &peer);
     }
 

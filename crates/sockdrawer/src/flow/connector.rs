@@ -6,7 +6,7 @@ use super::seat::Flags;
 use super::{Flow, lock};
 use crate::behaviour::Panicked;
 use crate::clock::deadline;
-use crate::config::Connecting;
+use crate::config::{Connecting, Late};
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::protocol::{ConnectFailure, Peer, Side};
@@ -24,7 +24,7 @@ const CONNECTS_PER_TURN: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Connects that are late by more are not made up for.
+/// Connects that are late by more are not made up for, unless each is.
 const MOST_LAG: Duration = Duration::from_millis(100);
 
 /// What the loops of a connect pool share: targets and sources in turn, how many are left, and when the next is due.
@@ -54,17 +54,19 @@ impl Course {
         self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// None: now, and the next is due later. Else when to ask again.
-    fn pace(&self, now: Instant) -> Option<Instant> {
-        let rate = self.connecting.rate?;
-        let mut due = lock(&self.next_due);
-        if *due > now {
-            return Some(*due);
+    /// Takes the next one that is due, and says when it was; None without a rate. An error is when to ask again.
+    fn pace(&self, now: Instant) -> Result<Option<Instant>, Instant> {
+        let Some(rate) = self.connecting.rate else { return Ok(None) };
+        let mut next = lock(&self.next_due);
+        if *next > now {
+            return Err(*next);
         }
-        // After a pause of the loop the lag is caught up, but not more than so much of it.
-        let gap = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX);
-        *due = deadline((*due).max(now - MOST_LAG), gap);
-        None
+        let due = match self.connecting.late {
+            Late::Forget => (*next).max(now - MOST_LAG),
+            Late::MakeUp => *next,
+        };
+        *next = deadline(due, Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX));
+        Ok(Some(due))
     }
 }
 
@@ -139,14 +141,17 @@ impl Flow {
                 self.connector.waiting = true;
                 return self.shared.gate.wait(&self.connector.waiter);
             };
-            if let Some(later) = course.pace(now) {
-                self.connector.retry_at = Some(later);
-                return;
-            }
+            let due = match course.pace(now) {
+                Ok(due) => due,
+                Err(later) => {
+                    self.connector.retry_at = Some(later);
+                    return;
+                }
+            };
             if !course.begin() {
                 return;
             }
-            self.connect(&course.connecting, course.turn.fetch_add(1, Ordering::Relaxed), permit);
+            self.connect(&course.connecting, course.turn.fetch_add(1, Ordering::Relaxed), due, permit);
             if self.connector.retry_at.is_some() {
                 return;
             }
@@ -154,20 +159,22 @@ impl Flow {
         self.connector.retry_at = Some(now);
     }
 
-    fn connect(&mut self, connecting: &Connecting, turn: usize, permit: Permit) {
+    fn connect(&mut self, connecting: &Connecting, turn: usize, due: Option<Instant>, permit: Permit) {
         self.counters.connects().add(1);
         let target = &connecting.targets[turn % connecting.targets.len()];
         let began = Instant::now();
+        let lag = due.map_or(Duration::ZERO, |due| began.saturating_duration_since(due));
         match self.open_connecting(connecting, turn, target) {
             Ok(socket) => {
                 let seat = self.seats.take(socket, permit);
                 let number = self.connector.number_of(target);
-                let since = u64::try_from((began - self.start).as_nanos()).unwrap_or(u64::MAX);
+                let since = began - self.start;
                 let id = self.next_id();
                 let place = self.seats.at(seat);
                 place.id = id;
                 place.slot = number;
-                place.bytes_in = since;
+                place.bytes_in = nanoseconds(since);
+                place.bytes_out = nanoseconds(lag);
                 place.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
                 self.set_timer(seat, deadline(began, connecting.timeout), began);
                 self.watch_connecting(seat);
@@ -178,6 +185,7 @@ impl Flow {
                     target: internet(target),
                     errno: errno.raw_os_error(),
                     after: began.elapsed(),
+                    lag,
                 });
             }
         }
@@ -229,18 +237,18 @@ impl Flow {
         self.counters.connected().add(1);
         self.connector.pause = FIRST_PAUSE;
         self.clear_timer(seat);
-        let took = self.connect_time(seat);
+        let (lag, took) = (self.connect_lag(seat), self.connect_time(seat));
         if self.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
             self.unwatch(seat);
             let (socket, permit) = self.seats.give_up(seat);
-            return self.arrive(Parcel { socket, permit, remote, side: Side::Connected, connect_time: took });
+            return self.arrive(Parcel { socket, permit, remote, side: Side::Connected, lag, connect_time: took });
         }
         let place = self.seats.at(seat);
-        place.bytes_in = 0;
+        (place.bytes_in, place.bytes_out) = (0, 0);
         place.flags.clear(Flags::CONNECTING);
         self.set_active_options(seat);
-        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_connect_time(took));
+        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
     }
 
     /// Gives a connection made here the options that an accepted one has from its listener.
@@ -263,12 +271,16 @@ impl Flow {
         began.elapsed()
     }
 
+    fn connect_lag(&mut self, seat: u32) -> Duration {
+        Duration::from_nanos(self.seats.at(seat).bytes_out)
+    }
+
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, seat: u32, errno: Errno) {
-        let (target, after) = (self.connecting_to(seat), self.connect_time(seat));
+        let (target, after, lag) = (self.connecting_to(seat), self.connect_time(seat), self.connect_lag(seat));
         let reset = errno == Errno::TIMEDOUT;
         self.leave(seat, reset);
-        self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after });
+        self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
     }
 
     fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
@@ -289,9 +301,50 @@ impl Flow {
     }
 }
 
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn internet(address: &Address) -> Option<SocketAddr> {
     match address {
         Address::Tcp(address) => Some(*address),
         Address::Unix(_) | Address::Abstract(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A thousand connects a second, asked for at these times after the first was due: when each was due, or when to ask again.
+    fn asked(late: Late, at: &[u32]) -> Vec<Result<u32, u32>> {
+        let mut connecting = Connecting::to(Vec::new());
+        (connecting.rate, connecting.late) = (Some(1000.0), late);
+        let course = Course::new(connecting, None);
+        let start = *lock(&course.next_due);
+        let since = |at: Instant| u32::try_from((at - start).as_millis()).expect("a short time");
+        let answer = |at: &u32| course.pace(start + *at * MS).map(|due| since(due.expect("a rate"))).map_err(since);
+        at.iter().map(answer).collect()
+    }
+
+    #[test]
+    fn each_connect_is_due_when_the_rate_says() {
+        for late in [Late::Forget, Late::MakeUp] {
+            assert_eq!(asked(late, &[0, 0, 1, 1, 5, 5]), [Ok(0), Err(1), Ok(1), Err(2), Ok(2), Ok(3)]);
+        }
+    }
+
+    #[test]
+    fn after_a_long_pause_a_schedule_is_made_up_for_and_a_limit_is_not() {
+        assert_eq!(asked(Late::MakeUp, &[0, 900, 900, 900]), [Ok(0), Ok(1), Ok(2), Ok(3)]);
+        let most = 900 - u32::try_from(MOST_LAG.as_millis()).expect("a short time");
+        assert_eq!(asked(Late::Forget, &[0, 900, 900]), [Ok(0), Ok(most), Ok(most + 1)]);
+    }
+
+    #[test]
+    fn without_a_rate_nothing_is_due_and_nothing_waits() {
+        assert_eq!(Course::new(Connecting::to(Vec::new()), None).pace(Instant::now()), Ok(None));
     }
 }

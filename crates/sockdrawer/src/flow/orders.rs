@@ -98,6 +98,7 @@ impl Flow {
                 let (listener, tag) = (listener.cloned(), tag.map(str::to_owned));
                 let (received, sent) = self.bytes_away(token as u32);
                 let place = self.seats.at(token as u32);
+                let carried = if place.flags.any(Flags::CONNECTING) { (0, 0) } else { (place.bytes_in, place.bytes_out) };
                 ConnectionStatus {
                     id,
                     generation,
@@ -105,8 +106,8 @@ impl Flow {
                     listener,
                     side: place.side(),
                     age,
-                    bytes_in: if place.flags.any(Flags::CONNECTING) { 0 } else { place.bytes_in + received },
-                    bytes_out: place.bytes_out + sent,
+                    bytes_in: carried.0 + received,
+                    bytes_out: carried.1 + sent,
                     state: state(place),
                     draining: place.flags.any(Flags::DRAINING),
                     tag,

@@ -21,6 +21,7 @@ pub(crate) struct Seat {
     pub(crate) id: ConnectionId,
     /// While it connects: when that began, in ns since the loop did.
     pub(crate) bytes_in: u64,
+    /// While it connects: how late that was, in ns.
     pub(crate) bytes_out: u64,
     pub(crate) timer: Node,
     /// Input that the protocol did not take.

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{System, panics};
 use std::sync::{Arc, Weak};
@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
+    /// Addresses whose sockets loops still have to empty and give up.
+    pub(crate) leaving: AtomicUsize,
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
     pub(crate) stranded: Mutex<Vec<Parcel>>,
     /// Where connections run, in models in which that is not the flow that accepted them.
@@ -107,6 +109,7 @@ impl Shared {
             roster: Mutex::new(Vec::new()),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
+            leaving: AtomicUsize::new(0),
             stranded: Mutex::default(),
             placement: on.placement,
         });

@@ -413,7 +413,7 @@ fn what_a_service_says_of_itself_passes_the_layer() {
     assert_eq!(split_options(&recipe.options), Ok((&[0x55][..], &b"slow"[..])));
     assert_eq!(split_options(b"no layer's"), Err(CannotRestore));
     let mut local = layer.local();
-    layer.connect_failed(&ConnectFailure { target: None, errno: 111, after: Duration::ZERO }, &mut *local);
+    layer.connect_failed(&ConnectFailure { target: None, errno: 111, after: Duration::ZERO, lag: Duration::ZERO }, &mut *local);
     assert_eq!(local.downcast_ref::<Vec<String>>(), Some(&vec!["refused 111".to_owned()]));
 }
 

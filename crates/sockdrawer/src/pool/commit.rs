@@ -1,7 +1,7 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
 use super::control::{Control, Core, ListeningPlace, Member};
-use super::places::{Replacing, limit_places, open_or_join, take_listeners};
+use super::places::Replacing;
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use crate::admission::Admission;
@@ -39,7 +39,7 @@ struct Prepared {
     generation: Option<Arc<Generation>>,
     listeners: Vec<ListeningPlace>,
     /// By the index of the place that they take.
-    replacing: Replacing,
+    replacing: Replacing<Option<usize>>,
     /// Their threads run.
     loops: Vec<Member>,
     course: Option<Arc<Course>>,
@@ -79,7 +79,8 @@ impl Core {
         });
         let mut listeners = Vec::new();
         for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
-            listeners.push(open_or_join(wanted, listening, &self.retirements, &self.shared.joint)?);
+            let opened = control.places.listen((wanted, listening), &self.retirements, &listeners)?;
+            listeners.push(ListeningPlace::at(listening, opened, &self.shared.joint));
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
@@ -103,7 +104,12 @@ impl Core {
     }
 
     /// Threads, and sockets that take the place of others: all of them, or none.
-    fn launch(&self, control: &mut Control, wanted: &Config, flows: Vec<Flow>) -> Result<(Vec<Member>, Replacing), Error> {
+    fn launch(
+        &self,
+        control: &mut Control,
+        wanted: &Config,
+        flows: Vec<Flow>,
+    ) -> Result<(Vec<Member>, Replacing<Option<usize>>), Error> {
         let loops = self.launch_loops(control, flows)?;
         match self.start_workers(wanted.workers).and_then(|()| self.open_replacements(control, wanted)) {
             Ok(replacing) => Ok((loops, replacing)),
@@ -135,13 +141,13 @@ impl Core {
         if old == new {
             return Ok(());
         }
-        for place in &control.retiring {
+        for place in &control.places.retiring {
             // Whoever is still to come out of one may get them too late: it is on its way out.
             let _ = place.listener.set_options(&*self.shared.system, new);
         }
-        for place in &control.places {
+        for place in &control.places.listening {
             if let Err(errno) = place.listener.set_options(&*self.shared.system, new) {
-                for place in &control.places {
+                for place in &control.places.listening {
                     // They were set before, so they can be set again.
                     let _ = place.listener.set_options(&*self.shared.system, old);
                 }
@@ -182,16 +188,14 @@ impl Core {
         self.shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
         self.shared.delegates.tune(model::delegates(wanted), wanted.stack);
         if control.config.backlog() != wanted.backlog() {
-            for place in &control.places {
-                // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
-                let _ = place.listener.set_backlog(&*self.shared.system, wanted.backlog());
-            }
+            control.places.set_backlog(wanted.backlog(), &*self.shared.system);
         }
-        let gone = take_listeners(control, &self.retirements, wanted, prepared.replacing);
-        limit_places(control, wanted);
+        let Control { config, places, .. } = control;
+        let gone = places.take_listeners((config.listeners(), wanted), &self.retirements, prepared.replacing);
+        places.set_limits(wanted);
         for place in prepared.listeners {
             self.tell(&Event::Listening(place.listener.address.clone()));
-            control.places.push(place);
+            control.places.listening.push(place);
         }
         control.course = prepared.course;
         for member in &control.members {

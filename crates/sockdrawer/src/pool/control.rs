@@ -2,17 +2,18 @@
 
 use super::commit::warm;
 use super::halt::Halt;
+use super::places::{Place, Places};
 use super::restarts::{Absence, History};
 use super::retire::Retirements;
 use super::selector::Selector;
-use crate::config::{Config, Listening, Model, Revision};
+use crate::config::{Config, Model, Revision};
 use crate::error::Error;
 use crate::flow::connector::Course;
 use crate::flow::door::{Door, Intake};
 use crate::flow::gate::Waiter;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::{Inbox, Letter};
-use crate::flow::listener::{Listener, Shard};
+use crate::flow::listener::Shard;
 use crate::flow::{Flow, FlowError, Shared};
 use crate::model::{self, loops::Running};
 use crate::observe::{Counts, Event, Readiness};
@@ -49,9 +50,7 @@ pub(crate) struct Control {
     pub(crate) generations: Vec<Weak<Generation>>,
     /// The number of the one in force.
     pub(crate) generation: u32,
-    pub(crate) places: Vec<ListeningPlace>,
-    /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
-    pub(crate) retiring: Vec<ListeningPlace>,
+    pub(crate) places: Places<Option<usize>>,
     pub(crate) members: Vec<Member>,
     pub(crate) course: Option<Arc<Course>>,
     pub(crate) restarts: History,
@@ -65,16 +64,8 @@ pub(crate) struct Control {
     pub(crate) others: usize,
 }
 
-/// An address and who accepts from it.
-pub(crate) struct ListeningPlace {
-    /// By which processes name it.
-    pub(crate) number: u64,
-    pub(crate) asked: Listening,
-    pub(crate) listener: Listener,
-    pub(crate) door: Arc<Door>,
-    /// The member that holds each shard.
-    pub(crate) owners: Vec<Option<usize>>,
-}
+/// An address, and the member that holds each of its sockets.
+pub(crate) type ListeningPlace = Place<Option<usize>>;
 
 /// A loop.
 pub(crate) struct Member {
@@ -260,7 +251,7 @@ impl Core {
         if loops.is_empty() {
             loops = usable(true);
         }
-        let places = control.places.iter().chain(&control.retiring).enumerate();
+        let places = control.places.all().enumerate();
         places
             .map(|(place, at)| {
                 (0..at.listener.shards.len())
@@ -276,7 +267,7 @@ impl Core {
         let assigned = Core::assign(control);
         let mut takes: Vec<Vec<(Arc<Shard>, Arc<Door>)>> = control.members.iter().map(|_| Vec::new()).collect();
         let mut leaves: Vec<Vec<Arc<Shard>>> = control.members.iter().map(|_| Vec::new()).collect();
-        for (place, wanted) in control.places.iter_mut().chain(&mut control.retiring).zip(assigned) {
+        for (place, wanted) in control.places.all_mut().zip(assigned) {
             for (shard, (owner, wanted)) in place.listener.shards.iter().zip(place.owners.iter_mut().zip(wanted)) {
                 if *owner != wanted {
                     if let Some(new) = wanted {
@@ -312,8 +303,7 @@ impl Core {
         let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;
         let active = control.members.iter().filter(usable);
         let loops = active.clone().count();
-        let places = control.places.iter().chain(&control.retiring);
-        places.for_each(|place| place.listener.spread_over(loops));
+        control.places.all().for_each(|place| place.listener.spread_over(loops));
         *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
     }
 

@@ -22,10 +22,6 @@ pub(super) fn may_change(readiness: &Readiness) -> bool {
     matches!(readiness, Readiness::Serving | Readiness::Suspended | Readiness::Refusing)
 }
 
-pub(super) fn no_such_listener(address: &Address, known: Vec<Address>) -> Error {
-    Error::NoSuchListener { address: address.clone(), known }
-}
-
 impl Core {
     pub(super) fn set_intake(&self, intake: &Intake) {
         let mut control = lock(&self.control);
@@ -64,11 +60,7 @@ impl Core {
 
     pub(super) fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
         let control = lock(&self.control);
-        let Some(place) = control.places.iter().find(|place| place.listener.address == *address) else {
-            let known = control.places.iter().map(|place| place.listener.address.clone()).collect();
-            return Err(no_such_listener(address, known));
-        };
-        place.door.set_intake(intake);
+        control.places.find(address)?.door.set_intake(intake);
         self.doors_changed(&control);
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::drain::{ANSWER_WITHIN, Drain, Drained};
 use super::halt::{End, Halt};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
-use super::places::open;
+use super::places::listen;
 use super::restarts::History;
 use super::retire::{Keeper, Retirements};
 use super::selector::Selector;
@@ -66,8 +66,11 @@ impl Core {
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
         let joint = Arc::new(Joint::private());
-        let places =
-            config.listeners().iter().map(|listening| open(&config, listening, &joint)).collect::<Result<Vec<_>, _>>()?;
+        let mut places: Vec<ListeningPlace> = Vec::new();
+        for listening in config.listeners() {
+            let opened = listen(&config, listening, places.iter().map(|place| &place.listener))?;
+            places.push(ListeningPlace::at(listening, opened, &joint));
+        }
         let gate = Gate::shared(joint.clone(), limit, None);
         Core::begin(config, Foundation { joint, gate, generation: 1, process: None, others }, places)
     }
@@ -104,8 +107,7 @@ impl Core {
             intake: Intake::Open,
             generations: vec![Arc::downgrade(&generation)],
             generation: generation.id,
-            places,
-            retiring: Vec::new(),
+            places: places.into(),
             members: Vec::new(),
             course,
             restarts: History::default(),
@@ -128,7 +130,7 @@ impl Core {
             core.start_loop(&mut control, index, flow)?;
         }
         core.tell(&Event::GenerationStarted(on.generation));
-        for place in &control.places {
+        for place in &control.places.listening {
             core.tell(&Event::Listening(place.listener.address.clone()));
         }
         core.rebalance(&mut control);
@@ -166,7 +168,7 @@ impl Core {
         let loops = loops.collect();
         let placement = self.shared.placement.as_ref();
         let (system, backlog) = (&*self.shared.system, control.config.backlog());
-        let listeners = control.places.iter().map(|place| place.listener.status(system, &place.door, backlog));
+        let listeners = control.places.listening.iter().map(|place| place.listener.status(system, &place.door, backlog));
         let generations = live
             .iter()
             .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
@@ -207,22 +209,18 @@ impl Core {
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.shared.bell.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
-        let retired = {
+        {
             let mut control = lock(&self.control);
-            let mut gone = std::mem::take(&mut control.places);
-            gone.append(&mut control.retiring);
+            let gone = control.places.take_all();
             self.retirements.stop();
-            let retired = self.retire(&control, gone);
+            self.retire(&control, gone);
             self.pass_intake(&mut control, Intake::Suspended);
-            retired
-        };
+        }
         // Drains that run take their time no more: all are asked to end now.
         self.halt.raise(End::Begun);
         let is_over = || {
-            // Nothing is sent: the channel closes when the last shard was given up. Lingering connections have permits too.
-            retired.try_recv() == Err(mpsc::TryRecvError::Disconnected)
-                && self.retirements.under_way() == 0
-                && self.shared.gate.taken() == 0
+            // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
+            self.shared.leaving.load(Ordering::SeqCst) == 0 && self.retirements.under_way() == 0 && self.shared.gate.taken() == 0
         };
         let drained = self.drain_to_the_end(how, is_over);
         self.stop(reason);
@@ -238,8 +236,7 @@ impl Core {
                 return;
             }
             control.readiness = Readiness::Draining;
-            control.places.clear();
-            control.retiring.clear();
+            control.places.take_all();
             self.retirements.stop();
             for member in &control.members {
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
@@ -303,7 +300,7 @@ impl Manager for Core {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        lock(&self.control).places.iter().map(|place| place.listener.address.clone()).collect()
+        lock(&self.control).places.addresses()
     }
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {

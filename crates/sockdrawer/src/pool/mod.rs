@@ -6,6 +6,7 @@ mod drain;
 mod halt;
 mod handle;
 mod intake;
+mod leaving;
 mod local;
 mod manager;
 mod places;

@@ -1,204 +1,217 @@
-//! The addresses of a pool: how their sockets are opened, beside others or alone, and how they go.
+//! The addresses of a pool: those it listens at, and those whose sockets are on their way out. How they are opened, beside others or
+//! alone, and how they change.
 
 use super::commit::shards;
-use super::control::{Control, Core, ListeningPlace};
 use super::plan::Sockets;
-use super::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
+use super::retire::{Retirement, Retirements};
 use crate::config::{Config, Listening};
 use crate::error::Error;
-use crate::flow::acceptor::Retiring;
 use crate::flow::door::Door;
-use crate::flow::inbox::Letter;
 use crate::flow::joint::Joint;
-use crate::flow::listener::{Ask, Listener, NotOpened, Ownership};
+use crate::flow::listener::{Ask, Listener, NotOpened};
 use crate::net::Address;
-use crate::observe::Event;
-use crate::sync::{lock, mpsc};
+use crate::sys::System;
 use std::sync::Arc;
 
-/// New sockets, each by the index of the place that it takes.
-pub(super) type Replacing = Vec<(usize, ListeningPlace)>;
+/// An address and who accepts from it.
+pub(crate) struct Place<Owner> {
+    /// By which processes name it.
+    pub(crate) number: u64,
+    /// Its number among those that retire, once it does.
+    pub(crate) retirement: u64,
+    pub(crate) asked: Listening,
+    pub(crate) listener: Listener,
+    pub(crate) door: Arc<Door>,
+    /// Where the door's numbers stand among those that processes share.
+    pub(crate) slot: usize,
+    /// Who holds each socket.
+    pub(crate) owners: Vec<Owner>,
+}
 
-impl Core {
-    /// Opens sockets at addresses that the pool has, beside those that are there. When one cannot be opened, those that were are
-    /// retired: somebody may have connected by now.
-    pub(super) fn open_replacements(&self, control: &mut Control, wanted: &Config) -> Result<Replacing, Error> {
-        let mut opened: Vec<(usize, ListeningPlace)> = Vec::new();
-        let sockets = Sockets::between(control.config.listeners(), wanted.listeners());
-        for (old, new) in sockets.replaced {
+/// All of a pool. The owner is a loop, or several processes.
+pub(crate) struct Places<Owner> {
+    pub(crate) listening: Vec<Place<Owner>>,
+    /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
+    pub(crate) retiring: Vec<Place<Owner>>,
+}
+
+/// New sockets, each by the index of the place that it takes.
+pub(super) type Replacing<Owner> = Vec<(usize, Place<Owner>)>;
+
+/// What became of a change's replacements.
+pub(super) enum Replacements<Owner> {
+    Opened(Replacing<Owner>),
+    /// One could not be opened. Those that were retire: somebody may have connected by now.
+    Failed(Error, Vec<(u64, bool)>),
+}
+
+impl<Owner: Clone + Default> Place<Owner> {
+    pub(super) fn new(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place<Owner> {
+        let owners = vec![Owner::default(); listener.shards.len()];
+        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
+    }
+}
+
+impl Place<Option<usize>> {
+    /// In a pool of one process, with a door of its own.
+    pub(super) fn at(asked: &Listening, listener: Listener, joint: &Joint) -> Place<Option<usize>> {
+        let door = Door::new(listener.address.clone(), joint.door(0), asked.limit, None);
+        Place::new(0, asked, listener, door, 0)
+    }
+}
+
+impl<Owner> From<Vec<Place<Owner>>> for Places<Owner> {
+    fn from(listening: Vec<Place<Owner>>) -> Places<Owner> {
+        Places { listening, retiring: Vec::new() }
+    }
+}
+
+impl<Owner: Clone + Default> Places<Owner> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Place<Owner>> {
+        self.listening.iter().chain(&self.retiring)
+    }
+
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Place<Owner>> {
+        self.listening.iter_mut().chain(&mut self.retiring)
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Place<Owner>> {
+        let mut all = std::mem::take(&mut self.listening);
+        all.append(&mut self.retiring);
+        all
+    }
+
+    /// Opens a new address beside these, those that are on their way out, and those that the same change adds.
+    pub(super) fn listen(
+        &self,
+        (config, listening): (&Config, &Listening),
+        retirements: &Retirements,
+        added: &[Place<Owner>],
+    ) -> Result<Listener, Error> {
+        let retiring = retirements.listeners();
+        let here = self.listening.iter().chain(added).map(|place| &place.listener);
+        listen(config, listening, here.chain(retiring.iter().map(|listener| &**listener)))
+    }
+
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.listening.iter().map(|place| place.listener.address.clone()).collect()
+    }
+
+    pub(super) fn find(&self, address: &Address) -> Result<&Place<Owner>, Error> {
+        let found = self.listening.iter().find(|place| place.listener.address == *address);
+        found.ok_or_else(|| Error::NoSuchListener { address: address.clone(), known: self.addresses() })
+    }
+
+    /// Opens sockets at addresses that the pool has, beside those that are there.
+    pub(super) fn open_replacements(
+        &mut self,
+        (running, wanted): (&[Listening], &Config),
+        retirements: &Retirements,
+        mut number: impl FnMut() -> u64,
+    ) -> Replacements<Owner> {
+        let mut opened: Replacing<Owner> = Vec::new();
+        for (old, new) in Sockets::between(running, wanted.listeners()).replaced {
             let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
-            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked.is_same_place(old));
+            let found = (0..self.listening.len()).rev().find(|at| !taken(*at) && self.listening[*at].asked.is_same_place(old));
             let Some(at) = found else { continue };
+            let before = &self.listening[at];
             // Who is in by the address is in by the same door.
-            let door = control.places[at].door.clone();
-            match listen_beside(wanted, new, &control.places[at].listener) {
-                Ok(listener) => opened.push((at, place_of(new, listener, door))),
+            let (door, slot) = (before.door.clone(), before.slot);
+            match Listener::open_beside(&before.listener, &ask(wanted, new)) {
+                Ok(listener) => opened.push((at, Place::new(number(), new, listener, door, slot))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| place_of(new, *listener, door));
-                    let gone = opened.into_iter().map(|(_, place)| place).chain(left).collect::<Vec<_>>();
-                    let numbers = gone.into_iter().map(|place| (Core::begin_to_retire(control, &self.retirements, place), true));
-                    let numbers: Vec<_> = numbers.collect();
-                    self.rebalance(control);
-                    self.retire_places(control, numbers);
-                    return Err(error);
+                    let left = left.map(|listener| Place::new(number(), new, *listener, door, slot));
+                    let gone = opened.into_iter().map(|(_, place)| place).chain(left);
+                    return Replacements::Failed(
+                        error,
+                        gone.map(|place| (self.begin_to_retire(retirements, place), true)).collect(),
+                    );
                 }
             }
         }
-        Ok(opened)
+        Replacements::Opened(opened)
     }
 
-    /// Has these accepted from as before, but as sockets on their way out. Their number.
-    pub(super) fn begin_to_retire(control: &mut Control, retirements: &Retirements, mut place: ListeningPlace) -> u64 {
-        place.number = retirements.number(&place.listener);
-        let number = place.number;
-        control.retiring.push(place);
+    /// Has this accepted from as before, but as one on its way out. Its number among those.
+    fn begin_to_retire(&mut self, retirements: &Retirements, mut place: Place<Owner>) -> u64 {
+        place.retirement = retirements.number(&place.listener);
+        let number = place.retirement;
+        self.retiring.push(place);
         number
     }
 
-    /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
-    pub(super) fn retire_places(&self, control: &mut Control, gone: Vec<(u64, bool)>) -> Begun {
-        let mut retirements = Vec::new();
-        for (number, replaced) in gone {
-            let place = control.retiring.iter_mut().find(|place| place.number == number);
-            let system = &*self.shared.system;
-            retirements.extend(place.map(|place| Retirement::begin(number, &mut place.listener, replaced, system)));
+    /// Takes the places of addresses that are gone or replaced; they go on as retiring ones. Their numbers, and whether others
+    /// have taken their place.
+    pub(super) fn take_listeners(
+        &mut self,
+        (before, wanted): (&[Listening], &Config),
+        retirements: &Retirements,
+        replacing: Replacing<Owner>,
+    ) -> Vec<(u64, bool)> {
+        let mut gone = Vec::new();
+        for (at, place) in replacing {
+            let old = std::mem::replace(&mut self.listening[at], place);
+            gone.push((self.begin_to_retire(retirements, old), true));
         }
-        self.retirements.start(retirements)
+        for listening in Sockets::between(before, wanted.listeners()).removed {
+            // Of two that were asked for alike, as with port 0, the later one goes.
+            if let Some(at) = self.listening.iter().rposition(|place| place.asked.is_same_place(listening)) {
+                let old = self.listening.remove(at);
+                gone.push((self.begin_to_retire(retirements, old), false));
+            }
+        }
+        gone
     }
 
-    /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have. It is told as
-    /// their end.
-    pub(crate) fn retire(&self, control: &Control, gone: Vec<ListeningPlace>) -> mpsc::Receiver<()> {
-        let (done, all_done) = mpsc::channel::<()>();
-        for place in gone {
-            self.let_go(control, &place, Some(place.listener.address.clone()), done.clone());
-        }
-        all_done
+    /// Keeps new connections away from those with these numbers.
+    pub(super) fn retire(&mut self, gone: Vec<(u64, bool)>, system: &dyn System) -> Vec<Retirement> {
+        let begun = gone.into_iter().filter_map(|(number, replaced)| {
+            let place = self.retiring.iter_mut().find(|place| place.retirement == number)?;
+            Some(Retirement::begin(number, &mut place.listener, replaced, system))
+        });
+        begun.collect()
     }
 
-    /// The same for one address; it is told where there is one to tell.
-    fn let_go(&self, control: &Control, place: &ListeningPlace, told: Option<Address>, done: mpsc::Sender<()>) {
-        let retiring = Retiring::new(told, self.shared.clone(), done);
-        for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
-            if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
-                let (shard, retiring) = (shard.clone(), retiring.clone());
-                let order: crate::flow::inbox::Order = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
-                let _ = member.inbox.put(Letter::Order(order));
+    pub(super) fn take_retiring(&mut self, number: u64) -> Option<Place<Owner>> {
+        let at = self.retiring.iter().position(|place| place.retirement == number)?;
+        Some(self.retiring.remove(at))
+    }
+
+    /// Addresses that stay get the limits that are wanted of them.
+    pub(super) fn set_limits(&mut self, wanted: &Config) {
+        let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
+        for place in &mut self.listening {
+            if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
+                place.asked = left.swap_remove(at).clone();
+                place.door.set_limit(place.asked.limit);
             }
         }
     }
-}
 
-impl Keeper for Core {
-    fn give_up(&self, number: u64) -> GaveUp {
-        let (given_up, waits) = mpsc::channel::<()>();
-        let mut place = {
-            let mut control = lock(&self.control);
-            let Some(at) = control.retiring.iter().position(|place| place.number == number) else { return GaveUp::Ended };
-            let place = control.retiring.remove(at);
-            self.let_go(&control, &place, None, given_up);
-            place
-        };
-        // Nothing is sent: the channel closes when the last socket was given up, or its holder is gone.
-        let _ = waits.recv();
-        let mut control = lock(&self.control);
-        if control.stopping {
-            return GaveUp::Ended;
-        }
-        if is_empty(&place.listener, &*self.shared.system) {
-            return GaveUp::Empty;
-        }
-        place.owners.fill(None);
-        control.retiring.push(place);
-        self.rebalance(&mut control);
-        GaveUp::NotYet
-    }
-
-    fn closed(&self, retirement: &Retirement) {
-        let address = retirement.address.clone();
-        self.tell(&if retirement.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) });
-        self.shared.bell.ring();
-    }
-}
-
-/// Takes the places of addresses that are gone or replaced; they go on as retiring ones. Their numbers, and whether others
-/// have taken their place.
-pub(super) fn take_listeners(
-    control: &mut Control,
-    retirements: &Retirements,
-    wanted: &Config,
-    replacing: Vec<(usize, ListeningPlace)>,
-) -> Vec<(u64, bool)> {
-    let mut gone = Vec::new();
-    for (at, place) in replacing {
-        let old = std::mem::replace(&mut control.places[at], place);
-        gone.push((Core::begin_to_retire(control, retirements, old), true));
-    }
-    let before = control.config.listeners().to_vec();
-    for listening in Sockets::between(&before, wanted.listeners()).removed {
-        // Of two that were asked for alike, as with port 0, the later one goes.
-        if let Some(at) = control.places.iter().rposition(|place| place.asked.is_same_place(listening)) {
-            let old = control.places.remove(at);
-            gone.push((Core::begin_to_retire(control, retirements, old), false));
-        }
-    }
-    gone
-}
-
-/// Addresses that stay get the limits that are wanted of them.
-pub(super) fn limit_places(control: &mut Control, wanted: &Config) {
-    let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
-    for place in &mut control.places {
-        if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
-            place.asked = left.swap_remove(at).clone();
-            place.door.set_limit(place.asked.limit);
+    pub(super) fn set_backlog(&self, backlog: u32, system: &dyn System) {
+        for place in &self.listening {
+            // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
+            let _ = place.listener.set_backlog(system, backlog);
         }
     }
 }
 
-pub(super) fn open(config: &Config, listening: &Listening, joint: &Joint) -> Result<ListeningPlace, Error> {
-    let listener = listen(config, listening)?;
-    let door = Door::new(listener.address.clone(), joint.door(0), listening.limit, None);
-    Ok(place_of(listening, listener, door))
-}
-
-pub(super) fn listen(config: &Config, listening: &Listening) -> Result<Listener, Error> {
-    let ask = ask(config, listening);
-    match &listening.inherited {
-        Some(socket) => Listener::inherit(&ask, socket.clone()),
-        None => Listener::open(&ask),
-    }
-}
-
-/// The same at an address where the pool listens already.
-pub(super) fn listen_beside(config: &Config, listening: &Listening, old: &Listener) -> Result<Listener, NotOpened> {
-    Listener::open_beside(old, &ask(config, listening))
-}
-
-/// An address may have been removed so shortly before that its sockets are still emptied.
-pub(super) fn open_or_join(
+/// Opens an address beside the pool's `others`. It may share the port of some: one that was removed so shortly before that its sockets
+/// are still emptied, or one of the same machine that is wider or narrower.
+pub(super) fn listen<'a>(
     config: &Config,
     listening: &Listening,
-    retirements: &Retirements,
-    joint: &Joint,
-) -> Result<ListeningPlace, Error> {
-    let listener = listen_or_join(config, listening, retirements)?;
-    let door = Door::new(listener.address.clone(), joint.door(0), listening.limit, None);
-    Ok(place_of(listening, listener, door))
-}
-
-pub(super) fn listen_or_join(config: &Config, listening: &Listening, retirements: &Retirements) -> Result<Listener, Error> {
-    let tcp = listening.inherited.is_none() && matches!(listening.address, Address::Tcp(_));
-    let own = |old: &Listener| !matches!(old.ownership, Ownership::Shared);
-    match retirements.listeners().iter().find(|old| tcp && own(old) && old.address == listening.address) {
-        Some(old) => listen_beside(config, listening, old).map_err(|failed| failed.error),
-        None => listen(config, listening),
+    others: impl Iterator<Item = &'a Listener>,
+) -> Result<Listener, Error> {
+    let ask = ask(config, listening);
+    if let Some(socket) = &listening.inherited {
+        return Listener::inherit(&ask, socket.clone());
     }
-}
-
-fn place_of(listening: &Listening, listener: Listener, door: Arc<Door>) -> ListeningPlace {
-    let owners = vec![None; listener.shards.len()];
-    ListeningPlace { number: 0, asked: listening.clone(), listener, door, owners }
+    let met = others.filter_map(|other| Some((other.meets(&listening.address)?, other)));
+    match met.min_by_key(|(meeting, _)| *meeting) {
+        Some((_, other)) => Listener::open_beside(other, &ask).map_err(|failed| failed.error),
+        None => Listener::open(&ask),
+    }
 }
 
 fn ask<'a>(config: &'a Config, listening: &'a Listening) -> Ask<'a> {

@@ -6,6 +6,7 @@ mod tests;
 
 use crate::flow::listener::{Listener, Ownership, Shard};
 use crate::net::Address;
+use crate::observe::Event;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};
 use crate::sys::System;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +82,12 @@ struct State {
 }
 
 impl Retirement {
+    /// What is said when they are closed.
+    pub(super) fn told(&self) -> Event {
+        let address = self.address.clone();
+        if self.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) }
+    }
+
     /// From here on, no new connection comes to these sockets where that can be had: it goes to others of the same address, or
     /// is dropped before its handshake begins.
     pub(super) fn begin(number: u64, listener: &mut Listener, replaced: bool, system: &dyn System) -> Retirement {

@@ -83,8 +83,7 @@ impl Core {
             let _ = dead.thread.join();
         }
         // The next holder has nothing: shards are given as if they had moved.
-        let Control { places, retiring, .. } = &mut *control;
-        for place in places.iter_mut().chain(retiring) {
+        for place in control.places.all_mut() {
             place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
         }
         self.rebalance(&mut control);
@@ -214,7 +213,7 @@ impl Core {
         let mut control = lock(&self.control);
         let (now, patience) = (Instant::now(), control.config.stuck_after);
         let mut events = Vec::new();
-        let doors: Vec<_> = control.places.iter().map(|place| place.door.clone()).collect();
+        let doors: Vec<_> = control.places.listening.iter().map(|place| place.door.clone()).collect();
         for (index, member) in control.members.iter_mut().enumerate() {
             let Some(running) = &member.running else { continue };
             let turn = running.pulse.turn();

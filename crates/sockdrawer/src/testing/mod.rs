@@ -78,7 +78,12 @@ impl Default for Limits {
 
 /// A peer on `side` whose connect took `connect_time`, as only a pool can make it otherwise. At 192.0.2.1:1 (RFC 5737).
 pub fn peer(side: Side, connect_time: Duration) -> Peer {
-    Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_connect_time(connect_time)
+    late_peer(side, Duration::ZERO, connect_time)
+}
+
+/// The same, whose connect began `lag` after it was due.
+pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
+    Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_lag(lag).with_connect_time(connect_time)
 }
 
 /// Notes sent through handles, until the test delivers them.

@@ -6,6 +6,7 @@ use crate::flow::listener::Shard;
 use crate::flow::{Flow, Shared};
 use crate::net::Address;
 use crate::observe::Event as Told;
+use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::mpsc;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub(crate) struct Retiring {
 
 impl Retiring {
     pub(crate) fn new(address: Option<Address>, shared: Arc<Shared>, done: mpsc::Sender<()>) -> Arc<Retiring> {
+        shared.leaving.fetch_add(1, SeqCst);
         Arc::new(Retiring { address, shared, _done: done })
     }
 }
@@ -28,6 +30,8 @@ impl Drop for Retiring {
         if let Some(address) = self.address.take() {
             self.shared.tell(&Told::ListenerRemoved(address));
         }
+        self.shared.leaving.fetch_sub(1, SeqCst);
+        self.shared.bell.ring();
     }
 }
 

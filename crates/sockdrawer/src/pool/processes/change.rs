@@ -9,13 +9,13 @@ use crate::error::Error;
 use crate::flow::door::Door;
 use crate::flow::gate::Process;
 use crate::flow::joint::MOST_DOORS;
-use crate::flow::listener::{Listener, NotOpened};
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
+use crate::pool::commit;
 use crate::pool::handle::Applied;
+use crate::pool::places::{self, Replacements, Replacing};
 use crate::pool::plan::{How, Sockets};
-use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, Retirements, is_empty};
-use crate::pool::{commit, places};
+use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::collections::BTreeSet;
@@ -23,24 +23,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An address, and which helpers accept from its sockets.
-pub(super) struct Place {
-    pub(super) number: u64,
-    /// Its number among those that retire, once it does.
-    retirement: u64,
-    pub(super) asked: Listening,
-    pub(super) listener: Listener,
-    pub(super) door: Arc<Door>,
-    /// Where its numbers stand among the shared ones.
-    pub(super) slot: usize,
-    /// The members that hold each socket: one, or all of them where the address has one socket only.
-    pub(super) owners: Vec<Vec<usize>>,
-}
+/// An address, and the helpers that accept from each of its sockets.
+type Place = places::Place<Vec<usize>>;
 
 /// New places, those that take another's, and new helpers.
-type Prepared = (Vec<Place>, Vec<Replacing>, Vec<Member>);
-/// A place, and the index of that which it takes.
-type Replacing = (usize, Place);
+type Prepared = (Vec<Place>, Replacing<Vec<usize>>, Vec<Member>);
 
 impl Processes {
     /// Permits that descriptors allow, in all processes together.
@@ -76,7 +63,7 @@ impl Processes {
         } else {
             None
         };
-        let (places, replacing, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
+        let (added, replacing, started) = self.prepare(&mut control, &wanted, next.as_ref())?;
         control.members.extend(started);
         if let Some(next) = next {
             self.switch_to(&mut control, next);
@@ -91,16 +78,14 @@ impl Processes {
         }
         *lock(&self.observer) = wanted.observer.clone();
         if control.config.backlog() != wanted.backlog() {
-            for place in &control.places {
-                // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
-                let _ = place.listener.set_backlog(&*self.system, wanted.backlog());
-            }
+            control.places.set_backlog(wanted.backlog(), &*self.system);
         }
-        let gone = take_listeners(&mut control, &self.retirements, &wanted, replacing);
-        limit_places(&mut control, &wanted);
-        for place in places {
+        let Control { config, places, .. } = &mut *control;
+        let gone = places.take_listeners((config.listeners(), &wanted), &self.retirements, replacing);
+        places.set_limits(&wanted);
+        for place in added {
             self.tell(&Event::Listening(place.listener.address.clone()));
-            control.places.push(place);
+            control.places.listening.push(place);
         }
         for (index, member) in control.members.iter_mut().enumerate() {
             member.active = index < prefork::processes(&wanted);
@@ -120,8 +105,7 @@ impl Processes {
         let mut places = Vec::new();
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
-            let opened = places::listen_or_join(wanted, listening, &self.retirements)?;
-            places.push(self.place_of(control, &places, listening, opened)?);
+            places.push(self.open(control, &places, wanted, listening)?);
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
@@ -136,58 +120,38 @@ impl Processes {
             next.map_or(Ok(()), |next| agree(&links, || Request::Prepare(next.clone())))
         });
         // Last, because connections come to these sockets.
-        let error = match built.and_then(|()| self.open_replacements(control, &running, wanted)) {
+        let error = match built.and_then(|()| self.open_replacements(control, wanted)) {
             Ok(replacing) => return Ok((places, replacing, started)),
             Err(error) => error,
         };
-        {
-            // They had it this way before, so they can have it again.
-            let links = control.links();
-            if next.is_some() {
-                let _ = agree(&links, || Request::Forget);
-            }
-            if before != after {
-                let _ = agree(&links, || Request::Tune(before.clone()));
-            }
-            started.iter().filter_map(|member| member.link.as_ref()).for_each(|link| link.close());
+        // They had it this way before, so they can have it again.
+        let links = control.links();
+        if next.is_some() {
+            let _ = agree(&links, || Request::Forget);
         }
+        if before != after {
+            let _ = agree(&links, || Request::Tune(before.clone()));
+        }
+        started.iter().filter_map(|member| member.link.as_ref()).for_each(|link| link.close());
         Err(error)
     }
 
-    /// Opens sockets at addresses that the pool has, beside those that are there. When one cannot be opened, those that were are
-    /// retired: somebody may have connected by now.
-    fn open_replacements(&self, control: &mut Control, running: &[Listening], wanted: &Config) -> Result<Vec<Replacing>, Error> {
-        let mut opened: Vec<Replacing> = Vec::new();
-        for (old, new) in Sockets::between(running, wanted.listeners()).replaced {
-            let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
-            let found = (0..control.places.len()).rev().find(|at| !taken(*at) && control.places[*at].asked.is_same_place(old));
-            let Some(at) = found else { continue };
-            // Who is in by the address is in by the same door.
-            let (door, slot) = (control.places[at].door.clone(), control.places[at].slot);
-            match places::listen_beside(wanted, new, &control.places[at].listener) {
-                Ok(listener) => opened.push((at, Place::of(control.take_number(), new, listener, door, slot))),
-                Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| Place::of(control.take_number(), new, *listener, door, slot));
-                    let gone = opened.into_iter().map(|(_, place)| place).chain(left);
-                    let begin = |place| (begin_to_retire(control, &self.retirements, place), true);
-                    let numbers = gone.map(begin).collect();
-                    self.rebalance(control);
-                    self.retire_places(control, numbers);
-                    return Err(error);
-                }
+    /// Opens sockets at addresses that the pool has: all of them, or none.
+    fn open_replacements(&self, control: &mut Control, wanted: &Config) -> Result<Replacing<Vec<usize>>, Error> {
+        let Control { config, places, next_number, .. } = control;
+        match places.open_replacements((config.listeners(), wanted), &self.retirements, || next(next_number)) {
+            Replacements::Opened(replacing) => Ok(replacing),
+            Replacements::Failed(error, gone) => {
+                self.rebalance(control);
+                self.retire_places(control, gone);
+                Err(error)
             }
         }
-        Ok(opened)
     }
 
     /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
     fn retire_places(&self, control: &mut Control, gone: Vec<(u64, bool)>) -> Begun {
-        let mut retirements = Vec::new();
-        for (number, replaced) in gone {
-            let place = control.retiring.iter_mut().find(|place| place.retirement == number);
-            retirements.extend(place.map(|place| Retirement::begin(number, &mut place.listener, replaced, &*self.system)));
-        }
-        self.retirements.start(retirements)
+        self.retirements.start(control.places.retire(gone, &*self.system))
     }
 
     /// The commit: one store, and from here on every accept, in whatever process, sees the new generation.
@@ -204,26 +168,22 @@ impl Processes {
         control.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
-        let opened = places::listen(config, listening)?;
-        self.place_of(control, &[], listening, opened)
-    }
-
-    /// An address with a door of its own.
-    fn place_of(
+    /// A new address, with a door of its own, beside those that the same change adds.
+    pub(super) fn open(
         &self,
         control: &mut Control,
         pending: &[Place],
+        config: &Config,
         listening: &Listening,
-        listener: Listener,
     ) -> Result<Place, Error> {
+        let listener = control.places.listen((config, listening), &self.retirements, pending)?;
         let slot = self.free_slot(control, pending)?;
         control.slots = control.slots.max(slot + 1);
         let joint = self.joint.door(slot);
         joint.clear_gate();
         let process = Process { index: None, most: 0, bell: self.bell.clone(), system: self.system.clone() };
         let door = Door::new(listener.address.clone(), joint, listening.limit, Some(process));
-        Ok(Place::of(control.take_number(), listening, listener, door, slot))
+        Ok(Place::new(control.take_number(), listening, listener, door, slot))
     }
 
     /// A process is gone, and with it what it held of each gate.
@@ -234,8 +194,7 @@ impl Processes {
 
     /// A place for the numbers of a door: one that no address has, nor any connection of one that is gone.
     fn free_slot(&self, control: &Control, pending: &[Place]) -> Result<usize, Error> {
-        let mut used: BTreeSet<usize> =
-            control.places.iter().chain(&control.retiring).chain(pending).map(|one| one.slot).collect();
+        let mut used: BTreeSet<usize> = control.places.all().chain(pending).map(|one| one.slot).collect();
         used.extend(&control.given_up);
         let free = |slot: &usize| !used.contains(slot) && self.joint.door(*slot).taken().load(Ordering::SeqCst) == 0;
         (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
@@ -246,8 +205,7 @@ impl Processes {
 
     /// Starts a process in the generation in force; it accepts nothing yet.
     pub(super) fn start_member(&self, control: &mut Control, config: &Config, index: usize) -> Result<Member, Error> {
-        let life = control.next_number;
-        control.next_number += 1;
+        let life = control.take_number();
         let failed = |source| Error::System { what: "start a process", source };
         // What a process of this number left behind, if there was one.
         self.reclaim(control, index);
@@ -287,8 +245,8 @@ impl Processes {
             .filter(|(_, member)| member.active && member.link.as_ref().is_some_and(|link| !link.is_closed()))
             .map(|(index, _)| index)
             .collect();
-        let Control { places, retiring, members, .. } = control;
-        for (turn, place) in places.iter_mut().chain(retiring).enumerate() {
+        let Control { places, members, .. } = control;
+        for (turn, place) in places.all_mut().enumerate() {
             let alone = place.listener.shards.len() == 1;
             let wanted: Vec<Vec<usize>> = (0..place.owners.len())
                 .map(|shard| match usable.len() {
@@ -306,8 +264,7 @@ impl Keeper for Processes {
     fn give_up(&self, number: u64) -> GaveUp {
         let (mut place, answers) = {
             let mut control = lock(&self.control);
-            let Some(at) = control.retiring.iter().position(|place| place.retirement == number) else { return GaveUp::Ended };
-            let place = control.retiring.remove(at);
+            let Some(place) = control.places.take_retiring(number) else { return GaveUp::Ended };
             control.given_up.push(place.slot);
             let holds = |index: usize| place.owners.iter().flatten().any(|owner| *owner == index);
             let holders = control.members.iter().enumerate().filter(|(index, _)| holds(*index));
@@ -330,66 +287,17 @@ impl Keeper for Processes {
         place.owners.iter_mut().for_each(Vec::clear);
         // To the helpers they are others.
         place.number = control.take_number();
-        control.retiring.push(place);
+        control.places.retiring.push(place);
         self.rebalance(&mut control);
         GaveUp::NotYet
     }
 
     fn closed(&self, retirement: &Retirement) {
-        let address = retirement.address.clone();
-        self.tell(&if retirement.replaced { Event::ListenerReplaced(address) } else { Event::ListenerRemoved(address) });
-    }
-}
-
-/// Has these accepted from as before, but as sockets on their way out. Their number among those.
-fn begin_to_retire(control: &mut Control, retirements: &Retirements, mut place: Place) -> u64 {
-    place.retirement = retirements.number(&place.listener);
-    let number = place.retirement;
-    control.retiring.push(place);
-    number
-}
-
-/// Takes the places of addresses that are gone or replaced; they go on as retiring ones. Their numbers, and whether others
-/// have taken their place.
-fn take_listeners(
-    control: &mut Control,
-    retirements: &Retirements,
-    wanted: &Config,
-    replacing: Vec<Replacing>,
-) -> Vec<(u64, bool)> {
-    let mut gone = Vec::new();
-    for (at, place) in replacing {
-        let old = std::mem::replace(&mut control.places[at], place);
-        gone.push((begin_to_retire(control, retirements, old), true));
-    }
-    let before = control.config.listeners().to_vec();
-    for listening in Sockets::between(&before, wanted.listeners()).removed {
-        // Of two that were asked for alike, as with port 0, the later one goes.
-        if let Some(at) = control.places.iter().rposition(|place| place.asked.is_same_place(listening)) {
-            let old = control.places.remove(at);
-            gone.push((begin_to_retire(control, retirements, old), false));
-        }
-    }
-    gone
-}
-
-/// Addresses that stay get the limits that are wanted of them.
-fn limit_places(control: &mut Control, wanted: &Config) {
-    let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
-    for place in &mut control.places {
-        if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
-            place.asked = left.swap_remove(at).clone();
-            place.door.set_limit(place.asked.limit);
-        }
+        self.tell(&retirement.told());
     }
 }
 
 impl Place {
-    fn of(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place {
-        let owners = vec![Vec::new(); listener.shards.len()];
-        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
-    }
-
     /// Gives sockets to those that should have them, and takes them from the others. What one does not take, because it dies or has
     /// no descriptor left, stays with whom it was, or goes to another, until it is offered again.
     fn hand_out(&mut self, members: &[Member], wanted: &[Vec<usize>], usable: &[usize]) {
@@ -444,14 +352,17 @@ impl Place {
 
 impl Control {
     fn take_number(&mut self) -> u64 {
-        let number = self.next_number;
-        self.next_number += 1;
-        number
+        next(&mut self.next_number)
     }
 
     pub(super) fn links(&self) -> Vec<Arc<Link>> {
         self.members.iter().filter_map(|member| member.link.clone()).collect()
     }
+}
+
+fn next(number: &mut u64) -> u64 {
+    *number += 1;
+    *number - 1
 }
 
 /// Asks all; the first refusal is the answer. One that is gone refuses nothing: its successor begins with what is in force then.

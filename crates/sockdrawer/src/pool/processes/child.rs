@@ -119,11 +119,11 @@ fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
     flow.shared().joint.ids().store(id.0, SeqCst);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut flow.counters, counters));
-    let Parcel { socket, permit, remote, side, connect_time } = parcel;
+    let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
     // It is the parent's to give back.
     std::mem::forget(permit);
     let permit = own.take().expect("a seed is for one connection");
-    flow.adopt_parcel(Parcel { socket, permit, remote, side, connect_time });
+    flow.adopt_parcel(Parcel { socket, permit, remote, side, lag, connect_time });
     if flow.count() > 0 { Child::new(ground)?.run(flow) } else { Ok(()) }
 }
 

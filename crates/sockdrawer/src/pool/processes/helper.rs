@@ -138,7 +138,12 @@ impl Helper {
             }
             Request::ListenerIntake { listener, intake } => {
                 let control = lock(&self.core.control);
-                control.places.iter().filter(|place| place.number == listener).for_each(|place| place.door.set_intake(&intake));
+                control
+                    .places
+                    .listening
+                    .iter()
+                    .filter(|place| place.number == listener)
+                    .for_each(|place| place.door.set_intake(&intake));
                 self.core.doors_changed(&control);
                 Reply::Done
             }
@@ -199,15 +204,15 @@ impl Helper {
     ) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
         let mut control = lock(&self.core.control);
-        let known = control.places.iter().position(|place| place.number == listener);
+        let known = control.places.listening.iter().position(|place| place.number == listener);
         let at = known.unwrap_or_else(|| {
             let asked = Listening::new(door.address.clone());
             let shared = Listener::shared(door.address.clone());
-            control.places.push(ListeningPlace { number: listener, asked, listener: shared, door, owners: Vec::new() });
-            control.places.len() - 1
+            control.places.listening.push(ListeningPlace::new(listener, &asked, shared, door, 0));
+            control.places.listening.len() - 1
         });
-        control.places[at].door.set_intake(intake);
-        let place = &mut control.places[at];
+        control.places.listening[at].door.set_intake(intake);
+        let place = &mut control.places.listening[at];
         for (number, socket) in numbers.iter().zip(sockets) {
             let shard = Shard::new(Arc::new(socket), false);
             self.shards.insert((listener, *number), shard.clone());
@@ -228,7 +233,7 @@ impl Helper {
             let order: crate::flow::inbox::Order = Box::new(move |flow| left.iter().for_each(|shard| flow.release_shard(shard)));
             let _ = member.inbox.put(crate::flow::inbox::Letter::Order(order));
         }
-        for place in control.places.iter_mut().filter(|place| place.number == listener) {
+        for place in control.places.listening.iter_mut().filter(|place| place.number == listener) {
             let shards = std::mem::take(&mut place.listener.shards).into_iter().zip(std::mem::take(&mut place.owners));
             let stays = |(shard, _): &(Arc<Shard>, Option<usize>)| !left.iter().any(|gone| Arc::ptr_eq(gone, shard));
             (place.listener.shards, place.owners) = shards.filter(stays).unzip();
@@ -240,8 +245,8 @@ impl Helper {
     fn retire(&mut self, number: u64, listener: u64) {
         self.shards.retain(|(of, _), _| *of != listener);
         let mut control = lock(&self.core.control);
-        let (gone, stay) = std::mem::take(&mut control.places).into_iter().partition(|place| place.number == listener);
-        control.places = stay;
+        let (gone, stay) = std::mem::take(&mut control.places.listening).into_iter().partition(|place| place.number == listener);
+        control.places.listening = stay;
         let retired = self.core.retire(&control, gone);
         drop(control);
         let speaker = self.speaker.clone();

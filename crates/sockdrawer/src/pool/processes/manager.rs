@@ -1,7 +1,6 @@
 //! The manager of a pool whose connections live in other processes. It holds every listening socket, so that a process that dies
 //! takes no queue with it.
 
-use super::change::Place;
 use super::link::{ANSWERS_WITHIN, Link};
 use super::recount::{Recount, Recounts};
 use super::registry;
@@ -21,8 +20,9 @@ use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
-use crate::pool::intake::{may_change, no_such_listener, readiness};
+use crate::pool::intake::{may_change, readiness};
 use crate::pool::manager::{Manager, Visit};
+use crate::pool::places::Places;
 use crate::pool::restarts::{Absence, History};
 use crate::pool::retire::{Keeper, Retirements};
 use crate::pool::selector::Selector;
@@ -66,9 +66,8 @@ pub(super) struct Control {
     pub(super) generated: Generated,
     /// Of each generation, the helpers that have it.
     pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
-    pub(super) places: Vec<Place>,
-    /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
-    pub(super) retiring: Vec<Place>,
+    /// The members that hold each socket: one, or all of them where the address has one socket only.
+    pub(super) places: Places<Vec<usize>>,
     pub(super) members: Vec<Member>,
     pub(super) restarts: History,
     pub(super) next_number: u64,
@@ -129,8 +128,7 @@ impl Processes {
             intake: Intake::Open,
             generated,
             holders: BTreeMap::new(),
-            places: Vec::new(),
-            retiring: Vec::new(),
+            places: Vec::new().into(),
             members: Vec::new(),
             restarts: History::default(),
             next_number: 1,
@@ -167,15 +165,15 @@ impl Processes {
     fn begin(&self, config: &Config) -> Result<(), Error> {
         let mut control = lock(&self.control);
         for listening in config.listeners() {
-            let place = self.open(&mut control, config, listening)?;
-            control.places.push(place);
+            let place = self.open(&mut control, &[], config, listening)?;
+            control.places.listening.push(place);
         }
         for index in 0..prefork::processes(config) {
             let member = self.start_member(&mut control, config, index)?;
             control.members.push(member);
         }
         self.tell(&Event::GenerationStarted(1));
-        for place in &control.places {
+        for place in &control.places.listening {
             self.tell(&Event::Listening(place.listener.address.clone()));
         }
         self.rebalance(&mut control);
@@ -279,7 +277,7 @@ impl Manager for Processes {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        lock(&self.control).places.iter().map(|place| place.listener.address.clone()).collect()
+        lock(&self.control).places.addresses()
     }
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
@@ -311,13 +309,10 @@ impl Manager for Processes {
 
     fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
         let control = lock(&self.control);
-        let Some(place) = control.places.iter().find(|place| place.listener.address == *address) else {
-            let known = control.places.iter().map(|place| place.listener.address.clone()).collect();
-            return Err(no_such_listener(address, known));
-        };
+        let place = control.places.find(address)?;
         place.door.set_intake(intake);
         // A helper may have only those of the address that are on their way out.
-        let all = control.places.iter().chain(&control.retiring).filter(|other| other.slot == place.slot);
+        let all = control.places.all().filter(|other| other.slot == place.slot);
         for listener in all.map(|place| place.number) {
             self.pass(&control, || Request::ListenerIntake { listener, intake: intake.clone() });
         }
@@ -378,7 +373,7 @@ impl Manager for Processes {
         let newest = control.generated.id;
         let generations = live_generations(newest, &parts);
         let backlog = control.config.backlog();
-        let listeners = control.places.iter().map(|place| place.listener.status(&*self.system, &place.door, backlog));
+        let listeners = control.places.listening.iter().map(|place| place.listener.status(&*self.system, &place.door, backlog));
         let members = control.members.iter().enumerate().filter_map(|(index, member)| {
             let link = member.link.as_ref()?;
             let connections = self.joint.held(index).load(Ordering::Relaxed) as usize;
@@ -426,8 +421,7 @@ impl Manager for Processes {
         let shares = Processes::shares(&links, how, &Selector::All);
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
         let asked: Vec<_> = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Shutdown(share), &[])).collect();
-        let mut gone = std::mem::take(&mut lock(&self.control).places);
-        gone.append(&mut lock(&self.control).retiring);
+        let gone = lock(&self.control).places.take_all();
         self.retirements.stop();
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);
@@ -454,8 +448,7 @@ impl Manager for Processes {
                 return;
             }
             control.readiness = Readiness::Draining;
-            control.places.clear();
-            control.retiring.clear();
+            control.places.take_all();
             self.retirements.stop();
             control.members.iter().filter_map(|member| member.link.clone()).collect::<Vec<_>>()
         };

@@ -132,7 +132,7 @@ impl Processes {
             self.reclaim(&control, index);
             let slots = control.slots;
             control.at_doors.begin(slots);
-            control.places.iter().chain(&control.retiring).for_each(|place| place.door.gate.give());
+            control.places.all().for_each(|place| place.door.gate.give());
             self.gate.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
@@ -148,8 +148,7 @@ impl Processes {
             drop(control);
             return self.news.ring();
         }
-        let Control { places, retiring, .. } = &mut *control;
-        for owners in places.iter_mut().chain(retiring).flat_map(|place| &mut place.owners) {
+        for owners in control.places.all_mut().flat_map(|place| &mut place.owners) {
             owners.retain(|owner| *owner != index);
         }
         if !control.members[index].active {
@@ -250,10 +249,10 @@ impl Processes {
             control.recount = None;
             self.gate.look_at_alarms();
         }
-        let Control { at_doors, places, retiring, .. } = control;
+        let Control { at_doors, places, .. } = control;
         at_doors.look(|slot, recount| {
             // Nobody waits at the door of an address that is gone.
-            let at_door = || places.iter().chain(&*retiring).filter(|place| place.slot == slot);
+            let at_door = || places.all().filter(|place| place.slot == slot);
             found(recount, &self.joint.door(slot), &all_answer, || at_door().for_each(|place| place.door.gate.give()))
         });
     }

@@ -1,0 +1,140 @@
+//! The processes that have a listening socket, and the CPU time they used.
+
+use super::listening;
+use super::threads::scheduled;
+use rustix::param::clock_ticks_per_second;
+use sockdrawer::Address;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+/// What a process has used, counted twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    /// When it was started, in ticks of the kernel: another one may get its number.
+    started: u64,
+    /// Its threads and processes that it waited for, those that ended too; in ticks.
+    ticks: u64,
+    /// Its threads that are there, exactly.
+    threads: BTreeMap<u32, Duration>,
+}
+
+/// All that can accept what is sent to these addresses. None where one of them has no server that this user may look at, or where it
+/// is this process.
+pub(super) fn of(targets: &[Address]) -> Option<BTreeMap<u32, Process>> {
+    let mut sockets = BTreeSet::new();
+    for target in targets {
+        sockets.append(&mut listening::sockets(target)?);
+    }
+    let (mut owners, mut owned) = (BTreeMap::new(), BTreeSet::new());
+    for id in ids("/proc") {
+        let has: Vec<u64> = descriptors(id).filter(|socket| sockets.contains(socket)).collect();
+        if has.is_empty() {
+            continue;
+        }
+        if id == std::process::id() {
+            return None;
+        }
+        // One that has just ended has no descriptors either.
+        owners.insert(id, process(id)?);
+        owned.extend(has);
+    }
+    (owned == sockets).then_some(owners)
+}
+
+/// What they used from `before` to `now`. One that was not there before is new: a worker that replaces another. None where one has
+/// gone, and its time with it.
+pub(super) fn since(before: &BTreeMap<u32, Process>, now: &BTreeMap<u32, Process>) -> Option<Duration> {
+    let stays = |(id, process): (&u32, &Process)| now.get(id).is_some_and(|now| now.started == process.started);
+    before.iter().all(stays).then(|| now.iter().map(|(id, now)| now.used(before.get(id))).sum())
+}
+
+impl Process {
+    fn used(&self, before: Option<&Process>) -> Duration {
+        let ticks = self.ticks.saturating_sub(before.map_or(0, |before| before.ticks));
+        let earlier = |id| before.and_then(|before| before.threads.get(id).copied()).unwrap_or_default();
+        let threads: Duration = self.threads.iter().map(|(id, now)| now.saturating_sub(earlier(id))).sum();
+        // User and system time are each cut to whole ticks. What is beyond that was used by threads and processes that ended.
+        let sure = duration(ticks.saturating_sub(2));
+        if sure > threads { duration(ticks) } else { threads }
+    }
+}
+
+fn duration(ticks: u64) -> Duration {
+    Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1)))
+}
+
+/// None when it has ended, or the kernel does not count.
+fn process(id: u32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // Its name is in parentheses and may contain anything: the rest begins with the third field.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let (user, system, user_of_children, system_of_children) = (field(14)?, field(15)?, field(16)?, field(17)?);
+    let folder = format!("/proc/{id}/task");
+    let threads = ids(&folder).filter_map(|id| Some((id, scheduled(&format!("{folder}/{id}"))?))).collect();
+    Some(Process { started: field(22)?, ticks: user + system + user_of_children + system_of_children, threads })
+}
+
+/// The entries of a folder of the kernel that are numbers.
+fn ids(folder: &str) -> impl Iterator<Item = u32> {
+    fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The sockets that a process has; none where this user may not look.
+fn descriptors(id: u32) -> impl Iterator<Item = u64> {
+    let links = fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
+    links.filter_map(|link| {
+        let to = fs::read_link(link.path()).ok()?;
+        to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(started: u64, ticks: u64, threads: &[(u32, u64)]) -> Process {
+        let threads = threads.iter().map(|(id, milliseconds)| (*id, Duration::from_millis(*milliseconds))).collect();
+        Process { started, ticks, threads }
+    }
+
+    fn milliseconds(before: &[(u32, Process)], now: &[(u32, Process)]) -> Option<u128> {
+        let map = |all: &[(u32, Process)]| all.iter().cloned().collect();
+        since(&map(before), &map(now)).map(|used| used.as_millis())
+    }
+
+    #[test]
+    fn threads_are_exact_and_those_that_ended_are_not_lost() {
+        assert_eq!(clock_ticks_per_second(), 100, "a tick is 10 ms");
+        let before = [(7, one(1, 100, &[(7, 900), (8, 105)]))];
+        assert_eq!(milliseconds(&before, &[(7, one(1, 102, &[(7, 900), (8, 119)]))]), Some(14));
+        assert_eq!(milliseconds(&before, &[(7, one(1, 103, &[(7, 901), (8, 106), (9, 14)]))]), Some(16), "a new thread");
+        assert_eq!(milliseconds(&before, &[(7, one(1, 150, &[(7, 901)]))]), Some(500), "what a thread used that ended");
+    }
+
+    #[test]
+    fn a_process_that_has_gone_takes_its_time_along_and_a_new_one_counts_whole() {
+        let before = [(7, one(1, 100, &[(7, 1_000)]))];
+        assert_eq!(milliseconds(&before, &[]), None);
+        assert_eq!(milliseconds(&before, &[(7, one(2, 100, &[(7, 1_000)]))]), None, "another one with its number");
+        let replaced = [(7, one(1, 100, &[(7, 1_003)])), (8, one(3, 1, &[(8, 12)]))];
+        assert_eq!(milliseconds(&before, &replaced), Some(15));
+    }
+
+    #[test]
+    fn this_process_cannot_be_told_from_its_client() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = Address::Tcp(listener.local_addr().expect("it is bound"));
+        assert_eq!(of(std::slice::from_ref(&address)), None);
+        assert!(listening::sockets(&address).is_some_and(|sockets| sockets.len() == 1));
+        drop(listener);
+        assert_eq!(listening::sockets(&address), None);
+    }
+
+    #[test]
+    fn a_process_is_read() {
+        let this = process(std::process::id()).expect("this one is there");
+        assert!(this.threads.contains_key(&std::process::id()) && this.started > 0);
+    }
+}
