@@ -2,6 +2,7 @@
 //! `trial` turn these low arguments into what is done.
 
 use crate::acks::AcksArguments;
+use crate::http::HttpArguments;
 use crate::names::{self, Protocol};
 use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -102,7 +103,7 @@ pub(crate) struct LoadArguments {
     /// Connections at once.
     #[arg(short, long, value_name = "N", default_value = "64")]
     pub(crate) connections: Positive,
-    /// End after so many operations of all connections: round trips of ping and echo, connections of hello and http, messages of
+    /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http, messages of
     /// acks.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) operations: Option<Positive>,
@@ -118,8 +119,9 @@ pub(crate) struct LoadArguments {
     /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
     #[arg(long, value_name = "T")]
     pub(crate) interval: Option<Time>,
-    /// acks: operations per second of all connections [default: as fast as it goes].
-    #[arg(long, value_name = "R", conflicts_with = "interval")]
+    /// On schedule whatever the server does: http: connections begun in a second, at most -c at once; acks: messages of all connections
+    /// in a second [default: as fast as it goes].
+    #[arg(long, value_name = "R", conflicts_with_all = ["interval", "connect_rate", "keep_alive"])]
     pub(crate) rate: Option<Rate>,
     /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
     /// and acks].
@@ -134,12 +136,14 @@ pub(crate) struct LoadArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-    /// echo: chooses the bytes of messages [default: chosen and printed].
+    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<Seed>,
     /// Options of acks.
     #[command(flatten)]
     pub(crate) acks: AcksArguments,
+    #[command(flatten)]
+    pub(crate) http: HttpArguments,
 }
 
 /// `sockdrawer trial`.

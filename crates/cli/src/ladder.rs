@@ -15,6 +15,7 @@ const DURATION: Duration = Duration::from_secs(2);
 /// Runs all rows, or those until a signal comes.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     load::options_belong(&arguments)?;
+    arguments.http.wanted(arguments.workload, None)?;
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;

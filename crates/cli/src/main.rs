@@ -5,6 +5,7 @@ mod acks;
 mod arguments;
 mod events;
 mod foreign;
+mod http;
 mod ladder;
 mod limits;
 mod load;

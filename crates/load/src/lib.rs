@@ -8,6 +8,7 @@ mod clients;
 mod cost;
 mod errno;
 pub mod foreign;
+pub mod http;
 mod ladder;
 mod latency;
 mod machine;
