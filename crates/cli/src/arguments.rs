@@ -103,8 +103,8 @@ pub(crate) struct LoadArguments {
     /// Connections at once.
     #[arg(short, long, value_name = "N", default_value = "64")]
     pub(crate) connections: Positive,
-    /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http, messages of
-    /// acks.
+    /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http,
+    /// messages of acks.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) operations: Option<Positive>,
     /// End so long after the first connect [default without -n and --hold: 10s].
@@ -119,9 +119,9 @@ pub(crate) struct LoadArguments {
     /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
     #[arg(long, value_name = "T")]
     pub(crate) interval: Option<Time>,
-    /// On schedule whatever the server does: http: connections begun in a second, at most -c at once; acks: messages of all connections
-    /// in a second [default: as fast as it goes].
-    #[arg(long, value_name = "R", conflicts_with_all = ["interval", "connect_rate", "keep_alive"])]
+    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
+    /// most -c at once [default: as fast as it goes].
+    #[arg(long, value_name = "R", conflicts_with = "interval")]
     pub(crate) rate: Option<Rate>,
     /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
     /// and acks].

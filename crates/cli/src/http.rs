@@ -1,8 +1,10 @@
 //! `sockdrawer load http`: its options, what they mean together, and whether this machine has the ports for it.
 
+use crate::arguments::LoadArguments;
+use crate::load;
 use crate::names::Protocol;
 use crate::outcome::Failure;
-use crate::values::{BadValue, Rate};
+use crate::values::BadValue;
 use crate::words::{duration, number};
 use clap::{Args, ValueEnum};
 use sockdrawer_catalog::http::{Close, Page};
@@ -82,21 +84,35 @@ impl FromStr for Mix {
     }
 }
 
+/// What the clients of any workload ask for.
+///
+/// # Errors
+/// See [`HttpArguments::wanted`].
+pub(crate) fn wanted(arguments: &LoadArguments) -> Result<Wanted, Failure> {
+    if arguments.workload == Protocol::Http { arguments.http.wanted(arguments) } else { Ok(Wanted::default()) }
+}
+
 impl HttpArguments {
-    /// What the clients ask for.
-    ///
-    /// # Errors
-    /// When another workload was given one of these options.
-    pub(crate) fn wanted(&self, protocol: Protocol, rate: Option<Rate>) -> Result<Wanted, Failure> {
-        let given = [
+    /// The first option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let all = [
             ("--path", self.path.is_some()),
             ("--mix", self.mix.is_some()),
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
             ("--force", self.force),
         ];
-        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && protocol != Protocol::Http) {
-            return Err(Failure::usage(format_args!("{option} is for http only, {protocol} has no use for it: leave it out")));
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// What the clients ask for.
+    ///
+    /// # Errors
+    /// When a rate makes no sense with the rest.
+    fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
+        let other = [("--connect-rate", arguments.connect_rate.is_some()), ("--keep-alive", self.keep_alive)];
+        if let Some((other, _)) = other.into_iter().find(|(_, given)| *given && arguments.rate.is_some()) {
+            return Err(load::usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
         }
         let pages = match (&self.path, &self.mix) {
             (_, Some(Mix(pages))) => pages.clone(),
@@ -109,7 +125,7 @@ impl HttpArguments {
             Some(Closing::Fin) => Some(Close::Fin),
             Some(Closing::Rst) => Some(Close::Rst),
         };
-        Ok(Wanted { pages, close, rate: rate.filter(|_| protocol == Protocol::Http).map(|rate| rate.0) })
+        Ok(Wanted { pages, close, rate: arguments.rate.map(|rate| rate.0) })
     }
 }
 

@@ -18,7 +18,6 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if !arguments.targets.is_empty() {
         return Err(load::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
     }
-    arguments.http.wanted(arguments.workload, None)?;
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;

@@ -87,7 +87,7 @@ fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate: arguments.connect_rate.map(|rate| rate.0),
         timeout: arguments.timeout.map_or(default_timeout(workload), |PositiveTime(timeout)| timeout),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
-        http: arguments.http.wanted(arguments.workload, arguments.rate)?,
+        http: http::wanted(arguments)?,
     })
 }
 
@@ -100,8 +100,11 @@ pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     if !matches!(protocol, Protocol::Ping | Protocol::Echo | Protocol::Acks) && arguments.interval.is_some() {
         return Err(misplaced("--interval", "ping, echo and acks", protocol));
     }
-    if !matches!(protocol, Protocol::Http | Protocol::Acks) && arguments.rate.is_some() {
-        return Err(misplaced("--rate", "http and acks", protocol));
+    if !matches!(protocol, Protocol::Acks | Protocol::Http) && arguments.rate.is_some() {
+        return Err(misplaced("--rate", "acks and http", protocol));
+    }
+    if let Some(option) = arguments.http.given().filter(|_| protocol != Protocol::Http) {
+        return Err(misplaced(option, "http", protocol));
     }
     if let Some(option) = arguments.acks.given().filter(|_| protocol != Protocol::Acks) {
         return Err(misplaced(option, "acks", protocol));

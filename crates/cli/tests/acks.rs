@@ -236,8 +236,8 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         ("ping --ladder", "--ladder is an option of acks, not of ping"),
         ("echo --batch 3", "--batch is an option of acks, not of echo"),
         ("hello --size 3", "--size is an option of echo and acks, not of hello"),
-        ("ping --rate 3", "--rate is an option of http and acks, not of ping"),
-        ("acks --ladder --keep-alive", "--keep-alive is for http only"),
+        ("ping --rate 3", "--rate is an option of acks and http, not of ping"),
+        ("acks --ladder --keep-alive", "--keep-alive is an option of http, not of acks"),
     ] {
         let words = format!("load {words}");
         let end = Program::start(&words.split_whitespace().collect::<Vec<_>>()).end();

@@ -261,8 +261,8 @@ fn options_that_make_no_sense_together_are_refused_in_one_line() {
         ("http --mix quick=1", "such as fast=9,slow=1"),
         ("http --close never", "server"),
         ("http --hold 5", "--hold"),
-        ("ping --mix fast=1", "--mix is for http only"),
-        ("echo --rate 5", "--rate is an option of http and acks"),
+        ("ping --mix fast=1", "--mix is an option of http"),
+        ("echo --rate 5", "--rate is an option of acks and http"),
     ] {
         let end = refused(words);
         assert_eq!((end.code, end.stdout.as_str(), end.stderr.lines().count()), (Some(2), "", 1), "{words}: {end:?}");
