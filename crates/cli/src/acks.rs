@@ -30,7 +30,7 @@ pub(crate) struct AcksArguments {
     pub(crate) window: Option<Positive>,
     /// acks: run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
     /// and compare them.
-    #[arg(long, conflicts_with_all = ["targets", "ack", "connections", "operations", "hold", "connect_rate", "interval", "rate", "source", "seed"])]
+    #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "hold", "connect_rate", "interval", "rate", "source", "seed"])]
     pub(crate) ladder: bool,
 }
 

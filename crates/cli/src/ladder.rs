@@ -15,6 +15,9 @@ const DURATION: Duration = Duration::from_secs(2);
 /// Runs all rows, or those until a signal comes.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     load::options_belong(&arguments)?;
+    if !arguments.targets.is_empty() {
+        return Err(load::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
+    }
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;

@@ -75,17 +75,22 @@ pub(crate) fn ladder(ladder: &Ladder) -> String {
     )
 }
 
-/// What each of so many connections sends.
+/// What so many connections send.
+#[expect(clippy::cast_precision_loss, reason = "more than 2^53 connections do not exist")]
 fn stream(connections: usize, messages: &Messages) -> String {
     let Messages { size, batch, interval, .. } = messages;
-    let message = format!("message of {size} byte{}", if *size == 1 { "" } else { "s" });
-    format!("{}, {batch} in a write (--batch)", paced(connections, &message, *interval))
+    let bytes = format!("{size} byte{}", if *size == 1 { "" } else { "s" });
+    if interval.is_zero() {
+        return format!("messages of {bytes} back to back, {batch} in a write (--batch)");
+    }
+    let rate = number(connections as f64 / interval.as_secs_f64());
+    format!("{rate} messages/s of {bytes} (--interval 0: back to back), at most {batch} in a write (--batch)")
 }
 
 /// A number with the digits that matter.
 pub(crate) fn number(value: f64) -> String {
     match value {
-        value if value.fract() == 0.0 => format!("{value}"),
+        value if (value - value.round()).abs() < 1e-6 * value => format!("{}", value.round()),
         value if value < 0.1 => format!("{value:.4}"),
         value => format!("{value:.1}"),
     }
@@ -156,17 +161,17 @@ mod tests {
             window: 50,
             interval: Duration::ZERO,
         };
-        let line = "64 connections, one message of 1 byte after the other, back to back, 10 in a write (--batch), at most 50 without ack \
-                    (--window), --ack every=9, for 10 s, to a server in this program";
+        let line = "64 connections, messages of 1 byte back to back, 10 in a write (--batch), at most 50 without ack (--window), \
+                    --ack every=9, for 10 s, to a server in this program";
         assert_eq!(start(&plan(Workload::Acks(messages))), line);
         let messages = Messages { interval: Duration::from_millis(640), size: 5, ..messages };
         let line =
-            "64 connections, one message of 5 bytes each 640 ms: 100 operations/s (--interval 0: back to back), 10 in a write";
+            "64 connections, 100 messages/s of 5 bytes (--interval 0: back to back), at most 10 in a write (--batch), at most 50";
         assert!(start(&plan(Workload::Acks(messages))).starts_with(line));
     }
 
     #[test]
     fn numbers_keep_what_matters() {
-        assert_eq!([12.8, 100.0, 9.142, 0.0166].map(number), ["12.8", "100", "9.1", "0.0166"]);
+        assert_eq!([12.8, 100.0, 99_999.999_999_9, 9.142, 0.0166].map(number), ["12.8", "100", "100000", "9.1", "0.0166"]);
     }
 }

@@ -21,6 +21,10 @@ const SHARE: f64 = 0.2;
 /// So many times more than beside it.
 const PEAK: u64 = 3;
 
+/// Less of the rate that was asked for is not what was asked for, when so many messages were due.
+const BEHIND: f64 = 0.9;
+const SCHEDULED_AT_LEAST: f64 = 1_000.0;
+
 /// Messages and their acks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -33,6 +37,8 @@ pub struct Acks {
     pub batch: u64,
     /// The most messages of a connection without ack.
     pub window: u64,
+    /// Messages per second that were asked for; None: as many as possible.
+    pub rate: Option<f64>,
     /// Messages that were sent: those that ended well, and those that did not.
     pub written: u64,
     /// Bytes of the acknowledged messages, headers too, per second.
@@ -55,7 +61,7 @@ impl Acks {
     #[expect(clippy::cast_precision_loss, reason = "2^53 messages take years")]
     pub(crate) fn of(plan: &Plan, tally: &Tally, seconds: f64, [client, server]: [Option<f64>; 2]) -> Option<Acks> {
         let Workload::Acks(messages) = plan.workload else { return None };
-        let Messages { pattern, size, batch, window, .. } = messages;
+        let Messages { pattern, size, batch, window, interval, .. } = messages;
         let ok = tally.numbers.operations_ok;
         let per = |whole: f64, parts: u64| (parts > 0).then(|| whole / parts as f64);
         let delayed_ack = tally.connect.median().and_then(|trip| delayed(&tally.operation, trip, pattern));
@@ -64,6 +70,7 @@ impl Acks {
             size,
             batch,
             window,
+            rate: (!interval.is_zero()).then(|| plan.connections as f64 / interval.as_secs_f64()),
             written: tally.written,
             bytes_per_second: if seconds > 0.0 { (ok * messages.bytes()) as f64 / seconds } else { 0.0 },
             acks: tally.acks,
@@ -111,6 +118,14 @@ pub(crate) fn hints(f: &mut fmt::Formatter<'_>, acks: &Acks, report: &Report) ->
              Nagle's algorithm holds the last one back until this side's delayed TCP ACK; set TCP_NODELAY on the server's sockets, \
              or write an ack at once (if its own timer takes 40 ms, say so: --ack timer=40ms)",
             share * 100.0
+        )?;
+    }
+    let behind = |rate: &f64| report.operations.per_second < BEHIND * rate && rate * report.seconds >= SCHEDULED_AT_LEAST;
+    if let Some(rate) = acks.rate.filter(behind) {
+        let reached = report.operations.per_second;
+        write!(
+            f,
+            "\nhint         {reached:.0} of {rate:.0} messages/s were reached: the times are those of a queue that grows; lower --rate"
         )?;
     }
     let answered = report.errors.iter().any(|error| matches!(error.phase, "answer" | "verify") && error.errno != "ETIMEDOUT");

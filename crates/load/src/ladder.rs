@@ -188,6 +188,7 @@ mod tests {
             size: 5,
             batch: 10,
             window: 100,
+            rate: None,
             written: 1,
             bytes_per_second: 1.0,
             acks: 1,

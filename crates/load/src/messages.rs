@@ -7,9 +7,6 @@ use std::time::Duration;
 
 /// Bytes of a message besides its payload: its id and its size.
 const HEADER: u64 = 12;
-/// What a connection may have unsent at least, whatever its batches are.
-const LEAST_UNSENT: u64 = 64 * 1024;
-
 /// Messages of one run, alike on each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Messages {
@@ -48,11 +45,6 @@ impl Messages {
     pub(crate) fn options(&self, timeout: Duration, shared: &Shared) -> acks::Options {
         let Messages { pattern, size, batch, window, interval, .. } = *self;
         acks::Options { pattern, size, batch, window, interval, timeout, budget: shared.budget() }
-    }
-
-    /// What a client may have unsent: a whole batch, or it would be cut.
-    pub(crate) fn high_water(&self) -> usize {
-        usize::try_from(self.batch.saturating_mul(self.bytes()).max(LEAST_UNSENT)).unwrap_or(usize::MAX)
     }
 
     /// The server in this process, and who runs its connections.

@@ -9,7 +9,7 @@ use crate::plan::{End, Plan, Workload};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
-use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Pool, Readiness, Selector, Status};
+use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -234,9 +234,8 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     connecting.timeout = plan.timeout;
     let mut config = Config::connect(clients::client(plan, shared), connecting);
     config.settings.linger = LINGER;
-    if let Workload::Acks(messages) = plan.workload {
-        config.settings.high_water = messages.high_water();
-    }
+    // Clients of acks speak to themselves, with unsent messages too.
+    config.settings.notes_when_full = NotesWhenFull::Keep;
     // Clients have no jobs.
     config.limit(plan.connections).workers(0)
 }

@@ -201,7 +201,8 @@ impl PartialEq for Listening {
 pub struct Connecting {
     /// Taken in turn.
     pub targets: Vec<Address>,
-    /// Local addresses, taken in turn; none: the kernel chooses.
+    /// Local addresses; the next one is taken when each target had its turn, so that every source gets to every target. None: the
+    /// kernel chooses.
     pub sources: Vec<IpAddr>,
     /// How many connects in all; None: whenever one ends, another is made.
     pub total: Option<u64>,

@@ -1,4 +1,6 @@
 //! The program as a child process, followed by what it prints.
+// Each test program uses a part of it.
+#![allow(dead_code)]
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};

@@ -289,6 +289,9 @@ impl fmt::Display for Http {
         if let Some(schedule) = &self.schedule {
             schedule.fmt(f)?;
         }
+        if self.times_us.total.max.is_none() {
+            return write!(f, "times        of no request: none was answered well");
+        }
         self.times_us.fmt(f)?;
         write!(f, "served within")?;
         for Within { percent, us } in &self.served_within_us {

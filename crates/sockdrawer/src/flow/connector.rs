@@ -197,7 +197,7 @@ impl Flow {
         let sources = connecting.sources.iter().filter(same_family);
         let count = sources.clone().count();
         if count > 0
-            && let Some(source) = sources.clone().nth(turn % count)
+            && let Some(source) = sources.clone().nth(turn / connecting.targets.len() % count)
         {
             self.system.bind_source(socket.as_fd(), *source)?;
         }
