@@ -1,6 +1,7 @@
 //! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
 //! `trial` turn these low arguments into what is done.
 
+use crate::http::HttpArguments;
 use crate::names::{self, Protocol};
 use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -101,7 +102,8 @@ pub(crate) struct LoadArguments {
     /// Connections at once.
     #[arg(short, long, value_name = "N", default_value = "64")]
     pub(crate) connections: Positive,
-    /// End after so many operations of all connections: round trips of ping and echo, connections of hello and http.
+    /// End after so many operations of all connections: round trips of ping and echo, connections of hello,
+    /// requests of http.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) operations: Option<Positive>,
     /// End so long after the first connect [default without -n and --hold: 10s].
@@ -128,9 +130,11 @@ pub(crate) struct LoadArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-    /// echo: chooses the bytes of messages [default: chosen and printed].
+    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<Seed>,
+    #[command(flatten)]
+    pub(crate) http: HttpArguments,
 }
 
 /// `sockdrawer trial`.

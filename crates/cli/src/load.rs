@@ -6,8 +6,9 @@ use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
-use crate::{limits, progress, words};
+use crate::{http, limits, progress, words};
 use sockdrawer::{Address, Error};
+use sockdrawer_load::http::Ports;
 use sockdrawer_load::{End, Plan, Report, Run, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
@@ -17,14 +18,16 @@ use std::time::Duration;
 
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
-    let plan = plan(&arguments)?;
+    let mut plan = plan(&arguments)?;
+    let ports = if plan.workload == Workload::Http && !arguments.http.force { Ports::of_this_machine() } else { None };
+    let ports = http::keep_within(&mut plan, ports)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let running = Run::start(&plan).map_err(failure)?;
-    people.tell(words::start(&plan))?;
+    people.tell(words::start(&plan) + &ports)?;
     let mut live = progress::Live::new();
     let report = running.finish(&stop, |progress| live.show(progress));
     live.end();
@@ -81,6 +84,7 @@ fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate: arguments.connect_rate.map(|rate| rate.0),
         timeout: arguments.timeout.map_or(default_timeout(workload), |PositiveTime(timeout)| timeout),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        http: arguments.http.wanted(arguments.workload)?,
     })
 }
 
@@ -107,7 +111,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
 
 fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
     match (arguments.duration, arguments.hold) {
-        (_, Some(_)) if workload.is_short() => {
+        (_, Some(_)) if is_short(workload) => {
             let name = workload.name();
             Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
         }
@@ -118,8 +122,13 @@ fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
     }
 }
 
+/// Whether an operation is a connection, or may be.
+fn is_short(workload: Workload) -> bool {
+    matches!(workload, Workload::Hello | Workload::Http)
+}
+
 fn default_timeout(workload: Workload) -> Duration {
-    Duration::from_secs(if workload.is_short() { 30 } else { 1 })
+    Duration::from_secs(if is_short(workload) { 30 } else { 1 })
 }
 
 /// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.

@@ -4,6 +4,7 @@
 mod arguments;
 mod events;
 mod foreign;
+mod http;
 mod limits;
 mod load;
 mod names;

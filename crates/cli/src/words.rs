@@ -1,5 +1,6 @@
 //! A plan in words, so that nobody has to guess what a run does.
 
+use crate::http;
 use sockdrawer_load::{End, Plan, Workload};
 use std::fmt::Write;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(crate) fn start(plan: &Plan) -> String {
         [target] => add(format_args!(", to {target}")),
         [first, rest @ ..] => add(format_args!(", to {first} and {} more in turn", rest.len())),
     }
-    if let Workload::Echo { .. } = plan.workload {
+    if matches!(plan.workload, Workload::Echo { .. }) || plan.http.pages.len() > 1 {
         add(format_args!(", seed {}", plan.seed));
     }
     line
@@ -40,6 +41,7 @@ fn what(plan: &Plan) -> String {
         Workload::Echo { interval, size } => {
             format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), interval))
         }
+        Workload::Http => http::what(plan, &connections),
         workload => format!("{connections} at once, one {} operation each, then the next", workload.name()),
     }
 }
@@ -54,7 +56,7 @@ fn paced(connections: usize, operation: &str, interval: Duration) -> String {
 }
 
 /// A number with the digits that matter.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value {
         value if value.fract() == 0.0 => format!("{value}"),
         value if value < 0.1 => format!("{value:.4}"),
@@ -85,6 +87,7 @@ mod tests {
             connect_rate: None,
             timeout: Duration::from_secs(1),
             seed: 7,
+            http: Default::default(),
         }
     }
 

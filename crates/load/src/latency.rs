@@ -32,9 +32,27 @@ impl Latency {
         self.0.len()
     }
 
+    /// Microseconds that this part of them did not exceed; None where nothing was measured, as in all that follows.
+    pub(crate) fn at(&self, quantile: f64) -> Option<f64> {
+        (self.count() > 0).then(|| microseconds(self.0.value_at_quantile(quantile)))
+    }
+
+    pub(crate) fn min(&self) -> Option<f64> {
+        (self.count() > 0).then(|| microseconds(self.0.min()))
+    }
+
+    pub(crate) fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.0.mean() / 1000.0)
+    }
+
+    /// The standard deviation.
+    pub(crate) fn deviation(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.0.stdev() / 1000.0)
+    }
+
     /// The numbers that people read; None where nothing was measured.
     pub fn percentiles(&self) -> Percentiles {
-        let at = |quantile: f64| (self.count() > 0).then(|| microseconds(self.0.value_at_quantile(quantile)));
+        let at = |quantile| self.at(quantile);
         let max = (self.count() > 0).then(|| microseconds(self.0.max()));
         Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max }
     }

@@ -7,6 +7,7 @@ mod clients;
 mod cost;
 mod errno;
 pub mod foreign;
+pub mod http;
 mod latency;
 mod machine;
 mod plan;

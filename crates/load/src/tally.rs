@@ -1,6 +1,7 @@
 //! What one loop counted and measured. Loops share nothing while they measure; tallies are added up when somebody asks.
 
 use crate::errno::errno_name;
+use crate::http::Figures;
 use crate::latency::Latency;
 use crate::shared::Shared;
 use sockdrawer_catalog::meter::{End, Meter, Phase};
@@ -42,6 +43,8 @@ pub(crate) struct Tally {
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
     /// Of the operations that failed: cut off by this side at the end of the run.
     pub(crate) unfinished: u64,
+    /// Of the workload `http` only.
+    pub(crate) http: Option<Box<Figures>>,
     /// When the last operation ended well.
     pub(crate) last: Option<Instant>,
 }
@@ -55,7 +58,15 @@ impl Tally {
             *self.errors.entry(*error).or_default() += count;
         }
         self.unfinished += other.unfinished;
+        if let Some(http) = &other.http {
+            self.http().add(http);
+        }
         self.last = self.last.max(other.last);
+    }
+
+    /// What clients of `http` measured besides.
+    pub(crate) fn http(&mut self) -> &mut Figures {
+        self.http.get_or_insert_default()
     }
 }
 
@@ -117,8 +128,10 @@ impl Meter for Recorder {
 /// What an error is called in a report: the errno's name, or what happened where no errno tells it.
 pub(crate) fn cause(phase: Phase, errno: Option<i32>) -> String {
     match (phase, errno) {
+        (Phase::Status, Some(status)) => status.to_string(),
         (_, Some(errno)) => errno_name(errno).map_or_else(|| format!("errno {errno}"), str::to_owned),
         (Phase::Verify, None) => "WRONG_BYTES".to_owned(),
+        (Phase::Length, None) => "OTHER_LENGTH".to_owned(),
         (Phase::Client, None) => "CLIENT_BUG".to_owned(),
         (_, None) => "EOF".to_owned(),
     }
