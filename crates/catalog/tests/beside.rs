@@ -7,7 +7,7 @@
 //! each time, as a burst of their own making.
 
 use sockdrawer::{Address, Config, Connecting, Counts, Drain, Endpoint, Late, Pool};
-use sockdrawer_catalog::http::{Client, Http, Path};
+use sockdrawer_catalog::http::{Client, Close, Http, Manner, Page, VisitMeter, Visited, Visits};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,7 @@ struct Book {
 impl Meter for Book {
     fn connected(&mut self, _took: Duration) {}
 
-    fn operation(&mut self, scheduled: Instant, _sent: Instant, now: Instant) {
-        if scheduled >= self.measure_from {
-            self.took.push(now - scheduled);
-        }
-    }
+    fn operation(&mut self, _scheduled: Instant, _sent: Instant, _now: Instant) {}
 
     fn failed(&mut self, phase: Phase, errno: Option<i32>) {
         self.failed.push((phase, errno));
@@ -44,6 +40,27 @@ impl Meter for Book {
     fn closed(&mut self, end: End) {
         self.complete += u64::from(end == End::Complete);
     }
+}
+
+impl VisitMeter for Book {
+    fn begun(&mut self, _lag: Duration) {}
+
+    fn visited(&mut self, visited: &Visited) {
+        if visited.scheduled >= self.measure_from {
+            self.took.push(visited.ended - visited.scheduled);
+        }
+    }
+
+    fn missed(&mut self, _page: usize) {}
+
+    fn renewed(&mut self, _announced: bool) {}
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum Path {
+    Fast,
+    Slow,
 }
 
 /// Clients of one path.
@@ -62,20 +79,22 @@ struct Figures {
 impl Clients {
     fn start(path: Path, to: &Pool) -> Clients {
         let mut connecting = Connecting::to(to.addresses());
-        let limit = match path {
+        let (limit, path) = match path {
             Path::Fast => {
                 (connecting.rate, connecting.late) = (Some(FAST_RATE), Late::MakeUp);
-                FAST_AT_ONCE
+                (FAST_AT_ONCE, "/test/fast")
             }
             // As many as there are workers, and one more as soon as one ends: what is late is not made up for by a burst.
             Path::Slow => {
                 connecting.rate = Some(SLOW_RATE);
-                WORKERS
+                (WORKERS, "/test/slow")
             }
         };
         let measure_from = Instant::now() + WARM_UP;
         let meter = move || Book { measure_from, took: Vec::new(), complete: 0, failed: Vec::new() };
-        let client = Client { path, timeout: PATIENCE, meter };
+        let pages = vec![Page { path: path.to_owned(), weight: 1, exact: true }];
+        let visits = Visits { pages, manner: Manner::Once(Close::Server), timeout: PATIENCE, seed: 0 };
+        let client = Client::new(visits, meter);
         Clients { pool: Pool::start(Config::connect(client, connecting).limit(limit).workers(0)).expect("a pool") }
     }
 

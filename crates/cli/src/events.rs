@@ -47,7 +47,9 @@ pub(crate) fn words(event: &Event) -> String {
 /// What a server did, at its end.
 pub(crate) fn in_all(counts: &Counts) -> String {
     let Counts { accepted, rejected, closed, errors, panics, jobs, .. } = counts;
-    format!("in all: {accepted} accepted, {rejected} turned away, {closed} closed, {errors} by an error; {jobs} jobs, {panics} panics")
+    format!(
+        "in all: {accepted} accepted, {rejected} turned away, {closed} closed, {errors} by an error; {jobs} jobs, {panics} panics"
+    )
 }
 
 #[cfg(test)]
