@@ -43,7 +43,7 @@ impl Meter for Book {
 }
 
 impl VisitMeter for Book {
-    fn begun(&mut self, _lag: Duration) {}
+    fn begun(&mut self, _due: Instant, _lag: Duration) {}
 
     fn visited(&mut self, visited: &Visited) {
         if visited.scheduled >= self.measure_from {
