@@ -54,7 +54,7 @@ impl Ladder {
     fn rung(&self, connections: usize, pattern: AckPattern, reading: Reading) -> Rung {
         let name = match reading {
             Reading::Whole => pattern.to_string(),
-            Reading::TwoPerMessage => format!("{pattern}, 2 reads a message"),
+            Reading::TwoPerMessage => twice(&pattern.to_string()),
         };
         let plan = Plan {
             workload: Workload::Acks(Messages { pattern, reading, ..self.messages }),
@@ -109,28 +109,50 @@ impl Rows {
         self.runs.last().expect("it was added")
     }
 
-    /// What is to be learned from them; empty where too few rows were run.
+    /// What is to be learned from them, a line for each; empty where too few rows were run.
     pub fn lessons(&self) -> String {
-        let most = self.runs.iter().map(|row| row.connections).max();
-        let of = |name: &str| self.runs.iter().find(|row| Some(row.connections) == most && row.name == name);
-        let cost = |row: Option<&Row>| row.and_then(Row::server_cpu_ns);
-        let (whole, twice) = (AckPattern::Timer(AFTER).to_string(), format!("{}, 2 reads a message", AckPattern::Timer(AFTER)));
-        let mut lines = Vec::new();
-        if let (Some(twice), Some(whole)) = (cost(of(&twice)), cost(of(&whole))) {
-            lines.push(format!(
-                "two reads for each message cost the server {:.1} times the CPU of whole reads ({twice:.0} ns and {whole:.1} ns)",
-                twice / whole
-            ));
-        }
         let every = AckPattern::Every(EVERY).to_string();
-        if let (Some(reply), Some(ours)) = (cost(of("reply")), cost(of(&every))) {
-            lines.push(format!(
-                "an ack for each message costs {:.1} times one for {EVERY} ({reply:.0} ns and {ours:.1} ns)",
-                reply / ours
-            ));
-        }
-        lines.join("; ")
+        let timer = AckPattern::Timer(AFTER).to_string();
+        let ratio = |what: &str, (dear, cheap): (&str, &str), than: &str| {
+            let (connections, dear, cheap) = self.costs(dear, cheap)?;
+            let (times, of) = (dear / cheap, if connections == 1 { "1 connection" } else { "8 connections" });
+            Some(format!("{what} {times:.1} times the server's CPU of {than}: {dear:.1} ns and {cheap:.1} ns ({of})"))
+        };
+        let lessons = [
+            ratio("two reads for each message take", (&twice(&timer), &timer), "whole reads"),
+            ratio("an ack for each message takes", ("reply", &every), &format!("one for {EVERY}")),
+            self.bound(&timer),
+        ];
+        lessons.into_iter().flatten().collect::<Vec<String>>().join("\n")
     }
+
+    /// The server's CPU for a message in two rows with as many connections, with as many as possible.
+    fn costs(&self, one: &str, other: &str) -> Option<(usize, f64, f64)> {
+        let cost = |name, connections| self.row(name, connections).and_then(Row::server_cpu_ns);
+        CONNECTIONS.into_iter().rev().find_map(|count| Some((count, cost(one, count)?, cost(other, count)?)))
+    }
+
+    /// What a timer lets pass, where that was what bounded it.
+    #[expect(clippy::cast_precision_loss, reason = "a window of 2^53 messages fits no memory")]
+    fn bound(&self, timer: &str) -> Option<String> {
+        let row = self.row(timer, 1)?;
+        let window = row.report.acks.as_ref()?.window;
+        let most = window as f64 / AFTER.as_secs_f64();
+        let bounds = (most / 2.0..=most * 1.1).contains(&row.report.operations.per_second);
+        let rate = millions(most);
+        bounds.then(|| {
+            format!("with {timer} a connection waits for its acks: {window} messages each 5 ms are {rate}/s at most (--window)")
+        })
+    }
+
+    fn row(&self, name: &str, connections: usize) -> Option<&Row> {
+        self.runs.iter().find(|row| row.name == name && row.connections == connections)
+    }
+}
+
+/// The name of a row of which the server reads twice for each message.
+fn twice(pattern: &str) -> String {
+    format!("{pattern}, 2 reads a message")
 }
 
 impl Row {
@@ -214,8 +236,8 @@ mod tests {
         assert_eq!(speed_ups, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         assert_eq!(
             rows.lessons(),
-            "two reads for each message cost the server 1.1 times the CPU of whole reads (125 ns and 111.1 ns); \
-             an ack for each message costs 1.7 times one for 1000 (143 ns and 83.3 ns)",
+            "two reads for each message take 1.1 times the server's CPU of whole reads: 125.0 ns and 111.1 ns (8 connections)\n\
+             an ack for each message takes 1.7 times the server's CPU of one for 1000: 142.9 ns and 83.3 ns (8 connections)",
             "of the rows with the most connections"
         );
     }
@@ -236,9 +258,16 @@ mod tests {
         );
         assert!(lines.iter().all(|line| line.len() == Rows::HEAD.len()));
         assert_eq!(rows.lessons(), "", "nothing to compare yet");
+        let rate = 100.0 / 0.005;
+        rows.add(&rungs[2], measured(0.9 * rate, Some(1.57)));
+        assert_eq!(
+            rows.lessons(),
+            "with timer=5ms a connection waits for its acks: 100 messages each 5 ms are 0.02 M/s at most (--window)",
+            "the row with two reads has no cost"
+        );
         let mut failed = measured(1.0, None);
         failed.errors = vec![Errors { phase: "verify", errno: "WRONG_BYTES".to_owned(), count: 2 }];
-        assert!(rows.add(&rungs[2], failed).to_string().ends_with("\n  error: verify WRONG_BYTES: 2"));
+        assert!(rows.add(&rungs[3], failed).to_string().ends_with("\n  error: verify WRONG_BYTES: 2"));
         assert!(
             serde_json::to_string(&rows)
                 .expect("it has no odd keys")
