@@ -8,13 +8,17 @@
 //! acknowledged first.
 
 mod client;
+mod consume;
 mod covering;
 mod parse;
 mod pattern;
+mod two_reads;
 
 pub use client::{Client, Options, Streaming};
+pub use consume::{Consumer, Consuming, Ignore, Part};
 pub use parse::MAX_PAYLOAD;
 pub use pattern::{AckPattern, WrongPattern};
+pub use two_reads::two_reads;
 
 use crate::{WrongOptions, recipe};
 use parse::{Parser, SizeOrder};
@@ -51,15 +55,7 @@ impl Service for Acks {
     type Protocol = Connection;
 
     fn open(&self, _peer: &Peer) -> Connection {
-        Connection {
-            plan: Plan::new(self.pattern),
-            parser: Parser::default(),
-            last: 0,
-            unacked: 0,
-            reads: 0,
-            armed: false,
-            ending: false,
-        }
+        Connection::new(self.pattern, Ignore)
     }
 
     /// A connection cannot change between [`AckPattern::Reply`] and the others: its client writes sizes in the one order.
@@ -70,7 +66,8 @@ impl Service for Acks {
             return Err(CannotRestore);
         }
         let mut number = || u32::try_from(from.u64()?).map_err(|_| CannotRestore);
-        (connection.unacked, connection.reads, connection.parser.payload_left) = (number()?, number()?, number()?);
+        (connection.unacked, connection.reads) = (number()?, number()?);
+        (connection.parser.size, connection.parser.payload_left) = (number()?, number()?);
         (connection.armed, connection.ending) = (number()? != 0, number()? != 0);
         (connection.last, connection.parser.id) = (from.u64()?, from.u64()?);
         Ok(connection)
@@ -118,11 +115,12 @@ impl Plan {
     }
 }
 
-/// A connection of [`Acks`].
+/// A connection of [`Acks`], or of [`Consuming`].
 #[derive(Debug)]
-pub struct Connection {
+pub struct Connection<C = Ignore> {
     plan: Plan,
     parser: Parser,
+    consumer: C,
     /// The last message received whole.
     last: u64,
     /// Messages that wait for an ack, up to and with `last`.
@@ -134,7 +132,12 @@ pub struct Connection {
     ending: bool,
 }
 
-impl Connection {
+impl<C: Consumer> Connection<C> {
+    fn new(pattern: AckPattern, consumer: C) -> Connection<C> {
+        let (plan, parser) = (Plan::new(pattern), Parser::default());
+        Connection { plan, parser, consumer, last: 0, unacked: 0, reads: 0, armed: false, ending: false }
+    }
+
     /// Acknowledges all that waits.
     fn flush(&mut self, cx: &mut Context<'_>) {
         if self.unacked > 0 {
@@ -147,10 +150,10 @@ impl Connection {
     fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> (parse::Parsed, bool) {
         let (last, unacked, out) = (&mut self.last, &mut self.unacked, cx.out());
         let mut acked = false;
-        let order = self.plan.size_order();
+        let (order, consumer) = (self.plan.size_order(), &mut self.consumer);
         let parsed = match self.plan {
-            Plan::Reply => self.parser.parse(bytes, order, |id| out.push(&id.to_le_bytes())),
-            Plan::Every(messages) => self.parser.parse(bytes, order, |id| {
+            Plan::Reply => self.parser.parse(bytes, order, consumer, |id| out.push(&id.to_le_bytes())),
+            Plan::Every(messages) => self.parser.parse(bytes, order, consumer, |id| {
                 (*last, *unacked) = (id, *unacked + 1);
                 if *unacked >= messages {
                     out.push(&ack(id, *unacked));
@@ -158,7 +161,9 @@ impl Connection {
                     acked = true;
                 }
             }),
-            Plan::Read | Plan::Reads(..) => self.parser.parse(bytes, order, |id| (*last, *unacked) = (id, *unacked + 1)),
+            Plan::Read | Plan::Reads(..) => {
+                self.parser.parse(bytes, order, consumer, |id| (*last, *unacked) = (id, *unacked + 1))
+            }
         };
         (parsed, acked)
     }
@@ -205,14 +210,14 @@ fn ack(id: u64, covered: u32) -> [u8; 12] {
     ack
 }
 
-impl Protocol for Connection {
+impl<C: Consumer> Protocol for Connection<C> {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         // The rest of the message in which it was asked to end; what follows is not received.
         let until = if self.ending { self.parser.payload_left as usize } else { usize::MAX };
         let bytes = input.bytes();
         let (parsed, acked) = self.take(&bytes[..bytes.len().min(until)], cx);
         input.take(parsed.taken);
-        if parsed.oversize || (self.ending && self.parser.payload_left == 0) {
+        if parsed.refused || (self.ending && self.parser.payload_left == 0) {
             return self.close(cx);
         }
         self.after_read(acked, cx);
@@ -229,18 +234,21 @@ impl Protocol for Connection {
         Step::Continue
     }
 
-    /// No byte is left untaken, but the payload of a message may still be under way, and it is received first.
+    /// The payload of a message may still be under way, and it is received first, where there is time: what is purged is not
+    /// called again.
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         if self.parser.payload_left == 0 {
             return self.close(cx);
         }
+        self.flush(cx);
         self.ending = true;
         Step::Continue
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         to.u64(self.plan.size_order() as u64);
-        for number in [self.unacked, self.reads, self.parser.payload_left, self.armed.into(), self.ending.into()] {
+        let parser = &self.parser;
+        for number in [self.unacked, self.reads, parser.size, parser.payload_left, self.armed.into(), self.ending.into()] {
             to.u64(number.into());
         }
         to.u64(self.last);

@@ -108,18 +108,22 @@ fn request(head: &[u8]) -> Option<Request> {
     let end = line.windows(2).position(|window| window == b"\r\n");
     let (path, version) = line[..end.unwrap_or(line.len())].split_at(4.min(line.len().min(end.unwrap_or(usize::MAX))));
     let known = [(&b"fast"[..], Request::Fast), (b"slow", Request::Slow)];
-    match (known.into_iter().find(|(name, _)| *name == path), end) {
-        (Some((_, request)), Some(_)) => Some(if is_version(version) { request } else { Request::Wrong }),
-        (Some(_), None) => (version.first().is_some_and(|byte| !b" \r".contains(byte))).then_some(Request::Wrong),
-        (None, None) if known.iter().any(|(name, _)| name.starts_with(path)) => None,
-        (None, _) => Some(Request::Wrong),
+    match known.iter().find(|(name, _)| *name == path) {
+        Some(_) if !is_version(version, end.is_some()) => Some(Request::Wrong),
+        Some((_, request)) => end.map(|_| *request),
+        None if end.is_none() && known.iter().any(|(name, _)| name.starts_with(path)) => None,
+        None => Some(Request::Wrong),
     }
 }
 
-/// Nothing, or a space and an HTTP version.
-fn is_version(text: &[u8]) -> bool {
-    let Some(version) = text.strip_prefix(b" HTTP/") else { return text.is_empty() };
-    !version.is_empty() && version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
+/// Nothing, or a space and an HTTP version; while its line is not whole, the first part of them.
+fn is_version(text: &[u8], whole: bool) -> bool {
+    // The end of the line may have begun.
+    let (text, whole) = text.strip_suffix(b"\r").filter(|_| !whole).map_or((text, whole), |text| (text, true));
+    match text.strip_prefix(b" HTTP/") {
+        Some(version) => (!version.is_empty() || !whole) && version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'),
+        None => text.is_empty() || (!whole && b" HTTP/".starts_with(text)),
+    }
 }
 
 impl Connection {
@@ -234,7 +238,17 @@ mod tests {
 
     #[test]
     fn anything_else_is_closed_as_soon_as_it_can_be_told() {
-        for wrong in ["P", "GET /x", "GET /test/fa-", "GET /test/faste", "GET /test/fast?", "GET /test/f\r\n", "GET /test/\r\n"] {
+        for wrong in [
+            "P",
+            "GET /x",
+            "GET /test/fa-",
+            "GET /test/faste",
+            "GET /test/fast?",
+            "GET /test/fast HTX",
+            "GET /test/fast HTTP/1.1 ",
+            "GET /test/f\r\n",
+            "GET /test/\r\n",
+        ] {
             let mut connection = open();
             connection.receive(&wrong.as_bytes()[..wrong.len() - 1]);
             let before = connection.closed();

@@ -1,8 +1,10 @@
 //! `sockdrawer load http`: its options, what they mean together, and whether this machine has the ports for it.
 
+use crate::arguments::LoadArguments;
+use crate::load;
 use crate::names::Protocol;
 use crate::outcome::Failure;
-use crate::values::{BadValue, Rate};
+use crate::values::BadValue;
 use crate::words::{duration, number};
 use clap::{Args, ValueEnum};
 use sockdrawer_catalog::http::{Close, Page};
@@ -13,10 +15,6 @@ use std::str::FromStr;
 /// Options that no other workload has.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HttpArguments {
-    /// http: connections begun in a second, on schedule whatever the server does, at most -c at once [default: another begins
-    /// when one has ended].
-    #[arg(long, value_name = "R", conflicts_with_all = ["connect_rate", "keep_alive"])]
-    pub(crate) rate: Option<Rate>,
     /// http: what is asked for, such as /index.html [default: /test/fast, whose answer must be right to the byte].
     #[arg(long, value_name = "P")]
     pub(crate) path: Option<Path>,
@@ -86,22 +84,35 @@ impl FromStr for Mix {
     }
 }
 
+/// What the clients of any workload ask for.
+///
+/// # Errors
+/// See [`HttpArguments::wanted`].
+pub(crate) fn wanted(arguments: &LoadArguments) -> Result<Wanted, Failure> {
+    if arguments.workload == Protocol::Http { arguments.http.wanted(arguments) } else { Ok(Wanted::default()) }
+}
+
 impl HttpArguments {
-    /// What the clients ask for.
-    ///
-    /// # Errors
-    /// When another workload was given one of these options.
-    pub(crate) fn wanted(&self, protocol: Protocol) -> Result<Wanted, Failure> {
-        let given = [
-            ("--rate", self.rate.is_some()),
+    /// The first option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let all = [
             ("--path", self.path.is_some()),
             ("--mix", self.mix.is_some()),
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
             ("--force", self.force),
         ];
-        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && protocol != Protocol::Http) {
-            return Err(Failure::usage(format_args!("{option} is for http only, {protocol} has no use for it: leave it out")));
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// What the clients ask for.
+    ///
+    /// # Errors
+    /// When a rate makes no sense with the rest.
+    fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
+        let other = [("--connect-rate", arguments.connect_rate.is_some()), ("--keep-alive", self.keep_alive)];
+        if let Some((other, _)) = other.into_iter().find(|(_, given)| *given && arguments.rate.is_some()) {
+            return Err(load::usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
         }
         let pages = match (&self.path, &self.mix) {
             (_, Some(Mix(pages))) => pages.clone(),
@@ -114,7 +125,7 @@ impl HttpArguments {
             Some(Closing::Fin) => Some(Close::Fin),
             Some(Closing::Rst) => Some(Close::Rst),
         };
-        Ok(Wanted { pages, close, rate: self.rate.map(|rate| rate.0) })
+        Ok(Wanted { pages, close, rate: arguments.rate.map(|rate| rate.0) })
     }
 }
 

@@ -5,8 +5,8 @@ use crate::plan::{Plan, Workload};
 use crate::shared::Shared;
 use crate::tally::Recorder;
 use crate::watched::Watched;
-use sockdrawer::{Address, Behaviour, Config};
-use sockdrawer_catalog::{Pace, echo, hello, http, ping};
+use sockdrawer::{Address, Behaviour, Config, Model};
+use sockdrawer_catalog::{Pace, acks, echo, hello, http, ping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,15 @@ const MOST_WORKERS: usize = 128;
 pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let timeout = plan.timeout;
     let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget() };
-    let own = shared.clone();
-    let meter = move || Recorder::new(own.clone());
+    let (one, other) = (shared.clone(), shared.clone());
+    let meter = move || Recorder::new(one.clone());
+    let meter_of_messages = move || Recorder::of_messages(other.clone());
     match plan.workload {
         Workload::Ping { interval } => Watched(ping::Client::new(pace(interval), meter)).into(),
         Workload::Echo { interval, size } => Watched(echo::Client::new(size, plan.seed, pace(interval), meter)).into(),
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
         Workload::Http => Watched(http::Client::new(visits(plan, shared), meter)).into(),
+        Workload::Acks(messages) => Watched(acks::Client::new(messages.options(timeout, shared), meter_of_messages)).into(),
     }
 }
 
@@ -32,12 +34,13 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
 /// a short connection may end here a moment after its client began the next.
 pub(crate) fn server(plan: &Plan) -> Config {
     let limit = if plan.is_short() { plan.connections.saturating_mul(2) } else { plan.connections };
-    let behaviour: Behaviour = match plan.workload {
-        Workload::Ping { .. } => ping::Ping.into(),
-        Workload::Echo { .. } => echo::Echo.into(),
-        Workload::Hello => hello::Hello.into(),
-        Workload::Http => http::Http { in_worker: plan.http.has_slow(), ..http::Http::default() }.into(),
+    let (behaviour, model): (Behaviour, Model) = match plan.workload {
+        Workload::Ping { .. } => (ping::Ping.into(), Model::Loops),
+        Workload::Echo { .. } => (echo::Echo.into(), Model::Loops),
+        Workload::Hello => (hello::Hello.into(), Model::Loops),
+        Workload::Http => (http::Http { in_worker: plan.http.has_slow(), ..http::Http::default() }.into(), Model::Loops),
+        Workload::Acks(messages) => messages.server(),
     };
     let workers = if plan.http.has_slow() { plan.connections.min(MOST_WORKERS) } else { 0 };
-    Config::accept(behaviour).workers(workers).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
+    Config::accept(behaviour).model(model).workers(workers).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
 }

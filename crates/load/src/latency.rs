@@ -19,7 +19,12 @@ impl Latency {
 
     /// One more. Longer than an hour counts as an hour.
     pub fn record(&mut self, took: Duration) {
-        self.0.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.record_many(took, 1);
+    }
+
+    /// So many more, alike.
+    pub fn record_many(&mut self, took: Duration, count: u64) {
+        self.0.saturating_record_n(nanoseconds(took), count);
     }
 
     /// All of `other` too.
@@ -30,6 +35,16 @@ impl Latency {
     /// How many.
     pub fn count(&self) -> u64 {
         self.0.len()
+    }
+
+    /// How many took from `from` to `to`, to three digits.
+    pub(crate) fn between(&self, from: Duration, to: Duration) -> u64 {
+        self.0.count_between(nanoseconds(from), nanoseconds(to))
+    }
+
+    /// What half of them did not exceed.
+    pub(crate) fn median(&self) -> Option<Duration> {
+        (self.count() > 0).then(|| Duration::from_nanos(self.0.value_at_quantile(0.5)))
     }
 
     /// Microseconds that this part of them did not exceed; None where nothing was measured, as in all that follows.
@@ -77,6 +92,10 @@ pub struct Percentiles {
     pub p999: Option<f64>,
     /// All of them.
     pub max: Option<f64>,
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an hour in nanoseconds has 42 bits, a float 53")]

@@ -1,6 +1,7 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
 use crate::http::Wanted;
+use crate::messages::Messages;
 use sockdrawer::Address;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub enum Workload {
     /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
     /// request after the other, which are the operations. See [`Plan::http`].
     Http,
+    /// Each sends messages and verifies their acks. An operation is a message.
+    Acks(Messages),
 }
 
 impl Workload {
@@ -61,6 +64,7 @@ impl Workload {
             Workload::Echo { .. } => "echo",
             Workload::Hello => "hello",
             Workload::Http => "http",
+            Workload::Acks(_) => "acks",
         }
     }
 }

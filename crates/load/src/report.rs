@@ -1,5 +1,6 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
+use crate::acks::{self, Acks};
 use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
@@ -30,6 +31,9 @@ pub struct Report {
     pub client: Client,
     /// What it cost there, where it is known.
     pub server: Server,
+    /// Of the workload `acks` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acks: Option<Acks>,
     /// Of the workload `http` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
@@ -108,7 +112,7 @@ pub struct Server {
 impl Report {
     /// Whether nothing failed and nothing was lost.
     pub fn is_clean(&self) -> bool {
-        self.connections.failed + self.connections.lost + self.operations.failed == 0
+        self.connections.failed + self.connections.lost + self.operations.failed == 0 && self.errors.is_empty()
     }
 }
 
@@ -126,6 +130,9 @@ impl fmt::Display for Report {
         let (connections, operations) = (&self.connections, &self.operations);
         let Connections { attempted, established, failed, lost, peak } = connections;
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
+        if let Some(acks) = &self.acks {
+            acks::numbers(f, acks)?;
+        }
         writeln!(
             f,
             "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost, {peak} at once"
@@ -143,6 +150,9 @@ impl fmt::Display for Report {
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
+        }
+        if let Some(acks) = &self.acks {
+            acks::hints(f, acks, self)?;
         }
         match &self.http {
             Some(http) => write!(f, "\n{http}"),
@@ -179,10 +189,10 @@ pub(crate) fn time(microseconds: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn report() -> Report {
+    pub(crate) fn report() -> Report {
         let machine = Machine { cpus: 2, cpu: None, architecture: "x86_64", kernel: Some("6.18".to_owned()), memory_bytes: None };
         let operation = Percentiles { p50: Some(12.5), p90: Some(1_500.0), p99: Some(2_000_000.0), ..Percentiles::default() };
         Report {
@@ -196,6 +206,7 @@ mod tests {
             errors: vec![Errors { phase: "connect", errno: "ECONNREFUSED".to_owned(), count: 2 }],
             client: Client { cpu_seconds: Some(0.25), processes: 1 },
             server: Server::default(),
+            acks: None,
             http: None,
         }
     }

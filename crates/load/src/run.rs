@@ -1,5 +1,6 @@
 //! A run, from the first connect to the report: a pool that connects, followed until the plan's end.
 
+use crate::acks::Acks;
 use crate::clients;
 use crate::cost::{Cost, Watch, own_time};
 use crate::http::{self, Begun, Http};
@@ -233,6 +234,9 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     connecting.timeout = plan.timeout;
     let mut config = Config::connect(clients::client(plan, shared), connecting);
     config.settings.linger = LINGER;
+    if let Workload::Acks(messages) = plan.workload {
+        config.settings.high_water = messages.high_water();
+    }
     // Clients have no jobs.
     config.limit(plan.connections).workers(0)
 }
@@ -294,6 +298,7 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
     });
     let unfinished =
         (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
+    let [client, server] = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
     Report {
         schema: 1,
         workload: plan.workload.name(),
@@ -313,8 +318,9 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
             operation: tally.operation.percentiles(),
         },
         errors: errors.chain(unfinished).collect(),
-        client: Client { cpu_seconds: cost.client.map(|time| time.as_secs_f64()), processes: 1 },
-        server: Server { cpu_seconds: cost.server.map(|time| time.as_secs_f64()), bytes_per_connection: None },
+        client: Client { cpu_seconds: client, processes: 1 },
+        server: Server { cpu_seconds: server, bytes_per_connection: None },
+        acks: Acks::of(plan, tally, seconds, [client, server]),
         http: None,
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::tally::Recorder;
 use sockdrawer::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Peer, Protocol, Recipe,
-    Saved, Saver, Service, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Peer, Protocol,
+    Receiving, Recipe, Saved, Saver, Service, Step,
 };
 
 /// A client's service, or one of its connections, forwarded whole. Its local is a [`Recorder`].
@@ -26,6 +26,10 @@ impl<S: Service> Service for Watched<S> {
 
     fn closing(&self) -> Closing {
         self.0.closing()
+    }
+
+    fn receiving(&self) -> Receiving {
+        self.0.receiving()
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {

@@ -2,7 +2,7 @@
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output,
-    Peer, Post, Protocol, Recipe, Saved, Saver, Service, Step, Timer,
+    Peer, Post, Protocol, Receiving, Recipe, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
 use std::any::Any;
@@ -131,6 +131,7 @@ pub(crate) trait Table: Send {
     fn connect_failed(&mut self, failure: &ConnectFailure) -> Result<(), Panicked>;
     fn local(&mut self) -> &mut Local;
     fn closing(&self) -> Closing;
+    fn receiving(&self) -> Receiving;
     fn live(&self) -> usize;
     fn reserve(&mut self, capacity: usize);
 }
@@ -185,9 +186,9 @@ pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
 impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
-        let (local, closing) = guarded(|| (service.local(), service.closing()))?;
+        let (local, closing, receiving) = guarded(|| (service.local(), service.closing(), service.receiving()))?;
         let states = Slots::with_capacity(capacity);
-        Ok(TableBox(Box::new(Slab { service, states, local, closing })))
+        Ok(TableBox(Box::new(Slab { service, states, local, closing, receiving })))
     }
 
     fn kind(&self) -> Kind {
@@ -204,6 +205,7 @@ struct Slab<S: Service> {
     states: Slots<S::Protocol>,
     local: Box<Local>,
     closing: Closing,
+    receiving: Receiving,
 }
 
 impl<S: Service> Table for Slab<S> {
@@ -256,6 +258,10 @@ impl<S: Service> Table for Slab<S> {
 
     fn closing(&self) -> Closing {
         self.closing
+    }
+
+    fn receiving(&self) -> Receiving {
+        self.receiving
     }
 
     fn live(&self) -> usize {

@@ -67,7 +67,7 @@
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Output, Peer, Protocol,
-    Recipe, Saved, Saver, Service, Step,
+    Receiving, Recipe, Saved, Saver, Service, Step,
 };
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -231,6 +231,10 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
     fn closing(&self) -> Closing {
         self.filtering.closing(self.service.closing())
+    }
+
+    fn receiving(&self) -> Receiving {
+        self.service.receiving()
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {

@@ -118,6 +118,11 @@ pub trait Service: Send + Sync + 'static {
         Closing::PeerMaySend
     }
 
+    /// Whether input comes while the peer does not read.
+    fn receiving(&self) -> Receiving {
+        Receiving::UntilFull
+    }
+
     /// A connect towards a target failed; there is no connection and no protocol. Connect pools only.
     fn connect_failed(&self, _failure: &ConnectFailure, _local: &mut Local) {}
 
@@ -175,6 +180,17 @@ pub enum Closing {
     /// Peers send nothing after a request, as in HTTP/1.0 with `Connection: close`. When all input was taken, the end rides on
     /// the last bytes and the descriptor is free at once: about a fourth less CPU for a short connection.
     PeerIsDone,
+}
+
+/// What a connection does with input while its unsent output is above the high-water mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Receiving {
+    /// It waits in the socket until [`Protocol::writable`]: who sends questions and reads no answers is slowed down.
+    #[default]
+    UntilFull,
+    /// It comes all the same. For protocols whose output does not grow with their input, such as a client that streams and is
+    /// answered: if both ends waited until the other reads, they would wait for ever.
+    Always,
 }
 
 /// Why a connection ended.
@@ -286,7 +302,7 @@ impl Output {
     }
 
     /// Bytes until the high-water mark, unsent ones included. Advice: more is kept too, but `received` then waits until the
-    /// peer has read, and [`Protocol::writable`] says when.
+    /// peer has read, unless the service is [`Receiving::Always`], and [`Protocol::writable`] says when.
     pub fn room(&self) -> usize {
         self.high_water.saturating_sub(self.backlog + self.bytes.len())
     }

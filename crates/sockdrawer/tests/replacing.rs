@@ -4,9 +4,9 @@ mod common;
 
 use common::{Echo, PATIENCE, address, connect, echoes, percentile, start};
 use sockdrawer::testing::private_network;
-use sockdrawer::{Address, Bind, Config, Endpoint, Error, How, Listen, ListenOptions, Model, Pool, Wanted};
+use sockdrawer::{Address, Bind, Config, Drain, Endpoint, Error, How, Listen, ListenOptions, Listening, Model, Pool, Wanted};
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,12 +124,18 @@ fn listening(mut config: Config, change: impl FnOnce(&mut ListenOptions)) -> Con
     config
 }
 
+/// Where no other program has a port.
+fn alone(test: impl FnOnce() + Send + 'static) {
+    let tested = std::thread::spawn(|| match private_network() {
+        Ok(()) => test(),
+        Err(why) => println!("skipped, for want of a network of its own: {why}"),
+    });
+    tested.join().expect("no panic");
+}
+
 #[test]
 fn the_kernel_counts_as_many_connections_as_were_accepted() {
-    let counted = std::thread::spawn(|| {
-        if let Err(why) = private_network() {
-            return println!("skipped, for want of a network of its own: {why}");
-        }
+    alone(|| {
         let (pool, at) = start(Config::accept(Echo).loops(2));
         let failures = under_churn(at, 60, |_| _ = replace(&pool));
         assert_eq!(failures, 0);
@@ -138,7 +144,6 @@ fn the_kernel_counts_as_many_connections_as_were_accepted() {
         let queued: usize = status.listeners.iter().map(|listener| listener.queued).sum();
         assert_eq!(passive_opens(), status.counts.accepted + queued as u64);
     });
-    counted.join().expect("no panic");
 }
 
 /// Connections that the listeners of this thread's network have made.
@@ -161,6 +166,53 @@ fn a_device_comes_and_goes_under_traffic() {
         assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
     });
     assert_eq!(failures, 0);
+}
+
+#[test]
+fn an_address_becomes_wider_and_narrower_under_traffic() {
+    alone(wider_and_narrower);
+}
+
+fn wider_and_narrower() {
+    for model in [Model::Loops, Model::Threads] {
+        let (pool, at) = start(Config::accept(Echo).model(model));
+        let mut kept = connect(at);
+        let addresses = [IpAddr::from(Ipv4Addr::UNSPECIFIED), at.ip(), Ipv6Addr::UNSPECIFIED.into(), at.ip()];
+        let failures = under_churn(at, addresses.len(), |turn| {
+            let applied = pool.update(|config| only_at(config, SocketAddr::new(addresses[turn], at.port())));
+            assert!(applied.expect("the port is the pool's own").plan.has(How::NewSocket));
+            assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+        });
+        assert_eq!(failures, 0);
+        assert!(echoes(&mut kept, b"connections that are there stay"));
+        assert!(Pool::start(Config::accept(Echo).listen(at.into())).is_err(), "a second program is refused");
+    }
+}
+
+fn only_at(mut config: Config, at: SocketAddr) -> Config {
+    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        *listeners = vec![Listening::new(at.into())];
+    }
+    config
+}
+
+#[test]
+fn one_address_may_have_its_port_to_itself_among_all() {
+    alone(narrow_beside_wide);
+}
+
+fn narrow_beside_wide() {
+    let (pool, at) = start(Config::accept(Echo));
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, at.port()));
+    pool.update(|config| config.listen(everywhere.into())).expect("the port is the pool's own");
+    assert!(echoes(&mut connect(at), b"narrow"));
+    assert!(echoes(&mut connect((Ipv4Addr::new(127, 0, 0, 2), at.port()).into()), b"wide"));
+    let both = Config::accept(Echo).listen(at.into()).listen(everywhere.into());
+    assert!(matches!(Pool::start(both.clone()), Err(Error::AddressInUse(_))), "a second program is refused");
+    drop((pool.shutdown(Drain::within(PATIENCE)), pool));
+    let pool = Pool::start(both).expect("nobody else has the port");
+    assert!(echoes(&mut connect(at), b"narrow again"));
+    drop(pool);
 }
 
 #[test]

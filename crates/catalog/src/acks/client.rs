@@ -4,7 +4,7 @@ use super::parse::MAX_PAYLOAD;
 use super::{AckPattern, covering};
 use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
 use crate::pace::{Budget, first};
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Note, Output, Peer, Protocol, Service, Step};
+use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Note, Output, Peer, Protocol, Receiving, Service, Step};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,9 +16,8 @@ const BLOCK_BYTES: usize = 64 * 1024;
 /// that wait become one.
 const MOST_BATCHES: u64 = 65_536;
 const MOST_SCHEDULED: u64 = 1_024;
-/// A message larger than the high-water mark is sent beyond it while so few are unacknowledged: their acks fit into the sockets on
-/// the way, so a server that waits for them to be read cannot be what keeps this side from reading.
-const BEYOND_HIGH_WATER: u64 = 512;
+/// A batch has no more bytes, but for a single message.
+const MOST_BYTES: usize = 1024 * 1024;
 
 /// What each connection of a [`Client`] sends, and how fast.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ pub struct Options {
     /// Bytes of each payload, at most [`MAX_PAYLOAD`]. Its bytes count from 0 to 250, again and again, so that a server can check
     /// them.
     pub size: u32,
-    /// Messages that are sent in one write, at least 1. No more than fit the window, or the connection's high-water mark.
+    /// Messages that are sent in one write, at least 1. No more than fit the window, or 1 MiB.
     pub batch: u64,
     /// The most messages that are unacknowledged, at least 1. Sending goes on when a batch fits again.
     pub window: u64,
@@ -59,7 +58,8 @@ impl Default for Options {
 /// The client: one operation is a message, from when it was scheduled to the ack that covers it. Every ack is verified: none that
 /// leaves a gap, comes twice or covers what was not sent. Drained, it sends no more and waits for what is unacknowledged.
 ///
-/// Its pool needs a `notes_when_full` other than `Close`, and a high-water mark of at least `batch` messages, or batches are smaller.
+/// Between two batches it speaks to itself, so its pool needs [`NotesWhenFull::Keep`](sockdrawer::NotesWhenFull::Keep): where notes
+/// are dropped, it goes on with the next ack only.
 ///
 /// ```
 /// use sockdrawer::testing::Connection;
@@ -103,7 +103,6 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
             stream: self.stream.clone(),
             connect_time: peer.connect_time(),
             start: None,
-            batch: 0,
             batches: VecDeque::new(),
             written: 0,
             acked: 0,
@@ -118,6 +117,11 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
 
     fn local(&self) -> Box<Local> {
         Box::new((self.meter)())
+    }
+
+    /// A server that waits until its acks are read must not find a client that waits until its messages are.
+    fn receiving(&self) -> Receiving {
+        Receiving::Always
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
@@ -140,13 +144,14 @@ struct Stream {
 impl Stream {
     fn new(options: Options) -> Stream {
         let size = options.size.min(MAX_PAYLOAD);
-        let (batch, window) = (options.batch.max(1), options.window.max(1));
+        let window = options.window.max(1);
         let interval = u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX);
         let order = if options.pattern == AckPattern::Reply { size.to_be_bytes() } else { size.to_le_bytes() };
         let payload = (0..=250).cycle().take(size as usize);
         let message: Vec<u8> = [0; 8].into_iter().chain(order).chain(payload).collect();
-        let fit = (BLOCK_BYTES / message.len()).max(1);
-        let block = message.repeat(usize::try_from(batch).map_or(fit, |batch| batch.min(fit)));
+        let fitting = |bytes: usize| (bytes / message.len()).max(1) as u64;
+        let batch = options.batch.max(1).min(window).min(fitting(MOST_BYTES));
+        let block = message.repeat(batch.min(fitting(BLOCK_BYTES)) as usize);
         let options = Options { size, batch, window, ..options };
         Stream { options, interval, message: message.len(), block: block.into() }
     }
@@ -189,8 +194,6 @@ pub struct Streaming<M> {
     connect_time: Duration,
     /// When the first message is scheduled; None before the connection is open.
     start: Option<Instant>,
-    /// Messages of a whole batch, as many as the connection can take at once.
-    batch: u64,
     /// What is under way, oldest first. Allocated once, for as many as the window can hold.
     batches: VecDeque<Batch>,
     /// Messages written, which is the next id; and those acknowledged.
@@ -232,16 +235,13 @@ impl<M: Meter> Streaming<M> {
 
     /// How many messages may be sent now, with so much room for output.
     fn allowed(&self, now: Instant, room: usize) -> u64 {
-        if self.state != State::Sending || self.batches.len() == self.batches.capacity() {
+        if self.state != State::Sending || self.batches.len() == self.batches.capacity() || room == 0 {
             return 0;
         }
-        let unacked = self.written - self.acked;
-        let fitting = (room / self.stream.message) as u64;
-        let beyond = fitting == 0 && room > 0 && self.batch == 1 && unacked < BEYOND_HIGH_WATER;
-        let fitting = if beyond { 1 } else { fitting };
-        let count = self.batch.min(self.stream.options.window - unacked).min(fitting);
+        let options = &self.stream.options;
+        let count = options.batch.min(options.window - (self.written - self.acked));
         match self.stream.interval {
-            0 if count == self.batch => count,
+            0 if count == options.batch => count,
             0 => 0,
             interval => {
                 let since = self.start.and_then(|start| now.checked_duration_since(start));
@@ -272,7 +272,7 @@ impl<M: Meter> Streaming<M> {
             self.arm(cx);
             return Step::Finish;
         }
-        // Whether there is room again shows when the batch has been sent. If there is none, acks come: something is under way.
+        // Whether there is room again shows when the batch has been sent. If there is none, `writable` comes, or acks.
         if count > 0 && self.allowed(now, usize::MAX) > 0 {
             self.call_again(cx);
         }
@@ -340,10 +340,8 @@ impl<M: Meter> Protocol for Streaming<M> {
         meter::<M>(cx).connected(self.connect_time);
         let options = &self.stream.options;
         self.start = Some(first(options.interval, cx.now(), cx.id()));
-        let fitting = (cx.out().room() / self.stream.message) as u64;
-        self.batch = options.batch.min(options.window).min(fitting.max(1));
         let most = match self.stream.interval {
-            0 => (options.window / self.batch + 1).min(MOST_BATCHES),
+            0 => (options.window / options.batch + 1).min(MOST_BATCHES),
             _ => options.window.min(MOST_SCHEDULED),
         };
         self.batches = VecDeque::with_capacity(most as usize);
@@ -394,8 +392,6 @@ impl<M: Meter> Protocol for Streaming<M> {
     }
 
     fn writable(&mut self, cx: &mut Context<'_>) -> Step {
-        // A note that came above the high-water mark was dropped.
-        self.called = false;
         self.send_on(cx)
     }
 

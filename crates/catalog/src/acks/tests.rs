@@ -173,8 +173,21 @@ fn a_drain_takes_the_message_under_way_and_no_more() {
         within.receive(&stream[..17 + 14]);
         within.drain();
         assert_eq!(within.closed(), None);
+        let before = covered(pattern, &mut within);
         within.receive(&stream[17 + 14..]);
-        assert_eq!((covered(pattern, &mut within), within.closed()), (2, Some(Closed::Done)), "{pattern}");
+        assert_eq!((before, within.closed()), (1, Some(Closed::Done)), "{pattern}");
+        assert_eq!(count(pattern, &within.sent()), 1, "{pattern}");
+    }
+}
+
+#[test]
+fn what_is_purged_within_a_message_has_acks_for_all_before_it() {
+    for pattern in PATTERNS {
+        let mut connection = open(pattern);
+        connection.receive(&messages(pattern, 4)[..17 * 2 + 14]);
+        connection.drain();
+        connection.end(Closed::Purged);
+        assert_eq!(covered(pattern, &mut connection), 2, "{pattern}");
     }
 }
 

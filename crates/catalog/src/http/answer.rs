@@ -248,7 +248,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Answers with their bodies, and the body of one that is not whole.
+    /// Answers with their bodies, and the bytes left.
     type Read = (Vec<(Answer, Vec<u8>)>, Vec<u8>);
 
     /// What a reader makes of bytes that come in these pieces: all answers with their bodies, and the bytes left.

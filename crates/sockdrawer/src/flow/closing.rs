@@ -113,7 +113,7 @@ impl Flow {
     pub(super) fn start_closing(&mut self, seat: u32, flush: Duration) {
         let flags = &mut self.seats.at(seat).flags;
         flags.set(Flags::FLUSHING);
-        flags.clear(Flags::WAITING.and(Flags::FULL));
+        flags.clear(Flags::WAITING.and(Flags::FULL).and(Flags::PAUSED));
         if self.seats.at(seat).unsent == buffer::NONE {
             return self.all_sent(seat);
         }

@@ -461,7 +461,8 @@ impl Flow {
                 self.buffers.push(&mut self.seats.at(seat).unsent, &bytes[sent..]);
                 let table = self.seats.at(seat).table;
                 if backlog + bytes.len() - sent > self.place(table).generation.settings.high_water {
-                    self.seats.at(seat).flags.set(Flags::FULL);
+                    let full = self.place(table).full();
+                    self.seats.at(seat).flags.set(full);
                 }
                 self.recycle(bytes);
             }
@@ -519,7 +520,7 @@ impl Flow {
         }
         let table = self.seats.at(seat).table;
         if flags.any(Flags::FULL) && left <= self.place(table).generation.settings.low_water {
-            self.seats.at(seat).flags.clear(Flags::FULL);
+            self.seats.at(seat).flags.clear(Flags::FULL.and(Flags::PAUSED));
             self.callback(seat, Event::Writable);
             if self.is_still(seat, epoch) {
                 self.resume(seat);

@@ -8,6 +8,7 @@ use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, r
 use crate::observe::{ListenerStatus, Readiness};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::{Errno, System};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -61,6 +62,14 @@ pub(crate) struct Ask<'a> {
     pub(crate) shards: usize,
     /// Who makes its sockets, if not this module.
     pub(crate) by: Option<&'a dyn Listen>,
+}
+
+/// How two addresses of a port meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Meeting {
+    Same,
+    /// One takes all addresses, the other one of them. The kernel sends a connection to the narrower.
+    Overlapping,
 }
 
 /// A listener could not be opened.
@@ -166,10 +175,12 @@ impl Listener {
         ask.opened(sockets, Groups::hold(&Arc::default()))
     }
 
-    /// New sockets at the address of `old`, whose port they share from now on; `old` goes on as well.
+    /// New sockets at the address of `old`, or at a wider or narrower one; they share its port from now on. `old` goes on as well.
     pub(crate) fn open_beside(old: &Listener, ask: &Ask<'_>) -> Result<Listener, NotOpened> {
-        let wanted = ask.wanted(&old.address, true);
-        let fail = |errno| listen_error(&old.address, errno);
+        let same = old.is_at(ask.address);
+        let address = if same { &old.address } else { ask.address };
+        let wanted = ask.wanted(address, true);
+        let fail = |errno| listen_error(address, errno);
         if !matches!(old.ownership, Ownership::Shared) {
             for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
                 ask.system.share_port(shard.socket()).map_err(fail)?;
@@ -179,8 +190,8 @@ impl Listener {
             return Ok(ask.opened_by(by, &wanted)?);
         }
         let groups = match &old.ownership {
-            Ownership::Ordered(membership) => membership.groups().clone(),
-            Ownership::Own | Ownership::Shared => Arc::default(),
+            Ownership::Ordered(membership) if same => membership.groups().clone(),
+            _ => Arc::default(),
         };
         let bound = Bound::bind(&wanted).map_err(fail)?;
         let joining = Groups::hold(&groups);
@@ -188,6 +199,29 @@ impl Listener {
             Ok(sockets) => Ok(ask.opened(sockets, joining)?),
             Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
             Err((errno, sockets)) => Err(NotOpened { error: fail(errno), left: Some(Box::new(ask.opened(sockets, joining)?)) }),
+        }
+    }
+
+    /// Whether this is its address, whatever port was asked for.
+    fn is_at(&self, asked: &Address) -> bool {
+        match (&self.address, asked) {
+            (Address::Tcp(real), Address::Tcp(asked)) => real.ip() == asked.ip(),
+            (real, asked) => real == asked,
+        }
+    }
+
+    /// How the sockets asked for meet these at their port; None: they do not, or they are not the pool's alone.
+    pub(crate) fn meets(&self, asked: &Address) -> Option<Meeting> {
+        let (Address::Tcp(real), Address::Tcp(asked)) = (&self.address, asked) else { return None };
+        if real.port() != asked.port() || matches!(self.ownership, Ownership::Shared) {
+            return None;
+        }
+        let (one, other) = (real.ip(), asked.ip());
+        // An IPv6 socket that takes every address takes those of IPv4, too.
+        let takes = |wide: IpAddr, narrow: IpAddr| wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4());
+        match one == other {
+            true => Some(Meeting::Same),
+            false => (takes(one, other) || takes(other, one)).then_some(Meeting::Overlapping),
         }
     }
 

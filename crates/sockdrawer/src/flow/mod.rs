@@ -35,7 +35,7 @@ pub(crate) mod worker;
 use crate::behaviour::{Panicked, Table};
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
-use crate::protocol::{ConnectionId, Output, Post};
+use crate::protocol::{ConnectionId, Output, Post, Receiving};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::{Errno, Events, Interest, Pages, System};
@@ -49,7 +49,7 @@ use delegation::Trip;
 use gate::{Permit, Waiter};
 use generation::Generation;
 use inbox::{Inbox, Letter};
-use seat::Seats;
+use seat::{Flags, Seats};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -81,6 +81,16 @@ const NOTICED: u64 = u32::MAX as u64 - 31;
 struct Place {
     generation: Arc<Generation>,
     table: Box<dyn Table>,
+}
+
+impl Place {
+    /// What a connection becomes whose unsent output passes the high-water mark.
+    fn full(&self) -> Flags {
+        match self.table.receiving() {
+            Receiving::UntilFull => Flags::FULL.and(Flags::PAUSED),
+            Receiving::Always => Flags::FULL,
+        }
+    }
 }
 
 /// None in a flow that sleeps: it has had nothing to wait for.

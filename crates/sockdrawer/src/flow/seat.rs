@@ -83,6 +83,8 @@ impl Flags {
     pub(crate) const LEAVING: Flags = Flags(1 << 16);
     /// Given away: somebody else has the socket.
     pub(crate) const AWAY: Flags = Flags(1 << 17);
+    /// FULL, and input waits until it is not.
+    pub(crate) const PAUSED: Flags = Flags(1 << 18);
 
     /// Whether any of these is set.
     pub(crate) fn any(self, flags: Flags) -> bool {
@@ -135,7 +137,7 @@ impl Seat {
 
     /// Whether `received` and `finished` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::FULL).and(Flags::LEAVING).and(Flags::AWAY))
+        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::LEAVING).and(Flags::AWAY))
     }
 }
 

@@ -100,6 +100,9 @@ impl Service for Commands {
     fn closing(&self) -> Closing {
         Closing::PeerIsDone
     }
+    fn receiving(&self) -> Receiving {
+        Receiving::Always
+    }
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         local.downcast_mut::<Vec<String>>().expect("Commands::local made it").push(format!("refused {}", failure.errno));
     }
@@ -404,6 +407,7 @@ fn layers_nest() {
 fn what_a_service_says_of_itself_passes_the_layer() {
     let layer = layer();
     assert_eq!(layer.closing(), Closing::PeerMaySend, "a goodbye may follow any request");
+    assert_eq!(layer.receiving(), Receiving::Always);
     let recipe = layer.recipe().expect("both have one");
     assert_eq!(recipe.name, "xor+commands");
     assert_eq!(split_options(&recipe.options), Ok((&[0x55][..], &b"slow"[..])));

@@ -1,7 +1,7 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
 use super::control::{Control, Core, ListeningPlace, Member};
-use super::places::{Replacing, listen_or_join};
+use super::places::Replacing;
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use crate::admission::Admission;
@@ -79,7 +79,7 @@ impl Core {
         });
         let mut listeners = Vec::new();
         for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
-            let opened = listen_or_join(wanted, listening, &self.retirements)?;
+            let opened = control.places.listen((wanted, listening), &self.retirements, &listeners)?;
             listeners.push(ListeningPlace::at(listening, opened, &self.shared.joint));
         }
         let missing = wanted.loops.saturating_sub(control.members.len());

@@ -66,8 +66,11 @@ impl Core {
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
         let joint = Arc::new(Joint::private());
-        let place = |listening| listen(&config, listening).map(|opened| ListeningPlace::at(listening, opened, &joint));
-        let places = config.listeners().iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        let mut places: Vec<ListeningPlace> = Vec::new();
+        for listening in config.listeners() {
+            let opened = listen(&config, listening, places.iter().map(|place| &place.listener))?;
+            places.push(ListeningPlace::at(listening, opened, &joint));
+        }
         let gate = Gate::shared(joint.clone(), limit, None);
         Core::begin(config, Foundation { joint, gate, generation: 1, process: None, others }, places)
     }

@@ -8,7 +8,7 @@ use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::flow::door::Door;
 use crate::flow::joint::Joint;
-use crate::flow::listener::{Ask, Listener, NotOpened, Ownership};
+use crate::flow::listener::{Ask, Listener, NotOpened};
 use crate::net::Address;
 use crate::sys::System;
 use std::sync::Arc;
@@ -79,6 +79,18 @@ impl<Owner: Clone + Default> Places<Owner> {
         let mut all = std::mem::take(&mut self.listening);
         all.append(&mut self.retiring);
         all
+    }
+
+    /// Opens a new address beside these, those that are on their way out, and those that the same change adds.
+    pub(super) fn listen(
+        &self,
+        (config, listening): (&Config, &Listening),
+        retirements: &Retirements,
+        added: &[Place<Owner>],
+    ) -> Result<Listener, Error> {
+        let retiring = retirements.listeners();
+        let here = self.listening.iter().chain(added).map(|place| &place.listener);
+        listen(config, listening, here.chain(retiring.iter().map(|listener| &**listener)))
     }
 
     pub(super) fn addresses(&self) -> Vec<Address> {
@@ -184,21 +196,21 @@ impl<Owner: Clone + Default> Places<Owner> {
     }
 }
 
-pub(super) fn listen(config: &Config, listening: &Listening) -> Result<Listener, Error> {
+/// Opens an address beside the pool's `others`. It may share the port of some: one that was removed so shortly before that its sockets
+/// are still emptied, or one of the same machine that is wider or narrower.
+pub(super) fn listen<'a>(
+    config: &Config,
+    listening: &Listening,
+    others: impl Iterator<Item = &'a Listener>,
+) -> Result<Listener, Error> {
     let ask = ask(config, listening);
-    match &listening.inherited {
-        Some(socket) => Listener::inherit(&ask, socket.clone()),
-        None => Listener::open(&ask),
+    if let Some(socket) = &listening.inherited {
+        return Listener::inherit(&ask, socket.clone());
     }
-}
-
-/// An address may have been removed so shortly before that its sockets are still emptied.
-pub(super) fn listen_or_join(config: &Config, listening: &Listening, retirements: &Retirements) -> Result<Listener, Error> {
-    let tcp = listening.inherited.is_none() && matches!(listening.address, Address::Tcp(_));
-    let own = |old: &Listener| !matches!(old.ownership, Ownership::Shared);
-    match retirements.listeners().iter().find(|old| tcp && own(old) && old.address == listening.address) {
-        Some(old) => Listener::open_beside(old, &ask(config, listening)).map_err(|failed| failed.error),
-        None => listen(config, listening),
+    let met = others.filter_map(|other| Some((other.meets(&listening.address)?, other)));
+    match met.min_by_key(|(meeting, _)| *meeting) {
+        Some((_, other)) => Listener::open_beside(other, &ask).map_err(|failed| failed.error),
+        None => Listener::open(&ask),
     }
 }
 

@@ -35,7 +35,7 @@
 
 use crate::protocol::{
     Closed, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer,
-    Post, Protocol, Saved, Saver, Service, Side, Step, Tag, Timer,
+    Post, Protocol, Receiving, Saved, Saver, Service, Side, Step, Tag, Timer,
 };
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -437,7 +437,7 @@ impl<S: Service> Connection<S> {
     /// Offers what may be offered, in the order of a real connection: input, the peer's end, the wish to drain.
     fn settle(&mut self) {
         while self.state.is_some() && self.job.is_none() && self.delegate.is_none() {
-            let open = !self.wire.waiting && !self.wire.above;
+            let open = !self.wire.waiting && !self.is_paused();
             if open && self.wire.fresh {
                 self.wire.fresh = false;
                 self.callback(|protocol, input, cx| protocol.received(input, cx));
@@ -459,11 +459,16 @@ impl<S: Service> Connection<S> {
         if self.state.is_none() || self.wire.kept.is_empty() {
             return;
         }
-        if self.job.is_some() || self.delegate.is_some() || self.wire.waiting || self.wire.above {
+        if self.job.is_some() || self.delegate.is_some() || self.wire.waiting || self.is_paused() {
             self.wire.fresh = true;
         } else if self.wire.kept.len() > self.wire.limits.max_partial {
             self.end(Closed::TooLong);
         }
+    }
+
+    /// Whether input waits until the peer has read.
+    fn is_paused(&self) -> bool {
+        self.wire.above && self.service.receiving() == Receiving::UntilFull
     }
 
     /// A part of a message that the peer will never complete is nothing to wait for.

@@ -243,32 +243,32 @@ fn late_messages_are_sent_by_batches_and_do_not_shift_the_schedule() {
 }
 
 #[test]
-fn output_stays_below_the_high_water_mark_so_that_acks_are_always_read() {
-    let limits = Limits { high_water: 17 * 8, low_water: 17, ..Limits::default() };
-    let service = Client::new(options(100, 1_000, Budget::Unlimited), Book::default as fn() -> Book);
-    let mut client = Connection::open_with(service, peer(Side::Connected, CONNECT_TIME), limits);
-    assert_eq!(ids(&client.sent()).len(), 8, "a batch is no more than may wait");
-    client.block_output(true);
-    assert_eq!((client.deliver_notes(), client.backlog()), (1, 17 * 8));
-    assert_eq!((client.deliver_notes(), client.deliver_notes(), client.backlog()), (1, 0, 17 * 8), "there is no room");
-    client.receive(&ack(7, 7));
-    assert_eq!(book(&mut client).operations.len(), 8, "acks are read meanwhile");
-    client.block_output(false);
-    client.receive(&ack(8, 0));
-    assert_eq!(ids(&client.sent()).last(), Some(&23));
+fn what_the_server_does_not_read_stops_it_and_acks_are_read_meanwhile() {
+    for size in [5, 100_000] {
+        let message = 12 + size as usize;
+        let limits = Limits { high_water: message * 8, low_water: message * 4, ..Limits::default() };
+        let service = Client::new(Options { size, ..options(6, 1_000, Budget::Unlimited) }, Book::default as fn() -> Book);
+        let mut client = Connection::open_with(service, peer(Side::Connected, CONNECT_TIME), limits);
+        assert_eq!(client.sent().len(), message * 6);
+        client.block_output(true);
+        assert_eq!((client.deliver_notes(), client.deliver_notes(), client.backlog()), (1, 1, message * 12));
+        assert_eq!((client.deliver_notes(), client.deliver_notes(), client.backlog()), (1, 0, message * 12));
+        client.receive(&ack(5, 5));
+        assert_eq!((book(&mut client).operations.len(), client.backlog()), (6, message * 12));
+        client.read_backlog(message * 9);
+        assert_eq!(client.backlog(), message * 9, "the next batch");
+        client.block_output(false);
+        assert_eq!((client.sent().len(), client.deliver_notes()), (message * 24, 1));
+        assert_eq!(client.sent().len(), message * 6);
+    }
 }
 
 #[test]
-fn a_message_beyond_the_high_water_mark_goes_on_when_it_has_left() {
-    let large = Options { size: 100_000, ..options(10, 1_000, Budget::Unlimited) };
-    let mut client = open(large);
-    assert_eq!(client.sent().len(), 100_012);
-    client.block_output(true);
-    assert_eq!((client.deliver_notes(), client.backlog()), (1, 100_012));
-    assert_eq!((client.deliver_notes(), client.deliver_notes(), client.backlog()), (1, 0, 100_012));
-    client.block_output(false);
-    assert_eq!(client.sent().len(), 200_024);
-    assert_eq!(client.deliver_notes(), 1);
+fn a_batch_has_no_more_than_a_mebibyte_unless_it_is_a_single_message() {
+    for (size, batch, messages) in [(5, 100_000, (1 << 20) / 17), (100_000, 100, 10), (MAX_PAYLOAD, 100, 1)] {
+        let mut client = open(Options { size, ..options(batch, 1_000_000, Budget::Unlimited) });
+        assert_eq!(client.sent().len(), messages * (12 + size as usize));
+    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::flow::door::Door;
 use crate::flow::gate::Process;
 use crate::flow::joint::MOST_DOORS;
-use crate::flow::listener::Listener;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
@@ -106,8 +105,7 @@ impl Processes {
         let mut places = Vec::new();
         let running = control.config.listeners().to_vec();
         for listening in Sockets::between(&running, wanted.listeners()).added {
-            let opened = places::listen_or_join(wanted, listening, &self.retirements)?;
-            places.push(self.place_of(control, &places, listening, opened)?);
+            places.push(self.open(control, &places, wanted, listening)?);
         }
         let (before, after) = (Tuning::of(&control.config), Tuning::of(wanted));
         let tuned = if before == after { Ok(()) } else { agree(&control.links(), || Request::Tune(after.clone())) };
@@ -170,19 +168,15 @@ impl Processes {
         control.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    pub(super) fn open(&self, control: &mut Control, config: &Config, listening: &Listening) -> Result<Place, Error> {
-        let opened = places::listen(config, listening)?;
-        self.place_of(control, &[], listening, opened)
-    }
-
-    /// An address with a door of its own.
-    fn place_of(
+    /// A new address, with a door of its own, beside those that the same change adds.
+    pub(super) fn open(
         &self,
         control: &mut Control,
         pending: &[Place],
+        config: &Config,
         listening: &Listening,
-        listener: Listener,
     ) -> Result<Place, Error> {
+        let listener = control.places.listen((config, listening), &self.retirements, pending)?;
         let slot = self.free_slot(control, pending)?;
         control.slots = control.slots.max(slot + 1);
         let joint = self.joint.door(slot);

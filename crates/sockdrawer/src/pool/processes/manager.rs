@@ -165,7 +165,7 @@ impl Processes {
     fn begin(&self, config: &Config) -> Result<(), Error> {
         let mut control = lock(&self.control);
         for listening in config.listeners() {
-            let place = self.open(&mut control, config, listening)?;
+            let place = self.open(&mut control, &[], config, listening)?;
             control.places.listening.push(place);
         }
         for index in 0..prefork::processes(config) {

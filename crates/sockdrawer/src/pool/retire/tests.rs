@@ -156,7 +156,7 @@ fn what_had_no_thread_is_done_by_who_waits_or_ends_with_the_pool() {
     let ends: [fn(&Retirements); 3] = [|all| all.settle(&Begun::default()), |all| all.carry_out_left(), |all| all.stop()];
     for end in ends {
         let all = Retirements::new(config.system.clone());
-        let mut listener = listen(&config, &config.listeners()[0]).expect("a free port");
+        let mut listener = listen(&config, &config.listeners()[0], std::iter::empty()).expect("a free port");
         let number = all.number(&listener);
         let retirement = Retirement::begin(number, &mut listener, true, &*config.system);
         lock(&all.state).left.push(retirement);

@@ -1,0 +1,139 @@
+//! The server of `http`: any head is answered, refused or waited for as the format says, from the byte on that decides it.
+
+use super::Script;
+use sockdrawer::Closed;
+use sockdrawer::testing::Connection;
+use sockdrawer_catalog::http::Http;
+use std::time::Duration;
+
+const ANSWER: &[u8; 57] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+const SERVER: Http = Http { slow_duration: Duration::ZERO, in_worker: true };
+/// A step brings up to so much of one byte, so that long heads need no long inputs.
+const FILL: usize = 31 * 32;
+
+/// What the format says of the first bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// More bytes may make it right.
+    Open,
+    Answered {
+        slow: bool,
+        /// Where the head ends.
+        end: usize,
+    },
+    Refused,
+}
+
+fn verdict(bytes: &[u8]) -> Verdict {
+    let head = &bytes[..bytes.len().min(4096)];
+    let find = |what: &[u8]| head.windows(what.len()).position(|window| window == what);
+    let (line, whole) = find(b"\r\n").map_or((head, false), |end| (&head[..end], true));
+    let end = find(b"\r\n\r\n").map(|at| at + 4);
+    let slow = line.starts_with(b"GET /test/slow");
+    match end {
+        _ if !is_line(line, whole) => Verdict::Refused,
+        Some(end) => Verdict::Answered { slow, end },
+        None if head.len() == 4096 => Verdict::Refused,
+        None => Verdict::Open,
+    }
+}
+
+/// Whether it is a request's line, or the beginning of one.
+fn is_line(line: &[u8], whole: bool) -> bool {
+    // The end of the line may have begun.
+    let line = line.strip_suffix(b"\r").filter(|_| !whole).map_or((line, whole), |line| (line, true));
+    [&b"GET /test/fast"[..], b"GET /test/slow"].iter().any(|request| match line {
+        (line, true) if line == *request => true,
+        (line, false) if [request, &b" HTTP/"[..]].concat().starts_with(line) => true,
+        (line, whole) => line
+            .strip_prefix(*request)
+            .and_then(|rest| rest.strip_prefix(b" HTTP/"))
+            .is_some_and(|version| (!version.is_empty() || !whole) && version.iter().all(|byte| b"0123456789.".contains(byte))),
+    })
+}
+
+/// Checks what the connection did with `bytes`, the last of which came in the last read.
+fn judge(connection: &mut Connection<Http>, bytes: &[u8]) -> Verdict {
+    let verdict = verdict(bytes);
+    match verdict {
+        Verdict::Open => {
+            assert_eq!((connection.closed(), connection.has_job()), (None, false), "more bytes may make it right");
+            assert_eq!(connection.kept(), bytes);
+        }
+        Verdict::Refused => {
+            assert_eq!((connection.closed(), connection.has_job()), (Some(Closed::Done), false), "nothing can make it right");
+            assert_eq!((connection.sent(), connection.kept()), (vec![], &b""[..]));
+        }
+        Verdict::Answered { slow, end } => {
+            assert_eq!((connection.closed().is_some(), connection.has_job()), (!slow, slow));
+            if slow {
+                assert_eq!(connection.sent(), b"");
+                connection.run_job();
+            }
+            assert_eq!((connection.closed(), connection.sent()), (Some(Closed::Done), ANSWER.to_vec()));
+            assert_eq!(connection.kept(), &bytes[end..], "what follows is left, so that the close lingers");
+        }
+    }
+    verdict
+}
+
+/// A connection and all that it has received.
+struct Visit {
+    connection: Connection<Http>,
+    received: Vec<u8>,
+}
+
+impl Visit {
+    /// Returns whether it goes on.
+    fn receive(&mut self, bytes: &[u8]) -> bool {
+        self.received.extend_from_slice(bytes);
+        self.connection.receive(bytes);
+        judge(&mut self.connection, &self.received) == Verdict::Open
+    }
+}
+
+/// Whole, in the splits that the input chooses, and moved between them.
+pub(crate) fn check(input: &[u8]) {
+    let Some(mut script) = Script::new(input) else { return };
+    let mut visit = Visit { connection: Connection::open(SERVER), received: Vec::new() };
+    let mut goes_on = true;
+    for (what, count) in script.steps() {
+        goes_on = match what {
+            0 => visit.receive(script.take(count)),
+            1 => visit.receive(script.take(16 * count)),
+            2 => script.take(count).chunks(1).all(|byte| visit.receive(byte)),
+            3 => visit.receive(&[b'x'; FILL][..32 * count]),
+            4 => visit.receive(&[b'1'; FILL][..32 * count]),
+            5 => {
+                let moved = visit.connection.save_and_restore(SERVER);
+                visit.connection = moved.expect("nothing of it holds it back");
+                true
+            }
+            // Nothing is under way: it ends. Else it may still become a request.
+            6 if visit.received.is_empty() => {
+                visit.connection.drain();
+                assert_eq!((visit.connection.closed(), visit.connection.sent()), (Some(Closed::Done), vec![]));
+                return;
+            }
+            6 => {
+                visit.connection.drain();
+                visit.connection.closed().is_none()
+            }
+            _ => visit.receive(&b"\r\n\r\n"[..count % 5]),
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    if goes_on && visit.receive(script.stream) {
+        visit.connection.finish();
+        assert_eq!((visit.connection.closed(), visit.connection.sent()), (Some(Closed::Done), vec![]), "it ended too early");
+    }
+    judge(&mut whole(&visit.received), &visit.received);
+}
+
+fn whole(bytes: &[u8]) -> Connection<Http> {
+    let mut connection = Connection::open(SERVER);
+    connection.receive(bytes);
+    connection
+}
