@@ -7,8 +7,9 @@ use program::{End, Program};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -71,24 +72,34 @@ fn answers_of_every_form_are_read_to_their_ends_whoever_ends_the_connection() {
     }
 }
 
-/// Connections in TIME_WAIT whose own port is this one, and those that were made to it.
-fn time_wait(port: u16) -> (usize, usize) {
+/// An address of this process: what others left in TIME_WAIT is elsewhere.
+fn own_address() -> Ipv4Addr {
+    let [.., middle, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 77, middle, low)
+}
+
+/// Connections in TIME_WAIT whose own end is this one, and those whose other end it is.
+fn time_wait(end: (Ipv4Addr, u16)) -> (usize, usize) {
     const TIME_WAIT: &str = "06";
-    let table = fs::read_to_string("/proc/net/tcp").expect("the kernel tells its connections");
-    let port = format!(":{port:04X}");
-    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let waiting: Vec<_> = fields.filter(|fields| fields.get(3) == Some(&TIME_WAIT)).collect();
-    let at = |field: usize| waiting.iter().filter(|fields| fields[field].ends_with(&port)).count();
-    (at(1), at(2))
+    let (address, port) = end;
+    // The address is a word in the order of this machine's bytes.
+    let end = format!("{:08X}:{port:04X}", u32::from_ne_bytes(address.octets()));
+    // The kernel tells its table in parts: what changes meanwhile makes it tell a line twice, or not at all.
+    let tables: String = (0..3).filter_map(|_| fs::read_to_string("/proc/net/tcp").ok()).collect();
+    let fields = tables.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let waiting: BTreeSet<(&str, &str)> =
+        fields.filter(|fields| fields.get(3) == Some(&TIME_WAIT)).map(|fields| (fields[1], fields[2])).collect();
+    let count = |is_end: fn(&(&str, &str), &str) -> bool| waiting.iter().filter(|pair| is_end(pair, &end)).count();
+    (count(|(own, _), end| *own == end), count(|(_, other), end| *other == end))
 }
 
 #[test]
 fn time_wait_is_with_who_ends_first_and_with_nobody_after_a_reset() {
     for (close, server_side, this_side) in [("server", 20, 0), ("fin", 0, 20), ("rst", 0, 0)] {
-        let server = Web::always(PLAIN);
+        let server = Web::always_at(own_address(), PLAIN);
         let (end, report) = load(&format!("{} -n 20 -c 3 --path / --close {close}", server.address));
         assert_eq!(end.code, Some(0), "{close}: {report}");
-        assert_eq!(time_wait(server.address.port()), (server_side, this_side), "{close}");
+        assert_eq!(time_wait((own_address(), server.address.port())), (server_side, this_side), "{close}");
     }
 }
 
@@ -188,6 +199,15 @@ fn the_wait_for_its_turn_counts_where_a_server_is_too_slow_for_the_schedule() {
 }
 
 #[test]
+fn a_limit_of_connects_is_no_schedule() {
+    // The server is the slower: what a limit would allow is no wait of an operation.
+    let (end, report) = load("-n 10 -c 1 --mix slow=1 --connect-rate 10k");
+    assert_eq!((end.code, number(&report, "/operations/ok"), &report["http"]["schedule"]), (Some(0), 10, &Value::Null));
+    let [operation, total] = ["/latency_us/operation/max", "/http/times_us/total/max"].map(|at| microseconds(&report, at));
+    assert!((operation / total - 1.0).abs() < 1e-3, "{report}");
+}
+
+#[test]
 fn what_could_not_begin_at_all_is_told() {
     let silent = Web::serve(|_| (Vec::new(), Then::Keep));
     let (end, report) = load(&format!("{} -d 300ms -c 1 --path /x --rate 1000 --timeout 50ms", silent.address));
@@ -264,8 +284,8 @@ fn options_that_make_no_sense_together_are_refused_in_one_line() {
         ("http --mix quick=1", "such as fast=9,slow=1"),
         ("http --close never", "server"),
         ("http --hold 5", "--hold"),
-        ("ping --mix fast=1", "--mix is an option of http"),
-        ("echo --rate 5", "--rate is an option of acks and http"),
+        ("ping --mix fast=1", "--mix is an option of http, not of ping"),
+        ("echo --rate 5", "--rate is an option of acks and http, not of echo"),
     ] {
         let end = refused(words);
         assert_eq!((end.code, end.stdout.as_str(), end.stderr.lines().count()), (Some(2), "", 1), "{words}: {end:?}");
