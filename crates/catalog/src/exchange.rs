@@ -1,4 +1,4 @@
-//! The client side of protocols where one operation is a connection: a request, a known answer, the end of the stream.
+//! The client side of a protocol where one operation is a connection: a request, a known answer, the end of the stream.
 
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ended, meter};
 use sockdrawer::{Closed, Context, Input, Peer, Protocol, Step};
@@ -12,7 +12,7 @@ pub(crate) struct Exchange {
     pub(crate) answer: &'static [u8],
 }
 
-/// One connection of a client of `hello` or `http`.
+/// One connection of a client of `hello`.
 #[derive(Debug)]
 pub struct Session<M> {
     exchange: Exchange,
@@ -89,8 +89,8 @@ impl<M: Meter> Protocol for Session<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hello;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
-    use crate::{hello, http};
     use sockdrawer::testing::Connection;
     use sockdrawer::{ConnectFailure, Service};
 
@@ -123,21 +123,6 @@ mod tests {
             assert_eq!((&book.connected[..], &book.first_bytes[..]), (&[CONNECT_TIME][..], &[Duration::from_millis(2)][..]));
             assert_eq!(book.operations, [(CONNECT_TIME, Duration::from_millis(3))]);
             assert_eq!((&book.failures[..], &book.ends[..]), (&[][..], &[End::Complete][..]));
-        }
-    }
-
-    #[test]
-    fn both_ends_of_http_understand_each_other() {
-        for path in [http::Path::Fast, http::Path::Slow] {
-            let mut connection = connect(http::Client { path, timeout: TIMEOUT, meter: Book::default });
-            let mut server = Connection::open(http::Http { slow_duration: Duration::ZERO, in_worker: true });
-            server.receive(&connection.sent());
-            if path == http::Path::Slow {
-                server.run_job();
-            }
-            connection.receive_split(&server.sent());
-            connection.finish();
-            assert_eq!((book(&mut connection).operations.len(), connection.closed()), (1, Some(Closed::Done)));
         }
     }
 

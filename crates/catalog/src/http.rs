@@ -5,17 +5,15 @@
 //! without an answer. Not reset: a reset could overtake nothing here, but it would look like a failure of the machine.
 
 pub mod answer;
+mod client;
 mod request;
 
-pub use crate::exchange::Session;
+pub use client::{Client, Close, Manner, Page, Session, VisitMeter, Visited, Visits};
 pub use request::{After, get};
 
-use crate::exchange::Exchange;
-use crate::meter::Meter;
 use crate::{WrongOptions, recipe, time};
 use sockdrawer::{
-    CannotRestore, CannotSave, Closing, ConnectFailure, Context, Input, Job, JobResult, Local, Peer, Protocol, Recipe, Saved,
-    Saver, Service, Step,
+    CannotRestore, CannotSave, Closing, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service, Step,
 };
 use std::time::Duration;
 
@@ -180,53 +178,6 @@ impl Protocol for Connection {
     }
 }
 
-/// Which of the two the client asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Path {
-    /// Answered at once.
-    #[default]
-    Fast,
-    /// Answered by a worker after the server's slow duration.
-    Slow,
-}
-
-impl Path {
-    /// What is sent for it.
-    pub fn request(self) -> &'static [u8] {
-        match self {
-            Path::Fast => b"GET /test/fast HTTP/1.1\r\nHost: sockdrawer\r\nConnection: close\r\n\r\n",
-            Path::Slow => b"GET /test/slow HTTP/1.1\r\nHost: sockdrawer\r\nConnection: close\r\n\r\n",
-        }
-    }
-}
-
-/// The client: one operation is a connection. It sends a request and expects exactly [`ANSWER`] and the end of the stream.
-#[derive(Clone, Debug)]
-pub struct Client<F> {
-    /// What to ask for.
-    pub path: Path,
-    /// From the connect until the end of the stream; 30 s is the program's default.
-    pub timeout: Duration,
-    /// Makes the meter of a loop.
-    pub meter: F,
-}
-
-impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
-    type Protocol = Session<M>;
-
-    fn open(&self, peer: &Peer) -> Session<M> {
-        Session::new(Exchange { request: self.path.request(), answer: ANSWER }, self.timeout, peer)
-    }
-
-    fn local(&self) -> Box<Local> {
-        Box::new((self.meter)())
-    }
-
-    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
-        crate::meter::connect_failed::<M>(failure, local);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,17 +222,17 @@ mod tests {
     #[test]
     fn slow_is_a_job_and_fast_is_not() {
         let mut connection = open();
-        connection.receive(Path::Slow.request());
+        connection.receive(b"GET /test/slow HTTP/1.1\r\n\r\n");
         connection.finish();
         assert_eq!((connection.sent(), connection.closed()), (vec![], None));
         connection.run_job();
         assert!(is_answered(&mut connection));
         let mut connection = open();
-        connection.receive(Path::Slow.request());
+        connection.receive(b"GET /test/slow HTTP/1.1\r\n\r\n");
         connection.fail_job(JobError::QueueFull);
         assert!(is_refused(&mut connection));
         let mut connection = Connection::open(Http { in_worker: false, ..Http::default() });
-        connection.receive(Path::Slow.request());
+        connection.receive(b"GET /test/slow HTTP/1.1\r\n\r\n");
         assert!(is_answered(&mut connection));
     }
 

@@ -85,6 +85,10 @@ pub enum Phase {
     Answer,
     /// The right bytes: others came.
     Verify,
+    /// A status that says the request was served: another came, which is the number in the errno's place. Clients of `http` only.
+    Status,
+    /// A body as long as the first one: another came. Clients of `http` only.
+    Length,
     /// The end of the stream after the answer.
     End,
     /// Nothing: the connection was at rest, and the peer or the network ended it.
@@ -101,6 +105,8 @@ impl Phase {
             Phase::Send => "send",
             Phase::Answer => "answer",
             Phase::Verify => "verify",
+            Phase::Status => "status",
+            Phase::Length => "length",
             Phase::End => "end",
             Phase::Closed => "closed",
             Phase::Client => "client",
@@ -139,27 +145,31 @@ pub(crate) fn connect_failed<M: Meter>(failure: &ConnectFailure, local: &mut Loc
 
 /// Reports the end of a connection that was `decided` by its client, or came over it while it was `waiting_for` something.
 pub(crate) fn ended<M: Meter>(cx: &mut Context<'_>, why: Closed, decided: Option<End>, waiting_for: Phase) {
+    // Adopted: it goes on elsewhere.
+    let Some((end, failure)) = ending(why, decided, waiting_for) else { return };
     let meter = meter::<M>(cx);
-    let end = match (decided, why) {
-        // It goes on elsewhere.
-        (_, Closed::Adopted) => return,
-        (Some(end), _) => end,
-        (None, Closed::Purged | Closed::Killed) => End::Stopped,
+    if let Some((phase, errno)) = failure {
+        meter.failed(phase, errno);
+    }
+    meter.closed(end);
+}
+
+/// What failed: the phase, and the errno where there is one.
+pub(crate) type Failure = (Phase, Option<i32>);
+
+/// How such a connection ended, and with what failure that nobody reported yet; None when it goes on elsewhere.
+pub(crate) fn ending(why: Closed, decided: Option<End>, waiting_for: Phase) -> Option<(End, Option<Failure>)> {
+    Some(match (decided, why) {
+        (_, Closed::Adopted) => return None,
+        (Some(end), _) => (end, None),
+        (None, Closed::Purged | Closed::Killed) => (End::Stopped, None),
         (None, Closed::Error(errno)) => {
             let phase = if errno == Errno::PIPE.raw_os_error() { Phase::Send } else { waiting_for };
-            meter.failed(phase, Some(errno));
-            End::Lost
+            (End::Lost, Some((phase, Some(errno))))
         }
-        (None, Closed::TooLong) => {
-            meter.failed(Phase::Verify, None);
-            End::Failed
-        }
-        (None, _) => {
-            meter.failed(Phase::Client, None);
-            End::Failed
-        }
-    };
-    meter.closed(end);
+        (None, Closed::TooLong) => (End::Failed, Some((Phase::Verify, None))),
+        (None, _) => (End::Failed, Some((Phase::Client, None))),
+    })
 }
 
 #[cfg(test)]

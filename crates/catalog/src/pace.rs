@@ -34,6 +34,13 @@ impl Budget {
         }
     }
 
+    /// One that was taken will be asked again, by another connection.
+    pub(crate) fn give_back(&self) {
+        if let Budget::Shared(left) = self {
+            left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether a connection that has begun so many gets no more.
     pub(crate) fn is_spent(&self, begun: u64) -> bool {
         match self {

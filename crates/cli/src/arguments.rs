@@ -1,6 +1,8 @@
 //! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
 //! `trial` turn these low arguments into what is done.
 
+use crate::acks::AcksArguments;
+use crate::http::HttpArguments;
 use crate::names::{self, Protocol};
 use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -93,7 +95,7 @@ pub(crate) enum WhenFull {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct LoadArguments {
-    /// ping, echo, hello or http.
+    /// ping, echo, hello, http or acks.
     pub(crate) workload: Protocol,
     /// Servers, taken in turn; none: one inside this program.
     #[arg(value_name = "TARGET")]
@@ -101,7 +103,8 @@ pub(crate) struct LoadArguments {
     /// Connections at once.
     #[arg(short, long, value_name = "N", default_value = "64")]
     pub(crate) connections: Positive,
-    /// End after so many operations of all connections: round trips of ping and echo, connections of hello and http.
+    /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http,
+    /// messages of acks.
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) operations: Option<Positive>,
     /// End so long after the first connect [default without -n and --hold: 10s].
@@ -113,13 +116,18 @@ pub(crate) struct LoadArguments {
     /// The most connects per second [default: as fast as it goes].
     #[arg(long, value_name = "R")]
     pub(crate) connect_rate: Option<Rate>,
-    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo].
+    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
     #[arg(long, value_name = "T")]
     pub(crate) interval: Option<Time>,
-    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello and http].
+    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
+    /// most -c at once [default: as fast as it goes].
+    #[arg(long, value_name = "R", conflicts_with = "interval")]
+    pub(crate) rate: Option<Rate>,
+    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
+    /// and acks].
     #[arg(long, value_name = "T")]
     pub(crate) timeout: Option<PositiveTime>,
-    /// echo: bytes of a message; k is 1,024, m is 1,048,576 [default: 4].
+    /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
     #[arg(long, value_name = "B")]
     pub(crate) size: Option<Size>,
     /// Local addresses to connect from, taken in turn: 127.0.0.2,127.0.0.3.
@@ -128,9 +136,14 @@ pub(crate) struct LoadArguments {
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-    /// echo: chooses the bytes of messages [default: chosen and printed].
+    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<Seed>,
+    /// Options of acks.
+    #[command(flatten)]
+    pub(crate) acks: AcksArguments,
+    #[command(flatten)]
+    pub(crate) http: HttpArguments,
 }
 
 /// `sockdrawer trial`.

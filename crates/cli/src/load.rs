@@ -6,8 +6,9 @@ use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
-use crate::{limits, progress, words};
+use crate::{acks, http, limits, progress, words};
 use sockdrawer::{Address, Error};
+use sockdrawer_load::http::Ports;
 use sockdrawer_load::{End, Plan, Report, Run, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
@@ -15,16 +16,21 @@ use std::process;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// For a whole connection, or a message among many.
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
-    let plan = plan(&arguments)?;
+    let mut plan = plan(&arguments)?;
+    let ports = if plan.workload == Workload::Http && !arguments.http.force { Ports::of_this_machine() } else { None };
+    let ports = http::keep_within(&mut plan, ports)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let running = Run::start(&plan).map_err(failure)?;
-    people.tell(words::start(&plan))?;
+    people.tell(words::start(&plan) + &ports)?;
     let mut live = progress::Live::new();
     let report = running.finish(&stop, |progress| live.show(progress));
     live.end();
@@ -37,7 +43,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 }
 
 /// What the pool calls its limit is an option here.
-fn failure(error: Error) -> Failure {
+pub(crate) fn failure(error: Error) -> Failure {
     match error {
         Error::LimitTooHigh { .. } => usage(format_args!("--connections is too high: {error}")),
         error => error.into(),
@@ -48,7 +54,7 @@ fn verdict(report: &Report) -> Exit {
     if report.is_clean() { Exit::Ok } else { Exit::Failed }
 }
 
-fn json(report: &Report) -> Result<String, Failure> {
+pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string(report).map_err(|error| Failure::run(format_args!("cannot write the report as JSON: {error}")))
 }
 
@@ -81,33 +87,49 @@ fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate: arguments.connect_rate.map(|rate| rate.0),
         timeout: arguments.timeout.map_or(default_timeout(workload), |PositiveTime(timeout)| timeout),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        http: http::wanted(arguments)?,
     })
 }
 
-fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
+/// An option of one workload makes no sense with another.
+pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     let protocol = arguments.workload;
-    if protocol != Protocol::Echo && arguments.size.is_some() {
-        return Err(misplaced("--size", "echo", protocol));
+    if !matches!(protocol, Protocol::Echo | Protocol::Acks) && arguments.size.is_some() {
+        return Err(misplaced("--size", "echo and acks", protocol));
     }
-    if !matches!(protocol, Protocol::Ping | Protocol::Echo) && arguments.interval.is_some() {
-        return Err(misplaced("--interval", "ping and echo", protocol));
+    if !matches!(protocol, Protocol::Ping | Protocol::Echo | Protocol::Acks) && arguments.interval.is_some() {
+        return Err(misplaced("--interval", "ping, echo and acks", protocol));
     }
+    if !matches!(protocol, Protocol::Acks | Protocol::Http) && arguments.rate.is_some() {
+        return Err(misplaced("--rate", "acks and http", protocol));
+    }
+    if let Some(option) = arguments.http.given().filter(|_| protocol != Protocol::Http) {
+        return Err(misplaced(option, "http", protocol));
+    }
+    if let Some(option) = arguments.acks.given().filter(|_| protocol != Protocol::Acks) {
+        return Err(misplaced(option, "acks", protocol));
+    }
+    Ok(())
+}
+
+fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
+    options_belong(arguments)?;
     let interval = |default| arguments.interval.map_or(default, |Time(interval)| interval);
-    match protocol {
+    match arguments.workload {
         Protocol::Ping => Ok(Workload::Ping { interval: interval(Duration::from_secs(5)) }),
         Protocol::Echo => {
             Ok(Workload::Echo { interval: interval(Duration::ZERO), size: arguments.size.map_or(4, |size| size.0) })
         }
         Protocol::Hello => Ok(Workload::Hello),
         Protocol::Http => Ok(Workload::Http),
-        Protocol::Acks => Err(usage("load has no workload `acks` in this build: use ping, echo, hello or http")),
-        Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello or http")),
+        Protocol::Acks => acks::messages(arguments).map(Workload::Acks),
+        Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello, http or acks")),
     }
 }
 
 fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
     match (arguments.duration, arguments.hold) {
-        (_, Some(_)) if workload.is_short() => {
+        (_, Some(_)) if is_short(workload) => {
             let name = workload.name();
             Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
         }
@@ -118,8 +140,16 @@ fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
     }
 }
 
+/// Whether an operation is a connection, or may be.
+fn is_short(workload: Workload) -> bool {
+    matches!(workload, Workload::Hello | Workload::Http)
+}
+
 fn default_timeout(workload: Workload) -> Duration {
-    Duration::from_secs(if workload.is_short() { 30 } else { 1 })
+    match workload {
+        Workload::Ping { .. } | Workload::Echo { .. } => Duration::from_secs(1),
+        _ => LONG_TIMEOUT,
+    }
 }
 
 /// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.
@@ -142,7 +172,7 @@ fn misplaced(option: &str, owners: &str, protocol: Protocol) -> Failure {
     usage(format_args!("{option} is an option of {owners}, not of {protocol}: leave it out"))
 }
 
-fn usage(line: impl fmt::Display) -> Failure {
+pub(crate) fn usage(line: impl fmt::Display) -> Failure {
     Failure::usage(format_args!("{line} (try: sockdrawer load --help)"))
 }
 

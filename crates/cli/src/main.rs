@@ -1,9 +1,12 @@
 //! `sockdrawer`: serves, loads and measures sockets, and proves that they survive changes. Glue over the libraries: low arguments
 //! become a plan in each command's own file, and only this crate prints.
 
+mod acks;
 mod arguments;
 mod events;
 mod foreign;
+mod http;
+mod ladder;
 mod limits;
 mod load;
 mod names;
@@ -38,6 +41,7 @@ fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
         Some(Command::Serve(arguments)) => serve::run(arguments),
+        Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),

@@ -1,6 +1,7 @@
 //! A plan in words, so that nobody has to guess what a run does.
 
-use sockdrawer_load::{End, Plan, Workload};
+use crate::http;
+use sockdrawer_load::{End, Ladder, Messages, Plan, Workload};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) fn start(plan: &Plan) -> String {
         [target] => add(format_args!(", to {target}")),
         [first, rest @ ..] => add(format_args!(", to {first} and {} more in turn", rest.len())),
     }
-    if let Workload::Echo { .. } = plan.workload {
+    if matches!(plan.workload, Workload::Echo { .. }) || plan.http.pages.len() > 1 {
         add(format_args!(", seed {}", plan.seed));
     }
     line
@@ -40,6 +41,16 @@ fn what(plan: &Plan) -> String {
         Workload::Echo { interval, size } => {
             format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), interval))
         }
+        Workload::Acks(messages) => {
+            let pattern = messages.pattern;
+            let unacked = "without ack (--window)";
+            format!(
+                "{connections}, {}, at most {} {unacked}, --ack {pattern}",
+                stream(plan.connections, &messages),
+                messages.window
+            )
+        }
+        Workload::Http => http::what(plan, &connections),
         workload => format!("{connections} at once, one {} operation each, then the next", workload.name()),
     }
 }
@@ -53,8 +64,26 @@ fn paced(connections: usize, operation: &str, interval: Duration) -> String {
     format!("one {operation} each {}: {rate} operations/s (--interval 0: back to back)", duration(interval))
 }
 
+/// The line a ladder starts with.
+pub(crate) fn ladder(ladder: &Ladder) -> String {
+    let Ladder { messages, duration: time, .. } = ladder;
+    let Messages { window, .. } = messages;
+    let each = duration(*time);
+    format!(
+        "acks at 1 and 8 connections, {each} each, {}, at most {window} without ack, to a server in this program",
+        stream(1, messages)
+    )
+}
+
+/// What each of so many connections sends.
+fn stream(connections: usize, messages: &Messages) -> String {
+    let Messages { size, batch, interval, .. } = messages;
+    let message = format!("message of {size} byte{}", if *size == 1 { "" } else { "s" });
+    format!("{}, {batch} in a write (--batch)", paced(connections, &message, *interval))
+}
+
 /// A number with the digits that matter.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value {
         value if value.fract() == 0.0 => format!("{value}"),
         value if value < 0.1 => format!("{value:.4}"),
@@ -73,6 +102,8 @@ pub(crate) fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sockdrawer_catalog::acks::AckPattern;
+    use sockdrawer_load::Reading;
 
     fn plan(workload: Workload) -> Plan {
         Plan {
@@ -85,6 +116,7 @@ mod tests {
             connect_rate: None,
             timeout: Duration::from_secs(1),
             seed: 7,
+            http: Default::default(),
         }
     }
 
@@ -112,6 +144,25 @@ mod tests {
         let expected = "64 connections at once, one hello operation each, then the next, at most 0.5 connects/s, \
                         for 250 ms after the last connect, to 127.0.0.1:1 and 1 more in turn";
         assert_eq!(start(&plan), expected);
+    }
+
+    #[test]
+    fn messages_say_how_they_are_sent_and_acknowledged() {
+        let messages = Messages {
+            pattern: AckPattern::Every(9),
+            reading: Reading::Whole,
+            size: 1,
+            batch: 10,
+            window: 50,
+            interval: Duration::ZERO,
+        };
+        let line = "64 connections, one message of 1 byte after the other, back to back, 10 in a write (--batch), at most 50 without ack \
+                    (--window), --ack every=9, for 10 s, to a server in this program";
+        assert_eq!(start(&plan(Workload::Acks(messages))), line);
+        let messages = Messages { interval: Duration::from_millis(640), size: 5, ..messages };
+        let line =
+            "64 connections, one message of 5 bytes each 640 ms: 100 operations/s (--interval 0: back to back), 10 in a write";
+        assert!(start(&plan(Workload::Acks(messages))).starts_with(line));
     }
 
     #[test]

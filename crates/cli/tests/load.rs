@@ -1,8 +1,10 @@
 //! `sockdrawer load`: its numbers add up, and its exit code says whether all went well.
 
 mod program;
+mod report;
 
 use program::{End, Program};
+use report::{number, numbers, report};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -14,22 +16,6 @@ use std::thread;
 
 fn load(words: &str) -> End {
     Program::start(&["load"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
-}
-
-/// The one object on standard output.
-#[track_caller]
-fn report(end: &End) -> Value {
-    serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"))
-}
-
-#[track_caller]
-fn number(report: &Value, pointer: &str) -> u64 {
-    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number {pointer} in {report}"))
-}
-
-#[track_caller]
-fn numbers<const N: usize>(report: &Value, pointers: [&str; N]) -> [u64; N] {
-    pointers.map(|pointer| number(report, pointer))
 }
 
 /// A server of this test: `serve` gets each connection in turn.

@@ -39,8 +39,7 @@ fn protocols() {
     refused("serve PING", &["did you mean `ping`?"]);
     refused("serve redis", &["unknown protocol `redis`", "there are echo, hello, ping, http, acks, exec"]);
     refused("load pong", &["did you mean `ping`?", "try: sockdrawer load --help"]);
-    refused("load acks", &["load has no workload `acks`", "use ping, echo, hello or http"]);
-    refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello or http"]);
+    refused("load exec", &["exec is a protocol to serve, no workload", "use ping, echo, hello, http or acks"]);
     refused("load exec -- cat", &["the address \"cat\" has no port"]);
     refused("serve echo hello", &["unexpected argument `hello`", "leave it out"]);
 }
@@ -123,8 +122,8 @@ fn what_does_not_go_together() {
         refused(&format!("serve echo --model {model} --workers 0"), &["--workers is an option of the models", model]);
     }
     refused("serve echo --processes 2", &["--processes is an option of the model prefork, not of the model loops"]);
-    refused("load ping --size 5", &["--size is an option of echo, not of ping"]);
-    refused("load http --interval 5", &["--interval is an option of ping and echo, not of http"]);
+    refused("load ping --size 5", &["--size is an option of echo and acks, not of ping"]);
+    refused("load http --interval 5", &["--interval is an option of ping, echo and acks, not of http"]);
     refused("load hello --hold 5", &["--hold needs connections that stay", "use --duration"]);
     refused("load ping -d 1 --hold 1", &["--duration and --hold exclude each other"]);
     refused("trial --changes 1 --seconds 1", &["--changes and --seconds exclude each other"]);

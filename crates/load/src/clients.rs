@@ -1,38 +1,46 @@
 //! The catalog's clients for each workload, and the servers for runs without a target.
 
+use crate::http::visits;
 use crate::plan::{Plan, Workload};
 use crate::shared::Shared;
 use crate::tally::Recorder;
 use crate::watched::Watched;
-use sockdrawer::{Address, Behaviour, Config};
-use sockdrawer_catalog::{Pace, echo, hello, http, ping};
+use sockdrawer::{Address, Behaviour, Config, Model};
+use sockdrawer_catalog::{Pace, acks, echo, hello, http, ping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// So many slow answers at once: they wait, and cost a stack each.
+const MOST_WORKERS: usize = 128;
 
 /// What the connections of a run do.
 pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let timeout = plan.timeout;
     let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget() };
-    let shared = shared.clone();
-    let meter = move || Recorder::new(shared.clone());
+    let (one, other) = (shared.clone(), shared.clone());
+    let meter = move || Recorder::new(one.clone());
+    let meter_of_messages = move || Recorder::of_messages(other.clone());
     match plan.workload {
         Workload::Ping { interval } => Watched(ping::Client::new(pace(interval), meter)).into(),
         Workload::Echo { interval, size } => Watched(echo::Client::new(size, plan.seed, pace(interval), meter)).into(),
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
-        Workload::Http => Watched(http::Client { path: http::Path::Fast, timeout, meter }).into(),
+        Workload::Http => Watched(http::Client::new(visits(plan, shared), meter)).into(),
+        Workload::Acks(messages) => Watched(acks::Client::new(messages.options(timeout, shared), meter_of_messages)).into(),
     }
 }
 
 /// A server for it in this process, on a free port. It takes no more of the process's descriptors than the clients need from it;
 /// a short connection may end here a moment after its client began the next.
 pub(crate) fn server(plan: &Plan) -> Config {
-    let limit = if plan.workload.is_short() { plan.connections.saturating_mul(2) } else { plan.connections };
-    let behaviour: Behaviour = match plan.workload {
-        Workload::Ping { .. } => ping::Ping.into(),
-        Workload::Echo { .. } => echo::Echo.into(),
-        Workload::Hello => hello::Hello.into(),
-        Workload::Http => http::Http { in_worker: false, ..http::Http::default() }.into(),
+    let limit = if plan.is_short() { plan.connections.saturating_mul(2) } else { plan.connections };
+    let (behaviour, model): (Behaviour, Model) = match plan.workload {
+        Workload::Ping { .. } => (ping::Ping.into(), Model::Loops),
+        Workload::Echo { .. } => (echo::Echo.into(), Model::Loops),
+        Workload::Hello => (hello::Hello.into(), Model::Loops),
+        Workload::Http => (http::Http { in_worker: plan.http.has_slow(), ..http::Http::default() }.into(), Model::Loops),
+        Workload::Acks(messages) => messages.server(),
     };
-    Config::accept(behaviour).workers(0).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
+    let workers = if plan.http.has_slow() { plan.connections.min(MOST_WORKERS) } else { 0 };
+    Config::accept(behaviour).model(model).workers(workers).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
 }

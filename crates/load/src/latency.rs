@@ -19,7 +19,12 @@ impl Latency {
 
     /// One more. Longer than an hour counts as an hour.
     pub fn record(&mut self, took: Duration) {
-        self.0.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.record_many(took, 1);
+    }
+
+    /// So many more, alike.
+    pub fn record_many(&mut self, took: Duration, count: u64) {
+        self.0.saturating_record_n(nanoseconds(took), count);
     }
 
     /// All of `other` too.
@@ -32,9 +37,37 @@ impl Latency {
         self.0.len()
     }
 
+    /// How many took from `from` to `to`, to three digits.
+    pub(crate) fn between(&self, from: Duration, to: Duration) -> u64 {
+        self.0.count_between(nanoseconds(from), nanoseconds(to))
+    }
+
+    /// What half of them did not exceed.
+    pub(crate) fn median(&self) -> Option<Duration> {
+        (self.count() > 0).then(|| Duration::from_nanos(self.0.value_at_quantile(0.5)))
+    }
+
+    /// Microseconds that this part of them did not exceed; None where nothing was measured, as in all that follows.
+    pub(crate) fn at(&self, quantile: f64) -> Option<f64> {
+        (self.count() > 0).then(|| microseconds(self.0.value_at_quantile(quantile)))
+    }
+
+    pub(crate) fn min(&self) -> Option<f64> {
+        (self.count() > 0).then(|| microseconds(self.0.min()))
+    }
+
+    pub(crate) fn mean(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.0.mean() / 1000.0)
+    }
+
+    /// The standard deviation.
+    pub(crate) fn deviation(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.0.stdev() / 1000.0)
+    }
+
     /// The numbers that people read; None where nothing was measured.
     pub fn percentiles(&self) -> Percentiles {
-        let at = |quantile: f64| (self.count() > 0).then(|| microseconds(self.0.value_at_quantile(quantile)));
+        let at = |quantile| self.at(quantile);
         let max = (self.count() > 0).then(|| microseconds(self.0.max()));
         Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max }
     }
@@ -59,6 +92,10 @@ pub struct Percentiles {
     pub p999: Option<f64>,
     /// All of them.
     pub max: Option<f64>,
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an hour in nanoseconds has 42 bits, a float 53")]

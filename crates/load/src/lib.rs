@@ -3,12 +3,16 @@
 //!
 //! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
+mod acks;
 mod clients;
 mod cost;
 mod errno;
 pub mod foreign;
+pub mod http;
+mod ladder;
 mod latency;
 mod machine;
+mod messages;
 mod plan;
 mod report;
 mod run;
@@ -17,9 +21,12 @@ mod tally;
 pub mod trial;
 mod watched;
 
+pub use acks::Acks;
 pub use errno::errno_name;
+pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, Percentiles};
 pub use machine::Machine;
+pub use messages::{Messages, Reading};
 pub use plan::{End, Plan, Workload};
 pub use report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 pub use run::{Progress, Run, Stop};

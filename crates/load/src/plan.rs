@@ -1,5 +1,7 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
+use crate::http::Wanted;
+use crate::messages::Messages;
 use sockdrawer::Address;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,8 +25,10 @@ pub struct Plan {
     pub connect_rate: Option<f64>,
     /// How long one connect, and one answer, may take.
     pub timeout: Duration,
-    /// Chooses the bytes of messages: the same seed sends the same.
+    /// Chooses the bytes of messages, and among pages: the same seed sends the same.
     pub seed: u64,
+    /// For the workload `http` only.
+    pub http: Wanted,
 }
 
 /// What connections do.
@@ -45,8 +49,11 @@ pub enum Workload {
     },
     /// Each reads a greeting and ends; another takes its place. An operation is a connection.
     Hello,
-    /// Each asks for the fast answer and ends; another takes its place. An operation is a connection.
+    /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
+    /// request after the other, which are the operations. See [`Plan::http`].
     Http,
+    /// Each sends messages and verifies their acks. An operation is a message.
+    Acks(Messages),
 }
 
 impl Workload {
@@ -57,12 +64,8 @@ impl Workload {
             Workload::Echo { .. } => "echo",
             Workload::Hello => "hello",
             Workload::Http => "http",
+            Workload::Acks(_) => "acks",
         }
-    }
-
-    /// Whether an operation is a whole connection.
-    pub fn is_short(self) -> bool {
-        matches!(self, Workload::Hello | Workload::Http)
     }
 }
 
@@ -81,9 +84,20 @@ impl Plan {
     /// Connects in all: a connection that is lost is not replaced, because the loss is what one wants to see; a short one is
     /// replaced as long as operations are left.
     pub(crate) fn connects(&self) -> Option<u64> {
-        match self.workload.is_short() {
-            true => self.operations,
-            false => Some(self.connections as u64),
+        match self.workload {
+            _ if self.is_short() => self.operations,
+            // The server may end any of them after an answer, or before the first one, and another takes its place.
+            Workload::Http => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
+            _ => Some(self.connections as u64),
+        }
+    }
+
+    /// Whether an operation is a whole connection.
+    pub fn is_short(&self) -> bool {
+        match self.workload {
+            Workload::Hello => true,
+            Workload::Http => self.http.close.is_some(),
+            _ => false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
+use crate::acks::{self, Acks};
+use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use serde::Serialize;
@@ -29,6 +31,12 @@ pub struct Report {
     pub client: Client,
     /// What it cost there, where it is known.
     pub server: Server,
+    /// Of the workload `acks` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acks: Option<Acks>,
+    /// Of the workload `http` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
 }
 
 /// Connections of a run; attempted = established + failed.
@@ -62,6 +70,9 @@ pub struct Operations {
 pub struct Latencies {
     /// From the start of a connect until the connection stood.
     pub connect: Percentiles,
+    /// From a request until the first byte of its answer. Of the workload `http` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Percentiles>,
     /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
     pub operation: Percentiles,
 }
@@ -69,10 +80,11 @@ pub struct Latencies {
 /// Errors of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Errors {
-    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `end` (of the stream), `closed` (nothing);
+    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
+    /// first body), `end` (of the stream), `closed` (nothing);
     /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
     pub phase: &'static str,
-    /// The errno's name, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
+    /// The errno's name, or the status that came, `OTHER_LENGTH`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
     /// `CUT_OFF` when this side ended the connection.
     pub errno: String,
     /// How often.
@@ -100,7 +112,7 @@ pub struct Server {
 impl Report {
     /// Whether nothing failed and nothing was lost.
     pub fn is_clean(&self) -> bool {
-        self.connections.failed + self.connections.lost + self.operations.failed == 0
+        self.connections.failed + self.connections.lost + self.operations.failed == 0 && self.errors.is_empty()
     }
 }
 
@@ -118,25 +130,47 @@ impl fmt::Display for Report {
         let (connections, operations) = (&self.connections, &self.operations);
         let Connections { attempted, established, failed, lost, peak } = connections;
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
+        if let Some(acks) = &self.acks {
+            acks::numbers(f, acks)?;
+        }
         writeln!(
             f,
             "connections  {attempted} attempted, {established} established, {failed} failed, {lost} lost, {peak} at once"
         )?;
         writeln!(f, "time         {:.3} s", self.seconds)?;
-        writeln!(f, "latency      {:>10} {:>10} {:>10} {:>10} {:>10}", "p50", "p90", "p99", "p99.9", "max")?;
+        writeln!(f, "latency      {Columns}")?;
         row(f, "connect", &self.latency_us.connect)?;
         writeln!(f)?;
+        if let Some(first_byte) = &self.latency_us.first_byte {
+            row(f, "first byte", first_byte)?;
+            writeln!(f)?;
+        }
         row(f, "operation", &self.latency_us.operation)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
         }
-        Ok(())
+        if let Some(acks) = &self.acks {
+            acks::hints(f, acks, self)?;
+        }
+        match &self.http {
+            Some(http) => write!(f, "\n{http}"),
+            None => Ok(()),
+        }
     }
 }
 
-fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
+/// What [`row`] has, by name.
+pub(crate) struct Columns;
+
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>10} {:>10} {:>10} {:>10} {:>10}", "p50", "p90", "p99", "p99.9", "max")
+    }
+}
+
+pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
     write!(f, "  {name:<10}")?;
     for value in [values.p50, values.p90, values.p99, values.p999, values.max] {
         write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
@@ -145,7 +179,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Res
 }
 
 /// Microseconds in the unit that people read them in.
-fn time(microseconds: f64) -> String {
+pub(crate) fn time(microseconds: f64) -> String {
     match microseconds {
         us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
         us if us < 1_000.0 => format!("{us:.1} us"),
@@ -155,10 +189,10 @@ fn time(microseconds: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn report() -> Report {
+    pub(crate) fn report() -> Report {
         let machine = Machine { cpus: 2, cpu: None, architecture: "x86_64", kernel: Some("6.18".to_owned()), memory_bytes: None };
         let operation = Percentiles { p50: Some(12.5), p90: Some(1_500.0), p99: Some(2_000_000.0), ..Percentiles::default() };
         Report {
@@ -168,10 +202,12 @@ mod tests {
             seconds: 2.0,
             connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, peak: 8 },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
-            latency_us: Latencies { connect: Percentiles::default(), operation },
+            latency_us: Latencies { connect: Percentiles::default(), first_byte: None, operation },
             errors: vec![Errors { phase: "connect", errno: "ECONNREFUSED".to_owned(), count: 2 }],
             client: Client { cpu_seconds: Some(0.25), processes: 1 },
             server: Server::default(),
+            acks: None,
+            http: None,
         }
     }
 

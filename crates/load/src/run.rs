@@ -1,9 +1,11 @@
 //! A run, from the first connect to the report: a pool that connects, followed until the plan's end.
 
+use crate::acks::Acks;
 use crate::clients;
 use crate::cost::{Cost, Watch, own_time};
+use crate::http::{self, Http, TooLate};
 use crate::machine::Machine;
-use crate::plan::{End, Plan};
+use crate::plan::{End, Plan, Workload};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
@@ -107,15 +109,20 @@ impl<'a> Run<'a> {
     pub fn finish(self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
         let over = self.follow(stop, tell)?;
         let end = Instant::now();
+        let late = TooLate::after(end.saturating_duration_since(self.start), self.plan, self.pool.status().counts.connects);
         let drained = self.settle(stop)?;
         let cost = self.watch.cost(drained);
-        let tally = self.tally();
+        let mut tally = self.tally();
         self.pool.shutdown(Drain::within(Duration::ZERO));
         if let Some(server) = &self.server {
             server.shutdown(Drain::within(Duration::ZERO));
         }
         let seconds = seconds(self.start, end, over, tally.last);
-        Ok(report(self.plan, &tally, self.shared.peak(), seconds, cost))
+        let mut report = report(self.plan, &tally, self.shared.peak(), seconds, cost);
+        if self.plan.workload == Workload::Http {
+            Http::complete(&mut report, self.plan, &mut tally, late);
+        }
+        Ok(report)
     }
 
     /// Waits for the plan's end.
@@ -223,9 +230,13 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     connecting.sources.clone_from(&plan.sources);
     connecting.total = plan.connects();
     connecting.rate = plan.connect_rate;
+    http::pace(plan, &mut connecting);
     connecting.timeout = plan.timeout;
     let mut config = Config::connect(clients::client(plan, shared), connecting);
     config.settings.linger = LINGER;
+    if let Workload::Acks(messages) = plan.workload {
+        config.settings.high_water = messages.high_water();
+    }
     // Clients have no jobs.
     config.limit(plan.connections).workers(0)
 }
@@ -287,6 +298,7 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
     });
     let unfinished =
         (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
+    let [client, server] = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
     Report {
         schema: 1,
         workload: plan.workload.name(),
@@ -300,10 +312,16 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
             peak,
         },
         operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
-        latency_us: Latencies { connect: tally.connect.percentiles(), operation: tally.operation.percentiles() },
+        latency_us: Latencies {
+            connect: tally.connect.percentiles(),
+            first_byte: None,
+            operation: tally.operation.percentiles(),
+        },
         errors: errors.chain(unfinished).collect(),
-        client: Client { cpu_seconds: cost.client.map(|time| time.as_secs_f64()), processes: 1 },
-        server: Server { cpu_seconds: cost.server.map(|time| time.as_secs_f64()), bytes_per_connection: None },
+        client: Client { cpu_seconds: client, processes: 1 },
+        server: Server { cpu_seconds: server, bytes_per_connection: None },
+        acks: Acks::of(plan, tally, seconds, [client, server]),
+        http: None,
     }
 }
 

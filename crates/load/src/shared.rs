@@ -34,10 +34,10 @@ impl Shared {
         }
     }
 
-    /// An operation ended, well or not.
-    pub(crate) fn finish(&self) {
+    /// So many operations ended, well or not.
+    pub(crate) fn finish(&self, operations: u64) {
         if self.operations.is_some() {
-            self.finished.fetch_add(1, Ordering::Relaxed);
+            self.finished.fetch_add(operations, Ordering::Relaxed);
         }
     }
 
@@ -74,12 +74,12 @@ mod tests {
     #[test]
     fn operations_are_spent_when_all_of_them_ended() {
         let shared = Shared::new(Some(2));
-        shared.finish();
+        shared.finish(1);
         assert!(!shared.is_spent());
-        shared.finish();
+        shared.finish(1);
         assert!(shared.is_spent());
         let unlimited = Shared::new(None);
-        unlimited.finish();
+        unlimited.finish(1);
         assert!(!unlimited.is_spent());
         assert!(matches!(unlimited.budget(), Budget::Unlimited));
     }

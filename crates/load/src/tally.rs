@@ -1,6 +1,7 @@
 //! What one loop counted and measured. Loops share nothing while they measure; tallies are added up when somebody asks.
 
 use crate::errno::errno_name;
+use crate::http::Figures;
 use crate::latency::Latency;
 use crate::shared::Shared;
 use sockdrawer_catalog::meter::{End, Meter, Phase};
@@ -42,6 +43,11 @@ pub(crate) struct Tally {
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
     /// Of the operations that failed: cut off by this side at the end of the run.
     pub(crate) unfinished: u64,
+    /// Messages that were written, and acks that came. Workload `acks` only.
+    pub(crate) written: u64,
+    pub(crate) acks: u64,
+    /// Of the workload `http` only.
+    pub(crate) http: Option<Box<Figures>>,
     /// When the last operation ended well.
     pub(crate) last: Option<Instant>,
 }
@@ -55,7 +61,17 @@ impl Tally {
             *self.errors.entry(*error).or_default() += count;
         }
         self.unfinished += other.unfinished;
+        self.written += other.written;
+        self.acks += other.acks;
+        if let Some(http) = &other.http {
+            self.http().add(http);
+        }
         self.last = self.last.max(other.last);
+    }
+
+    /// What clients of `http` measured besides.
+    pub(crate) fn http(&mut self) -> &mut Figures {
+        self.http.get_or_insert_default()
     }
 }
 
@@ -64,18 +80,34 @@ impl Tally {
 pub(crate) struct Recorder {
     pub(crate) tally: Tally,
     shared: Arc<Shared>,
+    /// Operations are messages, of which a connection has many under way.
+    of_messages: bool,
+    /// This side has cut off the connection that ends now.
+    cutting: bool,
 }
 
 impl Recorder {
     pub(crate) fn new(shared: Arc<Shared>) -> Recorder {
-        Recorder { tally: Tally::default(), shared }
+        Recorder { tally: Tally::default(), shared, of_messages: false, cutting: false }
     }
 
-    /// An operation was under way when this side ended its connection.
+    /// For clients of `acks`.
+    pub(crate) fn of_messages(shared: Arc<Shared>) -> Recorder {
+        Recorder { of_messages: true, ..Recorder::new(shared) }
+    }
+
+    /// An operation was under way when this side ended its connection; or messages were, and their client says how many.
     pub(crate) fn cut_off(&mut self) {
-        self.tally.unfinished += 1;
-        self.tally.numbers.operations_failed += 1;
-        self.shared.finish();
+        self.cutting = true;
+        if !self.of_messages {
+            self.tally.unfinished += 1;
+            self.operations_failed(1);
+        }
+    }
+
+    fn operations_failed(&mut self, operations: u64) {
+        self.tally.numbers.operations_failed += operations;
+        self.shared.finish(operations);
     }
 }
 
@@ -86,11 +118,30 @@ impl Meter for Recorder {
         self.shared.stands();
     }
 
-    fn operation(&mut self, scheduled: Instant, _sent: Instant, now: Instant) {
-        self.tally.numbers.operations_ok += 1;
-        self.tally.operation.record(now.saturating_duration_since(scheduled));
+    fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant) {
+        self.acknowledged(1, scheduled, sent, now);
+    }
+
+    fn acknowledged(&mut self, messages: u64, scheduled: Instant, _sent: Instant, now: Instant) {
+        self.tally.numbers.operations_ok += messages;
+        self.tally.operation.record_many(now.saturating_duration_since(scheduled), messages);
         self.tally.last = Some(now);
-        self.shared.finish();
+        self.shared.finish(messages);
+    }
+
+    fn written(&mut self, messages: u64, _bytes: u64) {
+        self.tally.written += messages;
+    }
+
+    fn acks(&mut self, acks: u64) {
+        self.tally.acks += acks;
+    }
+
+    fn unacknowledged(&mut self, messages: u64) {
+        if self.cutting {
+            self.tally.unfinished += messages;
+        }
+        self.operations_failed(messages);
     }
 
     fn failed(&mut self, phase: Phase, errno: Option<i32>) {
@@ -99,14 +150,14 @@ impl Meter for Recorder {
             Phase::Connect => self.tally.numbers.failed += 1,
             // The connection was at rest: it is lost, but no operation was under way.
             Phase::Closed => {}
-            _ => {
-                self.tally.numbers.operations_failed += 1;
-                self.shared.finish();
-            }
+            // Those under way are told when the connection ends.
+            _ if self.of_messages => {}
+            _ => self.operations_failed(1),
         }
     }
 
     fn closed(&mut self, end: End) {
+        self.cutting = false;
         if end == End::Lost {
             self.tally.numbers.lost += 1;
         }
@@ -117,8 +168,10 @@ impl Meter for Recorder {
 /// What an error is called in a report: the errno's name, or what happened where no errno tells it.
 pub(crate) fn cause(phase: Phase, errno: Option<i32>) -> String {
     match (phase, errno) {
+        (Phase::Status, Some(status)) => status.to_string(),
         (_, Some(errno)) => errno_name(errno).map_or_else(|| format!("errno {errno}"), str::to_owned),
         (Phase::Verify, None) => "WRONG_BYTES".to_owned(),
+        (Phase::Length, None) => "OTHER_LENGTH".to_owned(),
         (Phase::Client, None) => "CLIENT_BUG".to_owned(),
         (_, None) => "EOF".to_owned(),
     }
@@ -162,6 +215,38 @@ mod tests {
         assert_eq!((sum.connect.count(), sum.operation.count()), (3, 2));
         assert_eq!(sum.last, Some(now + 2 * took));
         assert_eq!(errors(&sum), ["connect ECONNREFUSED 2", "answer ETIMEDOUT 1", "verify WRONG_BYTES 1", "closed EOF 1"]);
+    }
+
+    #[test]
+    fn messages_are_counted_by_the_batch_and_failed_by_the_connection() {
+        let (now, took) = (Instant::now(), Duration::from_millis(3));
+        let shared = Arc::new(Shared::new(Some(60)));
+        let mut recorder = Recorder::of_messages(shared.clone());
+        (0..4).for_each(|_| recorder.connected(took));
+        recorder.written(40, 680);
+        recorder.acknowledged(30, now, now, now + took);
+        recorder.acks(2);
+        // One connection fails with messages under way, one is cut off.
+        recorder.failed(Phase::Verify, None);
+        recorder.unacknowledged(4);
+        recorder.closed(End::Failed);
+        recorder.cut_off();
+        recorder.unacknowledged(6);
+        recorder.closed(End::Stopped);
+        // Of a third, nothing was under way when it was cut off: what fails later is not unfinished.
+        recorder.cut_off();
+        recorder.closed(End::Stopped);
+        recorder.written(20, 340);
+        recorder.failed(Phase::Answer, Some(110));
+        recorder.unacknowledged(20);
+        recorder.closed(End::Failed);
+        assert_eq!((shared.standing(), shared.peak()), (0, 4));
+        let tally = &recorder.tally;
+        assert_eq!((tally.written, tally.acks, tally.unfinished), (60, 2, 6));
+        assert_eq!((tally.numbers.operations_ok, tally.numbers.operations_failed), (30, 30));
+        assert_eq!((tally.operation.count(), tally.last), (30, Some(now + took)));
+        assert_eq!(errors(tally), ["answer ETIMEDOUT 1", "verify WRONG_BYTES 1"]);
+        assert!(shared.is_spent());
     }
 
     #[test]

@@ -35,7 +35,9 @@ enum Server {
         targets: Vec<Address>,
         before: BTreeMap<u32, Process>,
     },
-    /// Not known, or not told from the client.
+    /// Not told from the client.
+    Mixed,
+    /// Not known.
     Elsewhere,
 }
 
@@ -44,7 +46,7 @@ impl Watch {
     pub(crate) fn here<T, E>(start: impl FnOnce() -> Result<T, E>) -> Result<(T, Watch), E> {
         let others = threads::ids();
         let started = start()?;
-        let server = Threads::new(&others).map_or(Server::Elsewhere, Server::Here);
+        let server = Threads::new(&others).map_or(Server::Mixed, Server::Here);
         Ok((started, Watch { server, before: process_time() }))
     }
 
@@ -70,6 +72,7 @@ impl Watch {
                 let server = processes::of(targets).and_then(|now| processes::since(before, &now));
                 Cost { client: Some(total), server }
             }
+            Server::Mixed => Cost::default(),
             Server::Elsewhere => Cost { client: Some(total), server: None },
         }
     }

@@ -3,6 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 /// What a pool calls the threads that it starts for connections; clients have none of them.
@@ -56,11 +57,14 @@ fn is_of_connection(id: u32) -> bool {
     OF_CONNECTIONS.contains(&name.trim_end())
 }
 
+/// Those of a thread that has just ended are in the whole alone. None where the kernel does not tell.
 fn times(ids: impl Iterator<Item = u32>) -> Option<BTreeMap<u32, Duration>> {
     let this = fs::read_link("/proc/thread-self").ok()?;
     let this: u32 = this.file_name()?.to_str()?.parse().ok()?;
     // The table lags behind for a thread that runs, as this one does.
-    ids.map(|id| Some((id, if id == this { own() } else { scheduled(&format!("/proc/self/task/{id}"))? }))).collect()
+    let is_there = |id: &u32| Path::new(&format!("/proc/self/task/{id}")).exists();
+    let time = |id| if id == this { Some(own()) } else { scheduled(&format!("/proc/self/task/{id}")) };
+    ids.map(|id| (id, time(id))).filter(|(id, time)| time.is_some() || is_there(id)).map(|(id, time)| Some((id, time?))).collect()
 }
 
 /// How long a thread ran, by its folder in /proc; to the nanosecond when it sleeps.

@@ -1,0 +1,433 @@
+//! The client: asks any HTTP/1 server for pages, one on each connection or one after the other, and reads the answers to their
+//! ends.
+
+use super::answer::{Answer, Piece, Progress, Reader};
+use super::{ANSWER, After, get};
+use crate::Budget;
+use crate::meter::{End, Meter, Phase, TIMED_OUT, ending, meter};
+use crate::numbers::scatter;
+use rustix::io::Errno;
+use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What to ask for, and how.
+#[derive(Clone, Debug)]
+pub struct Visits {
+    /// At least one, of which each request takes one.
+    pub pages: Vec<Page>,
+    /// How many requests a connection has, and who ends it.
+    pub manner: Manner,
+    /// From a request to the end of its answer, and to the end of the stream where that is awaited; 30 s is the program's default.
+    pub timeout: Duration,
+    /// Chooses among the pages: the same seed asks for as many of each.
+    pub seed: u64,
+}
+
+/// Something to ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// As it stands in the request, beginning with a slash.
+    pub path: String,
+    /// How often, in proportion to the weights of the others.
+    pub weight: u32,
+    /// Whether the answer must be exactly [`ANSWER`]. Else one is right whose status is 2xx or 3xx and whose body is as long as that
+    /// of the first answer for this page.
+    pub exact: bool,
+}
+
+/// How many requests a connection has, and who ends it.
+#[derive(Clone, Debug)]
+pub enum Manner {
+    /// One.
+    Once(Close),
+    /// One after the other, as many as the budget allows; the server may end the connection after any answer. A connection that
+    /// finds the budget spent stays at rest until it is asked to end, so that none is made in its place.
+    KeepAlive(Budget),
+}
+
+/// Who ends a connection of one request. Whoever does it first keeps the pair of ports in TIME_WAIT for a minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Close {
+    /// The server, which is asked to; its end is awaited, and belongs to the operation.
+    #[default]
+    Server,
+    /// This side, by an orderly end after the whole answer. A server that ends its connections itself may be faster.
+    Fin,
+    /// This side, by a reset after the whole answer: neither side keeps anything.
+    Rst,
+}
+
+/// A request that was answered well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visited {
+    /// Which of the pages.
+    pub page: usize,
+    /// When the connect was due; for a request on a connection that stood already, when it was sent.
+    pub scheduled: Instant,
+    /// When the connect began, or the request was sent.
+    pub began: Instant,
+    /// How long connecting took, for the first request of a connection.
+    pub connect: Option<Duration>,
+    /// When the request was sent.
+    pub sent: Instant,
+    /// When the first byte of the answer came.
+    pub first_byte: Instant,
+    /// When the answer was whole; with [`Close::Server`], when the stream had ended.
+    pub ended: Instant,
+    /// Bytes of the answer.
+    pub bytes: u64,
+    /// Of these, the body's.
+    pub body: u64,
+}
+
+/// What the client tells besides what every client does.
+pub trait VisitMeter: Meter {
+    /// A connect, whatever became of it, began so long after it was due.
+    fn begun(&mut self, lag: Duration);
+
+    /// A request was answered well. Comes in the place of [`Meter::operation`] and [`Meter::first_byte`].
+    fn visited(&mut self, visited: &Visited);
+
+    /// A request for this page was not answered well. Why, was told by [`Meter::failed`], unless this side ended the connection.
+    fn missed(&mut self, page: usize);
+
+    /// A server ended a connection that might have stayed; `announced` by its last answer, or else between two answers. The request
+    /// that was on its way then is no failure: another connection asks again.
+    fn renewed(&mut self, announced: bool);
+}
+
+/// The client's service.
+pub struct Client<F> {
+    course: Arc<Course>,
+    meter: F,
+}
+
+/// What its connections share.
+#[derive(Debug)]
+struct Course {
+    visits: Visits,
+    /// Of all pages.
+    weight: u64,
+    /// Requests so far, where there is something to choose.
+    asked: AtomicU64,
+    /// Of the first answer for each page, plus one; 0 while there is none.
+    lengths: Vec<AtomicU64>,
+}
+
+impl<F> Client<F> {
+    /// Asks for `visits`; `meter` makes the meter of a loop.
+    ///
+    /// # Panics
+    /// When there are no pages, or all weights are 0.
+    pub fn new(visits: Visits, meter: F) -> Client<F> {
+        let weight = visits.pages.iter().map(|page| u64::from(page.weight)).sum();
+        assert!(weight > 0, "there is a page with a weight");
+        let lengths = visits.pages.iter().map(|_| AtomicU64::new(0)).collect();
+        Client { course: Arc::new(Course { visits, weight, asked: AtomicU64::new(0), lengths }), meter }
+    }
+}
+
+impl Course {
+    /// The page of the next request: by its number, so that it does not matter who asks.
+    fn choose(&self) -> usize {
+        if self.visits.pages.len() == 1 {
+            return 0;
+        }
+        // The number alone is shared, so no order with other memory is needed; the lengths below are numbers too.
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut at = scatter(self.visits.seed ^ scatter(number)) % self.weight;
+        for (page, weight) in self.visits.pages.iter().map(|page| u64::from(page.weight)).enumerate() {
+            if at < weight {
+                return page;
+            }
+            at -= weight;
+        }
+        unreachable!("the number is below the sum of the weights")
+    }
+
+    /// Whether a body of this page has the length of the first one.
+    fn is_as_long(&self, page: usize, body: u64) -> bool {
+        let length = body.saturating_add(1);
+        match self.lengths[page].compare_exchange(0, length, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => true,
+            Err(first) => first == length,
+        }
+    }
+}
+
+impl<M: VisitMeter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
+    type Protocol = Session<M>;
+
+    fn open(&self, peer: &Peer) -> Session<M> {
+        Session {
+            course: self.course.clone(),
+            remote: peer.remote(),
+            reader: Reader::default(),
+            state: State::New { lag: peer.lag(), connect: peer.connect_time() },
+            answers: 0,
+            stopping: false,
+            end: None,
+            meter: PhantomData,
+        }
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        crate::meter::connect_failed::<M>(failure, local);
+        if let Some(meter) = local.downcast_mut::<M>() {
+            meter.begun(failure.lag);
+        }
+    }
+}
+
+/// One connection of a [`Client`].
+#[derive(Debug)]
+pub struct Session<M> {
+    course: Arc<Course>,
+    remote: Option<SocketAddr>,
+    reader: Reader,
+    state: State,
+    answers: u64,
+    stopping: bool,
+    end: Option<End>,
+    meter: PhantomData<fn() -> M>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    New {
+        lag: Duration,
+        connect: Duration,
+    },
+    Asked(Asked),
+    /// The answer was whole; the server's end is awaited. None: that is no part of an operation.
+    Ending(Option<Visited>),
+    /// There is nothing left to ask.
+    Resting,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    visited: Visited,
+    heard: bool,
+    /// What came so far is [`ANSWER`].
+    exact: bool,
+}
+
+impl<M: VisitMeter> Session<M> {
+    fn manner(&self) -> &Manner {
+        &self.course.visits.manner
+    }
+
+    fn waiting_for(&self) -> Phase {
+        match self.state {
+            State::New { .. } | State::Asked(_) => Phase::Answer,
+            State::Ending(Some(_)) => Phase::End,
+            State::Ending(None) | State::Resting => Phase::Closed,
+        }
+    }
+
+    /// The page of the operation under way.
+    fn page(&self) -> Option<usize> {
+        match self.state {
+            State::Asked(Asked { visited, .. }) | State::Ending(Some(visited)) => Some(visited.page),
+            State::New { .. } | State::Ending(None) | State::Resting => None,
+        }
+    }
+
+    /// Sends the next request. `connected`: when the connect was due, when it began, and how long it took.
+    fn ask(&mut self, connected: Option<(Instant, Instant, Duration)>, cx: &mut Context<'_>) -> Step {
+        let (page, sent) = (self.course.choose(), cx.now());
+        let (scheduled, began, connect) =
+            connected.map_or((sent, sent, None), |(due, began, connect)| (due, began, Some(connect)));
+        let visited = Visited { page, scheduled, began, connect, sent, first_byte: sent, ended: sent, bytes: 0, body: 0 };
+        self.state = State::Asked(Asked { visited, heard: false, exact: true });
+        cx.set_timer(self.course.visits.timeout);
+        let after = match self.manner() {
+            Manner::Once(Close::Server) => After::Close,
+            Manner::Once(Close::Fin | Close::Rst) | Manner::KeepAlive(_) => After::KeepAlive,
+        };
+        get(&self.course.visits.pages[page].path, self.remote, after, |bytes| cx.send(bytes));
+        Step::Continue
+    }
+
+    /// Asks again, if it may.
+    fn ask_again(&mut self, connected: Option<(Instant, Instant, Duration)>, cx: &mut Context<'_>) -> Step {
+        let may = match self.manner() {
+            Manner::Once(_) => true,
+            Manner::KeepAlive(_) if self.stopping => return self.end(End::Stopped),
+            Manner::KeepAlive(budget) => budget.take(self.answers, 1) == 1,
+        };
+        if may {
+            return self.ask(connected, cx);
+        }
+        self.state = State::Resting;
+        cx.clear_timer();
+        Step::Continue
+    }
+
+    /// The answer is whole.
+    fn answered(&mut self, asked: Asked, answer: Answer, cx: &mut Context<'_>) -> Step {
+        self.answers += 1;
+        let visited = Visited { ended: cx.now(), body: answer.body, ..asked.visited };
+        let page = &self.course.visits.pages[visited.page];
+        let failure = match answer.status {
+            200..400 if page.exact => (!asked.exact).then_some((Phase::Verify, None)),
+            200..400 if self.course.is_as_long(visited.page, answer.body) => None,
+            200..400 => Some((Phase::Length, None)),
+            status => Some((Phase::Status, Some(i32::from(status)))),
+        };
+        if let Some((phase, errno)) = failure {
+            meter::<M>(cx).failed(phase, errno);
+            meter::<M>(cx).missed(visited.page);
+        }
+        let good = failure.is_none().then_some(visited);
+        match self.manner() {
+            Manner::Once(Close::Server) => {
+                self.state = State::Ending(good);
+                return Step::Continue;
+            }
+            _ => good.iter().for_each(|visited| meter::<M>(cx).visited(visited)),
+        }
+        self.state = State::Ending(None);
+        match self.manner() {
+            Manner::Once(Close::Rst) => {
+                self.end = Some(End::Complete);
+                Step::Abort
+            }
+            Manner::Once(_) => self.end(End::Complete),
+            Manner::KeepAlive(_) if answer.last => {
+                meter::<M>(cx).renewed(true);
+                Step::Continue
+            }
+            Manner::KeepAlive(_) => self.ask_again(None, cx),
+        }
+    }
+
+    /// The server ended the connection before a byte of the answer: no failure where connections are kept, as RFC 9112, 9.3.1, has
+    /// clients ask again then.
+    fn is_renewed(&mut self, cx: &mut Context<'_>) -> bool {
+        let (State::Asked(Asked { heard: false, .. }), Manner::KeepAlive(budget)) = (self.state, self.manner()) else {
+            return false;
+        };
+        if self.answers == 0 {
+            return false;
+        }
+        budget.give_back();
+        self.state = State::Ending(None);
+        meter::<M>(cx).renewed(false);
+        true
+    }
+
+    fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
+        meter::<M>(cx).failed(phase, errno);
+        self.page().into_iter().for_each(|page| meter::<M>(cx).missed(page));
+        self.end(end)
+    }
+
+    fn end(&mut self, end: End) -> Step {
+        self.end = Some(end);
+        if end == End::Failed { Step::Abort } else { Step::Close }
+    }
+}
+
+impl<M: VisitMeter> Protocol for Session<M> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        let State::New { lag, connect } = self.state else { return Step::Continue };
+        meter::<M>(cx).connected(connect);
+        meter::<M>(cx).begun(lag);
+        let now = cx.now();
+        let began = now.checked_sub(connect).unwrap_or(now);
+        self.ask_again(Some((began.checked_sub(lag).unwrap_or(began), began, connect)), cx)
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let State::Asked(mut asked) = self.state else {
+            // Nothing was asked. Where an operation awaits the end, it is the answer that was longer than it said.
+            input.take_all();
+            let longer = matches!(self.state, State::Ending(Some(_)));
+            return if longer { self.fail(Phase::Verify, None, End::Failed, cx) } else { Step::Continue };
+        };
+        if !asked.heard {
+            asked.heard = true;
+            asked.visited.first_byte = cx.now();
+        }
+        let exact = &mut asked.exact;
+        let mut compare = |piece: Piece<'_>| *exact &= piece == Piece::Head(ANSWER);
+        let read = self.reader.read(input.bytes(), &mut compare);
+        if let Ok((used, _)) = read {
+            input.take(used);
+            asked.visited.bytes += used as u64;
+        }
+        self.state = State::Asked(asked);
+        match read {
+            Ok((_, Progress::Part)) => Step::Continue,
+            Ok((_, Progress::Whole(answer))) if input.is_empty() => self.answered(asked, answer, cx),
+            // More than the answer is an answer to nothing.
+            Ok((_, Progress::Whole(_))) | Err(_) => self.fail(Phase::Verify, None, End::Failed, cx),
+        }
+    }
+
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        if let State::Asked(asked) = self.state {
+            match self.reader.ended() {
+                Some(answer) => drop(self.answered(asked, answer, cx)),
+                None if self.is_renewed(cx) => {}
+                None => return self.fail(Phase::Answer, None, End::Lost, cx),
+            }
+        }
+        if let State::Ending(Some(visited)) = self.state {
+            let visited = Visited { ended: cx.now(), ..visited };
+            meter::<M>(cx).visited(&visited);
+        }
+        self.state = State::Ending(None);
+        self.end(End::Complete)
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        match self.state {
+            State::Ending(None) | State::Resting => self.end(End::Complete),
+            _ => self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx),
+        }
+    }
+
+    /// What was asked is still answered.
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.stopping = true;
+        match self.state {
+            State::Ending(None) | State::Resting => self.end(End::Stopped),
+            _ => Step::Continue,
+        }
+    }
+
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        // Written to a connection whose end was on its way: the kernel says so by EPIPE once the reset has come too.
+        let gone = Closed::Error(Errno::PIPE.raw_os_error());
+        if why == gone && self.end.is_none() && self.is_renewed(cx) {
+            self.end = Some(End::Complete);
+        }
+        // The answer was counted: how the server ends then is its own affair.
+        if let (State::Ending(None), Closed::Error(_), None) = (self.state, why, self.end) {
+            self.end = Some(End::Complete);
+        }
+        let Some((end, failure)) = ending(why, self.end, self.waiting_for()) else { return };
+        if let Some((phase, errno)) = failure {
+            meter::<M>(cx).failed(phase, errno);
+        }
+        if self.end.is_none() {
+            self.page().into_iter().for_each(|page| meter::<M>(cx).missed(page));
+        }
+        meter::<M>(cx).closed(end);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! `sockdrawer load http`: its options, what they mean together, and whether this machine has the ports for it.
+
+use crate::arguments::LoadArguments;
+use crate::load;
+use crate::names::Protocol;
+use crate::outcome::Failure;
+use crate::values::BadValue;
+use crate::words::{duration, number};
+use clap::{Args, ValueEnum};
+use sockdrawer_catalog::http::{Close, Page};
+use sockdrawer_load::Plan;
+use sockdrawer_load::http::{Pairs, Ports, Room, Shortage, Wanted};
+use std::str::FromStr;
+
+/// Options that no other workload has.
+#[derive(Debug, Default, Args)]
+pub(crate) struct HttpArguments {
+    /// http: what is asked for, such as /index.html [default: /test/fast, whose answer must be right to the byte].
+    #[arg(long, value_name = "P")]
+    pub(crate) path: Option<Path>,
+    /// http: several pages with weights: fast=9,slow=1 or /a=9,/b=1; each request takes one.
+    #[arg(long, value_name = "PAGE=N,...", conflicts_with = "path")]
+    pub(crate) mix: Option<Mix>,
+    /// http: who ends a connection: the server, this side by fin, or this side by rst [default: server].
+    #[arg(long, value_enum, value_name = "WHO", conflicts_with = "keep_alive")]
+    pub(crate) close: Option<Closing>,
+    /// http: one request after the other on each connection, which the server may end after any answer.
+    #[arg(long)]
+    pub(crate) keep_alive: bool,
+    /// http: run also where this machine has too few ports for it.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Who ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Closing {
+    /// The server, whose end is awaited.
+    Server,
+    /// This side, after the whole answer.
+    Fin,
+    /// This side, by a reset after the whole answer.
+    Rst,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Path(String);
+
+impl FromStr for Path {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Path, BadValue> {
+        // More would end the request's line, or break it.
+        let fits = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+        match fits {
+            true => Ok(Path(text.to_owned())),
+            false => {
+                Err(BadValue("not a path: write one that begins with a slash and has no spaces, such as /index.html".to_owned()))
+            }
+        }
+    }
+}
+
+/// Pages with their weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mix(Vec<Page>);
+
+impl FromStr for Mix {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Mix, BadValue> {
+        let wrong = || BadValue("not a mix: write pages and weights above 0, such as fast=9,slow=1 or /a=9,/b=1".to_owned());
+        let page = |part: &str| {
+            let (name, weight) = part.rsplit_once('=')?;
+            let weight = weight.parse().ok().filter(|weight| *weight > 0)?;
+            Some(match name {
+                "fast" => Wanted::own(Wanted::OWN[0], weight),
+                "slow" => Wanted::own(Wanted::OWN[1], weight),
+                path => Page { path: path.parse::<Path>().ok()?.0, weight, exact: false },
+            })
+        };
+        text.split(',').map(page).collect::<Option<Vec<Page>>>().map(Mix).ok_or_else(wrong)
+    }
+}
+
+/// What the clients of any workload ask for.
+///
+/// # Errors
+/// See [`HttpArguments::wanted`].
+pub(crate) fn wanted(arguments: &LoadArguments) -> Result<Wanted, Failure> {
+    if arguments.workload == Protocol::Http { arguments.http.wanted(arguments) } else { Ok(Wanted::default()) }
+}
+
+impl HttpArguments {
+    /// The first option that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--path", self.path.is_some()),
+            ("--mix", self.mix.is_some()),
+            ("--close", self.close.is_some()),
+            ("--keep-alive", self.keep_alive),
+            ("--force", self.force),
+        ];
+        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+
+    /// What the clients ask for.
+    ///
+    /// # Errors
+    /// When a rate makes no sense with the rest.
+    fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
+        let other = [("--connect-rate", arguments.connect_rate.is_some()), ("--keep-alive", self.keep_alive)];
+        if let Some((other, _)) = other.into_iter().find(|(_, given)| *given && arguments.rate.is_some()) {
+            return Err(load::usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
+        }
+        let pages = match (&self.path, &self.mix) {
+            (_, Some(Mix(pages))) => pages.clone(),
+            (Some(Path(path)), None) => vec![Page { path: path.clone(), weight: 1, exact: false }],
+            (None, None) => Wanted::default().pages,
+        };
+        let close = match self.close {
+            _ if self.keep_alive => None,
+            None | Some(Closing::Server) => Some(Close::Server),
+            Some(Closing::Fin) => Some(Close::Fin),
+            Some(Closing::Rst) => Some(Close::Rst),
+        };
+        Ok(Wanted { pages, close, rate: arguments.rate.map(|rate| rate.0) })
+    }
+}
+
+/// Keeps `plan` within the ports of this machine, and says in words for the line it starts with how many there are.
+///
+/// # Errors
+/// When it does not fit.
+pub(crate) fn keep_within(plan: &mut Plan, ports: Option<Ports>) -> Result<String, Failure> {
+    let Some(room) = ports.and_then(|ports| ports.room(plan)) else { return Ok(String::new()) };
+    let bound = room.fit(plan).map_err(|shortage| too_few(plan, &room, shortage))?;
+    if plan.http.close != Some(Close::Fin) {
+        return Ok(String::new());
+    }
+    let (pairs, rest) = (room.pairs.count(), duration(room.rest));
+    let words = format!("; each connection keeps its ports for {rest} of TIME_WAIT, {pairs} can at a time");
+    if bound.is_some() {
+        plan.connect_rate = bound;
+        return Ok(format!(
+            "{words}: so it goes no faster (--close server or rst, --source: faster, --force: until they run out)"
+        ));
+    }
+    Ok(words)
+}
+
+fn too_few(plan: &Plan, room: &Room, shortage: Shortage) -> Failure {
+    let Pairs { ports, targets, sources } = room.pairs;
+    let there_are = format!("{ports} ports, {targets} target(s), {sources} source(s)");
+    match shortage {
+        Shortage::AtOnce => Failure::preflight(format_args!(
+            "--connections {}: this machine has {there_are}: use fewer, connect from more addresses with --source, or --force it",
+            plan.connections
+        )),
+        Shortage::Resting { connects, room: free } => {
+            let (rest, rate) = (duration(room.rest), number(room.for_ever(plan.connections)));
+            Failure::preflight(format_args!(
+                "--close fin: {connects} connects within {rest} of TIME_WAIT, but this machine has room for {free} ({there_are}, \
+                 {} in use): use --close server or rst, at most {rate} connects/s, more addresses with --source, or --force it",
+                plan.connections
+            ))
+        }
+    }
+}
+
+/// What the connections of a plan do, in words.
+pub(crate) fn what(plan: &Plan, connections: &str) -> String {
+    let pages: Vec<String> = match plan.http.pages.as_slice() {
+        [page] => vec![page.path.clone()],
+        pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
+    };
+    let get = format!("GET {}", pages.join(" or "));
+    let Some(close) = plan.http.close else { return format!("{connections}, one {get} after the other on each") };
+    let end = match close {
+        Close::Server => "the server ends it",
+        Close::Fin => "this side ends it",
+        Close::Rst => "this side resets it",
+    };
+    match plan.http.rate {
+        Some(rate) => {
+            format!("{} connections/s on schedule, {} at once at most, one {get} each, {end}", number(rate), plan.connections)
+        }
+        None => format!("{connections} at once, one {get} each, {end}, then the next"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mix(text: &str) -> Option<Vec<(String, u32, bool)>> {
+        let Mix(pages) = text.parse().ok()?;
+        Some(pages.into_iter().map(|page| (page.path, page.weight, page.exact)).collect())
+    }
+
+    #[test]
+    fn a_mix_has_names_or_paths_with_weights() {
+        let own = |path: &str, weight| (path.to_owned(), weight, true);
+        assert_eq!(mix("fast=9,slow=1"), Some(vec![own("/test/fast", 9), own("/test/slow", 1)]));
+        assert_eq!(mix("/a?b=c=3"), Some(vec![("/a?b=c".to_owned(), 3, false)]));
+        for text in ["", "fast", "fast=", "fast=0", "fast=-1", "fast=9,", "quick=1", "/a b=1", "fast=99999999999"] {
+            assert_eq!(mix(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_one_word_that_begins_with_a_slash() {
+        for text in ["", "index.html", "/a b", "/a\r\nHost: x", "http://x/", "/\u{e9}"] {
+            assert!(text.parse::<Path>().is_err(), "{text}");
+        }
+        assert_eq!("/%20?x=1".parse(), Ok(Path("/%20?x=1".to_owned())));
+    }
+}

@@ -1,0 +1,66 @@
+//! `sockdrawer load acks --ladder`: one run after the other, and a row for each as it comes.
+
+use crate::arguments::LoadArguments;
+use crate::outcome::{Exit, Failure};
+use crate::print::{self, People, Sink};
+use crate::values::PositiveTime;
+use crate::{acks, limits, load, words};
+use sockdrawer_load::{Ladder, Progress, Report, Row, Rows, Run, Rung, Stop};
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+/// Each row, unless something else is said.
+const DURATION: Duration = Duration::from_secs(2);
+
+/// Runs all rows, or those until a signal comes.
+pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
+    load::options_belong(&arguments)?;
+    let ladder = ladder(&arguments)?;
+    let people = People::beside(arguments.json.as_ref());
+    let sink = arguments.json.map(Sink::open).transpose()?;
+    let stop = Stop::new();
+    let signalled = load::stop_by_signals(&stop)?;
+    limits::raise();
+    people.tell(words::ladder(&ladder))?;
+    people.tell(Rows::HEAD)?;
+    let (rungs, mut rows) = (ladder.rungs(), Rows::default());
+    for (index, rung) in rungs.iter().enumerate() {
+        let report = one(rung, (index + 1, rungs.len()), &stop)?;
+        // What was cut short is no row to compare with.
+        if signalled.get().is_some() {
+            break;
+        }
+        people.tell(rows.add(rung, report))?;
+    }
+    let lessons = rows.lessons();
+    if !lessons.is_empty() {
+        people.tell(lessons)?;
+    }
+    if let Some(sink) = sink {
+        sink.write(load::json(&rows)?)?;
+    }
+    let clean = rows.runs.iter().all(|Row { report, .. }| report.is_clean());
+    Ok(signalled.get().map_or(if clean { Exit::Ok } else { Exit::Failed }, |signal| signal.exit()))
+}
+
+fn ladder(arguments: &LoadArguments) -> Result<Ladder, Failure> {
+    let duration = arguments.duration.map_or(DURATION, |PositiveTime(duration)| duration);
+    let timeout = arguments.timeout.map_or(load::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
+    Ok(Ladder { duration, messages: acks::messages(arguments)?, timeout })
+}
+
+/// One row. On a terminal, where it is, in a line that the row takes the place of.
+fn one(rung: &Rung, (number, of): (usize, usize), stop: &Stop) -> Result<Report, Failure> {
+    let on_terminal = stderr().is_terminal();
+    let show = |progress: &Progress| {
+        if on_terminal {
+            let (name, elapsed) = (&rung.name, progress.elapsed.as_secs_f64());
+            print::rewrite(format_args!("row {number} of {of}: {name}, {elapsed:.1} s"));
+        }
+    };
+    let report = Run::start(&rung.plan).map_err(load::failure)?.finish(stop, show);
+    if on_terminal {
+        print::rewrite("");
+    }
+    Ok(report?)
+}

@@ -1,0 +1,20 @@
+//! What the program reports as JSON.
+
+use crate::program::End;
+use serde_json::Value;
+
+/// The one object on standard output.
+#[track_caller]
+pub(crate) fn report(end: &End) -> Value {
+    serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"))
+}
+
+#[track_caller]
+pub(crate) fn number(report: &Value, pointer: &str) -> u64 {
+    report.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number {pointer} in {report}"))
+}
+
+#[track_caller]
+pub(crate) fn numbers<const N: usize>(report: &Value, pointers: [&str; N]) -> [u64; N] {
+    pointers.map(|pointer| number(report, pointer))
+}

@@ -1,0 +1,158 @@
+//! What came of a run of `acks`, besides what every run has; and what its times give away.
+
+use crate::latency::Latency;
+use crate::messages::Messages;
+use crate::plan::{Plan, Workload};
+use crate::report::Report;
+use crate::tally::Tally;
+use serde::Serialize;
+use sockdrawer_catalog::acks::AckPattern;
+use std::fmt;
+use std::time::Duration;
+
+/// How long Linux waits for something to send before it sends a TCP ACK alone: 40 ms, and a tick of 10 ms more at most on kernels that
+/// tick so slowly; then the rest of the answer must come.
+const DELAYED: Duration = Duration::from_millis(38);
+const DELAYED_AT_MOST: Duration = Duration::from_millis(54);
+/// The same width beside it. Times that merely spread over the delay are about as many there.
+const BESIDE: Duration = Duration::from_millis(16);
+/// Of all messages, so many have waited that long when it is no chance.
+const SHARE: f64 = 0.2;
+/// So many times more than beside it.
+const PEAK: u64 = 3;
+
+/// Messages and their acks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Acks {
+    /// What the client was told of the server.
+    pub pattern: String,
+    /// Bytes of a payload.
+    pub size: u32,
+    /// Messages in one write.
+    pub batch: u64,
+    /// The most messages of a connection without ack.
+    pub window: u64,
+    /// Messages that were sent: those that ended well, and those that did not.
+    pub written: u64,
+    /// Bytes of the acknowledged messages, headers too, per second.
+    pub bytes_per_second: f64,
+    /// Acks that came; all were verified.
+    pub acks: u64,
+    /// Acknowledged messages for each; None without acks.
+    pub messages_per_ack: Option<f64>,
+    /// Nanoseconds of the client's CPU for each acknowledged message, where it is known.
+    pub client_cpu_ns: Option<f64>,
+    /// The same of the server's CPU.
+    pub server_cpu_ns: Option<f64>,
+    /// Of the acknowledged messages, the share that waited as long as a delayed TCP ACK takes, when these stand out and the pattern
+    /// does not explain them.
+    pub delayed_ack: Option<f64>,
+}
+
+impl Acks {
+    /// None for other workloads.
+    #[expect(clippy::cast_precision_loss, reason = "2^53 messages take years")]
+    pub(crate) fn of(plan: &Plan, tally: &Tally, seconds: f64, [client, server]: [Option<f64>; 2]) -> Option<Acks> {
+        let Workload::Acks(messages) = plan.workload else { return None };
+        let Messages { pattern, size, batch, window, .. } = messages;
+        let ok = tally.numbers.operations_ok;
+        let per = |whole: f64, parts: u64| (parts > 0).then(|| whole / parts as f64);
+        let delayed_ack = tally.connect.median().and_then(|trip| delayed(&tally.operation, trip, pattern));
+        Some(Acks {
+            pattern: pattern.to_string(),
+            size,
+            batch,
+            window,
+            written: tally.written,
+            bytes_per_second: if seconds > 0.0 { (ok * messages.bytes()) as f64 / seconds } else { 0.0 },
+            acks: tally.acks,
+            messages_per_ack: per(ok as f64, tally.acks),
+            client_cpu_ns: client.and_then(|seconds| per(seconds * 1e9, ok)),
+            server_cpu_ns: server.and_then(|seconds| per(seconds * 1e9, ok)),
+            delayed_ack,
+        })
+    }
+}
+
+/// The share of messages that waited for a delayed TCP ACK. A server that writes an answer in two pieces on a socket without
+/// TCP_NODELAY sends the second when the first is acknowledged; and a client that has nothing to send delays that.
+#[expect(clippy::cast_precision_loss, reason = "2^53 messages take years")]
+fn delayed(times: &Latency, trip: Duration, pattern: AckPattern) -> Option<f64> {
+    let timer = match pattern {
+        AckPattern::Timer(after) | AckPattern::Async { after, .. } => after,
+        AckPattern::Reply | AckPattern::Read | AckPattern::Every(_) => Duration::ZERO,
+    };
+    // The timer alone explains it, or waits so long that it hides it.
+    if timer >= DELAYED - BESIDE {
+        return None;
+    }
+    let (from, to) = (trip + DELAYED, trip + DELAYED_AT_MOST);
+    let within = times.between(from, to);
+    let beside = times.between(from.saturating_sub(BESIDE), from).max(times.between(to, to + BESIDE));
+    let share = within as f64 / times.count().max(1) as f64;
+    (share >= SHARE && within / PEAK >= beside).then_some(share)
+}
+
+/// For people, the lines that follow `operations`.
+pub(crate) fn numbers(f: &mut fmt::Formatter<'_>, acks: &Acks) -> fmt::Result {
+    let each = acks.messages_per_ack.map_or_else(|| "-".to_owned(), |each| format!("{each:.1}"));
+    let Acks { acks: count, bytes_per_second, .. } = acks;
+    writeln!(f, "bytes        {:.2} MB/s, headers too", bytes_per_second / 1e6)?;
+    writeln!(f, "acks         {count}, {each} messages each")
+}
+
+/// For people, what to look at.
+pub(crate) fn hints(f: &mut fmt::Formatter<'_>, acks: &Acks, report: &Report) -> fmt::Result {
+    if let Some(share) = acks.delayed_ack {
+        write!(
+            f,
+            "\nhint         {:.0} % of the messages waited about 40 ms for their ack: the server seems to write an ack in pieces, and \
+             Nagle's algorithm holds the last one back until this side's delayed TCP ACK; set TCP_NODELAY on the server's sockets, \
+             or write an ack at once (if its own timer takes 40 ms, say so: --ack timer=40ms)",
+            share * 100.0
+        )?;
+    }
+    let answered = report.errors.iter().any(|error| matches!(error.phase, "answer" | "verify") && error.errno != "ETIMEDOUT");
+    if answered && report.operations.ok == 0 {
+        write!(
+            f,
+            "\nhint         the server took no message as --ack {} writes it: say the pattern that the server has (reply writes sizes \
+             big-endian and acks without a count, all others do not), and see that it speaks acks",
+            acks.pattern
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    fn share(times: impl IntoIterator<Item = u32>, trip: Duration, pattern: AckPattern) -> Option<f64> {
+        let mut latency = Latency::new();
+        times.into_iter().for_each(|milliseconds| latency.record(MILLISECOND * milliseconds));
+        delayed(&latency, trip, pattern)
+    }
+
+    #[test]
+    fn times_that_cluster_at_the_delay_give_it_away() {
+        let half = || (0..50).map(|_| 1).chain((0..50).map(|_| 41));
+        assert_eq!(share(half(), MILLISECOND / 10, AckPattern::Read), Some(0.5));
+        assert_eq!(share(half(), MILLISECOND / 10, AckPattern::Timer(MILLISECOND * 5)), Some(0.5));
+        assert_eq!(share(half(), MILLISECOND / 10, AckPattern::Timer(MILLISECOND * 40)), None, "its own timer");
+        assert_eq!(share(half(), MILLISECOND / 10, AckPattern::Async { reads: 9, after: MILLISECOND * 40 }), None);
+        assert_eq!(share(half(), MILLISECOND * 40, AckPattern::Read), None, "that is how far away the server is");
+        assert_eq!(share(half().map(|time| time + 40), MILLISECOND * 40, AckPattern::Read), Some(0.5), "far away, and delayed");
+    }
+
+    #[test]
+    fn a_slow_server_is_not_accused() {
+        assert_eq!(share(0..100, MILLISECOND / 10, AckPattern::Read), None, "some times are always there");
+        assert_eq!(share(20..70, MILLISECOND / 10, AckPattern::Read), None, "a third of them, as beside it");
+        assert_eq!(share((0..100).map(|_| 20), MILLISECOND / 10, AckPattern::Read), None);
+        assert_eq!(share([], MILLISECOND / 10, AckPattern::Read), None);
+    }
+}

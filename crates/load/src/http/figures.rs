@@ -1,0 +1,138 @@
+//! What one loop's clients of `http` measured besides what every client does.
+
+use crate::latency::Latency;
+use crate::tally::Recorder;
+use sockdrawer_catalog::http::{VisitMeter, Visited};
+use sockdrawer_catalog::meter::Meter;
+use std::time::Duration;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures {
+    /// From when a connect was due until it began.
+    pub(crate) lag: Latency,
+    /// From the request to the first byte of the answer.
+    pub(crate) first_byte: Latency,
+    /// From the request to the end.
+    pub(crate) processing: Latency,
+    /// From when the connect began, whenever it was due, to the end.
+    pub(crate) total: Latency,
+    pub(crate) bytes: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) announced: u64,
+    pub(crate) unannounced: u64,
+    /// By the number of the page; as many as there was something of.
+    pub(crate) pages: Vec<PageFigures>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PageFigures {
+    pub(crate) ok: u64,
+    pub(crate) failed: u64,
+    pub(crate) first_byte: Latency,
+    pub(crate) operation: Latency,
+}
+
+impl Figures {
+    pub(crate) fn add(&mut self, other: &Figures) {
+        self.lag.add(&other.lag);
+        self.first_byte.add(&other.first_byte);
+        self.processing.add(&other.processing);
+        self.total.add(&other.total);
+        self.bytes += other.bytes;
+        self.body_bytes += other.body_bytes;
+        self.announced += other.announced;
+        self.unannounced += other.unannounced;
+        for (number, page) in other.pages.iter().enumerate() {
+            let sum = self.page(number);
+            sum.ok += page.ok;
+            sum.failed += page.failed;
+            sum.first_byte.add(&page.first_byte);
+            sum.operation.add(&page.operation);
+        }
+    }
+
+    fn page(&mut self, number: usize) -> &mut PageFigures {
+        if self.pages.len() <= number {
+            self.pages.resize_with(number + 1, PageFigures::default);
+        }
+        &mut self.pages[number]
+    }
+
+    fn visited(&mut self, visited: &Visited) {
+        let first_byte = visited.first_byte.saturating_duration_since(visited.sent);
+        self.first_byte.record(first_byte);
+        self.processing.record(visited.ended.saturating_duration_since(visited.sent));
+        self.total.record(visited.ended.saturating_duration_since(visited.began));
+        self.bytes += visited.bytes;
+        self.body_bytes += visited.body;
+        let page = self.page(visited.page);
+        page.ok += 1;
+        page.first_byte.record(first_byte);
+        page.operation.record(visited.ended.saturating_duration_since(visited.scheduled));
+    }
+}
+
+impl VisitMeter for Recorder {
+    fn begun(&mut self, lag: Duration) {
+        self.tally.http().lag.record(lag);
+    }
+
+    fn visited(&mut self, visited: &Visited) {
+        self.operation(visited.scheduled, visited.sent, visited.ended);
+        self.tally.http().visited(visited);
+    }
+
+    fn missed(&mut self, page: usize) {
+        self.tally.http().page(page).failed += 1;
+    }
+
+    fn renewed(&mut self, announced: bool) {
+        let figures = self.tally.http();
+        if announced { figures.announced += 1 } else { figures.unannounced += 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::Shared;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    #[test]
+    fn what_loops_recorded_adds_up() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let visited = |page| Visited {
+            page,
+            scheduled: at(0),
+            began: at(100),
+            connect: None,
+            sent: at(110),
+            first_byte: at(130),
+            ended: at(200),
+            bytes: 60,
+            body: 3,
+        };
+        let mut loops = [(); 2].map(|()| Recorder::new(Arc::new(Shared::new(None))));
+        let [one, other] = &mut loops;
+        one.begun(Duration::from_millis(100));
+        one.visited(&visited(2));
+        one.missed(0);
+        other.visited(&visited(0));
+        other.visited(&visited(2));
+        other.renewed(true);
+        other.renewed(false);
+        let mut sum = one.tally.clone();
+        sum.add(&other.tally);
+        let figures = sum.http();
+        assert_eq!((figures.bytes, figures.body_bytes, figures.announced, figures.unannounced), (180, 9, 1, 1));
+        let counts: Vec<(u64, u64)> = figures.pages.iter().map(|page| (page.ok, page.failed)).collect();
+        assert_eq!(counts, [(1, 1), (0, 0), (2, 0)]);
+        let near = |latency: &Latency, ms: f64| (latency.percentiles().max.unwrap_or(0.0) / ms / 1000.0 - 1.0).abs() < 0.002;
+        assert!(near(&figures.lag, 100.0) && near(&figures.first_byte, 20.0), "{figures:?}");
+        assert!(near(&figures.processing, 90.0) && near(&figures.total, 100.0), "{figures:?}");
+        assert!(near(&figures.pages[2].operation, 200.0), "the wait for its turn counts");
+        assert_eq!(sum.numbers.operations_ok, 3);
+    }
+}

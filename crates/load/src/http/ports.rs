@@ -1,0 +1,273 @@
+//! Ports of this side, and how long one rests after its connection: how many short connections there may be.
+//!
+//! What a kernel 6.18 does, measured in a network of its own with 1,000 ports and connects one after the other:
+//!
+//! | who ends a connection | `tcp_tw_reuse` | connects until EADDRNOTAVAIL |
+//! | --- | --- | --- |
+//! | the server, or a reset | any | no end |
+//! | this side | 0, or 2 to an address that is not 127.0.0.0/8 though it is this machine's | 1,000 in 60 s |
+//! | this side | 1, or 2 to 127.0.0.0/8 | 1,000 in each second: 3,802 in 3.5 s |
+//! | this side | 1, without `tcp_timestamps` | 1,000 in 60 s |
+//!
+//! A second address to connect from or to has all ports for itself, also a second port to connect to. `tcp_tw_reuse_delay` is the
+//! second; with 3,000 ms there were 2,000 connects in 4 s. Reserved ports are left out. Beyond `tcp_max_tw_buckets` connections in
+//! TIME_WAIT the kernel forgets them at once, which nobody should count on.
+
+use crate::plan::{End, Plan};
+use sockdrawer::Address;
+use sockdrawer_catalog::http::Close;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// TCP_TIMEWAIT_LEN of the kernel, which no setting changes.
+const TIME_WAIT: Duration = Duration::from_secs(60);
+
+/// When a pair of ports in TIME_WAIT may be used again before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reuse {
+    Never,
+    Always,
+    OnLoopback,
+}
+
+/// What this machine gives to connections that it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// In the range, without the reserved ones.
+    count: u64,
+    reuse: Reuse,
+    /// From when on one may be used again.
+    delay: Duration,
+}
+
+impl Ports {
+    /// As its settings say now; None where they cannot be read.
+    pub fn of_this_machine() -> Option<Ports> {
+        let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok();
+        let reserved = setting("ip_local_reserved_ports").unwrap_or_default();
+        let count = count(&setting("ip_local_port_range")?, &reserved)?;
+        let number = |name| setting(name).and_then(|text| text.trim().parse::<u64>().ok());
+        let reuse = match (number("tcp_tw_reuse"), number("tcp_timestamps")) {
+            (_, Some(0)) => Reuse::Never,
+            (Some(1), _) => Reuse::Always,
+            (Some(2), _) => Reuse::OnLoopback,
+            _ => Reuse::Never,
+        };
+        // Kernels before 6.14 have no such setting and wait for a second.
+        let delay = Duration::from_millis(number("tcp_tw_reuse_delay").unwrap_or(1000));
+        Some(Ports { count, reuse, delay })
+    }
+
+    /// What they allow this run. None: it connects by Unix sockets only, which have no ports.
+    pub fn room(&self, plan: &Plan) -> Option<Room> {
+        let tcp = |target: &Address| match target {
+            Address::Tcp(target) => Some(*target),
+            _ => None,
+        };
+        let targets: BTreeSet<_> = plan.targets.iter().filter_map(tcp).collect();
+        if targets.is_empty() && !plan.targets.is_empty() {
+            return None;
+        }
+        // The kernel looks at IPv4 addresses here, and at those of IPv6 that stand for one.
+        let on_loopback = |address: IpAddr| match address.to_canonical() {
+            IpAddr::V4(address) => address.is_loopback(),
+            IpAddr::V6(address) => address.is_loopback(),
+        };
+        let local = targets.iter().all(|target| on_loopback(target.ip()));
+        let sources: BTreeSet<IpAddr> = plan.sources.iter().copied().collect();
+        let rest = match self.reuse {
+            Reuse::Always => self.delay,
+            Reuse::OnLoopback if local => self.delay,
+            _ => TIME_WAIT,
+        };
+        let (targets, sources) = (targets.len().max(1) as u64, sources.len().max(1) as u64);
+        Some(Room { pairs: Pairs { ports: self.count, targets, sources }, rest })
+    }
+}
+
+/// How many ports a range such as `32768 60999` has, without `reserved` ones such as `40000-40499,50000`.
+fn count(range: &str, reserved: &str) -> Option<u64> {
+    let mut ends = range.split_whitespace().map(|end| end.parse::<u16>().ok());
+    let (first, last) = (ends.next()??, ends.next()??);
+    let reserved: Vec<(u16, u16)> = reserved
+        .trim()
+        .split(',')
+        .filter_map(|part| {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            Some((from.parse().ok()?, to.parse().ok()?))
+        })
+        .collect();
+    let is_free = |port: &u16| !reserved.iter().any(|(from, to)| (from..=to).contains(&port));
+    Some((first..=last).filter(is_free).count() as u64)
+}
+
+/// Connections that differ in an address or a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pairs {
+    /// Ports of each local address.
+    pub ports: u64,
+    /// Addresses connected to.
+    pub targets: u64,
+    /// Addresses connected from.
+    pub sources: u64,
+}
+
+impl Pairs {
+    /// All of them.
+    pub fn count(&self) -> u64 {
+        self.ports.saturating_mul(self.targets).saturating_mul(self.sources)
+    }
+}
+
+/// What the machine's ports allow a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Connections at once, those in TIME_WAIT included.
+    pub pairs: Pairs,
+    /// How long one rests in TIME_WAIT when this side has ended its connection.
+    pub rest: Duration,
+}
+
+/// What a run needs more of than there is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shortage {
+    /// It has more connections at once than pairs.
+    AtOnce,
+    /// It may make so many connects while the first of them still rests.
+    Resting {
+        /// Connects.
+        connects: u64,
+        /// Those there is room for.
+        room: u64,
+    },
+}
+
+impl Room {
+    /// The most connects per second that `plan` must keep to because of them; None: there is no such bound.
+    ///
+    /// # Errors
+    /// When what it asks for does not fit.
+    pub fn fit(&self, plan: &Plan) -> Result<Option<f64>, Shortage> {
+        let pairs = self.pairs.count();
+        let room = pairs.checked_sub(plan.connections as u64).ok_or(Shortage::AtOnce)?;
+        if plan.http.close != Some(Close::Fin) {
+            return Ok(None);
+        }
+        // In a run that is over sooner, the last connect comes before the first pair is free again.
+        let window = match plan.end {
+            End::AfterFirstConnect(time) => self.rest.min(time),
+            End::AfterLastConnect(_) | End::Never => self.rest,
+        };
+        let asked = plan.http.rate.or(plan.connect_rate);
+        let most = asked.map(|rate| whole(rate * window.as_secs_f64()));
+        let connects = match (most, plan.operations) {
+            (Some(most), Some(operations)) => Some(most.min(operations)),
+            (most, operations) => most.or(operations),
+        };
+        match connects {
+            Some(connects) if connects <= room => Ok(None),
+            // How fast a closed loop goes shows when it runs: where pairs rest for long, it would run out of them for sure.
+            Some(connects) if asked.is_some() || self.rest == TIME_WAIT => Err(Shortage::Resting { connects, room }),
+            _ => Ok(Some(self.rate(room, window))),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "ports times addresses are far below 2^53")]
+    fn rate(&self, room: u64, window: Duration) -> f64 {
+        (room as f64 / window.as_secs_f64()).floor().max(1.0)
+    }
+
+    /// Connects per second that never run out of pairs, however long it goes on.
+    pub fn for_ever(&self, connections: usize) -> f64 {
+        self.rate(self.pairs.count().saturating_sub(connections as u64), self.rest)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
+fn whole(connects: f64) -> u64 {
+    connects.ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Wanted;
+    use crate::plan::Workload;
+
+    fn plan(targets: &[&str], close: Close) -> Plan {
+        Plan {
+            workload: Workload::Http,
+            targets: targets.iter().map(|target| target.parse().expect("an address")).collect(),
+            sources: Vec::new(),
+            connections: 50,
+            operations: None,
+            end: End::Never,
+            connect_rate: None,
+            timeout: Duration::from_secs(30),
+            seed: 7,
+            http: Wanted { close: Some(close), ..Wanted::default() },
+        }
+    }
+
+    const PORTS: Ports = Ports { count: 1050, reuse: Reuse::OnLoopback, delay: Duration::from_secs(1) };
+    const FAR: &[&str] = &["192.0.2.1:80"];
+
+    fn fit(plan: &Plan) -> Result<Option<f64>, Shortage> {
+        PORTS.room(plan).expect("TCP has ports").fit(plan)
+    }
+
+    #[test]
+    fn ports_are_those_of_the_range_without_the_reserved_ones() {
+        assert_eq!(count("32768\t60999\n", "\n"), Some(28_232));
+        assert_eq!(count("40000 40999", "40000-40499,40998,80"), Some(499));
+        assert_eq!(count("65535 65535", ""), Some(1));
+        assert_eq!(count("", ""), None);
+        assert!(Ports::of_this_machine().is_some_and(|ports| ports.count > 0));
+    }
+
+    #[test]
+    fn where_pairs_rest_and_for_how_long() {
+        let room = |targets: &[&str], reuse| Ports { reuse, ..PORTS }.room(&plan(targets, Close::Fin)).expect("TCP has ports");
+        let rest = |targets: &[&str], reuse| room(targets, reuse).rest.as_secs();
+        assert_eq!((rest(&[], Reuse::OnLoopback), rest(&["127.0.0.9:80"], Reuse::OnLoopback)), (1, 1));
+        assert_eq!((rest(FAR, Reuse::OnLoopback), rest(&["127.0.0.1:80", FAR[0]], Reuse::OnLoopback)), (60, 60));
+        assert_eq!((rest(FAR, Reuse::Always), rest(&["127.0.0.1:80"], Reuse::Never)), (1, 60));
+        assert_eq!(room(&["192.0.2.1:80", "192.0.2.1:81", "192.0.2.1:80"], Reuse::Never).pairs.count(), 2100);
+        let from = Plan { sources: vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()], ..plan(FAR, Close::Fin) };
+        assert_eq!(PORTS.room(&from).map(|room| room.pairs.count()), Some(2100));
+        assert_eq!(PORTS.room(&plan(&["unix:/run/x"], Close::Fin)), None);
+    }
+
+    #[test]
+    fn what_this_side_ends_must_fit() {
+        let far = |operations| Plan { operations: Some(operations), ..plan(FAR, Close::Fin) };
+        assert_eq!((fit(&far(1000)), fit(&far(1001))), (Ok(None), Err(Shortage::Resting { connects: 1001, room: 1000 })));
+        let paced = |rate| Plan { http: Wanted { rate: Some(rate), ..plan(FAR, Close::Fin).http }, ..plan(FAR, Close::Fin) };
+        assert_eq!(fit(&paced(16.0)), Ok(None));
+        assert_eq!(fit(&paced(17.0)), Err(Shortage::Resting { connects: 1020, room: 1000 }));
+        assert_eq!(fit(&Plan { operations: Some(900), ..paced(17.0) }), Ok(None), "few enough in all");
+        assert_eq!(fit(&Plan { end: End::AfterFirstConnect(Duration::from_secs(50)), ..paced(17.0) }), Ok(None), "short enough");
+        let limited = Plan { connect_rate: Some(17.0), ..plan(FAR, Close::Fin) };
+        assert_eq!(fit(&limited), Err(Shortage::Resting { connects: 1020, room: 1000 }));
+    }
+
+    #[test]
+    fn a_closed_loop_is_kept_within() {
+        assert_eq!(fit(&plan(FAR, Close::Fin)), Ok(Some(16.0)));
+        let short = Plan { end: End::AfterFirstConnect(Duration::from_secs(10)), ..plan(FAR, Close::Fin) };
+        assert_eq!(fit(&short), Ok(Some(100.0)));
+        assert_eq!(fit(&Plan { operations: Some(5000), ..plan(&[], Close::Fin) }), Ok(Some(1000.0)));
+    }
+
+    #[test]
+    fn what_the_server_ends_or_a_reset_needs_pairs_for_those_at_once_only() {
+        for close in [Close::Server, Close::Rst] {
+            let many = |connections| Plan { operations: Some(1_000_000), connections, ..plan(FAR, close) };
+            assert_eq!((fit(&many(1050)), fit(&many(1051))), (Ok(None), Err(Shortage::AtOnce)));
+        }
+        let kept = Plan { http: Wanted { close: None, ..Wanted::default() }, ..plan(FAR, Close::Fin) };
+        assert_eq!(fit(&Plan { operations: Some(1_000_000), ..kept }), Ok(None));
+    }
+}

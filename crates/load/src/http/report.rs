@@ -1,0 +1,356 @@
+//! What came of a run of `http`, in the terms of ApacheBench (`ab`), so that its readers know what they see.
+
+use crate::http::figures::{Figures, PageFigures};
+use crate::latency::{Latency, Percentiles};
+use crate::plan::Plan;
+use crate::report::{Columns, Report, row, time};
+use crate::tally::Tally;
+use serde::Serialize;
+use sockdrawer_catalog::http::Close;
+use sockdrawer_catalog::meter::Phase;
+use std::fmt;
+use std::time::Duration;
+
+/// The object `http` of a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Http {
+    /// Who ended connections: `server`, `fin`, `rst`, or `keep-alive`.
+    pub close: &'static str,
+    /// Requests answered well, per second.
+    pub requests_per_second: f64,
+    /// Mean time of a request, in microseconds: connections at once, times the run's time, by requests.
+    pub time_per_request_us: Option<f64>,
+    /// The same across all at once: the run's time by requests.
+    pub time_per_request_across_all_us: Option<f64>,
+    /// Bytes that came.
+    pub transfer: Transfer,
+    /// What went wrong, each request once.
+    pub failed: Failures,
+    /// Microseconds that so many percent of the requests did not exceed.
+    pub served_within_us: Vec<Within>,
+    /// Where the time went.
+    pub times_us: Times,
+    /// Connections begun by a schedule; None in a closed loop.
+    pub schedule: Option<Schedule>,
+    /// Kept connections that the server ended; None when none was kept.
+    pub renewed: Option<Renewed>,
+    /// One for each page.
+    pub pages: Vec<PageReport>,
+}
+
+/// Bytes of answers that were right.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Transfer {
+    /// All of them.
+    pub bytes: u64,
+    /// Of these, those in bodies.
+    pub body_bytes: u64,
+    /// All of them per second.
+    pub bytes_per_second: f64,
+}
+
+/// Failures by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Failures {
+    /// There was no connection.
+    pub connect: u64,
+    /// The answer, or the end of the stream behind it, did not come.
+    pub receive: u64,
+    /// A body not as long as the first one.
+    pub length: u64,
+    /// All else: what came was no answer, or more than one; cut off at the end of the run.
+    pub exceptions: u64,
+    /// A status other than 2xx and 3xx.
+    pub status: u64,
+}
+
+impl Failures {
+    /// All of them.
+    pub fn sum(&self) -> u64 {
+        self.connect + self.receive + self.length + self.exceptions + self.status
+    }
+}
+
+/// A line of the table that `ab` ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Within {
+    /// So many percent of the requests
+    pub percent: u8,
+    /// took no longer; None when there were none.
+    pub us: Option<f64>,
+}
+
+/// The parts of a request's time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Times {
+    /// Until the connection stood.
+    pub connect: Spread,
+    /// From the request to the end.
+    pub processing: Spread,
+    /// From the request to the first byte of the answer.
+    pub waiting: Spread,
+    /// From when the connect began, whenever it was due, to the end.
+    pub total: Spread,
+}
+
+/// Microseconds; None when there was nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// The least.
+    pub min: Option<f64>,
+    /// The mean.
+    pub mean: Option<f64>,
+    /// The standard deviation.
+    pub sd: Option<f64>,
+    /// Half of them took no longer.
+    pub median: Option<f64>,
+    /// The most.
+    pub max: Option<f64>,
+}
+
+/// How a schedule was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Schedule {
+    /// Connections that were to begin each second.
+    pub rate: f64,
+    /// Those that were due before the run was over.
+    pub due: u64,
+    /// Of these, those that never began, because as many as were allowed were busy.
+    pub not_begun: u64,
+    /// How late those that began did, in microseconds.
+    pub lag_us: Percentiles,
+    /// How long operations took from when they began, in microseconds: what a tool shows that forgets the wait for their turn.
+    pub uncorrected_us: Percentiles,
+}
+
+/// How many connects were due when a run was over, and how many had begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLate {
+    /// Due.
+    pub due: u64,
+    /// Begun.
+    pub begun: u64,
+}
+
+/// Kept connections that the server ended after an answer; each was replaced, no request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Renewed {
+    /// The answer said so.
+    pub announced: u64,
+    /// It did not: what had been asked meanwhile was asked again on another connection.
+    pub unannounced: u64,
+}
+
+/// The requests for one page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PageReport {
+    /// What was asked for.
+    pub path: String,
+    /// How often, in proportion to the others.
+    pub weight: u32,
+    /// Answered well.
+    pub ok: u64,
+    /// Not.
+    pub failed: u64,
+    /// Those answered well, per second.
+    pub per_second: f64,
+    /// From the request to the first byte, in microseconds.
+    pub first_byte_us: Percentiles,
+    /// The operation, in microseconds.
+    pub operation_us: Percentiles,
+}
+
+/// The percentages of `ab`.
+const PERCENT: [u8; 9] = [50, 66, 75, 80, 90, 95, 98, 99, 100];
+
+impl Http {
+    /// Adds to `report` what is of `http` alone.
+    pub(crate) fn complete(report: &mut Report, plan: &Plan, tally: &mut Tally, late: TooLate) {
+        let connect = spread(&tally.connect);
+        let failed = failures(tally);
+        let served_within_us = PERCENT.map(|percent| Within { percent, us: tally.operation.at(f64::from(percent) / 100.0) });
+        let figures = tally.http();
+        let per_second = |count: u64| if report.seconds > 0.0 { float(count) / report.seconds } else { 0.0 };
+        let ok = report.operations.ok;
+        let across_all = (ok > 0).then(|| report.seconds * 1e6 / float(ok));
+        let page = |(number, page): (usize, &sockdrawer_catalog::http::Page)| {
+            let none = PageFigures::default();
+            let figures = figures.pages.get(number).unwrap_or(&none);
+            PageReport {
+                path: page.path.clone(),
+                weight: page.weight,
+                ok: figures.ok,
+                failed: figures.failed,
+                per_second: per_second(figures.ok),
+                first_byte_us: figures.first_byte.percentiles(),
+                operation_us: figures.operation.percentiles(),
+            }
+        };
+        let http = Http {
+            close: plan.http.close.map_or("keep-alive", close_name),
+            requests_per_second: report.operations.per_second,
+            time_per_request_us: across_all.map(|us| us * float(plan.connections as u64)),
+            time_per_request_across_all_us: across_all,
+            transfer: Transfer {
+                bytes: figures.bytes,
+                body_bytes: figures.body_bytes,
+                bytes_per_second: per_second(figures.bytes),
+            },
+            failed,
+            served_within_us: served_within_us.to_vec(),
+            times_us: times(connect, figures),
+            schedule: plan.http.rate.map(|rate| schedule(rate, late, figures)),
+            renewed: plan
+                .http
+                .close
+                .is_none()
+                .then_some(Renewed { announced: figures.announced, unannounced: figures.unannounced }),
+            pages: plan.http.pages.iter().enumerate().map(page).collect(),
+        };
+        report.latency_us.first_byte = Some(figures.first_byte.percentiles());
+        report.http = Some(http);
+    }
+}
+
+/// As the command line has it.
+fn close_name(close: Close) -> &'static str {
+    match close {
+        Close::Server => "server",
+        Close::Fin => "fin",
+        Close::Rst => "rst",
+    }
+}
+
+fn times(connect: Spread, figures: &Figures) -> Times {
+    Times {
+        connect,
+        processing: spread(&figures.processing),
+        waiting: spread(&figures.first_byte),
+        total: spread(&figures.total),
+    }
+}
+
+fn schedule(rate: f64, late: TooLate, figures: &Figures) -> Schedule {
+    Schedule {
+        rate,
+        due: late.due,
+        not_begun: late.due.saturating_sub(late.begun),
+        lag_us: figures.lag.percentiles(),
+        uncorrected_us: figures.total.percentiles(),
+    }
+}
+
+fn failures(tally: &Tally) -> Failures {
+    let mut failures = Failures { exceptions: tally.unfinished, ..Failures::default() };
+    for ((phase, _), count) in &tally.errors {
+        *match phase {
+            Phase::Connect => &mut failures.connect,
+            Phase::Send | Phase::Answer | Phase::End => &mut failures.receive,
+            Phase::Length => &mut failures.length,
+            Phase::Status => &mut failures.status,
+            // No request was under way.
+            Phase::Closed => continue,
+            _ => &mut failures.exceptions,
+        } += count;
+    }
+    failures
+}
+
+fn spread(latency: &Latency) -> Spread {
+    let Percentiles { p50: median, max, .. } = latency.percentiles();
+    Spread { min: latency.min(), mean: latency.mean(), sd: latency.deviation(), median, max }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 requests take years")]
+fn float(count: u64) -> f64 {
+    count as f64
+}
+
+impl fmt::Display for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{:.3} ms", us / 1000.0));
+        let Failures { connect, receive, length, exceptions, status } = self.failed;
+        let Transfer { bytes, body_bytes, bytes_per_second } = self.transfer;
+        writeln!(f, "requests     {:.2}/s", self.requests_per_second)?;
+        writeln!(f, "per request  {} (mean)", milliseconds(self.time_per_request_us))?;
+        writeln!(f, "             {} (mean, across all at once)", milliseconds(self.time_per_request_across_all_us))?;
+        writeln!(
+            f,
+            "transfer     {:.2} kB/s, {bytes} bytes received, {body_bytes} of them in bodies",
+            bytes_per_second / 1024.0
+        )?;
+        let sum = self.failed.sum();
+        write!(f, "failed       {sum} (connect {connect}, receive {receive}, length {length}, exceptions {exceptions}, ")?;
+        writeln!(f, "status {status})")?;
+        if let Some(Renewed { announced, unannounced }) = self.renewed {
+            let all = announced + unannounced;
+            writeln!(f, "renewed      {all} connections that the server ended after an answer, {unannounced} unannounced")?;
+        }
+        if let Some(schedule) = &self.schedule {
+            schedule.fmt(f)?;
+        }
+        self.times_us.fmt(f)?;
+        write!(f, "served within")?;
+        for Within { percent, us } in &self.served_within_us {
+            write!(f, "\n  {percent:>3} %      {:>10}", us.map_or_else(|| "-".to_owned(), time))?;
+        }
+        if self.pages.len() > 1 {
+            self.pages.iter().try_for_each(|page| page.fmt(f))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Schedule { rate, due, not_begun, lag_us, uncorrected_us } = self;
+        writeln!(f, "schedule     {rate}/s, {due} due, {not_begun} of them not begun for want of connections")?;
+        writeln!(f, "             {Columns}")?;
+        row(f, "late by", lag_us)?;
+        writeln!(f)?;
+        row(f, "from begin", uncorrected_us)?;
+        writeln!(f)
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "times        {:>10} {:>10} {:>10} {:>10} {:>10}", "min", "mean", "sd", "median", "max")?;
+        let rows = [("connect", self.connect), ("processing", self.processing), ("waiting", self.waiting), ("total", self.total)];
+        for (name, Spread { min, mean, sd, median, max }) in rows {
+            write!(f, "  {name:<10}")?;
+            for value in [min, mean, sd, median, max] {
+                write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PageReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PageReport { path, weight, ok, failed, per_second, .. } = self;
+        writeln!(f, "\npage         {path}, weight {weight}: {ok} ok, {failed} failed, {per_second:.1}/s")?;
+        writeln!(f, "             {Columns}")?;
+        row(f, "first byte", &self.first_byte_us)?;
+        writeln!(f)?;
+        row(f, "operation", &self.operation_us)
+    }
+}
+
+impl TooLate {
+    /// So long after the first was due, of `operations` at most.
+    pub(crate) fn after(elapsed: Duration, plan: &Plan, begun: u64) -> TooLate {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate is above 0, and more than 2^64 is all"
+        )]
+        let due = plan.http.rate.map_or(0, |rate| (elapsed.as_secs_f64() * rate) as u64 + 1);
+        TooLate { due: due.min(plan.operations.unwrap_or(u64::MAX)), begun }
+    }
+}
+
+#[cfg(test)]
+mod tests;

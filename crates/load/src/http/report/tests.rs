@@ -1,0 +1,103 @@
+//! The words and the numbers of a report.
+
+use super::*;
+use crate::http::Wanted;
+use crate::plan::{End, Workload};
+
+fn plan(rate: Option<f64>, operations: Option<u64>) -> Plan {
+    Plan {
+        workload: Workload::Http,
+        targets: Vec::new(),
+        sources: Vec::new(),
+        connections: 50,
+        operations,
+        end: End::Never,
+        connect_rate: None,
+        timeout: Duration::from_secs(30),
+        seed: 7,
+        http: Wanted { rate, ..Wanted::default() },
+    }
+}
+
+#[test]
+fn each_failure_is_of_one_kind() {
+    let errors = [
+        (Phase::Connect, Some(111), 1),
+        (Phase::Send, Some(32), 2),
+        (Phase::Answer, None, 3),
+        (Phase::Answer, Some(110), 4),
+        (Phase::End, Some(104), 5),
+        (Phase::Length, None, 6),
+        (Phase::Status, Some(404), 7),
+        (Phase::Verify, None, 8),
+        (Phase::Client, None, 9),
+        (Phase::Closed, None, 100),
+    ];
+    let errors = errors.map(|(phase, errno, count)| ((phase, errno), count)).into_iter().collect();
+    let failures = failures(&Tally { errors, unfinished: 10, ..Tally::default() });
+    assert_eq!(failures, Failures { connect: 1, receive: 14, length: 6, exceptions: 27, status: 7 });
+    assert_eq!(failures.sum(), 55);
+}
+
+#[test]
+fn what_was_due_is_what_the_rate_says() {
+    let late = |seconds, rate, operations| TooLate::after(Duration::from_secs_f64(seconds), &plan(rate, operations), 3);
+    assert_eq!(late(2.0, Some(100.0), None), TooLate { due: 201, begun: 3 });
+    assert_eq!(late(2.0, Some(100.0), Some(150)), TooLate { due: 150, begun: 3 });
+    assert_eq!(late(0.5, Some(0.1), None), TooLate { due: 1, begun: 3 });
+    assert_eq!(late(2.0, None, None).due, 0);
+}
+
+#[test]
+fn people_get_all_of_it_in_words_they_know() {
+    let spread = Spread { min: Some(1.0), mean: Some(2_000.0), sd: Some(0.5), median: None, max: Some(3_000_000.0) };
+    let none = Percentiles::default();
+    let page = |path: &str| PageReport {
+        path: path.to_owned(),
+        weight: 9,
+        ok: 90,
+        failed: 1,
+        per_second: 45.0,
+        first_byte_us: none,
+        operation_us: none,
+    };
+    let http = Http {
+        close: "server",
+        requests_per_second: 50.0,
+        time_per_request_us: Some(1_000_000.0),
+        time_per_request_across_all_us: Some(20_000.0),
+        transfer: Transfer { bytes: 4096, body_bytes: 96, bytes_per_second: 2048.0 },
+        failed: Failures { connect: 1, receive: 2, length: 3, exceptions: 4, status: 5 },
+        served_within_us: vec![Within { percent: 50, us: Some(12.5) }, Within { percent: 100, us: None }],
+        times_us: Times { connect: spread, processing: spread, waiting: spread, total: spread },
+        schedule: Some(Schedule { rate: 1.5, due: 100, not_begun: 7, lag_us: none, uncorrected_us: none }),
+        renewed: Some(Renewed { announced: 3, unannounced: 1 }),
+        pages: vec![page("/test/fast"), page("/b")],
+    };
+    let row = |name: &str| format!("  {name:<10}     1.0 us    2.00 ms   500.0 ns          -     3.00 s\n");
+    let empty = |name: &str| format!("  {name:<10}          -          -          -          -          -");
+    let columns = "                    p50        p90        p99      p99.9        max\n";
+    let page = |path| {
+        let rows = format!("{columns}{}\n{}", empty("first byte"), empty("operation"));
+        format!("\npage         {path}, weight 9: 90 ok, 1 failed, 45.0/s\n{rows}")
+    };
+    let expected = format!(
+        "requests     50.00/s\n\
+         per request  1000.000 ms (mean)\n             20.000 ms (mean, across all at once)\n\
+         transfer     2.00 kB/s, 4096 bytes received, 96 of them in bodies\n\
+         failed       15 (connect 1, receive 2, length 3, exceptions 4, status 5)\n\
+         renewed      4 connections that the server ended after an answer, 1 unannounced\n\
+         schedule     1.5/s, 100 due, 7 of them not begun for want of connections\n{columns}{}\n{}\n\
+         times               min       mean         sd     median        max\n{}{}{}{}\
+         served within\n   50 %         12.5 us\n  100 %               -{}{}",
+        empty("late by"),
+        empty("from begin"),
+        row("connect"),
+        row("processing"),
+        row("waiting"),
+        row("total"),
+        page("/test/fast"),
+        page("/b"),
+    );
+    assert_eq!(http.to_string(), expected);
+}

@@ -1,0 +1,247 @@
+//! The ladder: one way to acknowledge after the other, each a run of its own against a server in this process, so that its steps can
+//! be compared.
+
+use crate::http::Wanted;
+use crate::messages::{Messages, Reading};
+use crate::plan::{End, Plan, Workload};
+use crate::report::{Errors, Report, time};
+use serde::Serialize;
+use sockdrawer_catalog::acks::AckPattern;
+use std::fmt;
+use std::time::Duration;
+
+/// The one connection shows what a stream costs, eight of them what a server does.
+const CONNECTIONS: [usize; 2] = [1, 8];
+const AFTER: Duration = Duration::from_millis(5);
+/// What the ladder ends with: `every=K`. So many messages cost a hundredth of an ack each.
+const EVERY: u32 = 1_000;
+
+/// What is the same in every row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ladder {
+    /// Each row takes so long.
+    pub duration: Duration,
+    /// The messages; the pattern and the reading are those of the row.
+    pub messages: Messages,
+    /// For connects and messages.
+    pub timeout: Duration,
+}
+
+/// One row before it is run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rung {
+    /// The pattern, and how the server reads where that is not by whole reads.
+    pub name: String,
+    /// The run.
+    pub plan: Plan,
+}
+
+impl Ladder {
+    /// The rows: all patterns with one connection, then all with eight. The first of each is what the others are compared with.
+    pub fn rungs(&self) -> Vec<Rung> {
+        let steps = [
+            (AckPattern::Reply, Reading::Whole),
+            (AckPattern::Timer(AFTER), Reading::TwoPerMessage),
+            (AckPattern::Timer(AFTER), Reading::Whole),
+            (AckPattern::Read, Reading::Whole),
+            (AckPattern::Async { reads: 20, after: AFTER }, Reading::Whole),
+            (AckPattern::Every(EVERY), Reading::Whole),
+        ];
+        let all = CONNECTIONS.into_iter().flat_map(|connections| steps.map(|step| (connections, step)));
+        all.map(|(connections, (pattern, reading))| self.rung(connections, pattern, reading)).collect()
+    }
+
+    fn rung(&self, connections: usize, pattern: AckPattern, reading: Reading) -> Rung {
+        let name = match reading {
+            Reading::Whole => pattern.to_string(),
+            Reading::TwoPerMessage => format!("{pattern}, 2 reads a message"),
+        };
+        let plan = Plan {
+            workload: Workload::Acks(Messages { pattern, reading, ..self.messages }),
+            targets: Vec::new(),
+            sources: Vec::new(),
+            connections,
+            operations: None,
+            end: End::AfterLastConnect(self.duration),
+            connect_rate: None,
+            timeout: self.timeout,
+            seed: 0,
+            http: Wanted::default(),
+        };
+        Rung { name, plan }
+    }
+}
+
+/// What came of the ladder, as far as it got. Serialized, it is the documented result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Rows {
+    /// One for each run that was finished.
+    pub runs: Vec<Row>,
+}
+
+/// What came of one row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// That of the [`Rung`].
+    pub name: String,
+    /// How many connections were asked for.
+    #[serde(skip)]
+    pub connections: usize,
+    /// Messages per second, divided by those of the first row with as many connections; None where that one had none.
+    pub speed_up: Option<f64>,
+    /// All that a run has.
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+impl Rows {
+    /// What the columns are.
+    pub const HEAD: &'static str =
+        "pattern                      connections  messages/s  server CPU  client CPU        p50        p99  speed-up";
+
+    /// One more.
+    pub fn add(&mut self, rung: &Rung, report: Report) -> &Row {
+        let connections = rung.plan.connections;
+        let first = self.runs.iter().find(|row| row.connections == connections);
+        let base = first.map_or(report.operations.per_second, |row| row.report.operations.per_second);
+        let speed_up = (base > 0.0).then(|| report.operations.per_second / base);
+        self.runs.push(Row { name: rung.name.clone(), connections, speed_up, report });
+        self.runs.last().expect("it was added")
+    }
+
+    /// What is to be learned from them; empty where too few rows were run.
+    pub fn lessons(&self) -> String {
+        let most = self.runs.iter().map(|row| row.connections).max();
+        let of = |name: &str| self.runs.iter().find(|row| Some(row.connections) == most && row.name == name);
+        let cost = |row: Option<&Row>| row.and_then(Row::server_cpu_ns);
+        let (whole, twice) = (AckPattern::Timer(AFTER).to_string(), format!("{}, 2 reads a message", AckPattern::Timer(AFTER)));
+        let mut lines = Vec::new();
+        if let (Some(twice), Some(whole)) = (cost(of(&twice)), cost(of(&whole))) {
+            lines.push(format!(
+                "two reads for each message cost the server {:.1} times the CPU of whole reads ({twice:.0} ns and {whole:.1} ns)",
+                twice / whole
+            ));
+        }
+        let every = AckPattern::Every(EVERY).to_string();
+        if let (Some(reply), Some(ours)) = (cost(of("reply")), cost(of(&every))) {
+            lines.push(format!(
+                "an ack for each message costs {:.1} times one for {EVERY} ({reply:.0} ns and {ours:.1} ns)",
+                reply / ours
+            ));
+        }
+        lines.join("; ")
+    }
+}
+
+impl Row {
+    fn server_cpu_ns(&self) -> Option<f64> {
+        self.report.acks.as_ref().and_then(|acks| acks.server_cpu_ns)
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = &self.report;
+        let times = [report.latency_us.operation.p50, report.latency_us.operation.p99];
+        let [p50, p99] = times.map(|value| value.map_or_else(|| "-".to_owned(), time));
+        let client = report.acks.as_ref().and_then(|acks| acks.client_cpu_ns);
+        let [server, client] =
+            [self.server_cpu_ns(), client].map(|cpu| cpu.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.1} ns")));
+        let speed_up = self.speed_up.map_or_else(|| "-".to_owned(), |times| format!("{times:.2} x"));
+        let (rate, connections) = (millions(report.operations.per_second), self.connections);
+        write!(f, "{:<29}{connections:>11}{rate:>12}{server:>12}{client:>12}{p50:>11}{p99:>11}{speed_up:>10}", self.name)?;
+        for Errors { phase, errno, count } in &report.errors {
+            write!(f, "\n  error: {phase} {errno}: {count}")?;
+        }
+        Ok(())
+    }
+}
+
+fn millions(per_second: f64) -> String {
+    format!("{:.2} M", per_second / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acks::Acks;
+    use crate::report::tests::report;
+
+    fn ladder() -> Ladder {
+        let messages = Messages {
+            pattern: AckPattern::Read,
+            reading: Reading::Whole,
+            size: 5,
+            batch: 10,
+            window: 100,
+            interval: Duration::ZERO,
+        };
+        Ladder { duration: Duration::from_secs(2), messages, timeout: Duration::from_secs(30) }
+    }
+
+    /// What came of a row: messages per second, and the server's nanoseconds for each.
+    fn measured(per_second: f64, server_cpu_ns: Option<f64>) -> Report {
+        let mut report = Report { errors: Vec::new(), ..report() };
+        report.operations.per_second = per_second;
+        report.acks = Some(Acks {
+            pattern: String::new(),
+            size: 5,
+            batch: 10,
+            window: 100,
+            written: 1,
+            bytes_per_second: 1.0,
+            acks: 1,
+            messages_per_ack: None,
+            client_cpu_ns: Some(2.0),
+            server_cpu_ns,
+            delayed_ack: None,
+        });
+        report
+    }
+
+    #[test]
+    fn rows_are_compared_with_the_first_of_as_many_connections() {
+        let rungs = ladder().rungs();
+        let mut rows = Rows::default();
+        for (index, rung) in rungs.iter().enumerate() {
+            rows.add(
+                rung,
+                measured(if index < 6 { 1e6 } else { 2e6 } * (1 + index % 6) as f64, Some(1_000.0 / (1 + index) as f64)),
+            );
+        }
+        let speed_ups: Vec<_> = rows.runs.iter().filter_map(|row| row.speed_up).collect();
+        assert_eq!(speed_ups, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(
+            rows.lessons(),
+            "two reads for each message cost the server 1.1 times the CPU of whole reads (125 ns and 111.1 ns); \
+             an ack for each message costs 1.7 times one for 1000 (143 ns and 83.3 ns)",
+            "of the rows with the most connections"
+        );
+    }
+
+    #[test]
+    fn columns_are_below_their_heads() {
+        let rungs = ladder().rungs();
+        let mut rows = Rows::default();
+        let all = [(12.5e6, Some(3.14)), (0.0, None)];
+        let lines: Vec<String> =
+            rungs.iter().zip(all).map(|(rung, (rate, cpu))| rows.add(rung, measured(rate, cpu)).to_string()).collect();
+        assert_eq!(
+            lines,
+            [
+                "reply                                  1     12.50 M      3.1 ns      2.0 ns    12.5 us     2.00 s    1.00 x",
+                "timer=5ms, 2 reads a message           1      0.00 M           -      2.0 ns    12.5 us     2.00 s    0.00 x",
+            ]
+        );
+        assert!(lines.iter().all(|line| line.len() == Rows::HEAD.len()));
+        assert_eq!(rows.lessons(), "", "nothing to compare yet");
+        let mut failed = measured(1.0, None);
+        failed.errors = vec![Errors { phase: "verify", errno: "WRONG_BYTES".to_owned(), count: 2 }];
+        assert!(rows.add(&rungs[2], failed).to_string().ends_with("\n  error: verify WRONG_BYTES: 2"));
+        assert!(
+            serde_json::to_string(&rows)
+                .expect("it has no odd keys")
+                .starts_with(r#"{"runs":[{"name":"reply","speed_up":1.0,"schema":1"#)
+        );
+    }
+}

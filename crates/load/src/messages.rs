@@ -1,0 +1,65 @@
+//! What a run of `acks` sends, and how it is answered.
+
+use crate::shared::Shared;
+use sockdrawer::{Behaviour, Model};
+use sockdrawer_catalog::acks::{self, AckPattern, Acks};
+use std::time::Duration;
+
+/// Bytes of a message besides its payload: its id and its size.
+const HEADER: u64 = 12;
+/// What a connection may have unsent at least, whatever its batches are.
+const LEAST_UNSENT: u64 = 64 * 1024;
+
+/// Messages of one run, alike on each connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Messages {
+    /// When the server acknowledges. A server elsewhere decides that for itself: what counts for it is whether this is
+    /// [`AckPattern::Reply`], because sizes and acks are written differently then.
+    pub pattern: AckPattern,
+    /// How the server in this process reads. No other one can be told how to.
+    pub reading: Reading,
+    /// Bytes of each payload.
+    pub size: u32,
+    /// Messages in one write.
+    pub batch: u64,
+    /// The most messages without ack; no less than `batch`.
+    pub window: u64,
+    /// From one message to the next; zero is back to back.
+    pub interval: Duration,
+}
+
+/// How a server in this process takes messages out of its socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// As many as there are in each read.
+    #[default]
+    Whole,
+    /// With a read for each header and a read for each payload, by blocking code in a thread for each connection. Only with
+    /// [`AckPattern::Timer`]; there is no such server for the others.
+    TwoPerMessage,
+}
+
+impl Messages {
+    /// Bytes of a message.
+    pub fn bytes(&self) -> u64 {
+        HEADER + u64::from(self.size)
+    }
+
+    pub(crate) fn options(&self, timeout: Duration, shared: &Shared) -> acks::Options {
+        let Messages { pattern, size, batch, window, interval, .. } = *self;
+        acks::Options { pattern, size, batch, window, interval, timeout, budget: shared.budget() }
+    }
+
+    /// What a client may have unsent: a whole batch, or it would be cut.
+    pub(crate) fn high_water(&self) -> usize {
+        usize::try_from(self.batch.saturating_mul(self.bytes()).max(LEAST_UNSENT)).unwrap_or(usize::MAX)
+    }
+
+    /// The server in this process, and who runs its connections.
+    pub(crate) fn server(&self) -> (Behaviour, Model) {
+        match (self.reading, self.pattern) {
+            (Reading::TwoPerMessage, AckPattern::Timer(after)) => (acks::two_reads(after), Model::Threads),
+            _ => (Acks { pattern: self.pattern }.into(), Model::Loops),
+        }
+    }
+}
