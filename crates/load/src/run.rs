@@ -9,7 +9,7 @@ use crate::plan::{End, Plan, Workload};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
-use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Pool, Readiness, Selector, Status};
+use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -235,6 +235,8 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     let mut config = Config::connect(clients::client(plan, shared), connecting);
     config.settings.linger = LINGER;
     if let Workload::Acks(messages) = plan.workload {
+        // Its connections speak to themselves between two batches.
+        config.settings.notes_when_full = NotesWhenFull::Keep;
         config.settings.high_water = messages.high_water();
     }
     // Clients have no jobs.
