@@ -5,7 +5,10 @@
 //! covered, and as a little-endian u32 how many it covers besides. Ids are the client's and come back as they are.
 //!
 //! Whatever the pattern: when the peer ends, the connection is drained, or the server closes it, everything that was received is
-//! acknowledged first.
+//! acknowledged first. A purge that comes within a message does not wait for the rest of it.
+//!
+//! [`Acks`] is the server, [`Acks::consuming`] the same with something done with payloads, [`two_reads`] the one that both are to be
+//! compared with, and [`Client`] measures any of them.
 
 mod client;
 mod consume;
