@@ -5,7 +5,7 @@ use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
-use crate::trial::{Live, until, usage};
+use crate::trial::{Live, exit, until, usage};
 use crate::values::{Count, Seed, Time};
 use sockdrawer_load::Stop;
 use sockdrawer_load::foreign::{Options, Refused, Table, Trial, Verdict, Workload};
@@ -49,8 +49,7 @@ pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     if let Some(sink) = sink {
         sink.write(report.json())?;
     }
-    let exit = if verdict == Verdict::Good { Exit::Ok } else { Exit::Failed };
-    Ok(signalled.get().map_or(exit, |signal| signal.exit()))
+    Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 
 fn refused(refused: Refused) -> Failure {

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 
-fn exit(verdict: &Verdict) -> Exit {
+pub(crate) fn exit(verdict: &Verdict) -> Exit {
     match verdict {
         Verdict::Good => Exit::Ok,
         Verdict::Bad(_) | Verdict::Inconclusive(_) => Exit::Failed,

@@ -19,6 +19,7 @@ mod run;
 mod shared;
 mod tally;
 pub mod trial;
+mod verdict;
 mod watched;
 
 pub use acks::Acks;
@@ -31,3 +32,4 @@ pub use plan::{End, Plan, Workload};
 pub use report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 pub use run::{Progress, Run, Stop};
 pub use tally::Numbers;
+pub use verdict::Judged;

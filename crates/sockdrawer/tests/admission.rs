@@ -2,27 +2,16 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, assert_empty, connect, connect_from, echoes, in_time, read_all, start};
+use common::{Echo, PATIENCE, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
 use sockdrawer::{
-    AcceptRate, Address, Admission, AfterAccept, Alarm, Arrival, BeforeAccept, Config, Drain, Endpoint, Entrance, Error, Event,
-    Limits, Listening, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
+    AcceptRate, Admission, AfterAccept, Alarm, Arrival, BeforeAccept, Config, Drain, Endpoint, Entrance, Error, Event, Limits,
+    Listening, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
 };
 use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-fn any_port() -> Address {
-    Address::Tcp(([127, 0, 0, 1], 0).into())
-}
-
-fn tcp(address: &Address) -> SocketAddr {
-    match address {
-        Address::Tcp(address) => *address,
-        other => panic!("{other} is no TCP address"),
-    }
-}
 
 fn set_limit(pool: &Pool, listener: usize, limit: Option<usize>) {
     let mut config = pool.config();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, connect, in_time, start};
+use common::{Echo, PATIENCE, any_port, connect, in_time, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Address, Config, Context, Drain, Error, Input, Peer, Pool, Protocol, Readiness, Service, Step};
 use std::io::{Read, Write};
@@ -32,10 +32,6 @@ impl Drop for Folder {
         // What is left lies in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-fn any_port() -> Address {
-    "127.0.0.1:0".parse().expect("an address")
 }
 
 fn at_path(path: &Path) -> Config {

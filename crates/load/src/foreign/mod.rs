@@ -12,9 +12,10 @@ mod web;
 #[cfg(test)]
 mod tests;
 
+pub use crate::verdict::Verdict;
 pub use command::{Ended, Ran};
 pub use preflight::Refused;
-pub use report::{Change, Report, Verdict};
+pub use report::{Change, Report};
 pub use table::Table;
 
 use crate::run::Stop;

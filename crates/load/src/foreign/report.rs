@@ -1,10 +1,10 @@
-//! What a trial of a server of somebody else found, and the verdict.
+//! What a trial of a server of somebody else found, and what speaks against the server.
 
 use super::Options;
 use super::command::Ran;
+use crate::verdict::{Judged, Verdict};
 use serde_json::{Value, json};
 use sockdrawer::testing::trial::{Failure, Seen};
-use std::fmt;
 use std::time::Duration;
 
 /// One run of the command and what the clients saw from its start to the start of the next. A connection counts where it ended.
@@ -37,17 +37,6 @@ pub struct Report {
     pub standing: usize,
     /// http: the first answer that was not as expected, in words.
     pub odd: Option<String>,
-}
-
-/// What a trial says about the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing was lost, and every command ended with 0.
-    Good,
-    /// Something was, or one did not; each line says what.
-    Bad(Vec<String>),
-    /// Nothing was lost, but too little was tried; each line says what.
-    Inconclusive(Vec<String>),
 }
 
 impl Change {
@@ -156,104 +145,76 @@ fn failure_json((failure, count): &(Failure, u64)) -> Value {
     })
 }
 
-impl Verdict {
-    /// The verdict on what was found. What was lost in an interrupted trial was lost.
-    pub fn of(report: &Report) -> Verdict {
-        let bad = spoiled(report);
-        if !bad.is_empty() {
-            return Verdict::Bad(bad);
-        }
-        let missing = missing(report);
-        if missing.is_empty() { Verdict::Good } else { Verdict::Inconclusive(missing) }
+impl Judged for Report {
+    fn changes(&self) -> u64 {
+        self.changes.len() as u64
     }
 
-    /// `good`, `bad` or `inconclusive`.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Verdict::Good => "good",
-            Verdict::Bad(_) => "bad",
-            Verdict::Inconclusive(_) => "inconclusive",
-        }
+    fn connects(&self) -> u64 {
+        self.total().connects
     }
 
-    /// Why it is not good.
-    pub fn reasons(&self) -> &[String] {
-        match self {
-            Verdict::Good => &[],
-            Verdict::Bad(reasons) | Verdict::Inconclusive(reasons) => reasons,
-        }
+    fn seed(&self) -> u64 {
+        self.options.seed
     }
 
-    /// The last line of a trial.
-    pub fn line(&self, report: &Report) -> impl fmt::Display {
-        let (total, seed, changes) = (report.total(), report.options.seed, report.changes.len());
-        let word = self.word();
-        match self {
-            Verdict::Good => format!(
-                "verdict: {word}, {changes} changes, {} connects, 0 failed, 0 lost, 0 wrong bytes (seed {seed})",
-                total.connects
-            ),
-            _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),
+    fn spoiled(&self) -> Vec<String> {
+        let total = self.total();
+        let mut bad = Vec::new();
+        if total.failed() > 0 {
+            let parts = parts(&[
+                (total.refused, "refused"),
+                (total.reset, "reset"),
+                (total.timed_out, "timed out"),
+                (total.failed_otherwise, "otherwise"),
+            ]);
+            bad.push(format!("{} failed connects ({parts})", total.failed()));
         }
+        if total.lost() > 0 {
+            let parts = parts(&[
+                (total.lost_in_exchange, "cut in an exchange"),
+                (total.lost_between, "closed between exchanges"),
+                (total.lost_announced, "closed as announced"),
+            ]);
+            bad.push(format!("{} lost connections ({parts})", total.lost()));
+        }
+        if total.wrong_bytes > 0 {
+            bad.push(format!("{} wrong bytes", total.wrong_bytes));
+        }
+        let failed = self.failed_commands();
+        if failed > 0 {
+            let all = self.changes.len();
+            let first = self.changes.iter().find(|change| !change.ran.ended.is_success());
+            let how = first.map(|change| change.ran.ended.to_string()).unwrap_or_default();
+            bad.push(format!("{failed} of {all} commands failed (the first: {how})"));
+        }
+        bad
     }
-}
 
-fn spoiled(report: &Report) -> Vec<String> {
-    let total = report.total();
-    let mut bad = Vec::new();
-    if total.failed() > 0 {
-        let parts = parts(&[
-            (total.refused, "refused"),
-            (total.reset, "reset"),
-            (total.timed_out, "timed out"),
-            (total.failed_otherwise, "otherwise"),
-        ]);
-        bad.push(format!("{} failed connects ({parts})", total.failed()));
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        let total = self.total();
+        if self.interrupted {
+            missing.push("interrupted".to_owned());
+        }
+        if self.changes.is_empty() {
+            missing.push("the command was not run".to_owned());
+        }
+        if let Some(change) = self.changes.iter().find(|change| change.seen.connects == 0) {
+            missing.push(format!("no connect ended during change {}", change.number));
+        }
+        if total.not_begun > 0 {
+            let why = "the clients have too few ports or descriptors of their own: use fewer --connections";
+            missing.push(format!("{} connects not begun ({why})", total.not_begun));
+        }
+        if self.options.kept > 0 && total.kept_exchanges == 0 {
+            missing.push("no exchange on a kept connection".to_owned());
+        }
+        missing
     }
-    if total.lost() > 0 {
-        let parts = parts(&[
-            (total.lost_in_exchange, "cut in an exchange"),
-            (total.lost_between, "closed between exchanges"),
-            (total.lost_announced, "closed as announced"),
-        ]);
-        bad.push(format!("{} lost connections ({parts})", total.lost()));
-    }
-    if total.wrong_bytes > 0 {
-        bad.push(format!("{} wrong bytes", total.wrong_bytes));
-    }
-    let failed = report.failed_commands();
-    if failed > 0 {
-        let all = report.changes.len();
-        let first = report.changes.iter().find(|change| !change.ran.ended.is_success());
-        let how = first.map(|change| change.ran.ended.to_string()).unwrap_or_default();
-        bad.push(format!("{failed} of {all} commands failed (the first: {how})"));
-    }
-    bad
 }
 
 fn parts(parts: &[(u64, &str)]) -> String {
     let some: Vec<String> = parts.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
     some.join(", ")
-}
-
-fn missing(report: &Report) -> Vec<String> {
-    let mut missing = Vec::new();
-    let total = report.total();
-    if report.interrupted {
-        missing.push("interrupted".to_owned());
-    }
-    if report.changes.is_empty() {
-        missing.push("the command was not run".to_owned());
-    }
-    if let Some(change) = report.changes.iter().find(|change| change.seen.connects == 0) {
-        missing.push(format!("no connect ended during change {}", change.number));
-    }
-    if total.not_begun > 0 {
-        let why = "the clients have too few ports or descriptors of their own: use fewer --connections";
-        missing.push(format!("{} connects not begun ({why})", total.not_begun));
-    }
-    if report.options.kept > 0 && total.kept_exchanges == 0 {
-        missing.push("no exchange on a kept connection".to_owned());
-    }
-    missing
 }

@@ -31,6 +31,7 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use crate::verdict::Verdict;
 pub use guest::Guest;
 pub use kind::{Kind, Way};
 pub use options::{NotLoopback, Options, Sabotage, Until, loopback};
@@ -39,7 +40,6 @@ pub use report::{Books, Latency, Report, Row};
 pub use served::RECIPES;
 pub use table::Table;
 pub use tally::{Cause, Failure, Phase, Seen};
-pub use verdict::Verdict;
 
 use change::Changer;
 use quiet::Quiet;

@@ -5,7 +5,7 @@ use super::kind::Kind;
 use super::options::Until;
 use super::quiet::Undisturbed;
 use super::tally::{Failure, Seen};
-use super::verdict::Verdict;
+use crate::verdict::Verdict;
 use serde_json::{Value, json};
 use sockdrawer::Model;
 use std::time::Duration;

@@ -1,96 +1,86 @@
-//! Good, bad or too little to tell.
+//! What speaks against a server, and what would have to be more.
 
 use super::guest::Guest;
 use super::kind::Kind;
 use super::options::Until;
 use super::report::{Report, Row};
-use std::fmt;
+use crate::verdict::Judged;
 
 /// A kind of change that fewer connections ended under says nothing.
 const LEAST_CONNECTS_PER_KIND: u64 = 20;
 /// A server under less load than this was not under load.
 const LEAST_CONNECTS_PER_SECOND: f64 = 5_000.0;
 
-/// What a trial says about the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing was lost.
-    Good,
-    /// Something was; each line names the column.
-    Bad(Vec<String>),
-    /// Nothing was, but too little was tried; each line says what.
-    Inconclusive(Vec<String>),
-}
-
-impl Verdict {
-    /// The verdict on what was found. What was lost in an interrupted trial was lost.
-    pub fn of(report: &Report) -> Verdict {
-        let bad = spoiled(report);
-        if !bad.is_empty() {
-            return Verdict::Bad(bad);
-        }
-        let missing = missing(report);
-        if missing.is_empty() { Verdict::Good } else { Verdict::Inconclusive(missing) }
+impl Judged for Report {
+    fn changes(&self) -> u64 {
+        self.changes
     }
 
-    /// `good`, `bad` or `inconclusive`.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Verdict::Good => "good",
-            Verdict::Bad(_) => "bad",
-            Verdict::Inconclusive(_) => "inconclusive",
-        }
+    fn connects(&self) -> u64 {
+        self.total().connects
     }
 
-    /// Why it is not good.
-    pub fn reasons(&self) -> &[String] {
-        match self {
-            Verdict::Good => &[],
-            Verdict::Bad(reasons) | Verdict::Inconclusive(reasons) => reasons,
-        }
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
-    /// The last line of a trial.
-    pub fn line(&self, report: &Report) -> impl fmt::Display {
-        let (total, seed) = (report.total(), report.seed);
-        let word = self.word();
-        match self {
-            Verdict::Good => format!(
-                "verdict: {word}, {} changes, {} connects, 0 failed, 0 lost, 0 wrong bytes (seed {seed})",
-                report.changes, total.connects
-            ),
-            _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),
+    /// The columns that are not 0, and the accounts that do not add up.
+    fn spoiled(&self) -> Vec<String> {
+        let total = self.total();
+        let mut bad = Vec::new();
+        let mut column = |count: u64, name: &str, guests: &[Guest]| {
+            if count > 0 {
+                bad.push(format!("{count} {name}{}", example(self, guests)));
+            }
+        };
+        column(total.failed, "failed connects", &[Guest::Churn]);
+        column(total.lost, "lost connections", &[Guest::Kept, Guest::Requests]);
+        column(total.wrong_bytes, "wrong bytes", &[]);
+        column(total.ended_badly, "of the second set ended badly", &[Guest::Second]);
+        if let Some((kind, why)) = self.unseen.first() {
+            let all: Vec<&str> = self.unseen.iter().map(|(kind, _)| kind.name()).collect();
+            bad.push(format!("changes not seen: {} ({}: {why})", all.join(", "), kind.name()));
         }
+        let books = &self.books;
+        if !books.balanced() {
+            let (accepted, established, open) = (books.accepted, books.all_established(), books.still_open);
+            bad.push(format!("accounts: the server accepted {accepted}, the clients established {established}, {open} are open"));
+        }
+        if !books.agrees_with_kernel() {
+            let opened = books.passive_opens.unwrap_or(0);
+            bad.push(format!("kernel: it completed {opened}, the server accepted {} and {} wait", books.accepted, books.queued));
+        }
+        bad
     }
-}
 
-/// The columns that are not 0, and the accounts that do not add up.
-fn spoiled(report: &Report) -> Vec<String> {
-    let total = report.total();
-    let mut bad = Vec::new();
-    let mut column = |count: u64, name: &str, guests: &[Guest]| {
-        if count > 0 {
-            bad.push(format!("{count} {name}{}", example(report, guests)));
+    /// What would have to be more for a verdict.
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if self.interrupted {
+            missing.push("interrupted".to_owned());
         }
-    };
-    column(total.failed, "failed connects", &[Guest::Churn]);
-    column(total.lost, "lost connections", &[Guest::Kept, Guest::Requests]);
-    column(total.wrong_bytes, "wrong bytes", &[]);
-    column(total.ended_badly, "of the second set ended badly", &[Guest::Second]);
-    if let Some((kind, why)) = report.unseen.first() {
-        let all: Vec<&str> = report.unseen.iter().map(|(kind, _)| kind.name()).collect();
-        bad.push(format!("changes not seen: {} ({}: {why})", all.join(", "), kind.name()));
+        // Whoever asks for a number of changes chose how many kinds there are; a time is to be long enough for all.
+        let all_kinds = matches!(self.until, Until::Passed(_));
+        let is_thin = |row: &&Row| match row.times {
+            0 => all_kinds,
+            _ => row.seen.connects < LEAST_CONNECTS_PER_KIND,
+        };
+        let absent = |kind: Kind| self.absent.iter().any(|(other, _)| *other == kind);
+        let proper = self.rows.iter().filter(|row| row.kind != Kind::Sabotage && !absent(row.kind));
+        let thin: Vec<&str> = proper.filter(is_thin).map(|row| row.kind.name()).collect();
+        if !thin.is_empty() {
+            missing.push(format!("fewer than {LEAST_CONNECTS_PER_KIND} connects during: {}", thin.join(", ")));
+        }
+        let drains = self.rows.iter().any(|row| row.kind == Kind::Drain && row.times > 0);
+        if drains && self.at_drains == 0 {
+            missing.push("no request was under way at a drain".to_owned());
+        }
+        let rate = self.connects_per_second();
+        if rate < LEAST_CONNECTS_PER_SECOND {
+            missing.push(format!("{rate:.0} connects/s, {LEAST_CONNECTS_PER_SECOND:.0} are needed"));
+        }
+        missing
     }
-    let books = &report.books;
-    if !books.balanced() {
-        let (accepted, established, open) = (books.accepted, books.all_established(), books.still_open);
-        bad.push(format!("accounts: the server accepted {accepted}, the clients established {established}, {open} are open"));
-    }
-    if !books.agrees_with_kernel() {
-        let opened = books.passive_opens.unwrap_or(0);
-        bad.push(format!("kernel: it completed {opened}, the server accepted {} and {} wait", books.accepted, books.queued));
-    }
-    bad
 }
 
 /// The most frequent failure of these sets.
@@ -99,40 +89,12 @@ fn example(report: &Report, guests: &[Guest]) -> String {
     first.map_or_else(String::new, |(failure, count)| format!(" (most: {failure}, {count} times)"))
 }
 
-/// What would have to be more for a verdict.
-fn missing(report: &Report) -> Vec<String> {
-    let mut missing = Vec::new();
-    if report.interrupted {
-        missing.push("interrupted".to_owned());
-    }
-    // Whoever asks for a number of changes chose how many kinds there are; a time is to be long enough for all.
-    let all_kinds = matches!(report.until, Until::Passed(_));
-    let is_thin = |row: &&Row| match row.times {
-        0 => all_kinds,
-        _ => row.seen.connects < LEAST_CONNECTS_PER_KIND,
-    };
-    let absent = |kind: Kind| report.absent.iter().any(|(other, _)| *other == kind);
-    let proper = report.rows.iter().filter(|row| row.kind != Kind::Sabotage && !absent(row.kind));
-    let thin: Vec<&str> = proper.filter(is_thin).map(|row| row.kind.name()).collect();
-    if !thin.is_empty() {
-        missing.push(format!("fewer than {LEAST_CONNECTS_PER_KIND} connects during: {}", thin.join(", ")));
-    }
-    let drains = report.rows.iter().any(|row| row.kind == Kind::Drain && row.times > 0);
-    if drains && report.at_drains == 0 {
-        missing.push("no request was under way at a drain".to_owned());
-    }
-    let rate = report.connects_per_second();
-    if rate < LEAST_CONNECTS_PER_SECOND {
-        missing.push(format!("{rate:.0} connects/s, {LEAST_CONNECTS_PER_SECOND:.0} are needed"));
-    }
-    missing
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::report::tests::good;
     use super::super::tally::{Cause, Failure, Phase};
     use super::*;
+    use crate::verdict::Verdict;
     use std::time::Duration;
 
     fn line(report: &Report) -> String {

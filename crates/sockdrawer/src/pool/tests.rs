@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-struct Echo;
+pub(super) struct Echo;
 
 impl Service for Echo {
     type Protocol = Echo;

@@ -42,15 +42,24 @@ impl Protocol for Echo {
 
 /// Starts a pool on a free port.
 pub(crate) fn start(config: Config) -> (Pool, SocketAddr) {
-    let pool = Pool::start(config.listen(Address::Tcp(([127, 0, 0, 1], 0).into()))).expect("the pool starts");
+    let pool = Pool::start(config.listen(any_port())).expect("the pool starts");
     let at = address(&pool);
     (pool, at)
 }
 
+/// A free port, once it is bound.
+pub(crate) fn any_port() -> Address {
+    Address::Tcp(([127, 0, 0, 1], 0).into())
+}
+
 pub(crate) fn address(pool: &Pool) -> SocketAddr {
-    match pool.addresses()[0] {
-        Address::Tcp(address) => address,
-        ref other => panic!("{other} is no TCP address"),
+    tcp(&pool.addresses()[0])
+}
+
+pub(crate) fn tcp(address: &Address) -> SocketAddr {
+    match address {
+        Address::Tcp(address) => *address,
+        other => panic!("{other} is no TCP address"),
     }
 }
 

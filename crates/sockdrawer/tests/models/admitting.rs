@@ -1,27 +1,16 @@
 //! Admission: limits of listeners and peers, the rate, alarms, policies that are swapped, and doors that are closed.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, connect, connect_from, read_all};
+use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp};
 use sockdrawer::{
-    AcceptRate, Address, Admission, AfterAccept, Alarm, Arrival, Config, Endpoint, Event, Limits, Listening, OnFull, PerPeer,
-    Pool, Readiness, Reject,
+    AcceptRate, Admission, AfterAccept, Alarm, Arrival, Config, Endpoint, Event, Limits, Listening, OnFull, PerPeer, Pool,
+    Readiness, Reject,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
-
-fn any_port() -> Address {
-    Address::Tcp(([127, 0, 0, 1], 0).into())
-}
-
-fn tcp(address: &Address) -> SocketAddr {
-    match address {
-        Address::Tcp(address) => *address,
-        other => panic!("{other} is no TCP address"),
-    }
-}
 
 fn limit(mut config: Config, listener: usize, limit: usize) -> Config {
     if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::net::Address;
 use crate::pool::Pool;
 use crate::pool::places::listen;
-use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
+use crate::pool::tests::Echo;
 use crate::sync::lock;
 use crate::sys::faulty::Faulty;
 use crate::sys::{Errno, Kernel, System, steering};
@@ -17,23 +17,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(20);
-
-struct Echo;
-
-impl Service for Echo {
-    type Protocol = Echo;
-    fn open(&self, _peer: &Peer) -> Echo {
-        Echo
-    }
-}
-
-impl Protocol for Echo {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(input.bytes());
-        input.take_all();
-        Step::Continue
-    }
-}
 
 fn start(model: Model) -> (Pool, Arc<Faulty>, SocketAddr) {
     let system = Arc::new(Faulty::default());
