@@ -246,7 +246,7 @@ mod tests {
     fn columns_are_below_their_heads() {
         let rungs = ladder().rungs();
         let mut rows = Rows::default();
-        let all = [(12.5e6, Some(3.14)), (0.0, None)];
+        let all = [(12.5e6, Some(3.12)), (0.0, None)];
         let lines: Vec<String> =
             rungs.iter().zip(all).map(|(rung, (rate, cpu))| rows.add(rung, measured(rate, cpu)).to_string()).collect();
         assert_eq!(
