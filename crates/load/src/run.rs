@@ -3,7 +3,7 @@
 use crate::acks::Acks;
 use crate::clients;
 use crate::cost::{Cost, Watch, own_time};
-use crate::http::{self, Http, TooLate};
+use crate::http::{self, Begun, Http};
 use crate::machine::Machine;
 use crate::plan::{End, Plan, Workload};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
     pub fn finish(self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
         let over = self.follow(stop, tell)?;
         let end = Instant::now();
-        let late = TooLate::after(end.saturating_duration_since(self.start), self.plan, self.pool.status().counts.connects);
+        let begun = Begun { connects: self.pool.status().counts.connects, at: end };
         let drained = self.settle(stop)?;
         let cost = self.watch.cost(drained);
         let mut tally = self.tally();
@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
         let seconds = seconds(self.start, end, over, tally.last);
         let mut report = report(self.plan, &tally, self.shared.peak(), seconds, cost);
         if self.plan.workload == Workload::Http {
-            Http::complete(&mut report, self.plan, &mut tally, late);
+            Http::complete(&mut report, self.plan, &mut tally, begun);
         }
         Ok(report)
     }

@@ -86,8 +86,8 @@ pub struct Visited {
 
 /// What the client tells besides what every client does.
 pub trait VisitMeter: Meter {
-    /// A connect, whatever became of it, began so long after it was due.
-    fn begun(&mut self, lag: Duration);
+    /// A connect, whatever became of it, was due then and began so much later.
+    fn begun(&mut self, due: Instant, lag: Duration);
 
     /// A request was answered well. Comes in the place of [`Meter::operation`] and [`Meter::first_byte`].
     fn visited(&mut self, visited: &Visited);
@@ -182,7 +182,8 @@ impl<M: VisitMeter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         crate::meter::connect_failed::<M>(failure, local);
         if let Some(meter) = local.downcast_mut::<M>() {
-            meter.begun(failure.lag);
+            let now = Instant::now();
+            meter.begun(now.checked_sub(failure.after + failure.lag).unwrap_or(now), failure.lag);
         }
     }
 }
@@ -343,10 +344,11 @@ impl<M: VisitMeter> Protocol for Session<M> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         let State::New { lag, connect } = self.state else { return Step::Continue };
         meter::<M>(cx).connected(connect);
-        meter::<M>(cx).begun(lag);
         let now = cx.now();
         let began = now.checked_sub(connect).unwrap_or(now);
-        self.ask_again(Some((began.checked_sub(lag).unwrap_or(began), began, connect)), cx)
+        let due = began.checked_sub(lag).unwrap_or(began);
+        meter::<M>(cx).begun(due, lag);
+        self.ask_again(Some((due, began, connect)), cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {

@@ -4,10 +4,12 @@ use crate::latency::Latency;
 use crate::tally::Recorder;
 use sockdrawer_catalog::http::{VisitMeter, Visited};
 use sockdrawer_catalog::meter::Meter;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
+    /// When the first connect was due.
+    pub(crate) first_due: Option<Instant>,
     /// From when a connect was due until it began.
     pub(crate) lag: Latency,
     /// From the request to the first byte of the answer.
@@ -34,6 +36,7 @@ pub(crate) struct PageFigures {
 
 impl Figures {
     pub(crate) fn add(&mut self, other: &Figures) {
+        self.first_due = self.first_due.into_iter().chain(other.first_due).min();
         self.lag.add(&other.lag);
         self.first_byte.add(&other.first_byte);
         self.processing.add(&other.processing);
@@ -73,8 +76,10 @@ impl Figures {
 }
 
 impl VisitMeter for Recorder {
-    fn begun(&mut self, lag: Duration) {
-        self.tally.http().lag.record(lag);
+    fn begun(&mut self, due: Instant, lag: Duration) {
+        let figures = self.tally.http();
+        figures.first_due = figures.first_due.into_iter().chain([due]).min();
+        figures.lag.record(lag);
     }
 
     fn visited(&mut self, visited: &Visited) {
@@ -97,7 +102,6 @@ mod tests {
     use super::*;
     use crate::shared::Shared;
     use std::sync::Arc;
-    use std::time::Instant;
 
     #[test]
     fn what_loops_recorded_adds_up() {
@@ -116,7 +120,8 @@ mod tests {
         };
         let mut loops = [(); 2].map(|()| Recorder::new(Arc::new(Shared::new(None))));
         let [one, other] = &mut loops;
-        one.begun(Duration::from_millis(100));
+        one.begun(at(5), Duration::from_millis(100));
+        other.begun(at(3), Duration::from_millis(1));
         one.visited(&visited(2));
         one.missed(0);
         other.visited(&visited(0));
@@ -126,6 +131,7 @@ mod tests {
         let mut sum = one.tally.clone();
         sum.add(&other.tally);
         let figures = sum.http();
+        assert_eq!(figures.first_due, Some(at(3)));
         assert_eq!((figures.bytes, figures.body_bytes, figures.announced, figures.unannounced), (180, 9, 1, 1));
         let counts: Vec<(u64, u64)> = figures.pages.iter().map(|page| (page.ok, page.failed)).collect();
         assert_eq!(counts, [(1, 1), (0, 0), (2, 0)]);

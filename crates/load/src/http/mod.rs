@@ -6,7 +6,8 @@ mod report;
 
 pub(crate) use figures::Figures;
 pub use ports::{Pairs, Ports, Room, Shortage};
-pub use report::{Failures, Http, PageReport, Renewed, Schedule, Spread, Times, TooLate, Transfer};
+pub(crate) use report::Begun;
+pub use report::{Failures, Http, PageReport, Renewed, Schedule, Spread, Times, Transfer, Within};
 
 use crate::plan::Plan;
 use crate::shared::Shared;

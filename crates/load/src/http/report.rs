@@ -9,7 +9,7 @@ use serde::Serialize;
 use sockdrawer_catalog::http::Close;
 use sockdrawer_catalog::meter::Phase;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The object `http` of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,7 +18,8 @@ pub struct Http {
     pub close: &'static str,
     /// Requests answered well, per second.
     pub requests_per_second: f64,
-    /// Mean time of a request, in microseconds: connections at once, times the run's time, by requests.
+    /// Mean time of a request, in microseconds: connections at once, times the run's time, by requests. By a schedule, where there
+    /// are as many at once as it takes, the mean of what was measured.
     pub time_per_request_us: Option<f64>,
     /// The same across all at once: the run's time by requests.
     pub time_per_request_across_all_us: Option<f64>,
@@ -115,7 +116,7 @@ pub struct Schedule {
     pub rate: f64,
     /// Those that were due before the run was over.
     pub due: u64,
-    /// Of these, those that never began, because as many as were allowed were busy.
+    /// Of these, those that never began.
     pub not_begun: u64,
     /// How late those that began did, in microseconds.
     pub lag_us: Percentiles,
@@ -123,13 +124,11 @@ pub struct Schedule {
     pub uncorrected_us: Percentiles,
 }
 
-/// How many connects were due when a run was over, and how many had begun.
+/// How many connects had begun when the time of a run was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLate {
-    /// Due.
-    pub due: u64,
-    /// Begun.
-    pub begun: u64,
+pub(crate) struct Begun {
+    pub(crate) connects: u64,
+    pub(crate) at: Instant,
 }
 
 /// Kept connections that the server ended after an answer; each was replaced, no request failed.
@@ -165,9 +164,9 @@ const PERCENT: [u8; 9] = [50, 66, 75, 80, 90, 95, 98, 99, 100];
 
 impl Http {
     /// Adds to `report` what is of `http` alone.
-    pub(crate) fn complete(report: &mut Report, plan: &Plan, tally: &mut Tally, late: TooLate) {
+    pub(crate) fn complete(report: &mut Report, plan: &Plan, tally: &mut Tally, begun: Begun) {
         let connect = spread(&tally.connect);
-        let failed = failures(tally);
+        let (failed, mean) = (failures(tally), tally.operation.mean());
         let served_within_us = PERCENT.map(|percent| Within { percent, us: tally.operation.at(f64::from(percent) / 100.0) });
         let figures = tally.http();
         let per_second = |count: u64| if report.seconds > 0.0 { float(count) / report.seconds } else { 0.0 };
@@ -189,7 +188,10 @@ impl Http {
         let http = Http {
             close: plan.http.close.map_or("keep-alive", close_name),
             requests_per_second: report.operations.per_second,
-            time_per_request_us: across_all.map(|us| us * float(plan.connections as u64)),
+            time_per_request_us: match plan.http.rate {
+                Some(_) => mean,
+                None => across_all.map(|us| us * float(plan.connections as u64)),
+            },
             time_per_request_across_all_us: across_all,
             transfer: Transfer {
                 bytes: figures.bytes,
@@ -199,7 +201,7 @@ impl Http {
             failed,
             served_within_us: served_within_us.to_vec(),
             times_us: times(connect, figures),
-            schedule: plan.http.rate.map(|rate| schedule(rate, late, figures)),
+            schedule: plan.http.rate.map(|rate| schedule(rate, begun, plan, figures)),
             renewed: plan
                 .http
                 .close
@@ -230,11 +232,14 @@ fn times(connect: Spread, figures: &Figures) -> Times {
     }
 }
 
-fn schedule(rate: f64, late: TooLate, figures: &Figures) -> Schedule {
+fn schedule(rate: f64, begun: Begun, plan: &Plan, figures: &Figures) -> Schedule {
+    let since_first = figures.first_due.map_or(Duration::ZERO, |first| begun.at.saturating_duration_since(first));
+    // More may have begun than were due then, because they were counted a moment later.
+    let due = due(since_first, rate, plan.operations).max(begun.connects);
     Schedule {
         rate,
-        due: late.due,
-        not_begun: late.due.saturating_sub(late.begun),
+        due,
+        not_begun: due - begun.connects,
         lag_us: figures.lag.percentiles(),
         uncorrected_us: figures.total.percentiles(),
     }
@@ -307,7 +312,7 @@ impl fmt::Display for Http {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Schedule { rate, due, not_begun, lag_us, uncorrected_us } = self;
-        writeln!(f, "schedule     {rate}/s, {due} due, {not_begun} of them not begun for want of connections")?;
+        writeln!(f, "schedule     {rate}/s, {due} due, {not_begun} of them not begun")?;
         writeln!(f, "             {Columns}")?;
         row(f, "late by", lag_us)?;
         writeln!(f)?;
@@ -342,17 +347,10 @@ impl fmt::Display for PageReport {
     }
 }
 
-impl TooLate {
-    /// So long after the first was due, of `operations` at most.
-    pub(crate) fn after(elapsed: Duration, plan: &Plan, begun: u64) -> TooLate {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rate is above 0, and more than 2^64 is all"
-        )]
-        let due = plan.http.rate.map_or(0, |rate| (elapsed.as_secs_f64() * rate) as u64 + 1);
-        TooLate { due: due.min(plan.operations.unwrap_or(u64::MAX)), begun }
-    }
+/// How many connects are due so long after the first one, of `most` at most.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
+fn due(since_first: Duration, rate: f64, most: Option<u64>) -> u64 {
+    ((since_first.as_secs_f64() * rate) as u64).saturating_add(1).min(most.unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Meter for Book {
 }
 
 impl VisitMeter for Book {
-    fn begun(&mut self, lag: Duration) {
+    fn begun(&mut self, _due: Instant, lag: Duration) {
         self.lags.push(lag);
     }
     fn visited(&mut self, visited: &Visited) {

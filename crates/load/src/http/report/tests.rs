@@ -4,18 +4,18 @@ use super::*;
 use crate::http::Wanted;
 use crate::plan::{End, Workload};
 
-fn plan(rate: Option<f64>, operations: Option<u64>) -> Plan {
+fn plan() -> Plan {
     Plan {
         workload: Workload::Http,
         targets: Vec::new(),
         sources: Vec::new(),
         connections: 50,
-        operations,
+        operations: None,
         end: End::Never,
         connect_rate: None,
         timeout: Duration::from_secs(30),
         seed: 7,
-        http: Wanted { rate, ..Wanted::default() },
+        http: Wanted::default(),
     }
 }
 
@@ -41,11 +41,13 @@ fn each_failure_is_of_one_kind() {
 
 #[test]
 fn what_was_due_is_what_the_rate_says() {
-    let late = |seconds, rate, operations| TooLate::after(Duration::from_secs_f64(seconds), &plan(rate, operations), 3);
-    assert_eq!(late(2.0, Some(100.0), None), TooLate { due: 201, begun: 3 });
-    assert_eq!(late(2.0, Some(100.0), Some(150)), TooLate { due: 150, begun: 3 });
-    assert_eq!(late(0.5, Some(0.1), None), TooLate { due: 1, begun: 3 });
-    assert_eq!(late(2.0, None, None).due, 0);
+    let after = |seconds, rate, most| due(Duration::from_secs_f64(seconds), rate, most);
+    assert_eq!((after(2.0, 100.0, None), after(2.0, 100.0, Some(150)), after(0.5, 0.1, None)), (201, 150, 1));
+    let start = Instant::now();
+    let figures = Figures { first_due: Some(start), ..Figures::default() };
+    let told = |connects| schedule(100.0, Begun { connects, at: start + Duration::from_secs(2) }, &plan(), &figures);
+    assert_eq!((told(3).due, told(3).not_begun), (201, 198));
+    assert_eq!((told(205).due, told(205).not_begun), (205, 0));
 }
 
 #[test]
@@ -87,7 +89,7 @@ fn people_get_all_of_it_in_words_they_know() {
          transfer     2.00 kB/s, 4096 bytes received, 96 of them in bodies\n\
          failed       15 (connect 1, receive 2, length 3, exceptions 4, status 5)\n\
          renewed      4 connections that the server ended after an answer, 1 unannounced\n\
-         schedule     1.5/s, 100 due, 7 of them not begun for want of connections\n{columns}{}\n{}\n\
+         schedule     1.5/s, 100 due, 7 of them not begun\n{columns}{}\n{}\n\
          times               min       mean         sd     median        max\n{}{}{}{}\
          served within\n   50 %         12.5 us\n  100 %               -{}{}",
         empty("late by"),
