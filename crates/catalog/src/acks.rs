@@ -148,23 +148,22 @@ impl<C: Consumer> Connection<C> {
 
     /// Takes what there is of whole messages and payloads. Returns whether it went well and whether an ack left.
     fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> (parse::Parsed, bool) {
-        let (last, unacked, out) = (&mut self.last, &mut self.unacked, cx.out());
-        let mut acked = false;
+        // Copies, which the loop over messages can keep in registers.
+        let (mut last, mut unacked, mut acked) = (self.last, self.unacked, false);
+        let out = cx.out();
         let (order, consumer) = (self.plan.size_order(), &mut self.consumer);
         let parsed = match self.plan {
             Plan::Reply => self.parser.parse(bytes, order, consumer, |id| out.push(&id.to_le_bytes())),
             Plan::Every(messages) => self.parser.parse(bytes, order, consumer, |id| {
-                (*last, *unacked) = (id, *unacked + 1);
-                if *unacked >= messages {
-                    out.push(&ack(id, *unacked));
-                    *unacked = 0;
-                    acked = true;
+                (last, unacked) = (id, unacked + 1);
+                if unacked >= messages {
+                    out.push(&ack(id, unacked));
+                    (unacked, acked) = (0, true);
                 }
             }),
-            Plan::Read | Plan::Reads(..) => {
-                self.parser.parse(bytes, order, consumer, |id| (*last, *unacked) = (id, *unacked + 1))
-            }
+            Plan::Read | Plan::Reads(..) => self.parser.parse(bytes, order, consumer, |id| (last, unacked) = (id, unacked + 1)),
         };
+        (self.last, self.unacked) = (last, unacked);
         (parsed, acked)
     }
 

@@ -234,7 +234,7 @@ fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
     connecting.timeout = plan.timeout;
     let mut config = Config::connect(clients::client(plan, shared), connecting);
     config.settings.linger = LINGER;
-    // Clients of acks speak to themselves, with unsent messages too.
+    // Clients of acks speak to themselves between two batches.
     config.settings.notes_when_full = NotesWhenFull::Keep;
     // Clients have no jobs.
     config.limit(plan.connections).workers(0)

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, start};
+use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
 use sockdrawer::{Closing, Config, Context, Drain, Drained, Input, Peer, Pool, Protocol, Selector, Service, Settings, Step};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
@@ -287,6 +287,26 @@ fn a_peer_that_never_closes_is_given_up_after_the_linger_time() {
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(200), "gone after {took:?}");
     assert!(took < Duration::from_secs(2), "gone after {took:?} only");
+}
+
+#[test]
+fn a_peer_that_is_not_read_any_more_is_given_up_when_it_resets() {
+    let mut settings = Settings::default();
+    settings.linger = 10 * PATIENCE;
+    let (pool, at) = start(Config::accept(answering(57, Closing::PeerMaySend)).loops(1).settings(settings));
+    let mut stream = connect(at);
+    stream.write_all(b"?").expect("it stands");
+    assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(57));
+    // Until nothing is taken any more: the connection has discarded as much as it does.
+    stream.set_write_timeout(Some(Duration::from_millis(100))).expect("not zero");
+    let refused = loop {
+        if let Err(error) = stream.write(&[0; 65_536]) {
+            break error.kind();
+        }
+    };
+    assert_eq!((refused, pool.status().connections), (ErrorKind::WouldBlock, 1));
+    reset(stream);
+    assert_empty(&pool);
 }
 
 /// Sends 8 MB for what it gets, of which a peer that does not read leaves most unsent. Closes when asked to, after a `c`.

@@ -219,10 +219,11 @@ impl<M: Meter> Streaming<M> {
         }
     }
 
+    /// By a reset, also where the peer has ended: what is unsent is for nobody.
     fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
         meter::<M>(cx).failed(phase, errno);
         self.end = Some(end);
-        if end == End::Lost { Step::Close } else { Step::Abort }
+        Step::Abort
     }
 
     /// When a message is to be sent; `now` back to back.

@@ -10,7 +10,7 @@ use crate::clock::deadline;
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
-use crate::sys::Errno;
+use crate::sys::{Errno, Interest};
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -154,13 +154,23 @@ impl Flow {
                 self.settle(seat, false);
             }
             Err(Errno::AGAIN | Errno::INTR) => self.settle(seat, false),
-            Ok(count) if count > 0 => {
-                if self.seats.at(seat).flags.any(Flags::WATCHED) {
-                    self.unwatch(seat);
-                }
-            }
+            Ok(count) if count > 0 => self.watch_for_end(seat),
             Ok(_) | Err(_) => self.leave(seat, false),
         }
+    }
+
+    /// Input is not read any more. That the peer has ended or reset the connection epoll tells who asks for nothing, too: then
+    /// what is left is read at once.
+    fn watch_for_end(&mut self, seat: u32) {
+        if !self.seats.at(seat).flags.any(Flags::WATCH_READ.and(Flags::WATCH_WRITE)) {
+            return;
+        }
+        let token = self.seats.token(seat);
+        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        let nothing = Interest { read: false, write: false };
+        // It fails only for a socket that is not watched.
+        let _ = self.system.rewatch(self.epoll.as_fd(), socket, token, nothing);
+        self.seats.at(seat).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
     }
 
     /// The timer of a connection without protocol.
