@@ -35,6 +35,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         }
         people.tell(rows.add(rung, report))?;
     }
+    if rows.runs.len() < rungs.len() {
+        people.tell(format_args!("interrupted after {} of {} rows", rows.runs.len(), rungs.len()))?;
+    }
     let lessons = rows.lessons();
     if !lessons.is_empty() {
         people.tell(lessons)?;

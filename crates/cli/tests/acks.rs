@@ -219,6 +219,7 @@ fn an_interrupted_ladder_keeps_its_rows() {
     std::fs::remove_file(&path).expect("it is there");
     assert_eq!(end.code, Some(130), "{end:?}");
     let rows = result["runs"].as_array().expect("rows").len();
+    assert!(end.stdout.contains(&format!("interrupted after {rows} of 12 rows")), "{end:?}");
     assert!((1..12).contains(&rows) && end.stdout.matches(" x\n").count() == rows - 1, "{rows} rows: {end:?}");
 }
 

@@ -11,15 +11,15 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long Linux waits for something to send before it sends a TCP ACK alone: 40 ms, and a tick of 10 ms more at most on kernels that
-/// tick so slowly; then the rest of the answer must come.
-const DELAYED: Duration = Duration::from_millis(38);
-const DELAYED_AT_MOST: Duration = Duration::from_millis(54);
-/// The same width beside it. Times that merely spread over the delay are about as many there.
-const BESIDE: Duration = Duration::from_millis(16);
-/// Of all messages, so many have waited that long when it is no chance.
+/// tick so slowly. A busy machine makes it longer, never shorter: what comes of it begins with an edge.
+const EDGE: Duration = Duration::from_millis(38);
+const EDGE_ENDS: Duration = Duration::from_millis(54);
+const LATE_ENDS: Duration = Duration::from_millis(80);
+/// Of all messages, so many have waited that long when it is no chance, and so many of them no longer than the edge.
 const SHARE: f64 = 0.2;
-/// So many times more than beside it.
-const PEAK: u64 = 3;
+const SHARE_AT_EDGE: f64 = 0.1;
+/// So many times more than in as long a time before the edge.
+const STEEP: u64 = 3;
 
 /// Less of the rate that was asked for is not what was asked for, when so many messages were due.
 const BEHIND: f64 = 0.9;
@@ -90,15 +90,17 @@ fn delayed(times: &Latency, trip: Duration, pattern: AckPattern) -> Option<f64> 
         AckPattern::Timer(after) | AckPattern::Async { after, .. } => after,
         AckPattern::Reply | AckPattern::Read | AckPattern::Every(_) => Duration::ZERO,
     };
+    let width = EDGE_ENDS - EDGE;
     // The timer alone explains it, or waits so long that it hides it.
-    if timer >= DELAYED - BESIDE {
+    if timer >= EDGE - width {
         return None;
     }
-    let (from, to) = (trip + DELAYED, trip + DELAYED_AT_MOST);
-    let within = times.between(from, to);
-    let beside = times.between(from.saturating_sub(BESIDE), from).max(times.between(to, to + BESIDE));
-    let share = within as f64 / times.count().max(1) as f64;
-    (share >= SHARE && within / PEAK >= beside).then_some(share)
+    let between = |from, to| times.between(trip + from, trip + to);
+    let share = |messages| messages as f64 / times.count().max(1) as f64;
+    let at_edge = between(EDGE, EDGE_ENDS);
+    let all = share(between(EDGE, LATE_ENDS));
+    let steep = at_edge / STEEP >= between(EDGE - width, EDGE);
+    (steep && share(at_edge) >= SHARE_AT_EDGE && all >= SHARE).then_some(all)
 }
 
 /// For people, the lines that follow `operations`.
@@ -128,7 +130,8 @@ pub(crate) fn hints(f: &mut fmt::Formatter<'_>, acks: &Acks, report: &Report) ->
             "\nhint         {reached:.0} of {rate:.0} messages/s were reached: the times are those of a queue that grows; lower --rate"
         )?;
     }
-    let answered = report.errors.iter().any(|error| matches!(error.phase, "answer" | "verify") && error.errno != "ETIMEDOUT");
+    let answered =
+        report.errors.iter().any(|error| matches!(error.phase, "send" | "answer" | "verify") && error.errno != "ETIMEDOUT");
     if answered && report.operations.ok == 0 {
         write!(
             f,
@@ -160,6 +163,8 @@ mod tests {
         assert_eq!(share(half(), MILLISECOND / 10, AckPattern::Timer(MILLISECOND * 40)), None, "its own timer");
         assert_eq!(share(half(), MILLISECOND / 10, AckPattern::Async { reads: 9, after: MILLISECOND * 40 }), None);
         assert_eq!(share(half(), MILLISECOND * 40, AckPattern::Read), None, "that is how far away the server is");
+        let late = || half().chain((0..40).map(|_| 60));
+        assert_eq!(share(late(), MILLISECOND / 10, AckPattern::Read), Some(90.0 / 140.0), "a busy machine adds to it");
         assert_eq!(share(half().map(|time| time + 40), MILLISECOND * 40, AckPattern::Read), Some(0.5), "far away, and delayed");
     }
 
@@ -167,6 +172,7 @@ mod tests {
     fn a_slow_server_is_not_accused() {
         assert_eq!(share(0..100, MILLISECOND / 10, AckPattern::Read), None, "some times are always there");
         assert_eq!(share(20..70, MILLISECOND / 10, AckPattern::Read), None, "a third of them, as beside it");
+        assert_eq!(share((0..100).map(|_| 60), MILLISECOND / 10, AckPattern::Read), None);
         assert_eq!(share((0..100).map(|_| 20), MILLISECOND / 10, AckPattern::Read), None);
         assert_eq!(share([], MILLISECOND / 10, AckPattern::Read), None);
     }
