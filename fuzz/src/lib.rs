@@ -8,6 +8,11 @@ pub fn acks(input: &[u8]) {
     fuzzed::acks::check(input);
 }
 
+/// The client of `acks`, with its parser of acks.
+pub fn client(input: &[u8]) {
+    fuzzed::client::check(input);
+}
+
 /// The request head of `http`.
 pub fn http(input: &[u8]) {
     fuzzed::http::check(input);

@@ -28,6 +28,11 @@ fn acks_near_its_seeds() {
 }
 
 #[test]
+fn client_near_its_seeds() {
+    check_near("client", fuzzed::client::check);
+}
+
+#[test]
 fn http_near_its_seeds() {
     check_near("http", fuzzed::http::check);
 }

@@ -1,6 +1,6 @@
 //! A pool's events as lines for people.
 
-use sockdrawer::Event;
+use sockdrawer::{Counts, Event};
 use std::io;
 
 /// One line.
@@ -42,6 +42,14 @@ pub(crate) fn words(event: &Event) -> String {
         Event::GaveUp { reason } => format!("too many restarts, stopping: {reason}"),
         event => format!("{event:?}"),
     }
+}
+
+/// What a server did, at its end.
+pub(crate) fn in_all(counts: &Counts) -> String {
+    let Counts { accepted, rejected, closed, errors, panics, jobs, .. } = counts;
+    format!(
+        "in all: {accepted} accepted, {rejected} turned away, {closed} closed, {errors} by an error; {jobs} jobs, {panics} panics"
+    )
 }
 
 #[cfg(test)]

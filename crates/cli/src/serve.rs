@@ -20,6 +20,7 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Serves until a signal, or until the pool gives up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
+    let verbose = arguments.verbose;
     let config = config(arguments)?;
     limits::raise();
     let (news, told) = mpsc::channel();
@@ -30,7 +31,11 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
         // A server whose output nobody can take is still a server.
         let _ = print::line(format_args!("listening on {address}"));
     }
-    end(&pool, &news, &told)
+    let ended = end(&pool, &news, &told);
+    if verbose {
+        print::tell(events::in_all(&pool.status().counts));
+    }
+    ended
 }
 
 /// What the main thread waits for.

@@ -199,6 +199,15 @@ fn the_wait_for_its_turn_counts_where_a_server_is_too_slow_for_the_schedule() {
 }
 
 #[test]
+fn a_limit_of_connects_is_no_schedule() {
+    // The server is the slower: what a limit would allow is no wait of an operation.
+    let (end, report) = load("-n 10 -c 1 --mix slow=1 --connect-rate 10k");
+    assert_eq!((end.code, number(&report, "/operations/ok"), &report["http"]["schedule"]), (Some(0), 10, &Value::Null));
+    let [operation, total] = ["/latency_us/operation/max", "/http/times_us/total/max"].map(|at| microseconds(&report, at));
+    assert!((operation / total - 1.0).abs() < 1e-3, "{report}");
+}
+
+#[test]
 fn what_could_not_begin_at_all_is_told() {
     let silent = Web::serve(|_| (Vec::new(), Then::Keep));
     let (end, report) = load(&format!("{} -d 300ms -c 1 --path /x --rate 1000 --timeout 50ms", silent.address));

@@ -74,6 +74,18 @@ fn every_protocol_answers_and_both_signals_end_it() {
 }
 
 #[test]
+fn a_verbose_server_ends_with_what_it_did() {
+    let (http, address) = serve("http -v --slow-duration 1ms");
+    for path in ["fast", "slow", "slow"] {
+        assert!(exchange_to_end(address, format!("GET /test/{path}\r\n\r\n").as_bytes()).starts_with(b"HTTP/1.1 200"));
+    }
+    http.signal(Signal::TERM);
+    let end = http.end();
+    let counts = "in all: 3 accepted, 0 turned away, 3 closed, 0 by an error; 2 jobs, 0 panics";
+    assert_eq!((end.code, end.stderr.lines().last()), (Some(0), Some(counts)), "{}", end.stderr);
+}
+
+#[test]
 fn every_model_answers() {
     for model in ["single", "threads", "fork", "prefork", "loops", "tasks"] {
         let (hello, address) = serve(&format!("hello --model {model}"));

@@ -246,13 +246,13 @@ mod tests {
     fn columns_are_below_their_heads() {
         let rungs = ladder().rungs();
         let mut rows = Rows::default();
-        let all = [(12.5e6, Some(3.12)), (0.0, None)];
+        let all = [(12.5e6, Some(3.25)), (0.0, None)];
         let lines: Vec<String> =
             rungs.iter().zip(all).map(|(rung, (rate, cpu))| rows.add(rung, measured(rate, cpu)).to_string()).collect();
         assert_eq!(
             lines,
             [
-                "reply                                  1     12.50 M      3.1 ns      2.0 ns    12.5 us     2.00 s    1.00 x",
+                "reply                                  1     12.50 M      3.2 ns      2.0 ns    12.5 us     2.00 s    1.00 x",
                 "timer=5ms, 2 reads a message           1      0.00 M           -      2.0 ns    12.5 us     2.00 s    0.00 x",
             ]
         );

@@ -357,8 +357,8 @@ impl Peer {
         self.connect_time
     }
 
-    /// From when the connect was due, by [`Connecting::rate`](crate::Connecting::rate), until it began: whoever measures a
-    /// schedule adds it to the connect time. Zero without a rate, and on the accepting side.
+    /// From when the connect was due until it began, where [`Connecting::rate`](crate::Connecting::rate) is a schedule
+    /// ([`Late::MakeUp`](crate::Late::MakeUp)): whoever measures one adds it to the connect time. Else zero.
     pub fn lag(&self) -> Duration {
         self.lag
     }

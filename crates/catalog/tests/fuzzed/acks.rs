@@ -3,12 +3,14 @@
 use super::Script;
 use sockdrawer::testing::{Connection, Limits, peer};
 use sockdrawer::{Closed, Side};
-use sockdrawer_catalog::acks::{AckPattern, Acks};
+use sockdrawer_catalog::acks::{AckPattern, Acks, Consumer, Part};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// No pattern below lets a message wait longer.
 const AFTER: Duration = Duration::from_millis(5);
-const PATTERNS: [AckPattern; 5] = [
+pub(super) const PATTERNS: [AckPattern; 5] = [
     AckPattern::Reply,
     AckPattern::Timer(AFTER),
     AckPattern::Read,
@@ -25,22 +27,29 @@ const ZEROS_LIMIT: usize = 1_100_000;
 
 /// The format of design and documentation, byte by byte, as simple as can be.
 #[derive(Default)]
-struct Reference {
+pub(super) struct Reference {
     big_endian: bool,
     header: Vec<u8>,
     payload_left: u32,
     /// The messages that are whole.
-    ids: Vec<u64>,
+    pub(super) ids: Vec<u64>,
+    /// Bytes of payloads, one after the other.
+    payloads: Vec<u8>,
     /// Asked to end: with the message that is under way.
     ending: bool,
     ended: bool,
 }
 
 impl Reference {
-    fn receive(&mut self, mut bytes: &[u8]) {
+    pub(super) fn new(pattern: AckPattern) -> Reference {
+        Reference { big_endian: pattern == AckPattern::Reply, ..Reference::default() }
+    }
+
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) {
         while !self.ended && !bytes.is_empty() {
             if self.payload_left > 0 {
                 let count = bytes.len().min(self.payload_left as usize);
+                self.payloads.extend_from_slice(&bytes[..count]);
                 bytes = &bytes[count..];
                 self.payload_left -= count as u32;
             } else {
@@ -87,7 +96,7 @@ struct Pair {
 impl Pair {
     fn new(pattern: AckPattern) -> Pair {
         let connection = Connection::open_with(Acks { pattern }, peer(Side::Accepted, Duration::ZERO), WATER);
-        let reference = Reference { big_endian: pattern == AckPattern::Reply, ..Reference::default() };
+        let reference = Reference::new(pattern);
         let (connection, sent) = (Some(connection), Vec::new());
         Pair { pattern, connection, reference, sent, blocked: false, draining: false, moved: false, zeros: 0 }
     }
@@ -208,6 +217,48 @@ impl Pair {
     }
 }
 
+/// What a consumer was given: ids of whole messages and all bytes.
+#[derive(Default)]
+struct Given {
+    ids: Vec<u64>,
+    payloads: Vec<u8>,
+    /// Of the message under way: its id and size, and how many bytes came.
+    part: Option<(u64, u32, usize)>,
+}
+
+#[derive(Clone, Default)]
+struct Collect(Arc<Mutex<Given>>);
+
+impl Consumer for Collect {
+    fn part(&mut self, part: Part<'_>) -> ControlFlow<()> {
+        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (id, size, begin) = given.part.take().unwrap_or((part.id, part.size, 0));
+        assert_eq!((part.id, part.size, part.begin as usize), (id, size, begin), "parts come in order");
+        given.payloads.extend_from_slice(part.bytes);
+        match part.is_last() {
+            true => given.ids.push(id),
+            false => given.part = Some((id, size, begin + part.bytes.len())),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Payloads reach a consumer whole and once, however the stream is split.
+fn check_consumer(mut script: Script<'_>) {
+    let (pattern, collect) = (PATTERNS[usize::from(script.choices) % PATTERNS.len()], Collect::default());
+    let consumer = collect.clone();
+    let mut connection = Connection::open(Acks { pattern }.consuming(move |_| consumer.clone()));
+    let mut reference = Reference::new(pattern);
+    let mut receive = |bytes: &[u8]| {
+        reference.receive(bytes);
+        connection.receive(bytes);
+    };
+    script.steps().for_each(|(_, count)| receive(script.take(count)));
+    receive(script.stream);
+    let given = collect.0.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!((&given.ids, &given.payloads), (&reference.ids, &reference.payloads), "{pattern}");
+}
+
 /// For the pattern that the input chooses, and to the end of the connection that it chooses.
 pub(crate) fn check(input: &[u8]) {
     let Some(mut script) = Script::new(input) else { return };
@@ -232,4 +283,5 @@ pub(crate) fn check(input: &[u8]) {
         assert_eq!(pair.connection().closed(), Some(Closed::Done));
     }
     pair.check("at the end");
+    check_consumer(Script::new(input).expect("it was one before"));
 }

@@ -5,6 +5,7 @@
 //! happens, its lower five how much of it. What the steps leave of the stream comes in one read.
 
 pub(crate) mod acks;
+pub(crate) mod client;
 pub(crate) mod http;
 
 /// What an input says.

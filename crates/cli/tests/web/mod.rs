@@ -37,6 +37,15 @@ pub(crate) struct Web {
     pub(crate) asked: Arc<AtomicU64>,
 }
 
+/// A loopback address that no other server of these tests has had: what the kernel still keeps of their connections is not this
+/// one's.
+fn own_address() -> Ipv4Addr {
+    static SERVERS: AtomicU64 = AtomicU64::new(0);
+    let [high, low, ..] = std::process::id().to_be_bytes()[2..] else { unreachable!("four bytes") };
+    let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+    Ipv4Addr::new(127, high, low, u8::try_from(number + 2).expect("few servers"))
+}
+
 impl Web {
     /// Serves each connection in a thread, as `answer` says.
     pub(crate) fn serve(answer: impl Fn(&Asked<'_>) -> (Vec<u8>, Then) + Send + Sync + 'static) -> Web {

@@ -54,19 +54,20 @@ impl Course {
         self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Takes the next one that is due, and says when it was; None without a rate. An error is when to ask again.
+    /// Takes the next one that is due, and says when it was, where that is a schedule and not a limit. An error is when to ask
+    /// again.
     fn pace(&self, now: Instant) -> Result<Option<Instant>, Instant> {
         let Some(rate) = self.connecting.rate else { return Ok(None) };
         let mut next = lock(&self.next_due);
         if *next > now {
             return Err(*next);
         }
-        let due = match self.connecting.late {
-            Late::Forget => (*next).max(now - MOST_LAG),
-            Late::MakeUp => *next,
+        let (from, due) = match self.connecting.late {
+            Late::Forget => ((*next).max(now - MOST_LAG), None),
+            Late::MakeUp => (*next, Some(*next)),
         };
-        *next = deadline(due, Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX));
-        Ok(Some(due))
+        *next = deadline(from, Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX));
+        Ok(due)
     }
 }
 
@@ -318,29 +319,33 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A thousand connects a second, asked for at these times after the first was due: when each was due, or when to ask again.
-    fn asked(late: Late, at: &[u32]) -> Vec<Result<u32, u32>> {
+    /// A thousand connects a second, asked for at these times after the first was due: when each was due, where that is told, or
+    /// when to ask again.
+    fn asked(late: Late, at: &[u32]) -> Vec<Result<Option<u32>, u32>> {
         let mut connecting = Connecting::to(Vec::new());
         (connecting.rate, connecting.late) = (Some(1000.0), late);
         let course = Course::new(connecting, None);
         let start = *lock(&course.next_due);
         let since = |at: Instant| u32::try_from((at - start).as_millis()).expect("a short time");
-        let answer = |at: &u32| course.pace(start + *at * MS).map(|due| since(due.expect("a rate"))).map_err(since);
+        let answer = |at: &u32| course.pace(start + *at * MS).map(|due| due.map(since)).map_err(since);
         at.iter().map(answer).collect()
     }
 
     #[test]
     fn each_connect_is_due_when_the_rate_says() {
-        for late in [Late::Forget, Late::MakeUp] {
-            assert_eq!(asked(late, &[0, 0, 1, 1, 5, 5]), [Ok(0), Err(1), Ok(1), Err(2), Ok(2), Ok(3)]);
-        }
+        let made_up = [Ok(Some(0)), Err(1), Ok(Some(1)), Err(2), Ok(Some(2)), Ok(Some(3))];
+        assert_eq!(asked(Late::MakeUp, &[0, 0, 1, 1, 5, 5]), made_up);
+        let limited = [Ok(None), Err(1), Ok(None), Err(2), Ok(None), Ok(None), Ok(None), Ok(None), Err(6)];
+        assert_eq!(asked(Late::Forget, &[0, 0, 1, 1, 5, 5, 5, 5, 5]), limited);
     }
 
     #[test]
     fn after_a_long_pause_a_schedule_is_made_up_for_and_a_limit_is_not() {
-        assert_eq!(asked(Late::MakeUp, &[0, 900, 900, 900]), [Ok(0), Ok(1), Ok(2), Ok(3)]);
-        let most = 900 - u32::try_from(MOST_LAG.as_millis()).expect("a short time");
-        assert_eq!(asked(Late::Forget, &[0, 900, 900]), [Ok(0), Ok(most), Ok(most + 1)]);
+        assert_eq!(asked(Late::MakeUp, &[0, 900, 900, 900]), [Ok(Some(0)), Ok(Some(1)), Ok(Some(2)), Ok(Some(3))]);
+        let most = u32::try_from(MOST_LAG.as_millis()).expect("a short time") as usize + 1;
+        let answers = asked(Late::Forget, &[[0].as_slice(), &vec![900; most + 1]].concat());
+        assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1 + most);
+        assert_eq!(answers.last(), Some(&Err(901)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::http::Http;
+use crate::meter::Failure;
 use sockdrawer::Side;
 use sockdrawer::testing::{Connection, late_peer};
 
@@ -15,7 +16,7 @@ const LAST: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\
 struct Book {
     lags: Vec<Duration>,
     visited: Vec<Visited>,
-    failures: Vec<(Phase, Option<i32>)>,
+    failures: Vec<Failure>,
     missed: Vec<usize>,
     renewed: Vec<bool>,
     ends: Vec<End>,
@@ -80,7 +81,9 @@ fn book(connection: &mut Connection<Client>) -> &mut Book {
 }
 
 /// How many requests were answered well, what failed, and how the connection ended.
-fn outcome(connection: &mut Connection<Client>) -> (usize, Vec<(Phase, Option<i32>)>, Vec<End>) {
+type Outcome = (usize, Vec<Failure>, Vec<End>);
+
+fn outcome(connection: &mut Connection<Client>) -> Outcome {
     let book = book(connection);
     let missed = book.failures.len();
     assert_eq!(book.missed, vec![0; missed], "each failure of a request is told with its page");
