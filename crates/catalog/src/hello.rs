@@ -1,15 +1,11 @@
 //! `hello`: the server reads once, writes `Hello World\n` and closes.
 
-pub use crate::exchange::Session;
+mod client;
 
-use crate::exchange::Exchange;
-use crate::meter::Meter;
+pub use client::{Client, Session};
+
 use crate::{WrongOptions, recipe};
-use sockdrawer::{
-    CannotRestore, CannotSave, Closing, ConnectFailure, Context, Input, Local, Peer, Protocol, Recipe, Saved, Saver, Service,
-    Step,
-};
-use std::time::Duration;
+use sockdrawer::{CannotRestore, CannotSave, Closing, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};
 
 /// What the server answers.
 pub const ANSWER: &[u8] = b"Hello World\n";
@@ -64,31 +60,6 @@ impl Protocol for Connection {
 
     fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
         Ok(())
-    }
-}
-
-/// The client: one operation is a connection. It speaks first, expects exactly [`ANSWER`] and then the end of the stream.
-#[derive(Clone, Debug)]
-pub struct Client<F> {
-    /// From the connect until the end of the stream; 30 s is the program's default.
-    pub timeout: Duration,
-    /// Makes the meter of a loop.
-    pub meter: F,
-}
-
-impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
-    type Protocol = Session<M>;
-
-    fn open(&self, peer: &Peer) -> Session<M> {
-        Session::new(Exchange { request: b"Hello\n", answer: ANSWER }, self.timeout, peer)
-    }
-
-    fn local(&self) -> Box<Local> {
-        Box::new((self.meter)())
-    }
-
-    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
-        crate::meter::connect_failed::<M>(failure, local);
     }
 }
 

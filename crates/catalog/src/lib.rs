@@ -15,7 +15,6 @@
 
 pub mod acks;
 pub mod echo;
-mod exchange;
 pub mod hello;
 pub mod http;
 pub mod meter;

@@ -2,7 +2,6 @@
 
 use crate::arguments::LoadArguments;
 use crate::load;
-use crate::names::Protocol;
 use crate::outcome::Failure;
 use crate::values::BadValue;
 use crate::words::{duration, number};
@@ -84,14 +83,6 @@ impl FromStr for Mix {
     }
 }
 
-/// What the clients of any workload ask for.
-///
-/// # Errors
-/// See [`HttpArguments::wanted`].
-pub(crate) fn wanted(arguments: &LoadArguments) -> Result<Wanted, Failure> {
-    if arguments.workload == Protocol::Http { arguments.http.wanted(arguments) } else { Ok(Wanted::default()) }
-}
-
 impl HttpArguments {
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
@@ -109,7 +100,7 @@ impl HttpArguments {
     ///
     /// # Errors
     /// When a rate makes no sense with the rest.
-    fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
+    pub(crate) fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
         let other = [("--connect-rate", arguments.connect_rate.is_some()), ("--keep-alive", self.keep_alive)];
         if let Some((other, _)) = other.into_iter().find(|(_, given)| *given && arguments.rate.is_some()) {
             return Err(load::usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
@@ -136,7 +127,7 @@ impl HttpArguments {
 pub(crate) fn keep_within(plan: &mut Plan, ports: Option<Ports>) -> Result<String, Failure> {
     let Some(room) = ports.and_then(|ports| ports.room(plan)) else { return Ok(String::new()) };
     let bound = room.fit(plan).map_err(|shortage| too_few(plan, &room, shortage))?;
-    if plan.http.close != Some(Close::Fin) {
+    if plan.http().and_then(|wanted| wanted.close) != Some(Close::Fin) {
         return Ok(String::new());
     }
     let (pairs, rest) = (room.pairs.count(), duration(room.rest));
@@ -169,22 +160,22 @@ fn too_few(plan: &Plan, room: &Room, shortage: Shortage) -> Failure {
     }
 }
 
-/// What the connections of a plan do, in words.
-pub(crate) fn what(plan: &Plan, connections: &str) -> String {
-    let pages: Vec<String> = match plan.http.pages.as_slice() {
+/// What so many connections do, in words.
+pub(crate) fn what(count: usize, wanted: &Wanted, connections: &str) -> String {
+    let pages: Vec<String> = match wanted.pages.as_slice() {
         [page] => vec![page.path.clone()],
         pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
     };
     let get = format!("GET {}", pages.join(" or "));
-    let Some(close) = plan.http.close else { return format!("{connections}, one {get} after the other on each") };
+    let Some(close) = wanted.close else { return format!("{connections}, one {get} after the other on each") };
     let end = match close {
         Close::Server => "the server ends it",
         Close::Fin => "this side ends it",
         Close::Rst => "this side resets it",
     };
-    match plan.http.rate {
+    match wanted.rate {
         Some(rate) => {
-            format!("{} connections/s on schedule, {} at once at most, one {get} each, {end}", number(rate), plan.connections)
+            format!("{} connections/s on schedule, {} at once at most, one {get} each, {end}", number(rate), count)
         }
         None => format!("{connections} at once, one {get} each, {end}, then the next"),
     }

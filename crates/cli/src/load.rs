@@ -22,7 +22,7 @@ pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan(&arguments)?;
-    let ports = if plan.workload == Workload::Http && !arguments.http.force { Ports::of_this_machine() } else { None };
+    let ports = if plan.http().is_some() && !arguments.http.force { Ports::of_this_machine() } else { None };
     let ports = http::keep_within(&mut plan, ports)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
@@ -78,16 +78,15 @@ fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     let sources: Vec<IpAddr> = arguments.source.iter().map(|source| source.0).collect();
     sources_fit(&sources, &targets)?;
     Ok(Plan {
-        workload,
         targets,
         sources,
         connections: arguments.connections.in_memory(),
         operations: arguments.operations.map(|operations| operations.0),
-        end: end(arguments, workload)?,
+        end: end(arguments, &workload)?,
         connect_rate: arguments.connect_rate.map(|rate| rate.0),
-        timeout: arguments.timeout.map_or(default_timeout(workload), |PositiveTime(timeout)| timeout),
+        timeout: arguments.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
-        http: http::wanted(arguments)?,
+        workload,
     })
 }
 
@@ -121,13 +120,13 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
             Ok(Workload::Echo { interval: interval(Duration::ZERO), size: arguments.size.map_or(4, |size| size.0) })
         }
         Protocol::Hello => Ok(Workload::Hello),
-        Protocol::Http => Ok(Workload::Http),
+        Protocol::Http => arguments.http.wanted(arguments).map(Workload::Http),
         Protocol::Acks => acks::messages(arguments).map(Workload::Acks),
         Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello, http or acks")),
     }
 }
 
-fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
+fn end(arguments: &LoadArguments, workload: &Workload) -> Result<End, Failure> {
     match (arguments.duration, arguments.hold) {
         (_, Some(_)) if is_short(workload) => {
             let name = workload.name();
@@ -141,11 +140,11 @@ fn end(arguments: &LoadArguments, workload: Workload) -> Result<End, Failure> {
 }
 
 /// Whether an operation is a connection, or may be.
-fn is_short(workload: Workload) -> bool {
-    matches!(workload, Workload::Hello | Workload::Http)
+fn is_short(workload: &Workload) -> bool {
+    matches!(workload, Workload::Hello | Workload::Http(_))
 }
 
-fn default_timeout(workload: Workload) -> Duration {
+fn default_timeout(workload: &Workload) -> Duration {
     match workload {
         Workload::Ping { .. } | Workload::Echo { .. } => Duration::from_secs(1),
         _ => LONG_TIMEOUT,

@@ -25,7 +25,7 @@ pub(crate) fn start(plan: &Plan) -> String {
         [target] => add(format_args!(", to {target}")),
         [first, rest @ ..] => add(format_args!(", to {first} and {} more in turn", rest.len())),
     }
-    if matches!(plan.workload, Workload::Echo { .. }) || plan.http.pages.len() > 1 {
+    if matches!(plan.workload, Workload::Echo { .. }) || plan.http().is_some_and(|wanted| wanted.pages.len() > 1) {
         add(format_args!(", seed {}", plan.seed));
     }
     line
@@ -36,21 +36,21 @@ fn what(plan: &Plan) -> String {
         1 => "1 connection".to_owned(),
         connections => format!("{connections} connections"),
     };
-    match plan.workload {
-        Workload::Ping { interval } => format!("{connections}, {}", paced(plan.connections, "ping", interval)),
+    match &plan.workload {
+        Workload::Ping { interval } => format!("{connections}, {}", paced(plan.connections, "ping", *interval)),
         Workload::Echo { interval, size } => {
-            format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), interval))
+            format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), *interval))
         }
         Workload::Acks(messages) => {
             let pattern = messages.pattern;
             let unacked = "without ack (--window)";
             format!(
                 "{connections}, {}, at most {} {unacked}, --ack {pattern}",
-                stream(plan.connections, &messages),
+                stream(plan.connections, messages),
                 messages.window
             )
         }
-        Workload::Http => http::what(plan, &connections),
+        Workload::Http(wanted) => http::what(plan.connections, wanted, &connections),
         workload => format!("{connections} at once, one {} operation each, then the next", workload.name()),
     }
 }
@@ -121,7 +121,6 @@ mod tests {
             connect_rate: None,
             timeout: Duration::from_secs(1),
             seed: 7,
-            http: Default::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The catalog's clients for each workload, and the servers for runs without a target.
 
-use crate::http::visits;
+use crate::http::{Wanted, visits};
 use crate::plan::{Plan, Workload};
 use crate::shared::Shared;
 use crate::tally::Recorder;
@@ -21,11 +21,11 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let (one, other) = (shared.clone(), shared.clone());
     let meter = move || Recorder::new(one.clone());
     let meter_of_messages = move || Recorder::of_messages(other.clone());
-    match plan.workload {
-        Workload::Ping { interval } => Watched(ping::Client::new(pace(interval), meter)).into(),
-        Workload::Echo { interval, size } => Watched(echo::Client::new(size, plan.seed, pace(interval), meter)).into(),
+    match &plan.workload {
+        Workload::Ping { interval } => Watched(ping::Client::new(pace(*interval), meter)).into(),
+        Workload::Echo { interval, size } => Watched(echo::Client::new(*size, plan.seed, pace(*interval), meter)).into(),
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
-        Workload::Http => Watched(http::Client::new(visits(plan, shared), meter)).into(),
+        Workload::Http(wanted) => Watched(http::Client::new(visits(plan, wanted, shared), meter)).into(),
         Workload::Acks(messages) => Watched(acks::Client::new(messages.options(timeout, shared), meter_of_messages)).into(),
     }
 }
@@ -34,13 +34,14 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
 /// a short connection may end here a moment after its client began the next.
 pub(crate) fn server(plan: &Plan) -> Config {
     let limit = if plan.is_short() { plan.connections.saturating_mul(2) } else { plan.connections };
-    let (behaviour, model): (Behaviour, Model) = match plan.workload {
+    let has_slow = plan.http().is_some_and(Wanted::has_slow);
+    let (behaviour, model): (Behaviour, Model) = match &plan.workload {
         Workload::Ping { .. } => (ping::Ping.into(), Model::Loops),
         Workload::Echo { .. } => (echo::Echo.into(), Model::Loops),
         Workload::Hello => (hello::Hello.into(), Model::Loops),
-        Workload::Http => (http::Http { in_worker: plan.http.has_slow(), ..http::Http::default() }.into(), Model::Loops),
+        Workload::Http(_) => (http::Http { in_worker: has_slow, ..http::Http::default() }.into(), Model::Loops),
         Workload::Acks(messages) => messages.server(),
     };
-    let workers = if plan.http.has_slow() { plan.connections.min(MOST_WORKERS) } else { 0 };
+    let workers = if has_slow { plan.connections.min(MOST_WORKERS) } else { 0 };
     Config::accept(behaviour).model(model).workers(workers).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
 }

@@ -1,7 +1,6 @@
 //! The ladder: one way to acknowledge after the other, each a run of its own against a server in this process, so that its steps can
 //! be compared.
 
-use crate::http::Wanted;
 use crate::messages::{Messages, Reading};
 use crate::plan::{End, Plan, Workload};
 use crate::report::{Errors, Report, time};
@@ -66,7 +65,6 @@ impl Ladder {
             connect_rate: None,
             timeout: self.timeout,
             seed: 0,
-            http: Wanted::default(),
         };
         Rung { name, plan }
     }

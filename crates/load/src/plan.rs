@@ -27,12 +27,10 @@ pub struct Plan {
     pub timeout: Duration,
     /// Chooses the bytes of messages, and among pages: the same seed sends the same.
     pub seed: u64,
-    /// For the workload `http` only.
-    pub http: Wanted,
 }
 
 /// What connections do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Workload {
     /// Each sends `Ping` and waits for `Pong`, each `interval`; zero is back to back. An operation is a round trip.
@@ -50,20 +48,20 @@ pub enum Workload {
     /// Each reads a greeting and ends; another takes its place. An operation is a connection.
     Hello,
     /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
-    /// request after the other, which are the operations. See [`Plan::http`].
-    Http,
+    /// request after the other, which are the operations.
+    Http(Wanted),
     /// Each sends messages and verifies their acks. An operation is a message.
     Acks(Messages),
 }
 
 impl Workload {
     /// As it is named on the command line and in results.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Workload::Ping { .. } => "ping",
             Workload::Echo { .. } => "echo",
             Workload::Hello => "hello",
-            Workload::Http => "http",
+            Workload::Http(_) => "http",
             Workload::Acks(_) => "acks",
         }
     }
@@ -87,17 +85,22 @@ impl Plan {
         match self.workload {
             _ if self.is_short() => self.operations,
             // The server may end any of them after an answer, or before the first one, and another takes its place.
-            Workload::Http => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
+            Workload::Http(_) => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
             _ => Some(self.connections as u64),
         }
     }
 
     /// Whether an operation is a whole connection.
     pub fn is_short(&self) -> bool {
-        match self.workload {
+        match &self.workload {
             Workload::Hello => true,
-            Workload::Http => self.http.close.is_some(),
+            Workload::Http(wanted) => wanted.close.is_some(),
             _ => false,
         }
+    }
+
+    /// What is asked for, in the workload `http`.
+    pub fn http(&self) -> Option<&Wanted> {
+        if let Workload::Http(wanted) = &self.workload { Some(wanted) } else { None }
     }
 }

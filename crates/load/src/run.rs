@@ -5,7 +5,7 @@ use crate::clients;
 use crate::cost::{Cost, Watch, own_time};
 use crate::http::{self, Begun, Http};
 use crate::machine::Machine;
-use crate::plan::{End, Plan, Workload};
+use crate::plan::{End, Plan};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
@@ -119,8 +119,8 @@ impl<'a> Run<'a> {
         }
         let seconds = seconds(self.start, end, over, tally.last);
         let mut report = report(self.plan, &tally, self.shared.peak(), seconds, cost);
-        if self.plan.workload == Workload::Http {
-            Http::complete(&mut report, self.plan, &mut tally, begun);
+        if let Some(wanted) = self.plan.http() {
+            Http::complete(&mut report, (self.plan, wanted), &mut tally, begun);
         }
         Ok(report)
     }

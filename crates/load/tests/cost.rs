@@ -20,7 +20,6 @@ fn following_a_run_costs_next_to_nothing() {
         connect_rate: None,
         timeout: Duration::from_secs(20),
         seed: 1,
-        http: Default::default(),
     };
     let (mut told, stop) = (None, Stop::new());
     let run = Run::start(&plan).expect("free ports");

@@ -49,10 +49,10 @@ impl Default for Wanted {
 }
 
 /// What the clients of a run ask for.
-pub(crate) fn visits(plan: &Plan, shared: &Shared) -> Visits {
+pub(crate) fn visits(plan: &Plan, wanted: &Wanted, shared: &Shared) -> Visits {
     Visits {
-        pages: plan.http.pages.clone(),
-        manner: plan.http.close.map_or_else(|| Manner::KeepAlive(shared.budget()), Manner::Once),
+        pages: wanted.pages.clone(),
+        manner: wanted.close.map_or_else(|| Manner::KeepAlive(shared.budget()), Manner::Once),
         timeout: plan.timeout,
         seed: plan.seed,
     }
@@ -60,8 +60,8 @@ pub(crate) fn visits(plan: &Plan, shared: &Shared) -> Visits {
 
 /// How a pool connects for it.
 pub(crate) fn pace(plan: &Plan, connecting: &mut Connecting) {
-    if plan.http.rate.is_some() {
-        connecting.rate = plan.http.rate;
+    if let Some(Wanted { rate: Some(rate), .. }) = plan.http() {
+        connecting.rate = Some(*rate);
         connecting.late = Late::MakeUp;
     }
 }

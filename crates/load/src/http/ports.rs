@@ -152,15 +152,13 @@ impl Room {
     pub fn fit(&self, plan: &Plan) -> Result<Option<f64>, Shortage> {
         let pairs = self.pairs.count();
         let room = pairs.checked_sub(plan.connections as u64).ok_or(Shortage::AtOnce)?;
-        if plan.http.close != Some(Close::Fin) {
-            return Ok(None);
-        }
+        let Some(wanted) = plan.http().filter(|wanted| wanted.close == Some(Close::Fin)) else { return Ok(None) };
         // In a run that is over sooner, the last connect comes before the first pair is free again.
         let window = match plan.end {
             End::AfterFirstConnect(time) => self.rest.min(time),
             End::AfterLastConnect(_) | End::Never => self.rest,
         };
-        let asked = plan.http.rate.or(plan.connect_rate);
+        let asked = wanted.rate.or(plan.connect_rate);
         let most = asked.map(|rate| whole(rate * window.as_secs_f64()));
         let connects = match (most, plan.operations) {
             (Some(most), Some(operations)) => Some(most.min(operations)),
@@ -197,8 +195,12 @@ mod tests {
     use crate::plan::Workload;
 
     fn plan(targets: &[&str], close: Close) -> Plan {
+        wanted(targets, Wanted { close: Some(close), ..Wanted::default() })
+    }
+
+    fn wanted(targets: &[&str], wanted: Wanted) -> Plan {
         Plan {
-            workload: Workload::Http,
+            workload: Workload::Http(wanted),
             targets: targets.iter().map(|target| target.parse().expect("an address")).collect(),
             sources: Vec::new(),
             connections: 50,
@@ -207,7 +209,6 @@ mod tests {
             connect_rate: None,
             timeout: Duration::from_secs(30),
             seed: 7,
-            http: Wanted { close: Some(close), ..Wanted::default() },
         }
     }
 
@@ -244,7 +245,7 @@ mod tests {
     fn what_this_side_ends_must_fit() {
         let far = |operations| Plan { operations: Some(operations), ..plan(FAR, Close::Fin) };
         assert_eq!((fit(&far(1000)), fit(&far(1001))), (Ok(None), Err(Shortage::Resting { connects: 1001, room: 1000 })));
-        let paced = |rate| Plan { http: Wanted { rate: Some(rate), ..plan(FAR, Close::Fin).http }, ..plan(FAR, Close::Fin) };
+        let paced = |rate| wanted(FAR, Wanted { close: Some(Close::Fin), rate: Some(rate), ..Wanted::default() });
         assert_eq!(fit(&paced(16.0)), Ok(None));
         assert_eq!(fit(&paced(17.0)), Err(Shortage::Resting { connects: 1020, room: 1000 }));
         assert_eq!(fit(&Plan { operations: Some(900), ..paced(17.0) }), Ok(None), "few enough in all");
@@ -267,7 +268,7 @@ mod tests {
             let many = |connections| Plan { operations: Some(1_000_000), connections, ..plan(FAR, close) };
             assert_eq!((fit(&many(1050)), fit(&many(1051))), (Ok(None), Err(Shortage::AtOnce)));
         }
-        let kept = Plan { http: Wanted { close: None, ..Wanted::default() }, ..plan(FAR, Close::Fin) };
+        let kept = wanted(FAR, Wanted { close: None, ..Wanted::default() });
         assert_eq!(fit(&Plan { operations: Some(1_000_000), ..kept }), Ok(None));
     }
 }

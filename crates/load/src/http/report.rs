@@ -1,5 +1,6 @@
 //! What came of a run of `http`, in the terms of ApacheBench (`ab`), so that its readers know what they see.
 
+use super::Wanted;
 use crate::http::figures::{Figures, PageFigures};
 use crate::latency::{Latency, Percentiles};
 use crate::plan::Plan;
@@ -164,7 +165,7 @@ const PERCENT: [u8; 9] = [50, 66, 75, 80, 90, 95, 98, 99, 100];
 
 impl Http {
     /// Adds to `report` what is of `http` alone.
-    pub(crate) fn complete(report: &mut Report, plan: &Plan, tally: &mut Tally, begun: Begun) {
+    pub(crate) fn complete(report: &mut Report, (plan, wanted): (&Plan, &Wanted), tally: &mut Tally, begun: Begun) {
         let connect = spread(&tally.connect);
         let (failed, mean) = (failures(tally), tally.operation.mean());
         let served_within_us = PERCENT.map(|percent| Within { percent, us: tally.operation.at(f64::from(percent) / 100.0) });
@@ -186,9 +187,9 @@ impl Http {
             }
         };
         let http = Http {
-            close: plan.http.close.map_or("keep-alive", close_name),
+            close: wanted.close.map_or("keep-alive", close_name),
             requests_per_second: report.operations.per_second,
-            time_per_request_us: match plan.http.rate {
+            time_per_request_us: match wanted.rate {
                 Some(_) => mean,
                 None => across_all.map(|us| us * float(plan.connections as u64)),
             },
@@ -201,13 +202,9 @@ impl Http {
             failed,
             served_within_us: served_within_us.to_vec(),
             times_us: times(connect, figures),
-            schedule: plan.http.rate.map(|rate| schedule(rate, begun, plan, figures)),
-            renewed: plan
-                .http
-                .close
-                .is_none()
-                .then_some(Renewed { announced: figures.announced, unannounced: figures.unannounced }),
-            pages: plan.http.pages.iter().enumerate().map(page).collect(),
+            schedule: wanted.rate.map(|rate| schedule(rate, begun, plan, figures)),
+            renewed: wanted.close.is_none().then_some(Renewed { announced: figures.announced, unannounced: figures.unannounced }),
+            pages: wanted.pages.iter().enumerate().map(page).collect(),
         };
         report.latency_us.first_byte = Some(figures.first_byte.percentiles());
         report.http = Some(http);

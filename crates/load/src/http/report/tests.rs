@@ -6,7 +6,7 @@ use crate::plan::{End, Workload};
 
 fn plan() -> Plan {
     Plan {
-        workload: Workload::Http,
+        workload: Workload::Http(Wanted::default()),
         targets: Vec::new(),
         sources: Vec::new(),
         connections: 50,
@@ -15,7 +15,6 @@ fn plan() -> Plan {
         connect_rate: None,
         timeout: Duration::from_secs(30),
         seed: 7,
-        http: Wanted::default(),
     }
 }
 

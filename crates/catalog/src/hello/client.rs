@@ -1,21 +1,49 @@
-//! The client side of a protocol where one operation is a connection: a request, a known answer, the end of the stream.
+//! The client of `hello`: a greeting, the known answer, the end of the stream.
 
-use crate::meter::{End, Meter, Phase, TIMED_OUT, ended, meter};
-use sockdrawer::{Closed, Context, Input, Peer, Protocol, Step};
+use super::ANSWER;
+use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
+use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-/// What is said and what must be answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Exchange {
-    pub(crate) request: &'static [u8],
-    pub(crate) answer: &'static [u8],
+/// What the client says.
+const GREETING: &[u8] = b"Hello\n";
+
+/// The client: one operation is a connection. It speaks first, expects exactly [`ANSWER`] and then the end of the stream.
+#[derive(Clone, Debug)]
+pub struct Client<F> {
+    /// From the connect until the end of the stream; 30 s is the program's default.
+    pub timeout: Duration,
+    /// Makes the meter of a loop.
+    pub meter: F,
 }
 
-/// One connection of a client of `hello`.
+impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
+    type Protocol = Session<M>;
+
+    fn open(&self, peer: &Peer) -> Session<M> {
+        Session {
+            timeout: self.timeout,
+            connect_time: peer.connect_time(),
+            sent: None,
+            matched: 0,
+            end: None,
+            meter: PhantomData,
+        }
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        connect_failed::<M>(failure, local);
+    }
+}
+
+/// One connection of a [`Client`].
 #[derive(Debug)]
 pub struct Session<M> {
-    exchange: Exchange,
     timeout: Duration,
     connect_time: Duration,
     sent: Option<Instant>,
@@ -25,12 +53,8 @@ pub struct Session<M> {
 }
 
 impl<M: Meter> Session<M> {
-    pub(crate) fn new(exchange: Exchange, timeout: Duration, peer: &Peer) -> Session<M> {
-        Session { exchange, timeout, connect_time: peer.connect_time(), sent: None, matched: 0, end: None, meter: PhantomData }
-    }
-
     fn waiting_for(&self) -> Phase {
-        if self.matched == self.exchange.answer.len() { Phase::End } else { Phase::Answer }
+        if self.matched == ANSWER.len() { Phase::End } else { Phase::Answer }
     }
 
     fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
@@ -45,7 +69,7 @@ impl<M: Meter> Protocol for Session<M> {
         meter::<M>(cx).connected(self.connect_time);
         self.sent = Some(cx.now());
         cx.set_timer(self.timeout);
-        cx.send(self.exchange.request);
+        cx.send(GREETING);
         Step::Continue
     }
 
@@ -54,7 +78,7 @@ impl<M: Meter> Protocol for Session<M> {
         if let Some(sent) = self.sent.filter(|_| self.matched == 0) {
             meter::<M>(cx).first_byte(now - sent);
         }
-        if !self.exchange.answer[self.matched..].starts_with(input.bytes()) {
+        if !ANSWER[self.matched..].starts_with(input.bytes()) {
             return self.fail(Phase::Verify, None, End::Failed, cx);
         }
         self.matched += input.bytes().len();
@@ -89,17 +113,15 @@ impl<M: Meter> Protocol for Session<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hello;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
     use sockdrawer::testing::Connection;
-    use sockdrawer::{ConnectFailure, Service};
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    type Hello = Connection<hello::Client<fn() -> Book>>;
+    type Hello = Connection<Client<fn() -> Book>>;
 
-    fn client() -> hello::Client<fn() -> Book> {
-        hello::Client { timeout: TIMEOUT, meter: Book::default }
+    fn client() -> Client<fn() -> Book> {
+        Client { timeout: TIMEOUT, meter: Book::default }
     }
 
     fn failures(connection: &mut Hello) -> (Vec<(Phase, Option<i32>)>, Vec<End>) {
@@ -110,12 +132,12 @@ mod tests {
 
     #[test]
     fn an_answer_split_anywhere_and_the_end_are_an_operation() {
-        for at in 0..=hello::ANSWER.len() {
+        for at in 0..=ANSWER.len() {
             let mut connection = connect(client());
             assert_eq!(connection.sent(), b"Hello\n");
             connection.advance(Duration::from_millis(2));
-            connection.receive(&hello::ANSWER[..at]);
-            connection.receive(&hello::ANSWER[at..]);
+            connection.receive(&ANSWER[..at]);
+            connection.receive(&ANSWER[at..]);
             assert_eq!(book(&mut connection).operations, []);
             connection.advance(Duration::from_millis(1));
             connection.finish();
@@ -142,7 +164,7 @@ mod tests {
         silent.advance(TIMEOUT);
         assert_eq!(failures(&mut silent), (vec![(Phase::Answer, TIMED_OUT)], vec![End::Failed]));
         let mut endless = connect(client());
-        endless.receive(hello::ANSWER);
+        endless.receive(ANSWER);
         endless.advance(TIMEOUT);
         assert_eq!(failures(&mut endless), (vec![(Phase::End, TIMED_OUT)], vec![End::Failed]));
         for (errno, phase) in [(104, Phase::Answer), (32, Phase::Send)] {
