@@ -22,6 +22,7 @@ mod numbers;
 mod pace;
 pub mod ping;
 pub mod time;
+mod visit;
 
 use sockdrawer::Build;
 

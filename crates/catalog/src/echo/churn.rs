@@ -1,10 +1,10 @@
 //! The client that opens and ends connections: a few bytes out, the end, the same bytes back, the end.
 
-use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
+use crate::meter::{Meter, connect_failed, meter};
 use crate::numbers::Numbers;
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
-use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use crate::visit::{Talk, Visit};
+use sockdrawer::{ConnectFailure, Context, Input, Local, Peer, Service, Step};
+use std::time::Duration;
 
 /// Bytes of one connection.
 const SIZE: u64 = 16;
@@ -25,15 +25,7 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Churn<F> {
     type Protocol = ChurnSession<M>;
 
     fn open(&self, peer: &Peer) -> ChurnSession<M> {
-        ChurnSession {
-            timeout: self.timeout,
-            seed: self.seed,
-            connect_time: peer.connect_time(),
-            sent: None,
-            received: 0,
-            end: None,
-            meter: PhantomData,
-        }
+        Visit::new(Talking { seed: self.seed }, self.timeout, peer)
     }
 
     fn local(&self) -> Box<Local> {
@@ -46,88 +38,43 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Churn<F> {
 }
 
 /// One connection of [`Churn`].
+pub type ChurnSession<M> = Visit<M, Talking>;
+
+/// What a connection of [`Churn`] says, which must come back.
 #[derive(Debug)]
-pub struct ChurnSession<M> {
-    timeout: Duration,
+pub struct Talking {
     seed: u64,
-    connect_time: Duration,
-    sent: Option<Instant>,
-    received: u64,
-    end: Option<End>,
-    meter: PhantomData<fn() -> M>,
 }
 
-impl<M: Meter> ChurnSession<M> {
-    fn waiting_for(&self) -> Phase {
-        if self.received == SIZE { Phase::End } else { Phase::Answer }
-    }
-
-    fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
-        meter::<M>(cx).failed(phase, errno);
-        self.end = Some(end);
-        if end == End::Lost { Step::Close } else { Step::Abort }
-    }
-}
-
-impl<M: Meter> Protocol for ChurnSession<M> {
-    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        meter::<M>(cx).connected(self.connect_time);
-        self.sent = Some(cx.now());
-        cx.set_timer(self.timeout);
+impl Talk for Talking {
+    fn speak(&self, cx: &mut Context<'_>) -> Step {
         Numbers::new(self.seed, cx.id()).send(0, SIZE, cx.out());
         Step::Finish
     }
 
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+    fn expects(&self) -> u64 {
+        SIZE
+    }
+
+    fn hear<M: Meter>(&self, from: u64, input: &mut Input<'_>, cx: &mut Context<'_>) -> bool {
         let count = input.bytes().len() as u64;
         // Bytes past the last are wrong, whatever they are.
-        let extra = (self.received + count).saturating_sub(SIZE);
+        let extra = (from + count).saturating_sub(SIZE);
         let expected = &input.bytes()[..(count - extra) as usize];
-        let wrong = Numbers::new(self.seed, cx.id()).wrong(self.received, expected) + extra;
-        input.take_all();
-        if let Some(sent) = self.sent.filter(|_| self.received == 0) {
-            let now = cx.now();
-            meter::<M>(cx).first_byte(now - sent);
-        }
+        let wrong = Numbers::new(self.seed, cx.id()).wrong(from, expected) + extra;
         meter::<M>(cx).verified(count - wrong, wrong);
-        if wrong > 0 {
-            return self.fail(Phase::Verify, None, End::Failed, cx);
-        }
-        self.received += count;
-        if self.received == SIZE {
-            cx.set_timer(self.timeout);
-        }
-        Step::Continue
+        wrong == 0
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
-        let (Phase::End, Some(sent)) = (self.waiting_for(), self.sent) else {
-            return self.fail(Phase::Answer, None, End::Lost, cx);
-        };
-        let (now, scheduled) = (cx.now(), sent.checked_sub(self.connect_time).unwrap_or(sent));
-        meter::<M>(cx).operation(scheduled, sent, now);
-        self.end = Some(End::Complete);
-        Step::Close
-    }
-
-    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
-        self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx)
-    }
-
-    /// It ends by itself, with its answer.
-    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
-        Step::Continue
-    }
-
-    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
-        ended::<M>(cx, why, self.end, self.waiting_for());
-    }
+    const END_APART: bool = true;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
+    use crate::meter::{End, Phase, TIMED_OUT};
+    use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
