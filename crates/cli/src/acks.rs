@@ -37,13 +37,12 @@ pub(crate) struct AcksArguments {
 impl AcksArguments {
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        let all = [
+        load::first_given([
             ("--ack", self.ack.is_some()),
             ("--batch", self.batch.is_some()),
             ("--window", self.window.is_some()),
             ("--ladder", self.ladder),
-        ];
-        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        ])
     }
 }
 

@@ -86,14 +86,13 @@ impl FromStr for Mix {
 impl HttpArguments {
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        let all = [
+        load::first_given([
             ("--path", self.path.is_some()),
             ("--mix", self.mix.is_some()),
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
             ("--force", self.force),
-        ];
-        all.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+        ])
     }
 
     /// What the clients ask for.
@@ -102,7 +101,7 @@ impl HttpArguments {
     /// When a rate makes no sense with the rest.
     pub(crate) fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
         let other = [("--connect-rate", arguments.connect_rate.is_some()), ("--keep-alive", self.keep_alive)];
-        if let Some((other, _)) = other.into_iter().find(|(_, given)| *given && arguments.rate.is_some()) {
+        if let Some(other) = load::first_given(other).filter(|_| arguments.rate.is_some()) {
             return Err(load::usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
         }
         let pages = match (&self.path, &self.mix) {

@@ -90,6 +90,11 @@ fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     })
 }
 
+/// The first of these options that was given.
+pub(crate) fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
+    options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+}
+
 /// An option of one workload makes no sense with another.
 pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     let protocol = arguments.workload;
