@@ -104,3 +104,23 @@ impl Plan {
         if let Workload::Http(wanted) = &self.workload { Some(wanted) } else { None }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run without an end, of 50 connections to a server inside this process.
+    pub(crate) fn plan(workload: Workload) -> Plan {
+        Plan {
+            workload,
+            targets: Vec::new(),
+            sources: Vec::new(),
+            connections: 50,
+            operations: None,
+            end: End::Never,
+            connect_rate: None,
+            timeout: Duration::from_secs(30),
+            seed: 7,
+        }
+    }
+}

@@ -192,24 +192,15 @@ fn whole(connects: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::http::Wanted;
-    use crate::plan::Workload;
+    use crate::plan::{self, Workload};
 
     fn plan(targets: &[&str], close: Close) -> Plan {
         wanted(targets, Wanted { close: Some(close), ..Wanted::default() })
     }
 
     fn wanted(targets: &[&str], wanted: Wanted) -> Plan {
-        Plan {
-            workload: Workload::Http(wanted),
-            targets: targets.iter().map(|target| target.parse().expect("an address")).collect(),
-            sources: Vec::new(),
-            connections: 50,
-            operations: None,
-            end: End::Never,
-            connect_rate: None,
-            timeout: Duration::from_secs(30),
-            seed: 7,
-        }
+        let targets = targets.iter().map(|target| target.parse().expect("an address")).collect();
+        Plan { targets, ..plan::tests::plan(Workload::Http(wanted)) }
     }
 
     const PORTS: Ports = Ports { count: 1050, reuse: Reuse::OnLoopback, delay: Duration::from_secs(1) };

@@ -2,20 +2,10 @@
 
 use super::*;
 use crate::http::Wanted;
-use crate::plan::{End, Workload};
+use crate::plan::{self, Workload};
 
 fn plan() -> Plan {
-    Plan {
-        workload: Workload::Http(Wanted::default()),
-        targets: Vec::new(),
-        sources: Vec::new(),
-        connections: 50,
-        operations: None,
-        end: End::Never,
-        connect_rate: None,
-        timeout: Duration::from_secs(30),
-        seed: 7,
-    }
+    plan::tests::plan(Workload::Http(Wanted::default()))
 }
 
 #[test]
