@@ -28,7 +28,7 @@ pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, Percentiles};
 pub use machine::Machine;
 pub use messages::{Messages, Reading};
-pub use plan::{End, Plan, Workload};
+pub use plan::{End, Plan, Processes, Stage, Workload};
 pub use report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 pub use run::{Progress, Run, Stop};
 pub use tally::Numbers;

@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
 
     fn deadline(&self, connected: Option<Instant>) -> Option<Instant> {
         match self.plan.end {
-            End::Never => None,
+            End::Never | End::AfterStages => None,
             End::AfterFirstConnect(time) => Some(self.start + time),
             End::AfterLastConnect(time) => connected.map(|connected| connected + time),
         }
