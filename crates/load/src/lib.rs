@@ -27,7 +27,7 @@ mod watched;
 pub use acks::Acks;
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
-pub use latency::{Latency, Percentiles};
+pub use latency::{Latency, NoLatency, Percentiles};
 pub use machine::Machine;
 pub use messages::{Messages, Reading};
 pub use orders::{Order, Orders};
