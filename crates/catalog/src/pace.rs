@@ -14,7 +14,7 @@ pub enum Budget {
     /// Any number.
     #[default]
     Unlimited,
-    /// So many on each connection.
+    /// So many on each connection. [`Asking`] counts to `u32::MAX`: more is any number to it.
     Each(u64),
     /// So many by all connections that share it, whichever is first.
     Shared(Arc<AtomicU64>),
@@ -61,6 +61,9 @@ pub struct Pace {
     pub timeout: Duration,
     /// When it is spent, connections at rest end by themselves.
     pub budget: Budget,
+    /// After this time a connection ends by itself ([`End::Complete`]); what it has asked by then is answered first. None: it
+    /// stays.
+    pub lifetime: Option<Duration>,
 }
 
 /// A random point of a connection's first interval, so that connections begun together do not ask together.
@@ -105,12 +108,15 @@ enum State {
 
 /// One connection of a client that asks again and again, at a [`Pace`], and reports to a [`Meter`], the loop's local.
 ///
-/// Its one timer is the next question's while it rests, and the time-out's while it waits for an answer.
+/// Its one timer is the next question's or the end of its life's while it rests, whichever is first, and the time-out's while it
+/// waits for an answer.
 pub struct Asking<M, A> {
     pace: Arc<Pace>,
     ask: A,
     state: State,
-    done: u64,
+    /// When its life is over.
+    ends: Option<Instant>,
+    done: u32,
     heard: bool,
     stopping: bool,
     end: Option<End>,
@@ -121,7 +127,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
     /// The connection to `peer`.
     pub fn new(pace: Arc<Pace>, ask: A, peer: &Peer) -> Asking<M, A> {
         let state = State::New(peer.connect_time());
-        Asking { pace, ask, state, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
+        Asking { pace, ask, state, ends: None, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
     }
 
     fn waiting_for(&self) -> Phase {
@@ -144,15 +150,16 @@ impl<M: Meter, A: Ask> Asking<M, A> {
         if self.stopping {
             return self.end(End::Stopped);
         }
-        if self.pace.budget.is_spent(self.done) {
+        let now = cx.now();
+        let (done, ends) = (self.done.into(), self.ends);
+        if self.pace.budget.is_spent(done) || ends.is_some_and(|ends| ends <= now) {
             return self.end(End::Complete);
         }
-        let now = cx.now();
         if due > now {
-            cx.set_timer_at(due);
+            cx.set_timer_at(ends.map_or(due, |ends| ends.min(due)));
             return Step::Continue;
         }
-        if self.pace.budget.take(self.done, 1) == 0 {
+        if self.pace.budget.take(done, 1) == 0 {
             return self.end(End::Complete);
         }
         self.state = State::Asked { scheduled: due, sent: now };
@@ -167,7 +174,9 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         if let State::New(took) = self.state {
             meter::<M>(cx).connected(took);
         }
-        self.rest(first(self.pace.interval, cx.now(), cx.id()), cx)
+        let now = cx.now();
+        self.ends = self.pace.lifetime.and_then(|lifetime| now.checked_add(lifetime));
+        self.rest(first(self.pace.interval, now, cx.id()), cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -184,7 +193,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
             // More than the answer is an answer to nothing.
             Answer::Complete if input.is_empty() => {
                 meter::<M>(cx).operation(scheduled, sent, now);
-                self.done += 1;
+                self.done = self.done.saturating_add(1);
                 let due = if self.pace.interval.is_zero() { now } else { scheduled + self.pace.interval };
                 self.rest(due, cx)
             }
@@ -198,7 +207,14 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting(due) => self.rest(due, cx),
+            State::Resting(due) => {
+                let step = self.rest(due, cx);
+                // Whoever reads a late answer asks late because of the server; whose timer was late, this side held up.
+                if let State::Asked { sent, .. } = self.state {
+                    meter::<M>(cx).lag(sent - due);
+                }
+                step
+            }
             State::New(_) | State::Asked { .. } => self.fail(Phase::Answer, TIMED_OUT, End::Failed, cx),
         }
     }

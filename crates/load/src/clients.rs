@@ -17,7 +17,7 @@ const MOST_WORKERS: usize = 128;
 /// What the connections of a run do.
 pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let timeout = plan.timeout;
-    let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget() };
+    let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget(), lifetime: None };
     let (one, other) = (shared.clone(), shared.clone());
     let meter = move || Recorder::new(one.clone());
     let meter_of_messages = move || Recorder::of_messages(other.clone());

@@ -74,7 +74,7 @@ mod tests {
     type Pinging = Connection<Client<fn() -> Book>>;
 
     fn client(interval: Duration, budget: Budget) -> Client<fn() -> Book> {
-        Client::new(Pace { interval, timeout: SECOND, budget }, Book::default)
+        Client::new(Pace { interval, timeout: SECOND, budget, lifetime: None }, Book::default)
     }
 
     fn back_to_back() -> Pinging {
@@ -185,6 +185,59 @@ mod tests {
         assert_eq!((one.sent(), other.sent()), (b"PingPing".to_vec(), b"Ping".to_vec()));
         assert_eq!((outcome(&mut one), outcome(&mut other)), ((vec![], vec![End::Complete]), (vec![], vec![End::Complete])));
         assert_eq!(outcome(&mut connect(client(Duration::ZERO, Budget::Shared(left)))), (vec![], vec![End::Complete]));
+    }
+
+    fn living(interval: Duration, lifetime: Duration) -> Pinging {
+        let pace = Pace { interval, timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime) };
+        connect(Client::new(pace, Book::default))
+    }
+
+    #[test]
+    fn a_life_ends_at_rest_and_what_was_asked_is_answered_first() {
+        let mut resting = living(3600 * SECOND, 40 * MILLI);
+        assert_eq!(resting.timer(), Some(40 * MILLI), "the life ends before the first question is due");
+        resting.advance(39 * MILLI);
+        assert_eq!(resting.closed(), None);
+        resting.advance(MILLI);
+        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Done), (vec![], vec![End::Complete])));
+        assert_eq!((resting.sent(), &book(&mut resting).lags[..]), (vec![], &[][..]));
+        let mut asked = living(Duration::ZERO, 40 * MILLI);
+        asked.advance(30 * MILLI);
+        asked.receive(b"Pong");
+        assert_eq!(asked.timer(), Some(SECOND), "the question's time-out, not the life");
+        asked.advance(30 * MILLI);
+        assert_eq!(asked.closed(), None);
+        asked.receive(b"Pong");
+        assert_eq!((asked.sent(), outcome(&mut asked)), (b"PingPing".to_vec(), (vec![], vec![End::Complete])));
+        assert_eq!(book(&mut asked).operations.len(), 2);
+        let mut unanswered = living(Duration::ZERO, 40 * MILLI);
+        unanswered.advance(SECOND);
+        assert_eq!(outcome(&mut unanswered), (vec![(Phase::Answer, TIMED_OUT)], vec![End::Failed]));
+        let mut asking = living(30 * MILLI, 100 * MILLI);
+        let mut asked = 0;
+        while asking.closed().is_none() {
+            let due = asking.timer().expect("a question or the end is due");
+            asking.advance(due);
+            if asking.closed().is_none() {
+                asking.receive(b"Pong");
+                asked += 1;
+            }
+        }
+        assert!((3..=4).contains(&asked) && outcome(&mut asking).1 == [End::Complete], "{asked}");
+    }
+
+    #[test]
+    fn the_client_is_late_when_its_timer_is_and_not_when_the_server_is() {
+        let mut connection = connect(client(200 * MILLI, Budget::Unlimited));
+        let first = connection.timer().expect("the first ping is due");
+        connection.oversleep(first + 7 * MILLI);
+        connection.advance(Duration::ZERO);
+        assert_eq!((connection.sent(), &book(&mut connection).lags[..]), (b"Ping".to_vec(), &[7 * MILLI][..]));
+        connection.advance(400 * MILLI);
+        connection.receive(b"Pong");
+        assert_eq!(connection.sent(), b"Ping", "it was due meanwhile");
+        assert_eq!(book(&mut connection).lags, [7 * MILLI]);
+        assert_eq!(book(&mut back_to_back()).lags, []);
     }
 
     #[test]
