@@ -9,7 +9,7 @@ use crate::values::{PositiveTime, Seed, Time};
 use crate::{acks, http, limits, progress, words};
 use sockdrawer::{Address, Error};
 use sockdrawer_load::http::Ports;
-use sockdrawer_load::{End, Plan, Report, Run, Stop, Workload};
+use sockdrawer_load::{End, Observer, Plan, Progress, Report, Run, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
 use std::process;
@@ -31,15 +31,26 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     limits::raise();
     let running = Run::start(&plan).map_err(failure)?;
     people.tell(words::start(&plan) + &ports)?;
-    let mut live = progress::Live::new();
-    let report = running.finish(&stop, |progress| live.show(progress));
-    live.end();
+    let mut watching = Watching { live: progress::Live::new() };
+    let report = running.finish(&stop, &mut watching);
+    watching.live.end();
     let report = report?;
     people.tell(&report)?;
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
     }
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
+}
+
+/// All who are told how a run goes.
+struct Watching {
+    live: progress::Live,
+}
+
+impl Observer for &mut Watching {
+    fn progress(&mut self, progress: &Progress) {
+        self.live.show(progress);
+    }
 }
 
 /// What the pool calls its limit is an option here.

@@ -4,6 +4,7 @@
 //! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
 mod acks;
+mod agent;
 mod clients;
 mod cost;
 mod errno;
@@ -13,10 +14,12 @@ mod ladder;
 mod latency;
 mod machine;
 mod messages;
+mod moment;
 mod orders;
 mod plan;
 mod report;
 mod run;
+mod schedule;
 mod series;
 mod shared;
 mod tally;
@@ -25,6 +28,7 @@ mod verdict;
 mod watched;
 
 pub use acks::Acks;
+pub use agent::agent;
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};
@@ -32,8 +36,8 @@ pub use machine::Machine;
 pub use messages::{Messages, Reading};
 pub use orders::{Order, Orders};
 pub use plan::{End, Plan, Processes, Stage, Workload};
-pub use report::{Action, Client, Connections, Errors, Judgement, Latencies, Operations, Report, Server, Wall};
-pub use run::{Progress, Run, Stop};
+pub use report::{Action, Client, Connections, Errors, Judgement, Latencies, Operations, Report, Server, Wall, time};
+pub use run::{Observer, Progress, Run, Stop};
 pub use series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample, ServerSample};
 pub use tally::Numbers;
 pub use verdict::Judged;

@@ -32,6 +32,11 @@ impl Machine {
     }
 }
 
+/// Memory of this process that is not swapped out.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    field(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS").and_then(kibibytes)
+}
+
 /// The value behind `name:` in one of the kernel's tables.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {

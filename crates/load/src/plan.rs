@@ -135,6 +135,7 @@ impl Plan {
         match self.workload {
             _ if self.is_short() => self.operations,
             // The server may end any of them after an answer, or before the first one, and another takes its place.
+            _ if self.lifetime.is_some() => None,
             Workload::Http(_) => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
             _ => Some(self.connections as u64),
         }
@@ -146,6 +147,19 @@ impl Plan {
             Workload::Hello => true,
             Workload::Http(wanted) => wanted.close.is_some(),
             _ => false,
+        }
+    }
+
+    /// Whether a connection that ends is replaced by another.
+    pub(crate) fn renews(&self) -> bool {
+        self.lifetime.is_some() || matches!(self.workload, Workload::Hello | Workload::Http(_))
+    }
+
+    /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
+    pub(crate) fn interval(&self) -> Duration {
+        match self.workload {
+            Workload::Ping { interval } | Workload::Echo { interval, .. } => interval,
+            _ => Duration::ZERO,
         }
     }
 

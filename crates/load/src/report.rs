@@ -141,8 +141,10 @@ pub struct Errors {
 pub struct Client {
     /// CPU time; None where the server in the same process cannot be told from it.
     pub cpu_seconds: Option<f64>,
-    /// Processes.
+    /// Processes that ran clients.
     pub processes: u32,
+    /// Of these, those that died before their time. Their connections count as lost.
+    pub lost: u32,
 }
 
 /// The server's cost.
@@ -157,7 +159,9 @@ pub struct Server {
 impl Report {
     /// Whether nothing failed and nothing was lost.
     pub fn is_clean(&self) -> bool {
-        self.connections.failed + self.connections.lost + self.operations.failed == 0 && self.errors.is_empty()
+        self.connections.failed + self.connections.lost + self.operations.failed == 0
+            && self.errors.is_empty()
+            && self.client.lost == 0
     }
 }
 
@@ -224,7 +228,7 @@ pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) 
 }
 
 /// Microseconds in the unit that people read them in.
-pub(crate) fn time(microseconds: f64) -> String {
+pub fn time(microseconds: f64) -> String {
     match microseconds {
         us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
         us if us < 1_000.0 => format!("{us:.1} us"),
@@ -255,7 +259,7 @@ pub(crate) mod tests {
                 lag: Percentiles::default(),
             },
             errors: vec![Errors { phase: "connect", errno: "ECONNREFUSED".to_owned(), count: 2 }],
-            client: Client { cpu_seconds: Some(0.25), processes: 1 },
+            client: Client { cpu_seconds: Some(0.25), processes: 1, lost: 0 },
             server: Server::default(),
             wall: None,
             thresholds: Vec::new(),
@@ -267,7 +271,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1},"server":{"cpu_seconds":null,"bytes_per_connection":null},"wall":null,"thresholds":[],"actions":[]}"#;
+        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
     }
 

@@ -8,10 +8,8 @@ use crate::plan::Plan;
 use crate::run::Stop;
 use crate::shared::Shared;
 use crate::tally::{Recorder, Tally};
-use sockdrawer::{
-    Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status,
-};
-use std::sync::Arc;
+use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,11 +33,13 @@ pub(crate) struct Here {
     renews: bool,
     /// Connects in all.
     total: Option<u64>,
+    /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
+    handed_over: Arc<Mutex<Vec<Tally>>>,
 }
 
 impl Here {
     pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim) -> Result<Here, Error> {
-        let shared = Arc::new(Shared::new(plan.operations));
+        let shared = Arc::new(Shared::new(plan.operations, plan.interval()));
         let renews = plan.renews();
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
         let mut connecting = Connecting::to(targets);
@@ -58,16 +58,15 @@ impl Here {
         if renews && aim.connections == 0 {
             pool.suspend();
         }
-        Ok(Here { pool, shared, aim, timeout: plan.timeout, renews, total })
+        Ok(Here { pool, shared, aim, timeout: plan.timeout, renews, total, handed_over: Arc::default() })
     }
 
     /// So many connections from now on. One that was lost is not replaced: only what comes to the aim is made.
     pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
         let before = std::mem::replace(&mut self.aim, aim);
-        if let Some(more) = aim.connections.checked_sub(before.connections)
-            && let Some(total) = self.total.as_mut().filter(|_| !self.renews)
-        {
-            *total += more as u64;
+        let made = self.pool.status().counts.connects;
+        if let Some(total) = self.total.as_mut().filter(|_| !self.renews) {
+            *total = (*total + aim.connections as u64).saturating_sub(before.connections as u64).max(made);
         }
         let (total, limit) = (self.total, aim.connections.max(1));
         let renews = self.renews;
@@ -90,7 +89,7 @@ impl Here {
     fn end(&self, count: usize) {
         let pool = self.pool.clone();
         let takes = self.aim.rate.map_or(Duration::ZERO, |rate| seconds(count, rate));
-        let mut how = Drain::within(takes + self.timeout + IMPATIENCE).at_most(count);
+        let mut how = Drain::within(takes + self.timeout + IMPATIENCE); // at_most(count)
         how.rate = self.aim.rate;
         // Without a thread for it nobody ends, which the numbers show.
         let _ = thread::Builder::new().name("fewer".to_owned()).spawn(move || pool.drain(&Selector::All, how));
@@ -98,14 +97,14 @@ impl Here {
 
     pub(crate) fn tell(&self, word: Word) {
         match word {
-            Word::Interval(interval) => self.shared.set_interval(interval),
+            Word::Interval(interval) => self.shared.interval().set(interval),
             Word::Suspend => {
                 self.pool.suspend();
-                self.shared.suspend();
+                self.shared.interval().suspend();
             }
             Word::Resume => {
                 self.pool.resume();
-                self.shared.resume();
+                self.shared.interval().resume();
             }
         }
         // Those at rest look at the interval again. A pool that has ended has none.
@@ -120,6 +119,7 @@ impl Here {
             made: self.total.is_some_and(|total| status.counts.connects >= total),
             connections: status.connections as u64,
             standing: self.shared.standing(),
+            peak: self.shared.peak(),
             spent: self.shared.is_spent(),
             stopped: match status.readiness {
                 Readiness::Stopped(reason) => Some(reason),
@@ -130,8 +130,10 @@ impl Here {
 
     /// What came of them since the last time.
     pub(crate) fn take(&self) -> Tally {
+        let to = self.handed_over.clone();
+        self.pool.gather(move |recorder: &mut Recorder| lock(&to).push(std::mem::take(&mut recorder.tally)));
         let mut sum = Tally::default();
-        self.pool.gather(|recorder: &mut Recorder| std::mem::take(&mut recorder.tally)).iter().for_each(|one| sum.add(one));
+        std::mem::take(&mut *lock(&self.handed_over)).iter().for_each(|one| sum.add(one));
         sum
     }
 
@@ -209,6 +211,10 @@ impl Patience<'_> {
             self.until = Instant::now() + within;
         }
     }
+}
+
+fn lock(tallies: &Mutex<Vec<Tally>>) -> MutexGuard<'_, Vec<Tally>> {
+    tallies.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether no connect is under way.

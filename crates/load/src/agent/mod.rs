@@ -6,7 +6,6 @@ mod frames;
 mod here;
 mod remote;
 
-pub(crate) use child::CHILD;
 pub use child::agent;
 pub(crate) use here::Here;
 pub(crate) use remote::Remote;
@@ -59,6 +58,8 @@ pub(crate) struct State {
     pub(crate) connections: u64,
     /// Connections that stand.
     pub(crate) standing: u64,
+    /// The most that stood at once, where it is known.
+    pub(crate) peak: u64,
     /// Whether all operations that were asked for ended.
     pub(crate) spent: bool,
     /// Why it cannot go on.

@@ -9,8 +9,9 @@ use processes::Process;
 use sockdrawer::Address;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use threads::Threads;
 pub(crate) use threads::own as own_time;
-use threads::{Threads, process_time};
+pub(crate) use threads::process_time;
 
 /// CPU time of both ends; None where it cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
