@@ -5,7 +5,6 @@
 
 mod acks;
 mod clients;
-mod cost;
 mod errno;
 pub mod foreign;
 pub mod http;
@@ -14,8 +13,10 @@ mod latency;
 mod machine;
 mod messages;
 mod plan;
+mod proc;
 mod report;
 mod run;
+mod server;
 mod shared;
 mod tally;
 pub mod trial;
@@ -31,5 +32,6 @@ pub use messages::{Messages, Reading};
 pub use plan::{End, Plan, Workload};
 pub use report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
 pub use run::{Progress, Run, Stop};
+pub use server::ServerSample;
 pub use tally::Numbers;
 pub use verdict::Judged;

@@ -2,11 +2,11 @@
 
 use crate::acks::Acks;
 use crate::clients;
-use crate::cost::{Cost, Watch, own_time};
 use crate::http::{self, Begun, Http};
 use crate::machine::Machine;
 use crate::plan::{End, Plan};
 use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
+use crate::server::{Cost, Done, Watch, own_time};
 use crate::shared::Shared;
 use crate::tally::{Numbers, Recorder, Tally, cause};
 use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
@@ -92,8 +92,9 @@ impl<'a> Run<'a> {
     /// When the clients' pool, or that of the server in this process, cannot start.
     pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(clients::server(plan))).map(|(server, watch)| (Some(server), watch))?,
-            targets => (None, Watch::there(targets)),
+            [] => Watch::here(|| Pool::start(clients::server(plan)), Pool::addresses)
+                .map(|(server, watch)| (Some(server), watch))?,
+            targets => (None, Watch::there(targets, &[])),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
         let shared = Arc::new(Shared::new(plan.operations));
@@ -106,19 +107,19 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// When a pool gives up.
-    pub fn finish(self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
+    pub fn finish(mut self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
         let over = self.follow(stop, tell)?;
         let end = Instant::now();
         let begun = Begun { connects: self.pool.status().counts.connects, at: end };
         let drained = self.settle(stop)?;
-        let cost = self.watch.cost(drained);
         let mut tally = self.tally();
+        let (cost, server) = self.watch.end(drained, tally.numbers.operations_ok);
         self.pool.shutdown(Drain::within(Duration::ZERO));
         if let Some(server) = &self.server {
             server.shutdown(Drain::within(Duration::ZERO));
         }
         let seconds = seconds(self.start, end, over, tally.last);
-        let mut report = report(self.plan, &tally, self.shared.peak(), seconds, cost);
+        let mut report = Report { server, ..report(self.plan, &tally, self.shared.peak(), seconds, cost) };
         if let Some(wanted) = self.plan.http() {
             Http::complete(&mut report, (self.plan, wanted), &mut tally, begun);
         }
@@ -126,7 +127,7 @@ impl<'a> Run<'a> {
     }
 
     /// Waits for the plan's end.
-    fn follow(&self, stop: &Stop, mut tell: impl FnMut(&Progress)) -> Result<Over, Error> {
+    fn follow(&mut self, stop: &Stop, mut tell: impl FnMut(&Progress)) -> Result<Over, Error> {
         let mut connected = None;
         let mut tick = self.start + TICK;
         let mut slice = FIRST_SLICE;
@@ -143,7 +144,13 @@ impl<'a> Run<'a> {
                 connected = Some(now);
             }
             if now >= tick {
-                tell(&self.progress());
+                let progress = self.progress();
+                self.watch.sample(Done {
+                    standing: progress.standing,
+                    established: progress.numbers.established,
+                    operations: progress.numbers.operations_ok,
+                });
+                tell(&progress);
                 tick = now + TICK;
             }
             let deadline = self.deadline(connected);
@@ -318,7 +325,7 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
         },
         errors: errors.chain(unfinished).collect(),
         client: Client { cpu_seconds: client, processes: 1 },
-        server: Server { cpu_seconds: server, bytes_per_connection: None },
+        server: Server::default(),
         acks: Acks::of(plan, tally, seconds, [client, server]),
         http: None,
     }
