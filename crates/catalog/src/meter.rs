@@ -74,7 +74,7 @@ pub trait Meter: Send + 'static {
 }
 
 /// What a client was waiting for when something failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Phase {
     /// The connection: none came about.

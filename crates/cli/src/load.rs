@@ -86,7 +86,7 @@ fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate: arguments.connect_rate.map(|rate| rate.0),
         timeout: arguments.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
-        workload,
+        ..Plan::new(workload)
     })
 }
 

@@ -65,7 +65,7 @@ mod tests {
         let at = |milliseconds, operations_ok| Progress {
             elapsed: Duration::from_millis(milliseconds),
             standing: 3,
-            numbers: Numbers { operations_ok, lost: 1, failed: 2, operations_failed: 2, established: 4 },
+            numbers: Numbers { operations_ok, lost: 1, failed: 2, operations_failed: 2, established: 4, closed: 1 },
         };
         live.line(&at(500, 100));
         assert_eq!(live.line(&at(1000, 400)), "1.0 s: 3 connections, 400 operations, 600.0/s, 4 failed, 1 lost");

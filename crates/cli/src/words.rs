@@ -14,6 +14,7 @@ pub(crate) fn start(plan: &Plan) -> String {
     }
     match plan.end {
         End::Never => {}
+        End::AfterStages => add(format_args!(", until the last stage is over")),
         End::AfterFirstConnect(time) => add(format_args!(", for {}", duration(time))),
         End::AfterLastConnect(time) => add(format_args!(", for {} after the last connect", duration(time))),
     }
@@ -111,17 +112,8 @@ mod tests {
     use sockdrawer_load::Reading;
 
     fn plan(workload: Workload) -> Plan {
-        Plan {
-            workload,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            connections: 64,
-            operations: None,
-            end: End::AfterFirstConnect(Duration::from_secs(10)),
-            connect_rate: None,
-            timeout: Duration::from_secs(1),
-            seed: 7,
-        }
+        let end = End::AfterFirstConnect(Duration::from_secs(10));
+        Plan { end, timeout: Duration::from_secs(1), seed: 7, ..Plan::new(workload) }
     }
 
     #[test]

@@ -63,7 +63,7 @@ fn the_report_has_the_documented_fields_in_their_order() {
         let found = end.stdout[at..].find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("no {name} in {end:?}"));
         at += found;
     }
-    assert_eq!(keys(&report["connections"]), "attempted established failed lost peak");
+    assert_eq!(keys(&report["connections"]), "attempted closed established failed lost open peak");
     assert_eq!(keys(&report["operations"]), "failed ok per_second");
     assert_eq!(keys(&report["latency_us"]["connect"]), "max p50 p90 p99 p999");
     assert_eq!(report["workload"], "ping");

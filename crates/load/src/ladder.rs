@@ -55,17 +55,9 @@ impl Ladder {
             Reading::Whole => pattern.to_string(),
             Reading::TwoPerMessage => twice(&pattern.to_string()),
         };
-        let plan = Plan {
-            workload: Workload::Acks(Messages { pattern, reading, ..self.messages }),
-            targets: Vec::new(),
-            sources: Vec::new(),
-            connections,
-            operations: None,
-            end: End::AfterLastConnect(self.duration),
-            connect_rate: None,
-            timeout: self.timeout,
-            seed: 0,
-        };
+        let workload = Workload::Acks(Messages { pattern, reading, ..self.messages });
+        let end = End::AfterLastConnect(self.duration);
+        let plan = Plan { connections, end, timeout: self.timeout, ..Plan::new(workload) };
         Rung { name, plan }
     }
 }

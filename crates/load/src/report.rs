@@ -4,7 +4,7 @@ use crate::acks::{self, Acks};
 use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What came of a run. Serialized, it is the documented result; its field names are what thresholds and comparisons use.
@@ -31,6 +31,12 @@ pub struct Report {
     pub client: Client,
     /// What it cost there, where it is known.
     pub server: Server,
+    /// What stopped the run from being more, where that can be said.
+    pub wall: Option<Wall>,
+    /// What was asked of the result, and whether it holds.
+    pub thresholds: Vec<Judgement>,
+    /// What the run was told while it went on.
+    pub actions: Vec<Action>,
     /// Of the workload `acks` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
@@ -48,8 +54,12 @@ pub struct Connections {
     pub established: u64,
     /// Of these, those that did not.
     pub failed: u64,
-    /// Of the established, those that ended before their work was done.
+    /// Of the established, those that the peer or the network ended before their work was done.
     pub lost: u64,
+    /// Of the established, those that this side ended before the time was over: their work was done, it gave up, or it was told to.
+    pub closed: u64,
+    /// Of the established, those that stood when the time was over; established = open + closed + lost.
+    pub open: u64,
     /// The most that stood at once.
     pub peak: u64,
 }
@@ -70,11 +80,46 @@ pub struct Operations {
 pub struct Latencies {
     /// From the start of a connect until the connection stood.
     pub connect: Percentiles,
-    /// From a request until the first byte of its answer. Of the workload `http` only.
+    /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Percentiles>,
     /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
     pub operation: Percentiles,
+    /// From when the question was sent, as tools measure that forget how long it had to wait for its turn.
+    pub uncorrected: Percentiles,
+    /// How late this side itself was to ask what was due.
+    pub lag: Percentiles,
+}
+
+/// The limit that a run came up against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wall {
+    /// Which.
+    pub name: String,
+    /// What shows it.
+    pub why: String,
+    /// What moves it.
+    pub remedy: String,
+}
+
+/// A threshold and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// As it was written.
+    pub expr: String,
+    /// What was measured, in the unit of the result; None when nothing was.
+    pub value: Option<f64>,
+    /// Whether it holds.
+    pub ok: bool,
+}
+
+/// Something that a run was told while it went on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// Seconds since the first connect.
+    pub at: f64,
+    /// What.
+    pub what: String,
 }
 
 /// Errors of one kind.
@@ -139,7 +184,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
-        let Connections { attempted, established, failed, lost, peak } = connections;
+        let Connections { attempted, established, failed, lost, peak, .. } = connections;
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
             acks::numbers(f, acks)?;
@@ -211,12 +256,21 @@ pub(crate) mod tests {
             workload: "ping",
             machine,
             seconds: 2.0,
-            connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, peak: 8 },
+            connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, closed: 0, open: 7, peak: 8 },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
-            latency_us: Latencies { connect: Percentiles::default(), first_byte: None, operation },
+            latency_us: Latencies {
+                connect: Percentiles::default(),
+                first_byte: None,
+                operation,
+                uncorrected: Percentiles::default(),
+                lag: Percentiles::default(),
+            },
             errors: vec![Errors { phase: "connect", errno: "ECONNREFUSED".to_owned(), count: 2 }],
             client: Client { cpu_seconds: Some(0.25), processes: 1 },
             server: Server::default(),
+            wall: None,
+            thresholds: Vec::new(),
+            actions: Vec::new(),
             acks: None,
             http: None,
         }
@@ -224,7 +278,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null}}"#;
+        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
     }
 

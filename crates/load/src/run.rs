@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
 
     fn deadline(&self, connected: Option<Instant>) -> Option<Instant> {
         match self.plan.end {
-            End::Never => None,
+            End::Never | End::AfterStages => None,
             End::AfterFirstConnect(time) => Some(self.start + time),
             End::AfterLastConnect(time) => connected.map(|connected| connected + time),
         }
@@ -315,17 +315,24 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
             established: numbers.established,
             failed: numbers.failed,
             lost: numbers.lost,
+            closed: 0,
+            open: 0,
             peak,
         },
         operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
         latency_us: Latencies {
             connect: tally.connect.percentiles(),
-            first_byte: None,
+            first_byte: (tally.first_byte.count() > 0).then(|| tally.first_byte.percentiles()),
             operation: tally.operation.percentiles(),
+            uncorrected: tally.uncorrected.percentiles(),
+            lag: tally.lag.percentiles(),
         },
         errors: errors.chain(unfinished).collect(),
         client: Client { cpu_seconds: client, processes: 1 },
         server: Server::default(),
+        wall: None,
+        thresholds: Vec::new(),
+        actions: Vec::new(),
         acks: Acks::of(plan, tally, seconds, [client, server]),
         http: None,
     }

@@ -18,6 +18,8 @@ pub struct Numbers {
     pub failed: u64,
     /// Connections that the peer or the network ended unasked.
     pub lost: u64,
+    /// Connections that this side ended.
+    pub closed: u64,
     /// Operations that ended well.
     pub operations_ok: u64,
     /// Operations that did not.
@@ -29,6 +31,7 @@ impl Numbers {
         self.established += other.established;
         self.failed += other.failed;
         self.lost += other.lost;
+        self.closed += other.closed;
         self.operations_ok += other.operations_ok;
         self.operations_failed += other.operations_failed;
     }
@@ -39,7 +42,13 @@ impl Numbers {
 pub(crate) struct Tally {
     pub(crate) numbers: Numbers,
     pub(crate) connect: Latency,
+    pub(crate) first_byte: Latency,
+    /// From when an operation was due.
     pub(crate) operation: Latency,
+    /// From when it began.
+    pub(crate) uncorrected: Latency,
+    /// From when a question was due until this side came to ask it.
+    pub(crate) lag: Latency,
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
     /// Of the operations that failed: cut off by this side at the end of the run.
     pub(crate) unfinished: u64,
@@ -56,7 +65,10 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Tally) {
         self.numbers.add(&other.numbers);
         self.connect.add(&other.connect);
+        self.first_byte.add(&other.first_byte);
         self.operation.add(&other.operation);
+        self.uncorrected.add(&other.uncorrected);
+        self.lag.add(&other.lag);
         for (error, count) in &other.errors {
             *self.errors.entry(*error).or_default() += count;
         }
@@ -118,13 +130,18 @@ impl Meter for Recorder {
         self.shared.stands();
     }
 
+    fn first_byte(&mut self, after: Duration) {
+        self.tally.first_byte.record(after);
+    }
+
     fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant) {
         self.acknowledged(1, scheduled, sent, now);
     }
 
-    fn acknowledged(&mut self, messages: u64, scheduled: Instant, _sent: Instant, now: Instant) {
+    fn acknowledged(&mut self, messages: u64, scheduled: Instant, sent: Instant, now: Instant) {
         self.tally.numbers.operations_ok += messages;
         self.tally.operation.record_many(now.saturating_duration_since(scheduled), messages);
+        self.tally.uncorrected.record_many(now.saturating_duration_since(sent), messages);
         self.tally.last = Some(now);
         self.shared.finish(messages);
     }
@@ -158,8 +175,9 @@ impl Meter for Recorder {
 
     fn closed(&mut self, end: End) {
         self.cutting = false;
-        if end == End::Lost {
-            self.tally.numbers.lost += 1;
+        match end {
+            End::Lost => self.tally.numbers.lost += 1,
+            _ => self.tally.numbers.closed += 1,
         }
         self.shared.fell();
     }
@@ -210,7 +228,7 @@ mod tests {
         assert_eq!((shared.standing(), shared.peak()), (1, 2));
         let mut sum = one.tally.clone();
         sum.add(&other.tally);
-        let numbers = Numbers { established: 3, failed: 2, lost: 1, operations_ok: 2, operations_failed: 2 };
+        let numbers = Numbers { established: 3, failed: 2, lost: 1, closed: 1, operations_ok: 2, operations_failed: 2 };
         assert_eq!(sum.numbers, numbers);
         assert_eq!((sum.connect.count(), sum.operation.count()), (3, 2));
         assert_eq!(sum.last, Some(now + 2 * took));

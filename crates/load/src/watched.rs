@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn an_operation_that_is_cut_off_is_failed() {
-        let cut = Numbers { established: 1, operations_ok: 3, operations_failed: 1, ..Numbers::default() };
+        let cut = Numbers { established: 1, closed: 1, operations_ok: 3, operations_failed: 1, ..Numbers::default() };
         assert_eq!(numbers(3, true), (cut, 1), "the fourth question was under way");
-        let at_rest = Numbers { established: 1, operations_ok: 1, ..Numbers::default() };
+        let at_rest = Numbers { established: 1, closed: 1, operations_ok: 1, ..Numbers::default() };
         assert_eq!(numbers(1, false), (at_rest, 0), "no question was under way");
     }
 }

@@ -10,17 +10,8 @@ fn own_time() -> Duration {
 
 #[test]
 fn following_a_run_costs_next_to_nothing() {
-    let plan = Plan {
-        workload: Workload::Hello,
-        targets: Vec::new(),
-        sources: Vec::new(),
-        connections: 16,
-        operations: None,
-        end: End::AfterFirstConnect(Duration::from_millis(700)),
-        connect_rate: None,
-        timeout: Duration::from_secs(20),
-        seed: 1,
-    };
+    let end = End::AfterFirstConnect(Duration::from_millis(700));
+    let plan = Plan { connections: 16, end, timeout: Duration::from_secs(20), ..Plan::new(Workload::Hello) };
     let (mut told, stop) = (None, Stop::new());
     let run = Run::start(&plan).expect("free ports");
     let (begun, before) = (Instant::now(), own_time());

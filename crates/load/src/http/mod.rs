@@ -15,7 +15,7 @@ use sockdrawer::{Connecting, Late};
 use sockdrawer_catalog::http::{Close, Manner, Page, Visits};
 
 /// What a run of `http` asks for, and how.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Wanted {
     /// At least one, with a weight above 0; each request takes one.
     pub pages: Vec<Page>,

@@ -156,7 +156,7 @@ impl Room {
         // In a run that is over sooner, the last connect comes before the first pair is free again.
         let window = match plan.end {
             End::AfterFirstConnect(time) => self.rest.min(time),
-            End::AfterLastConnect(_) | End::Never => self.rest,
+            End::AfterLastConnect(_) | End::AfterStages | End::Never => self.rest,
         };
         let asked = wanted.rate.or(plan.connect_rate);
         let most = asked.map(|rate| whole(rate * window.as_secs_f64()));

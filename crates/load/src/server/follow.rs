@@ -56,8 +56,8 @@ struct Start {
 #[derive(Clone, Copy, Debug)]
 struct Growth {
     standing: u64,
-    user: Option<i64>,
-    kernel: Option<i64>,
+    user: Option<u64>,
+    kernel: Option<u64>,
 }
 
 /// What takes long is asked so seldom that it takes this part of a core.
@@ -116,7 +116,7 @@ impl Follow {
         }
         // The last of the highest: memory of what stands for long is memory that is needed.
         if fresh && self.largest.is_none_or(|largest| done.standing >= largest.standing) {
-            let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.cast_signed() - before.cast_signed());
+            let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.saturating_sub(before));
             self.largest = Some(Growth { standing: done.standing, user, kernel: self.sample.socket_bytes });
         }
         Some(self.sample)
@@ -132,8 +132,7 @@ impl Follow {
         self.sample.queued = (!queues.is_empty()).then(|| queues.iter().map(|queue| u64::from(queue.waiting)).sum());
         let fresh = now >= self.memory_due;
         if fresh {
-            self.sample.socket_bytes =
-                sockets::bytes().zip(self.began.sockets).map(|(now, before)| now.cast_signed() - before.cast_signed());
+            self.sample.socket_bytes = sockets::bytes().zip(self.began.sockets).map(|(now, before)| now.saturating_sub(before));
             self.memory_due = due(now, now.elapsed());
         }
         let used = match &self.who {
@@ -195,10 +194,8 @@ impl Follow {
     /// What one connection took, and one operation.
     pub(super) fn figures(&self, cpu: Option<Duration>, operations: u64) -> Server {
         let growth = self.largest.filter(|largest| largest.standing >= LEAST_CONNECTIONS);
-        #[expect(clippy::cast_precision_loss, reason = "2^53 bytes are more than machines have")]
-        let each = |bytes: fn(&Growth) -> Option<i64>| {
-            growth.and_then(|growth| Some((bytes(&growth)? as f64 / count(growth.standing)).max(0.0)))
-        };
+        let each =
+            |bytes: fn(&Growth) -> Option<u64>| growth.and_then(|growth| Some(count(bytes(&growth)?) / count(growth.standing)));
         let costs = self.fit.solve().filter(|_| self.fitted >= LEAST_CPU);
         let all = cpu.filter(|_| operations > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / count(operations));
         let known = !matches!(self.who, Who::Unknown);

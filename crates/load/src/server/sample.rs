@@ -1,10 +1,11 @@
 //! The server beside each line of a run's series.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// What was seen of the server; None where it cannot be known. Of a server in the same process, what it has together with the clients is
 /// not told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ServerSample {
     /// CPU cores used since the sample before, to 10 ms of a process that is not this one.
     pub cpu: Option<f64>,
@@ -14,7 +15,7 @@ pub struct ServerSample {
     /// repeated in between.
     pub pss_bytes: Option<u64>,
     /// Kernel memory that sockets of this machine took since the run began, of both ends where both are on it. Read as seldom.
-    pub socket_bytes: Option<i64>,
+    pub socket_bytes: Option<u64>,
     /// How often its threads were taken off their CPUs, because they waited or because others had their turn.
     pub context_switches_per_second: Option<f64>,
     /// IP bits per second of its network, of all programs in it. Where both ends are in it each bit comes in and goes out.
