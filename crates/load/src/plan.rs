@@ -32,6 +32,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// A connection ends by itself so long after it stands, and another takes its place.
     pub lifetime: Option<Duration>,
+    /// Processes of the server to watch; none: those that listen at the targets, where these are of this machine.
+    pub server_pids: Vec<u32>,
     /// Who runs the clients.
     pub processes: Processes,
     /// Chooses the bytes of messages, and among pages: the same seed sends the same.
@@ -124,6 +126,7 @@ impl Plan {
             connect_rate: None,
             timeout: Duration::from_secs(30),
             lifetime: None,
+            server_pids: Vec::new(),
             processes: Processes::Auto,
             seed: 0,
         }

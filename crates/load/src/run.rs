@@ -4,15 +4,16 @@
 use crate::acks::Acks;
 use crate::agent::{Account, Agents, Remote, Word};
 use crate::clients;
-use crate::cost::{Cost, Watch};
 use crate::http::{Begun, Http};
 use crate::latency::Percentiles;
-use crate::machine::{Machine, resident_bytes};
+use crate::machine::Machine;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
+use crate::proc::resident_bytes;
 use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
+use crate::server::{self, Cost, Watch};
 use crate::tally::{Numbers, Tally, cause};
 use sockdrawer::{Drain, Error, Pool};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -134,8 +135,9 @@ impl<'a> Run<'a> {
     /// When the clients' pool, or that of the server in this process, cannot start; nor a process for clients.
     pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(clients::server(plan))).map(|(server, watch)| (Some(server), watch))?,
-            targets => (None, Watch::there(targets)),
+            [] => Watch::here(|| Pool::start(clients::server(plan)), Pool::addresses)
+                .map(|(server, watch)| (Some(server), watch))?,
+            targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
         let schedule = Schedule::new(plan);
@@ -179,7 +181,7 @@ impl<'a> Run<'a> {
         let ended = self.settle(stop)?;
         self.gather();
         self.sample(Phase::Ending, ended, &mut observer);
-        let mut cost = self.watch.cost(ended);
+        let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
         cost.client = cost.client.map(|client| client + self.elsewhere.0);
         if let Agents::Here(here) = &self.agents {
             here.shut_down();
@@ -188,7 +190,7 @@ impl<'a> Run<'a> {
             server.shutdown(Drain::within(Duration::ZERO));
         }
         let seconds = seconds(self.start, end, over, self.sum.last);
-        let mut report = self.report(closed, seconds, cost);
+        let mut report = self.report(closed, seconds, cost, server);
         if let Some(wanted) = self.plan.http() {
             Http::complete(&mut report, (self.plan, wanted), &mut self.sum, begun);
         }
@@ -305,9 +307,11 @@ impl<'a> Run<'a> {
         let length = at.saturating_sub(self.last.at);
         let rate = |count: u64| if length.is_zero() { 0.0 } else { float(count) / length.as_secs_f64() };
         let numbers = self.sum.numbers;
-        let cpu = self.watch.cost(ended).client.map(|client| client + self.elsewhere.0);
+        let cpu = self.watch.client(ended).map(|client| client + self.elsewhere.0);
         let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
         let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
+        let standing = self.agents.state().standing;
+        let done = server::Done { standing, established: numbers.established, operations: numbers.operations_ok };
         let latency_us = Measured {
             connect: recent.connect.percentiles(),
             operation: recent.operation.percentiles(),
@@ -318,7 +322,7 @@ impl<'a> Run<'a> {
             at: at.as_secs_f64(),
             phase,
             target: self.schedule.target(at) as u64,
-            standing: self.agents.state().standing,
+            standing,
             connections: Counted {
                 attempted: numbers.established + numbers.failed,
                 established: numbers.established,
@@ -335,18 +339,18 @@ impl<'a> Run<'a> {
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
                 processes: self.agents.processes(),
             },
-            server: None,
+            server: self.watch.sample(done),
         };
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
         self.last = Last { at, cpu, operation: latency_us.operation };
     }
 
-    fn report(&mut self, closed: u64, seconds: f64, cost: Cost) -> Report {
+    fn report(&mut self, closed: u64, seconds: f64, cost: Cost, server: Server) -> Report {
         let (plan, tally) = (self.plan, &self.sum);
         let numbers = &tally.numbers;
         let per_second = if seconds > 0.0 { float(numbers.operations_ok) / seconds } else { 0.0 };
-        let [client, server] = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
+        let cpu = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
         Report {
             schema: 1,
             workload: plan.workload.name(),
@@ -370,12 +374,12 @@ impl<'a> Run<'a> {
                 lag: tally.lag.percentiles(),
             },
             errors: errors(tally),
-            client: Client { cpu_seconds: client, processes: self.agents.processes(), lost: self.agents.lost() },
-            server: Server { cpu_seconds: server, bytes_per_connection: None },
+            client: Client { cpu_seconds: cpu[0], processes: self.agents.processes(), lost: self.agents.lost() },
+            server,
             wall: None,
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),
-            acks: Acks::of(plan, tally, seconds, [client, server]),
+            acks: Acks::of(plan, tally, seconds, cpu),
             http: None,
         }
     }

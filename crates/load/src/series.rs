@@ -2,6 +2,7 @@
 
 use crate::latency::{Latency, Percentiles};
 use crate::report::Errors;
+use crate::server::ServerSample;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -101,30 +102,6 @@ pub struct ClientSample {
     pub rss_bytes: Option<u64>,
     /// Processes.
     pub processes: u32,
-}
-
-/// What the server took, all its processes together; None where it cannot be seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ServerSample {
-    /// CPUs that were busy, since the sample before.
-    pub cpu: Option<f64>,
-    /// Memory, pages that are shared counted for each process.
-    pub rss_bytes: Option<u64>,
-    /// Memory, pages that are shared counted in parts.
-    pub pss_bytes: Option<u64>,
-    /// What the kernel keeps for sockets of its network.
-    pub socket_bytes: Option<u64>,
-    /// Switches to and from its threads, per second.
-    pub context_switches_per_second: Option<f64>,
-    /// Bits that came in its network, per second.
-    pub bits_in: Option<f64>,
-    /// Bits that went out, per second.
-    pub bits_out: Option<f64>,
-    /// Packets that came, per second.
-    pub packets_in: Option<f64>,
-    /// Packets that went out, per second.
-    pub packets_out: Option<f64>,
 }
 
 /// The times that a [`Sample`] summarizes, whole.

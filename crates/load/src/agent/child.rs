@@ -1,10 +1,10 @@
 //! What a process does that was started to run clients.
 
 use super::{Account, Aim, Here, State, Word, frames};
-use crate::cost::process_time;
-use crate::machine::resident_bytes;
 use crate::plan::Plan;
+use crate::proc::resident_bytes;
 use crate::run::Stop;
+use crate::server::process_time;
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
 use std::io::{self, StdoutLock, stdin, stdout};

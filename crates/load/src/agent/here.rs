@@ -2,10 +2,10 @@
 
 use super::{Aim, State, Word};
 use crate::clients;
-use crate::cost::own_time;
 use crate::http;
 use crate::plan::Plan;
 use crate::run::Stop;
+use crate::server::own_time;
 use crate::shared::Shared;
 use crate::tally::{Recorder, Tally};
 use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};

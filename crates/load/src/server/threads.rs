@@ -44,6 +44,12 @@ impl Threads {
         Some(Threads { server, others })
     }
 
+    /// The folders of the server's threads.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = String> {
+        let here = std::process::id();
+        self.server.iter().map(move |id| format!("/proc/{here}/task/{id}"))
+    }
+
     /// What all other threads that are there have used since.
     pub(super) fn of_others(&self) -> Option<Duration> {
         let others = ids().into_iter().filter(|id| !self.server.contains(id) && !is_of_connection(*id));
