@@ -1,17 +1,18 @@
 //! The machine a result was measured on: without it a number means nothing.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fs;
 
 /// What a reader of a result wants to know of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// CPUs that this process may use.
     pub cpus: usize,
     /// The CPU's name, where the kernel tells it.
     pub cpu: Option<String>,
     /// The instruction set.
-    pub architecture: &'static str,
+    pub architecture: Cow<'static, str>,
     /// The kernel's release.
     pub kernel: Option<String>,
     /// Memory in bytes.
@@ -25,7 +26,7 @@ impl Machine {
         Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: read("/proc/cpuinfo").as_deref().and_then(|text| field(text, "model name")).map(str::to_owned),
-            architecture: std::env::consts::ARCH,
+            architecture: std::env::consts::ARCH.into(),
             kernel: read("/proc/sys/kernel/osrelease").map(|release| release.trim().to_owned()),
             memory_bytes: read("/proc/meminfo").as_deref().and_then(|text| field(text, "MemTotal")).and_then(kibibytes),
         }

@@ -291,16 +291,19 @@ fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Re
     let numbers = &tally.numbers;
     let per_second = if seconds > 0.0 { numbers.operations_ok as f64 / seconds } else { 0.0 };
     let errors = tally.errors.iter().map(|((phase, errno), count)| Errors {
-        phase: phase.name(),
+        phase: phase.name().into(),
         errno: cause(*phase, *errno),
         count: *count,
     });
-    let unfinished =
-        (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
+    let unfinished = (tally.unfinished > 0).then(|| Errors {
+        phase: "unfinished".into(),
+        errno: "CUT_OFF".to_owned(),
+        count: tally.unfinished,
+    });
     let [client, server] = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
     Report {
         schema: 1,
-        workload: plan.workload.name(),
+        workload: plan.workload.name().into(),
         machine: Machine::this(),
         seconds,
         connections: Connections {
