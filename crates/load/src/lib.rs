@@ -16,6 +16,7 @@ mod messages;
 mod orders;
 mod plan;
 mod report;
+pub mod results;
 mod run;
 mod series;
 mod shared;

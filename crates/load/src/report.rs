@@ -175,6 +175,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
         let Connections { attempted, established, failed, lost, peak, .. } = connections;
+        for judgement in &self.thresholds {
+            writeln!(f, "threshold    {judgement}")?;
+        }
+        if let Some(Wall { name, why, remedy }) = &self.wall {
+            writeln!(f, "wall         {name}: {why}; {remedy}")?;
+        }
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
             acks::numbers(f, acks)?;
@@ -287,5 +293,16 @@ CPU          2.50 ms per operation in the client, - in the server
 error        connect ECONNREFUSED: 2";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
+    }
+
+    #[test]
+    fn thresholds_and_the_wall_come_first() {
+        let thresholds = vec![Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok: false }];
+        let [name, why, remedy] = ["accept queue", "it was full", "a longer backlog"].map(str::to_owned);
+        let report = Report { thresholds, wall: Some(Wall { name, why, remedy }), ..report() };
+        let text = report.to_string();
+        let first: Vec<&str> = text.lines().take(2).collect();
+        let expected = ["threshold    FAILED  p99<1s: 2.00 s", "wall         accept queue: it was full; a longer backlog"];
+        assert_eq!(first, expected);
     }
 }
