@@ -6,7 +6,7 @@ use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
-use crate::{acks, http, limits, progress, words};
+use crate::{acks, http, limits, progress, thresholds, words};
 use sockdrawer::{Address, Error};
 use sockdrawer_load::http::Ports;
 use sockdrawer_load::{End, Observer, Plan, Progress, Report, Run, Stop, Workload};
@@ -34,7 +34,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut watching = Watching { live: progress::Live::new() };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
-    let report = report?;
+    let mut report = report?;
+    thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
@@ -62,11 +63,16 @@ pub(crate) fn failure(error: Error) -> Failure {
 }
 
 fn verdict(report: &Report) -> Exit {
-    if report.is_clean() { Exit::Ok } else { Exit::Failed }
+    let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
+    thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
 }
 
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(report).map_err(|error| Failure::run(format_args!("cannot write the report as JSON: {error}")))
+    serde_json::to_string(report).map_err(not_json)
+}
+
+pub(crate) fn not_json(error: serde_json::Error) -> Failure {
+    Failure::run(format_args!("cannot write the report as JSON: {error}"))
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.

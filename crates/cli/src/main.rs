@@ -16,6 +16,7 @@ mod program;
 mod progress;
 mod serve;
 mod signals;
+mod thresholds;
 mod trial;
 mod usage;
 mod values;

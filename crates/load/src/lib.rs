@@ -18,6 +18,7 @@ mod orders;
 mod plan;
 mod proc;
 mod report;
+pub mod results;
 mod run;
 mod schedule;
 mod series;

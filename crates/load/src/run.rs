@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
         let cpu = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
         Report {
             schema: 1,
-            workload: plan.workload.name(),
+            workload: plan.workload.name().into(),
             machine: Machine::this(),
             seconds,
             connections: Connections {
@@ -392,12 +392,15 @@ fn descriptors() -> usize {
 
 fn errors(tally: &Tally) -> Vec<Errors> {
     let errors = tally.errors.iter().map(|((phase, errno), count)| Errors {
-        phase: phase.name(),
+        phase: phase.name().into(),
         errno: cause(*phase, *errno),
         count: *count,
     });
-    let unfinished =
-        (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
+    let unfinished = (tally.unfinished > 0).then(|| Errors {
+        phase: "unfinished".into(),
+        errno: "CUT_OFF".to_owned(),
+        count: tally.unfinished,
+    });
     errors.chain(unfinished).collect()
 }
 
