@@ -6,6 +6,7 @@
 mod acks;
 mod clients;
 mod cost;
+mod dialogue;
 mod errno;
 pub mod foreign;
 pub mod http;
@@ -25,6 +26,7 @@ mod verdict;
 mod watched;
 
 pub use acks::Acks;
+pub use dialogue::Dialogue;
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};

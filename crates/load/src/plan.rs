@@ -1,5 +1,6 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
+use crate::dialogue::Dialogue;
 use crate::http::Wanted;
 use crate::messages::Messages;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,8 @@ pub enum Workload {
         /// Bytes of a message.
         size: u32,
     },
+    /// Each says the same again and again, and expects an answer each time. An operation is a round trip.
+    Dialogue(Dialogue),
     /// Each reads a greeting and ends; another takes its place. An operation is a connection.
     Hello,
     /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
@@ -88,6 +91,7 @@ impl Workload {
         match self {
             Workload::Ping { .. } => "ping",
             Workload::Echo { .. } => "echo",
+            Workload::Dialogue(dialogue) => dialogue.name(),
             Workload::Hello => "hello",
             Workload::Http(_) => "http",
             Workload::Acks(_) => "acks",
