@@ -1,7 +1,6 @@
 //! `sockdrawer`: serves, loads and measures sockets, and proves that they survive changes. Glue over the libraries: low arguments
 //! become a plan in each command's own file, and only this crate prints.
 
-mod acks;
 mod arguments;
 mod events;
 mod foreign;
@@ -11,6 +10,7 @@ mod limits;
 mod load;
 mod names;
 mod outcome;
+mod plan;
 mod print;
 mod program;
 mod progress;
