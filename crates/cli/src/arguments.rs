@@ -139,6 +139,9 @@ pub(crate) struct LoadArguments {
     /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<Seed>,
+    /// Run also where this machine has too little for it.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Options of acks.
     #[command(flatten)]
     pub(crate) acks: AcksArguments,

@@ -1,14 +1,13 @@
-//! `sockdrawer load http`: its options, what they mean together, and whether this machine has the ports for it.
+//! `sockdrawer load http`: its options, and what they mean together.
 
 use crate::arguments::LoadArguments;
 use crate::load;
 use crate::outcome::Failure;
 use crate::values::BadValue;
-use crate::words::{duration, number};
+use crate::words::number;
 use clap::{Args, ValueEnum};
 use sockdrawer_catalog::http::{Close, Page};
-use sockdrawer_load::Plan;
-use sockdrawer_load::http::{Pairs, Ports, Room, Shortage, Wanted};
+use sockdrawer_load::http::Wanted;
 use std::str::FromStr;
 
 /// Options that no other workload has.
@@ -26,9 +25,6 @@ pub(crate) struct HttpArguments {
     /// http: one request after the other on each connection, which the server may end after any answer.
     #[arg(long)]
     pub(crate) keep_alive: bool,
-    /// http: run also where this machine has too few ports for it.
-    #[arg(long)]
-    pub(crate) force: bool,
 }
 
 /// Who ends a connection.
@@ -91,7 +87,6 @@ impl HttpArguments {
             ("--mix", self.mix.is_some()),
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
-            ("--force", self.force),
         ])
     }
 
@@ -116,46 +111,6 @@ impl HttpArguments {
             Some(Closing::Rst) => Some(Close::Rst),
         };
         Ok(Wanted { pages, close, rate: arguments.rate.map(|rate| rate.0) })
-    }
-}
-
-/// Keeps `plan` within the ports of this machine, and says in words for the line it starts with how many there are.
-///
-/// # Errors
-/// When it does not fit.
-pub(crate) fn keep_within(plan: &mut Plan, ports: Option<Ports>) -> Result<String, Failure> {
-    let Some(room) = ports.and_then(|ports| ports.room(plan)) else { return Ok(String::new()) };
-    let bound = room.fit(plan).map_err(|shortage| too_few(plan, &room, shortage))?;
-    if plan.http().and_then(|wanted| wanted.close) != Some(Close::Fin) {
-        return Ok(String::new());
-    }
-    let (pairs, rest) = (room.pairs.count(), duration(room.rest));
-    let words = format!("; each connection keeps its ports for {rest} of TIME_WAIT, {pairs} can at a time");
-    if bound.is_some() {
-        plan.connect_rate = bound;
-        return Ok(format!(
-            "{words}: so it goes no faster (--close server or rst, --source: faster, --force: until they run out)"
-        ));
-    }
-    Ok(words)
-}
-
-fn too_few(plan: &Plan, room: &Room, shortage: Shortage) -> Failure {
-    let Pairs { ports, targets, sources } = room.pairs;
-    let there_are = format!("{ports} ports, {targets} target(s), {sources} source(s)");
-    match shortage {
-        Shortage::AtOnce => Failure::preflight(format_args!(
-            "--connections {}: this machine has {there_are}: use fewer, connect from more addresses with --source, or --force it",
-            plan.connections
-        )),
-        Shortage::Resting { connects, room: free } => {
-            let (rest, rate) = (duration(room.rest), number(room.for_ever(plan.connections)));
-            Failure::preflight(format_args!(
-                "--close fin: {connects} connects within {rest} of TIME_WAIT, but this machine has room for {free} ({there_are}, \
-                 {} in use): use --close server or rst, at most {rate} connects/s, more addresses with --source, or --force it",
-                plan.connections
-            ))
-        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! `sockdrawer load`: from the command line to a plan, and from its report to the exit code.
 
 use crate::arguments::LoadArguments;
+use crate::budget::{self, Told};
 use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
-use crate::{acks, http, limits, progress, words};
+use crate::{acks, limits, progress, words};
 use sockdrawer::{Address, Error};
-use sockdrawer_load::http::Ports;
 use sockdrawer_load::{End, Plan, Report, Run, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
@@ -22,15 +22,15 @@ pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan(&arguments)?;
-    let ports = if plan.http().is_some() && !arguments.http.force { Ports::of_this_machine() } else { None };
-    let ports = http::keep_within(&mut plan, ports)?;
+    let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
+    people.tell(words::start(&plan) + &words)?;
+    people.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?;
-    people.tell(words::start(&plan) + &ports)?;
     let mut live = progress::Live::new();
     let report = running.finish(&stop, |progress| live.show(progress));
     live.end();

@@ -3,6 +3,7 @@
 
 mod acks;
 mod arguments;
+mod budget;
 mod events;
 mod foreign;
 mod http;

@@ -4,6 +4,8 @@
 //! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
 mod acks;
+pub mod budget;
+mod cause;
 mod clients;
 mod errno;
 pub mod foreign;
@@ -26,6 +28,7 @@ mod verdict;
 mod watched;
 
 pub use acks::Acks;
+pub use cause::{Cause, cause};
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};

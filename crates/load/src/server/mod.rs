@@ -22,6 +22,14 @@ use std::time::Duration;
 pub(crate) use threads::own as own_time;
 use threads::{Threads, process_time};
 
+/// Whether what is sent there stays on this machine.
+pub(crate) fn is_here(target: &Address) -> bool {
+    match target {
+        Address::Tcp(target) => listening::is_of_this_machine(target.ip().to_canonical()),
+        _ => true,
+    }
+}
+
 /// CPU time of both ends; None where it cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
