@@ -4,6 +4,7 @@
 mod acks;
 mod arguments;
 mod budget;
+mod doctor;
 mod events;
 mod foreign;
 mod http;
@@ -44,6 +45,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Serve(arguments)) => serve::run(arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -24,7 +24,7 @@ fn refused(words: &str, parts: &[&str]) {
 
 #[test]
 fn commands() {
-    refused("", &["no command", "serve, load or trial", "try: sockdrawer --help"]);
+    refused("", &["no command", "serve, load, doctor or trial", "try: sockdrawer --help"]);
     refused("serv", &["unknown command `serv`", "did you mean `serve`?"]);
     refused("quux", &["unknown command `quux`", "there are serve, load, trial"]);
     refused("--lisen", &["unknown option `--lisen`"]);

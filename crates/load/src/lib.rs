@@ -7,6 +7,7 @@ mod acks;
 pub mod budget;
 mod cause;
 mod clients;
+pub mod doctor;
 mod errno;
 pub mod foreign;
 pub mod http;

@@ -30,6 +30,11 @@ pub(crate) fn is_here(target: &Address) -> bool {
     }
 }
 
+/// The processes that accept what is sent there, as far as this user may look.
+pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
+    processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default()
+}
+
 /// CPU time of both ends; None where it cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
