@@ -4,10 +4,12 @@
 use crate::acks::AcksArguments;
 use crate::http::HttpArguments;
 use crate::names::{self, Protocol};
+use crate::thresholds;
 use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
+use sockdrawer_load::results::Threshold;
 use std::ffi::OsString;
 
 /// Holds sockets so that the program around them can change.
@@ -135,6 +137,9 @@ pub(crate) struct LoadArguments {
     /// Local addresses to connect from, taken in turn: 127.0.0.2,127.0.0.3.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) source: Vec<Source>,
+    /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
+    #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
+    pub(crate) threshold: Vec<Threshold>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,

@@ -7,9 +7,9 @@ use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
 use crate::values::{PositiveTime, Seed, Time};
-use crate::{acks, limits, progress, words};
+use crate::{acks, limits, progress, thresholds, words};
 use sockdrawer::{Address, Error};
-use sockdrawer_load::{End, Plan, Report, Run, Stop, Workload};
+use sockdrawer_load::{End, Observer, Plan, Progress, Report, Run, Stop, Workload};
 use std::fmt;
 use std::net::IpAddr;
 use std::process;
@@ -31,15 +31,27 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     people.tell(words::start(&plan) + &words)?;
     people.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?;
-    let mut live = progress::Live::new();
-    let report = running.finish(&stop, |progress| live.show(progress));
-    live.end();
-    let report = report?;
+    let mut watching = Watching { live: progress::Live::new() };
+    let report = running.finish(&stop, &mut watching);
+    watching.live.end();
+    let mut report = report?;
+    thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
     }
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
+}
+
+/// All who are told how a run goes.
+struct Watching {
+    live: progress::Live,
+}
+
+impl Observer for &mut Watching {
+    fn progress(&mut self, progress: &Progress) {
+        self.live.show(progress);
+    }
 }
 
 /// What the pool calls its limit is an option here.
@@ -51,11 +63,16 @@ pub(crate) fn failure(error: Error) -> Failure {
 }
 
 fn verdict(report: &Report) -> Exit {
-    if report.is_clean() { Exit::Ok } else { Exit::Failed }
+    let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
+    thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
 }
 
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(report).map_err(|error| Failure::run(format_args!("cannot write the report as JSON: {error}")))
+    serde_json::to_string(report).map_err(not_json)
+}
+
+pub(crate) fn not_json(error: serde_json::Error) -> Failure {
+    Failure::run(format_args!("cannot write the report as JSON: {error}"))
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.

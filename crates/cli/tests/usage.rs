@@ -26,7 +26,7 @@ fn refused(words: &str, parts: &[&str]) {
 fn commands() {
     refused("", &["no command", "serve, load, doctor or trial", "try: sockdrawer --help"]);
     refused("serv", &["unknown command `serv`", "did you mean `serve`?"]);
-    refused("quux", &["unknown command `quux`", "there are serve, load, trial"]);
+    refused("quux", &["unknown command `quux`", "there are serve, load, doctor, trial"]);
     refused("--lisen", &["unknown option `--lisen`"]);
     refused("--json x", &["unknown option `--json`", "try: sockdrawer --help"]);
 }

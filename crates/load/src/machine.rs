@@ -1,17 +1,18 @@
 //! The machine a result was measured on: without it a number means nothing.
 
 use crate::proc::{field, memory, setting, text};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What a reader of a result wants to know of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// CPUs that this process may use.
     pub cpus: usize,
     /// The CPU's name, where the kernel tells it.
     pub cpu: Option<String>,
     /// The instruction set.
-    pub architecture: &'static str,
+    pub architecture: Cow<'static, str>,
     /// The kernel's release.
     pub kernel: Option<String>,
     /// Memory in bytes.
@@ -24,7 +25,7 @@ impl Machine {
         Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: text("/proc/cpuinfo").as_deref().and_then(|text| field(text, "model name")).map(str::to_owned),
-            architecture: std::env::consts::ARCH,
+            architecture: std::env::consts::ARCH.into(),
             kernel: setting("kernel.osrelease"),
             memory_bytes: memory("MemTotal"),
         }

@@ -25,6 +25,11 @@ pub(crate) fn memory(name: &str) -> Option<u64> {
     field(&text("/proc/meminfo")?, name).and_then(kibibytes)
 }
 
+/// Memory of this process that is not swapped out.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    field(&text("/proc/self/status")?, "VmRSS").and_then(kibibytes)
+}
+
 /// A counter of a table with two lines for each protocol: names, then values in the same order.
 pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));

@@ -19,8 +19,9 @@ pub use sample::ServerSample;
 use sockdrawer::Address;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use threads::Threads;
 pub(crate) use threads::own as own_time;
-use threads::{Threads, process_time};
+pub(crate) use threads::process_time;
 
 /// Whether what is sent there stays on this machine.
 pub(crate) fn is_here(target: &Address) -> bool {
@@ -124,6 +125,11 @@ impl Watch {
     pub(crate) fn end(&self, ended: Duration, operations: u64) -> (Cost, crate::report::Server) {
         let cost = self.cost(ended);
         (cost, self.follow.figures(cost.server, operations))
+    }
+
+    /// CPU time of this side's part of this process.
+    pub(crate) fn client(&self, ended: Duration) -> Option<Duration> {
+        self.cost(ended).client
     }
 
     /// Of threads of this process; of others the samples know.

@@ -1,10 +1,10 @@
 //! The server beside each line of a run's series.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What was seen of the server; None where it cannot be known. Of a server in the same process, what it has together with the clients is
 /// not told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerSample {
     /// CPU cores used since the sample before, to 10 ms of a process that is not this one.

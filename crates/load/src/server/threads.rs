@@ -10,7 +10,7 @@ use std::time::Duration;
 const OF_CONNECTIONS: [&str; 2] = ["sockdrawer-conn", "sockdrawer-dele"];
 
 /// CPU time of all threads of this process so far, of those that ended too.
-pub(super) fn process_time() -> Duration {
+pub(crate) fn process_time() -> Duration {
     time(ClockId::ProcessCPUTime)
 }
 
