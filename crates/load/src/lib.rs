@@ -5,9 +5,12 @@
 
 mod acks;
 mod agent;
+pub mod budget;
+mod cause;
 mod clients;
 mod control;
 mod dialogue;
+pub mod doctor;
 mod errno;
 pub mod foreign;
 pub mod http;
@@ -33,6 +36,7 @@ mod watched;
 
 pub use acks::Acks;
 pub use agent::agent;
+pub use cause::{Cause, cause};
 pub use control::control;
 pub use dialogue::Dialogue;
 pub use errno::errno_name;
