@@ -5,11 +5,12 @@ use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
-use crate::{limits, plan, print, progress, thresholds, words};
-use sockdrawer::Error;
+use crate::{keys, limits, plan, print, progress, thresholds, words};
+use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::{Observer, Progress, Report, Run, Stop};
 use std::process;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
@@ -29,9 +30,19 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     people.tell(words::start(&plan) + &words)?;
     people.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?;
+    let orders = running.orders();
+    let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
+    let keys = keys::listen(&orders);
+    if keys.is_some() {
+        print::tell(keys::HELP);
+    }
     let mut watching = Watching { live: progress::Live::new() };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
+    drop(keys);
+    if let Some(control) = control {
+        control.shutdown(Drain::within(Duration::ZERO));
+    }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
@@ -79,6 +90,7 @@ pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Fail
     let (told, stop) = (first.clone(), stop.clone());
     signals::watch(move |signal| {
         if told.set(signal).is_err() {
+            keys::restore();
             process::exit(signal.exit() as i32);
         }
         stop.stop();

@@ -5,7 +5,9 @@ mod arguments;
 mod budget;
 mod doctor;
 mod events;
+mod find;
 mod foreign;
+mod keys;
 mod ladder;
 mod limits;
 mod load;
@@ -47,6 +49,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
+        Some(Command::Find(arguments)) => find::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

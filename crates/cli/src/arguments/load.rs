@@ -70,6 +70,12 @@ pub(crate) struct LoadArguments {
     /// The first and the last local port to connect from: 20000-29999 [default: those that the machine has for it].
     #[arg(long, value_name = "A-B")]
     pub(crate) local_ports: Option<LocalPorts>,
+    /// Processes of the server to watch, where the one that listens at TARGET is not it: a proxy stands before it.
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub(crate) server_pid: Vec<u32>,
+    /// A Unix socket to take orders at while the run goes on: +N, -N, =N, interval T, suspend, resume, next, stop, status.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Processes that run the clients; auto: more than one where descriptors are too few for one [default: auto].
     #[arg(long, value_name = "N|auto")]
     pub(crate) processes: Option<ProcessCount>,

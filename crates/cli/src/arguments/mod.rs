@@ -2,10 +2,12 @@
 //! `trial` turn these low arguments into what is done.
 
 mod acks;
+mod find;
 mod http;
 mod load;
 
 pub(crate) use acks::AcksArguments;
+pub(crate) use find::{FindArguments, Vary};
 pub(crate) use http::{Closing, HttpArguments, Mix, Path};
 pub(crate) use load::{LoadArguments, first_given};
 
@@ -34,6 +36,8 @@ pub(crate) enum Command {
     Load(LoadArguments),
     /// Look whether this machine, and a server on it, have what so many connections need.
     Doctor(DoctorArguments),
+    /// Search for the most connections, operations or connects per second that hold, and say what stops more.
+    Find(FindArguments),
     /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
