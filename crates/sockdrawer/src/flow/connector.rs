@@ -2,6 +2,7 @@
 
 use super::acceptor::Parcel;
 use super::gate::{Permit, Waiter};
+use super::ports::Ports;
 use super::seat::Flags;
 use super::{Flow, lock};
 use crate::behaviour::Panicked;
@@ -14,7 +15,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sys::Errno;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ const MOST_LAG: Duration = Duration::from_millis(100);
 /// What the loops of a connect pool share: targets and sources in turn, how many are left, and when the next is due.
 pub(crate) struct Course {
     connecting: Connecting,
+    ports: Ports,
     /// Shared with the courses before and after, so that none begins one more.
     begun: Arc<AtomicU64>,
     turn: AtomicUsize,
@@ -40,7 +42,8 @@ impl Course {
     /// A new course; the connects begun on the one before count towards its total.
     pub(crate) fn new(connecting: Connecting, before: Option<&Course>) -> Arc<Course> {
         let begun = before.map_or_else(Arc::default, |before| before.begun.clone());
-        Arc::new(Course { connecting, begun, turn: AtomicUsize::new(0), next_due: Mutex::new(Instant::now()) })
+        let ports = Ports::new(connecting.local_ports);
+        Arc::new(Course { connecting, ports, begun, turn: AtomicUsize::new(0), next_due: Mutex::new(Instant::now()) })
     }
 
     fn is_over(&self) -> bool {
@@ -152,7 +155,7 @@ impl Flow {
             if !course.begin() {
                 return;
             }
-            self.connect(&course.connecting, course.turn.fetch_add(1, Ordering::Relaxed), due, permit);
+            self.connect(&course, course.turn.fetch_add(1, Ordering::Relaxed), due, permit);
             if self.connector.retry_at.is_some() {
                 return;
             }
@@ -160,12 +163,13 @@ impl Flow {
         self.connector.retry_at = Some(now);
     }
 
-    fn connect(&mut self, connecting: &Connecting, turn: usize, due: Option<Instant>, permit: Permit) {
+    fn connect(&mut self, course: &Course, turn: usize, due: Option<Instant>, permit: Permit) {
         self.counters.connects().add(1);
+        let connecting = &course.connecting;
         let target = &connecting.targets[turn % connecting.targets.len()];
         let began = Instant::now();
         let lag = due.map_or(Duration::ZERO, |due| began.saturating_duration_since(due));
-        match self.open_connecting(connecting, turn, target) {
+        match self.open_connecting(course, turn, target) {
             Ok(socket) => {
                 let seat = self.seats.take(socket, permit);
                 let number = self.connector.number_of(target);
@@ -192,7 +196,8 @@ impl Flow {
         }
     }
 
-    fn open_connecting(&self, connecting: &Connecting, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
+    fn open_connecting(&self, course: &Course, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
+        let connecting = &course.connecting;
         let socket = self.system.socket(target)?;
         let same_family = |source: &&std::net::IpAddr| internet(target).is_some_and(|to| to.is_ipv4() == source.is_ipv4());
         let sources = connecting.sources.iter().filter(same_family);
@@ -202,10 +207,29 @@ impl Flow {
         {
             self.system.bind_source(socket.as_fd(), *source)?;
         }
-        match self.system.connect(socket.as_fd(), target) {
+        match self.connect_from_a_port(&course.ports, turn, (socket.as_fd(), target)) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// From the first part of the ports that has a free one.
+    fn connect_from_a_port(&self, ports: &Ports, turn: usize, (socket, target): (BorrowedFd<'_>, &Address)) -> Result<(), Errno> {
+        let parts = internet(target).map_or([None; 2], |to| ports.towards(to, turn));
+        let mut full = None;
+        for part in parts.into_iter().flatten() {
+            match self.system.limit_ports(socket, part) {
+                Err(errno) if ports.asked => return Err(errno),
+                // A kernel without it has ports all the same, and the target's own may be the one that it gives.
+                Err(_) => return self.system.connect(socket, target),
+                Ok(()) => {}
+            }
+            match self.system.connect(socket, target) {
+                Err(Errno::ADDRNOTAVAIL) => full = Some(Err(Errno::ADDRNOTAVAIL)),
+                connected => return connected,
+            }
+        }
+        full.unwrap_or_else(|| self.system.connect(socket, target))
     }
 
     /// The handshake is over, either way, when the socket can be written.
@@ -228,7 +252,11 @@ impl Flow {
         let remote = self.connecting_to(seat);
         match ended {
             // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
-            Ok(local) if local.is_some() && local == remote => self.connect_failed(seat, Errno::CONNREFUSED),
+            Ok(local) if local.is_some() && local == remote => {
+                // Without a reset it would keep the port for a minute, and the server could not bind it.
+                let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+                self.connect_failed(seat, Errno::CONNREFUSED);
+            }
             Ok(_) => self.connected(seat, remote),
             Err(errno) => self.connect_failed(seat, errno),
         }

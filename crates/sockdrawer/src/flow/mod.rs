@@ -23,6 +23,7 @@ pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
 mod pace;
+mod ports;
 pub(crate) mod rules;
 #[cfg(all(test, shuttle))]
 mod schedules;

@@ -5,7 +5,7 @@ use super::places::Replacing;
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use crate::admission::Admission;
-use crate::config::{Config, Endpoint, Listening, Model, Revision};
+use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::alarms::MOST_ALARMS;
@@ -374,12 +374,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
     }
     if let Endpoint::Connect(connecting) = &config.endpoint {
-        if connecting.targets.is_empty() {
-            return invalid("connecting.targets", "there is no target to connect to: name one");
-        }
-        if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-            return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes");
-        }
+        validate_connecting(connecting)?;
     }
     if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
         return invalid(setting, reason);
@@ -408,6 +403,28 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
+    let invalid = |setting, reason: String| Err(Error::Invalid { setting, reason });
+    if connecting.targets.is_empty() {
+        return invalid("connecting.targets", "there is no target to connect to: name one".to_owned());
+    }
+    if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes".to_owned());
+    }
+    let Some((from, to)) = connecting.local_ports else { return Ok(()) };
+    if from == 0 || to < from {
+        return invalid("connecting.local_ports", format!("{from} to {to} is no range of ports: name the lower one first"));
+    }
+    match sys::local_ports() {
+        Some((first, last)) if from < first || last < to => {
+            let remedy = format!("sysctl -w net.ipv4.ip_local_port_range='{} {}'", from.min(first), to.max(last));
+            let reason = format!("{from} to {to} is not within the ports that the system gives out, {first} to {last}: {remedy}");
+            invalid("connecting.local_ports", reason)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one.
