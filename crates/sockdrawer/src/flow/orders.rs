@@ -238,6 +238,7 @@ impl Flow {
     /// The loop is going, by order or by its own fault: every connection ends, each under its own guard, and nothing more
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
+        self.set_course(None);
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.end(seat, why, false));

@@ -9,7 +9,7 @@ use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::alarms::MOST_ALARMS;
-use crate::flow::connector::Course;
+use crate::flow::course::Course;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
 use crate::flow::listener::{MOST_SHARDS, SHARDS};
@@ -21,6 +21,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
@@ -170,8 +171,19 @@ impl Core {
         if let Some(generation) = prepared.generation {
             self.switch_to(control, generation);
         }
+        let same_course = match (&control.config.endpoint, &wanted.endpoint) {
+            (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
+            _ => true,
+        };
+        let gate = &self.shared.gate;
+        if let (Some(before), Some(course)) = (&control.course, &prepared.course)
+            && (!same_course || prepared.limit.is_some_and(|limit| limit != gate.limit()))
+        {
+            // Before there is room for more.
+            course.follow(before, gate.taken() >= gate.limit(), Instant::now());
+        }
         if let Some(limit) = prepared.limit {
-            self.shared.gate.set_limit(limit);
+            gate.set_limit(limit);
         }
         let same_policy = is_same_policy(&*control.config.admission, &*wanted.admission);
         if !same_policy {
@@ -205,10 +217,6 @@ impl Core {
                 let _ = member.inbox.put(Letter::Order(Box::new(move |flow| flow.reserve(capacity))));
             }
         }
-        let same_course = match (&control.config.endpoint, &wanted.endpoint) {
-            (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
-            _ => true,
-        };
         if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course
         {
             self.rebalance(control);
