@@ -128,10 +128,13 @@ impl Flow {
         card.write(Some(Written { id, generation, peer, door, side, tag: None, since: Instant::now(), before }));
     }
 
-    pub(crate) fn drain_one(&mut self, token: u64) {
-        if let Some(seat) = self.seats.find(token) {
-            self.drain(seat);
-        }
+    /// False where it is gone, or was asked before.
+    pub(crate) fn drain_one(&mut self, token: u64) -> bool {
+        let Some(seat) = self.seats.find(token) else { return false };
+        let place = self.seats.at(seat);
+        let is_first = (place.has_protocol() || place.flags.any(Flags::CONNECTING)) && !place.flags.any(Flags::DRAINING);
+        self.drain(seat);
+        is_first
     }
 
     pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
