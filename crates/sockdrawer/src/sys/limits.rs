@@ -13,6 +13,14 @@ pub(crate) fn descriptors_open() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
 }
 
+/// From and to: the ports that the system gives to connecting sockets. None where /proc is not mounted.
+pub(crate) fn local_ports() -> Option<(u16, u16)> {
+    // As this thread's network has it, whatever the rest of the process sees.
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ports = text.split_whitespace().map(str::parse);
+    Some((ports.next()?.ok()?, ports.next()?.ok()?))
+}
+
 /// Nanoseconds of the system's clock that only goes forward. All processes see the same.
 pub(crate) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
