@@ -28,7 +28,7 @@ mod visit;
 
 use sockdrawer::Build;
 
-pub use pace::{Answer, Ask, Asking, Budget, Pace};
+pub use pace::{Answer, Ask, Asking, Budget, Interval, Pace};
 
 /// The servers, by the names of their recipes: what a program whose pools run in other processes tells
 /// [`sockdrawer::processes`].

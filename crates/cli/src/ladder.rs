@@ -18,6 +18,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if !arguments.targets.is_empty() {
         return Err(plan::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
     }
+    if !arguments.threshold.is_empty() {
+        return Err(plan::usage("--threshold judges one run, --ladder makes several: leave one out"));
+    }
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;

@@ -4,10 +4,10 @@ use crate::arguments::LoadArguments;
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
-use crate::{http, limits, plan, print, progress, words};
+use crate::{http, limits, plan, print, progress, thresholds, words};
 use sockdrawer::Error;
 use sockdrawer_load::http::Ports;
-use sockdrawer_load::{Report, Run, Stop};
+use sockdrawer_load::{Observer, Progress, Report, Run, Stop};
 use std::process;
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let ports = http::keep_within(&mut plan, ports)?;
     if arguments.dry_run {
         print::line(words::start(&plan) + &ports)?;
-        print::line(plan::text(&plan).trim_end())?;
+        print::line(plan::text(&plan, &arguments.threshold).trim_end())?;
         return Ok(Exit::Ok);
     }
     let people = People::beside(arguments.json.as_ref());
@@ -28,15 +28,27 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     limits::raise();
     let running = Run::start(&plan).map_err(failure)?;
     people.tell(words::start(&plan) + &ports)?;
-    let mut live = progress::Live::new();
-    let report = running.finish(&stop, |progress| live.show(progress));
-    live.end();
-    let report = report?;
+    let mut watching = Watching { live: progress::Live::new() };
+    let report = running.finish(&stop, &mut watching);
+    watching.live.end();
+    let mut report = report?;
+    thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
     }
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
+}
+
+/// All who are told how a run goes.
+struct Watching {
+    live: progress::Live,
+}
+
+impl Observer for &mut Watching {
+    fn progress(&mut self, progress: &Progress) {
+        self.live.show(progress);
+    }
 }
 
 /// What the pool calls its limit is an option here.
@@ -48,11 +60,16 @@ pub(crate) fn failure(error: Error) -> Failure {
 }
 
 fn verdict(report: &Report) -> Exit {
-    if report.is_clean() { Exit::Ok } else { Exit::Failed }
+    let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
+    thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
 }
 
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(report).map_err(|error| Failure::run(format_args!("cannot write the report as JSON: {error}")))
+    serde_json::to_string(report).map_err(not_json)
+}
+
+pub(crate) fn not_json(error: serde_json::Error) -> Failure {
+    Failure::run(format_args!("cannot write the report as JSON: {error}"))
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.

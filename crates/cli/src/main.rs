@@ -16,6 +16,7 @@ mod program;
 mod progress;
 mod serve;
 mod signals;
+mod thresholds;
 mod trial;
 mod usage;
 mod values;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A helper of models that run in other processes goes no further.
     sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_load::trial::RECIPES].concat());
+    sockdrawer_load::agent();
     match run() {
         Ok(exit) => exit.into(),
         Err(failure) => {

@@ -10,7 +10,6 @@ use sockdrawer::{Address, Behaviour, Config, Model};
 use sockdrawer_catalog::{Pace, acks, dialogue, echo, hello, http, ping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// So many slow answers at once: they wait, and cost a stack each.
 const MOST_WORKERS: usize = 128;
@@ -18,15 +17,15 @@ const MOST_WORKERS: usize = 128;
 /// What the connections of a run do.
 pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let timeout = plan.timeout;
-    let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget(), lifetime: plan.lifetime };
+    let pace = || Pace { interval: shared.interval(), timeout, budget: shared.budget(), lifetime: plan.lifetime };
     let (one, other) = (shared.clone(), shared.clone());
     let meter = move || Recorder::new(one.clone());
     let meter_of_messages = move || Recorder::of_messages(other.clone());
     match &plan.workload {
-        Workload::Ping { interval } => Watched(ping::Client::new(pace(*interval), meter)).into(),
-        Workload::Echo { interval, size } => Watched(echo::Client::new(*size, plan.seed, pace(*interval), meter)).into(),
-        Workload::Dialogue(Dialogue { interval, send, expect, .. }) => {
-            Watched(dialogue::Client::new(send.clone(), expect.clone(), pace(*interval), meter)).into()
+        Workload::Ping { .. } => Watched(ping::Client::new(pace(), meter)).into(),
+        Workload::Echo { size, .. } => Watched(echo::Client::new(*size, plan.seed, pace(), meter)).into(),
+        Workload::Dialogue(Dialogue { send, expect, .. }) => {
+            Watched(dialogue::Client::new(send.clone(), expect.clone(), pace(), meter)).into()
         }
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
         Workload::Http(wanted) => Watched(http::Client::new(visits(plan, wanted, shared), meter)).into(),

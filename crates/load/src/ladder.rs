@@ -256,7 +256,7 @@ mod tests {
             "the row with two reads has no cost"
         );
         let mut failed = measured(1.0, None);
-        failed.errors = vec![Errors { phase: "verify", errno: "WRONG_BYTES".to_owned(), count: 2 }];
+        failed.errors = vec![Errors { phase: "verify".into(), errno: "WRONG_BYTES".to_owned(), count: 2 }];
         assert!(rows.add(&rungs[3], failed).to_string().ends_with("\n  error: verify WRONG_BYTES: 2"));
         assert!(
             serde_json::to_string(&rows)

@@ -4,8 +4,8 @@
 //! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
 mod acks;
+mod agent;
 mod clients;
-mod cost;
 mod dialogue;
 mod errno;
 pub mod foreign;
@@ -14,11 +14,16 @@ mod ladder;
 mod latency;
 mod machine;
 mod messages;
+mod moment;
 mod orders;
 mod plan;
+mod proc;
 mod report;
+pub mod results;
 mod run;
+mod schedule;
 mod series;
+mod server;
 mod shared;
 mod tally;
 pub mod trial;
@@ -26,6 +31,7 @@ mod verdict;
 mod watched;
 
 pub use acks::Acks;
+pub use agent::agent;
 pub use dialogue::Dialogue;
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
@@ -34,8 +40,9 @@ pub use machine::Machine;
 pub use messages::{Messages, Reading};
 pub use orders::{Order, Orders};
 pub use plan::{End, Plan, Processes, Stage, Workload};
-pub use report::{Action, Client, Connections, Errors, Judgement, Latencies, Operations, Report, Server, Wall};
-pub use run::{Progress, Run, Stop};
-pub use series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample, ServerSample};
+pub use report::{Action, Client, Connections, Errors, Judgement, Latencies, Operations, Report, Server, Wall, time};
+pub use run::{Observer, Progress, Run, Stop};
+pub use series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
+pub use server::ServerSample;
 pub use tally::Numbers;
 pub use verdict::Judged;

@@ -33,6 +33,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// A connection ends by itself so long after it stands, and another takes its place.
     pub lifetime: Option<Duration>,
+    /// Processes of the server to watch; none: those that listen at the targets, where these are of this machine.
+    pub server_pids: Vec<u32>,
     /// Who runs the clients.
     pub processes: Processes,
     /// Chooses the bytes of messages, and among pages: the same seed sends the same.
@@ -128,6 +130,7 @@ impl Plan {
             connect_rate: None,
             timeout: Duration::from_secs(30),
             lifetime: None,
+            server_pids: Vec::new(),
             processes: Processes::Auto,
             seed: 0,
         }
@@ -139,6 +142,7 @@ impl Plan {
         match self.workload {
             _ if self.is_short() => self.operations,
             // The server may end any of them after an answer, or before the first one, and another takes its place.
+            _ if self.lifetime.is_some() => None,
             Workload::Http(_) => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
             _ => Some(self.connections as u64),
         }
@@ -150,6 +154,20 @@ impl Plan {
             Workload::Hello => true,
             Workload::Http(wanted) => wanted.close.is_some(),
             _ => false,
+        }
+    }
+
+    /// Whether a connection that ends is replaced by another.
+    pub(crate) fn renews(&self) -> bool {
+        self.lifetime.is_some() || matches!(self.workload, Workload::Hello | Workload::Http(_))
+    }
+
+    /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
+    pub(crate) fn interval(&self) -> Duration {
+        match &self.workload {
+            Workload::Ping { interval } | Workload::Echo { interval, .. } => *interval,
+            Workload::Dialogue(dialogue) => dialogue.interval,
+            _ => Duration::ZERO,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use crate::latency::{Latency, Percentiles};
 use crate::report::Errors;
-use serde::Serialize;
+use crate::server::ServerSample;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What a run is about at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Connects are due or under way, or connections are asked to end.
@@ -19,7 +20,7 @@ pub enum Phase {
 }
 
 /// A moment of a run. Counts are since the run began; rates and latencies are those since the sample before.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
     /// Seconds since the first connect.
@@ -47,7 +48,7 @@ pub struct Sample {
 }
 
 /// Connects and connections so far; attempted = established + failed, established = those that stand + closed + lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Connects whose end is known.
     pub attempted: u64,
@@ -62,7 +63,7 @@ pub struct Counted {
 }
 
 /// Operations so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// That ended well.
     pub ok: u64,
@@ -71,7 +72,7 @@ pub struct Done {
 }
 
 /// Since the sample before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerSecond {
     /// Connections that came to stand.
     pub connects: f64,
@@ -80,7 +81,7 @@ pub struct PerSecond {
 }
 
 /// Since the sample before, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Until a connection stood.
     pub connect: Percentiles,
@@ -93,7 +94,7 @@ pub struct Measured {
 }
 
 /// What this side took, all its processes together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientSample {
     /// CPUs that were busy, since the sample before. None where a server in the same process cannot be told from it.
     pub cpu: Option<f64>,
@@ -101,30 +102,6 @@ pub struct ClientSample {
     pub rss_bytes: Option<u64>,
     /// Processes.
     pub processes: u32,
-}
-
-/// What the server took, all its processes together; None where it cannot be seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ServerSample {
-    /// CPUs that were busy, since the sample before.
-    pub cpu: Option<f64>,
-    /// Memory, pages that are shared counted for each process.
-    pub rss_bytes: Option<u64>,
-    /// Memory, pages that are shared counted in parts.
-    pub pss_bytes: Option<u64>,
-    /// What the kernel keeps for sockets of its network.
-    pub socket_bytes: Option<u64>,
-    /// Switches to and from its threads, per second.
-    pub context_switches_per_second: Option<f64>,
-    /// Bits that came in its network, per second.
-    pub bits_in: Option<f64>,
-    /// Bits that went out, per second.
-    pub bits_out: Option<f64>,
-    /// Packets that came, per second.
-    pub packets_in: Option<f64>,
-    /// Packets that went out, per second.
-    pub packets_out: Option<f64>,
 }
 
 /// The times that a [`Sample`] summarizes, whole.

@@ -4,13 +4,14 @@ use crate::errno::errno_name;
 use crate::http::Figures;
 use crate::latency::Latency;
 use crate::shared::Shared;
+use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Numbers of a run so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
     /// Connections that stood.
     pub established: u64,
@@ -38,7 +39,7 @@ impl Numbers {
 }
 
 /// What one loop knows, or all of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) numbers: Numbers,
     pub(crate) connect: Latency,
@@ -58,6 +59,7 @@ pub(crate) struct Tally {
     /// Of the workload `http` only.
     pub(crate) http: Option<Box<Figures>>,
     /// When the last operation ended well.
+    #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
 }
 
@@ -132,6 +134,10 @@ impl Meter for Recorder {
 
     fn first_byte(&mut self, after: Duration) {
         self.tally.first_byte.record(after);
+    }
+
+    fn lag(&mut self, lag: Duration) {
+        self.tally.lag.record(lag);
     }
 
     fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant) {
@@ -209,7 +215,7 @@ mod tests {
     #[test]
     fn what_loops_recorded_adds_up() {
         let (now, took) = (Instant::now(), Duration::from_micros(20));
-        let shared = Arc::new(Shared::new(Some(4)));
+        let shared = Arc::new(Shared::new(Some(4), Duration::ZERO));
         let (mut one, mut other) = (Recorder::new(shared.clone()), Recorder::new(shared.clone()));
         one.connected(took);
         one.operation(now, now, now + took);
@@ -238,7 +244,7 @@ mod tests {
     #[test]
     fn messages_are_counted_by_the_batch_and_failed_by_the_connection() {
         let (now, took) = (Instant::now(), Duration::from_millis(3));
-        let shared = Arc::new(Shared::new(Some(60)));
+        let shared = Arc::new(Shared::new(Some(60), Duration::ZERO));
         let mut recorder = Recorder::of_messages(shared.clone());
         (0..4).for_each(|_| recorder.connected(took));
         recorder.written(40, 680);

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
     use crate::meter::{End, Phase, TIMED_OUT};
-    use crate::pace::Budget;
+    use crate::pace::{Budget, Interval};
     use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
     use std::sync::atomic::AtomicU64;
@@ -74,7 +74,7 @@ mod tests {
     type Pinging = Connection<Client<fn() -> Book>>;
 
     fn client(interval: Duration, budget: Budget) -> Client<fn() -> Book> {
-        Client::new(Pace { interval, timeout: SECOND, budget, lifetime: None }, Book::default)
+        Client::new(Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None }, Book::default)
     }
 
     fn back_to_back() -> Pinging {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn living(interval: Duration, lifetime: Duration) -> Pinging {
-        let pace = Pace { interval, timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime) };
+        let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime) };
         connect(Client::new(pace, Book::default))
     }
 
@@ -238,6 +238,35 @@ mod tests {
         assert_eq!(connection.sent(), b"Ping", "it was due meanwhile");
         assert_eq!(book(&mut connection).lags, [7 * MILLI]);
         assert_eq!(book(&mut back_to_back()).lags, []);
+    }
+
+    /// Makes those at rest look at the interval again.
+    fn look() -> Arc<[u8]> {
+        Arc::from(*b"")
+    }
+
+    #[test]
+    fn a_suspended_client_answers_for_what_it_asked_and_begins_anew() {
+        let interval = Interval::new(100 * MILLI);
+        let pace = Pace { interval: interval.clone(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None };
+        let mut connection: Pinging = connect(Client::new(pace, Book::default));
+        connection.advance(100 * MILLI);
+        interval.suspend();
+        connection.notify(look());
+        connection.receive(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (b"Ping".to_vec(), None));
+        connection.advance(10 * SECOND);
+        interval.set(20 * MILLI);
+        connection.notify(look());
+        assert_eq!((connection.sent(), connection.timer()), (vec![], None), "another interval is no end of the pause");
+        interval.resume();
+        connection.notify(look());
+        let due = connection.timer().expect("the next ping is due");
+        assert!(due < 20 * MILLI, "{due:?}");
+        connection.advance(due);
+        connection.receive(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (b"Ping".to_vec(), Some(20 * MILLI)));
+        assert_eq!(book(&mut connection).operations[1], (Duration::ZERO, Duration::ZERO), "what was not asked was not late");
     }
 
     #[test]

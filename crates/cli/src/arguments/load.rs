@@ -2,11 +2,13 @@
 
 use super::{AcksArguments, HttpArguments};
 use crate::names::Protocol;
+use crate::thresholds;
 use crate::values::{
-    Bytes, Destination, LocalPorts, Positive, PositiveTime, ProcessCount, Ramp, Rate, Seed, Size, Source, Target, Time,
+    Bytes, Destination, LocalPorts, Positive, PositiveTime, ProcessCount, ProcessId, Ramp, Rate, Seed, Size, Source, Target, Time,
 };
 use clap::Args;
 use sockdrawer_catalog::dialogue::Expect;
+use sockdrawer_load::results::Threshold;
 use std::path::PathBuf;
 
 /// `sockdrawer load`.
@@ -83,6 +85,12 @@ pub(crate) struct LoadArguments {
     /// Public addresses: more than 10k connections, or 5k connects or operations per second.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Process of the server to watch; repeat it for more [default: those that listen at the targets, where they are of this machine].
+    #[arg(long, value_name = "PID")]
+    pub(crate) server_pid: Vec<ProcessId>,
+    /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
+    #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
+    pub(crate) threshold: Vec<Threshold>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
