@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if arguments.dry_run {
         print::line(words::start(&plan) + &words)?;
         print::line(&budget)?;
-        print::line(plan::text(&plan).trim_end())?;
+        print::line(plan::text(&plan, &arguments.threshold).trim_end())?;
         return Ok(Exit::Ok);
     }
     let people = People::beside(arguments.json.as_ref());
