@@ -1,18 +1,17 @@
 //! `sockdrawer`: serves, loads and measures sockets, and proves that they survive changes. Glue over the libraries: low arguments
 //! become a plan in each command's own file, and only this crate prints.
 
-mod acks;
 mod arguments;
 mod budget;
 mod doctor;
 mod events;
 mod foreign;
-mod http;
 mod ladder;
 mod limits;
 mod load;
 mod names;
 mod outcome;
+mod plan;
 mod print;
 mod program;
 mod progress;

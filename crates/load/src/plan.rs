@@ -1,5 +1,6 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
+use crate::dialogue::Dialogue;
 use crate::http::Wanted;
 use crate::messages::Messages;
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,8 @@ pub enum Workload {
         /// Bytes of a message.
         size: u32,
     },
+    /// Each says the same again and again, and expects an answer each time. An operation is a round trip.
+    Dialogue(Dialogue),
     /// Each reads a greeting and ends; another takes its place. An operation is a connection.
     Hello,
     /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
@@ -90,6 +93,7 @@ impl Workload {
         match self {
             Workload::Ping { .. } => "ping",
             Workload::Echo { .. } => "echo",
+            Workload::Dialogue(dialogue) => dialogue.name(),
             Workload::Hello => "hello",
             Workload::Http(_) => "http",
             Workload::Acks(_) => "acks",
@@ -160,8 +164,9 @@ impl Plan {
 
     /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
     pub(crate) fn interval(&self) -> Duration {
-        match self.workload {
-            Workload::Ping { interval } | Workload::Echo { interval, .. } => interval,
+        match &self.workload {
+            Workload::Ping { interval } | Workload::Echo { interval, .. } => *interval,
+            Workload::Dialogue(dialogue) => dialogue.interval,
             _ => Duration::ZERO,
         }
     }

@@ -1,13 +1,11 @@
-//! `sockdrawer load http`: its options, and what they mean together.
+//! The options of `load http`.
 
-use crate::arguments::LoadArguments;
-use crate::load;
-use crate::outcome::Failure;
+use super::load::first_given;
 use crate::values::BadValue;
-use crate::words::number;
 use clap::{Args, ValueEnum};
-use sockdrawer_catalog::http::{Close, Page};
+use sockdrawer_catalog::http::Page;
 use sockdrawer_load::http::Wanted;
+use std::fmt;
 use std::str::FromStr;
 
 /// Options that no other workload has.
@@ -40,7 +38,7 @@ pub(crate) enum Closing {
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Path(String);
+pub(crate) struct Path(pub(crate) String);
 
 impl FromStr for Path {
     type Err = BadValue;
@@ -59,7 +57,7 @@ impl FromStr for Path {
 
 /// Pages with their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mix(Vec<Page>);
+pub(crate) struct Mix(pub(crate) Vec<Page>);
 
 impl FromStr for Mix {
     type Err = BadValue;
@@ -79,59 +77,27 @@ impl FromStr for Mix {
     }
 }
 
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |page: &Page| match Wanted::OWN.iter().position(|own| page.exact && page.path == *own) {
+            Some(0) => "fast".to_owned(),
+            Some(_) => "slow".to_owned(),
+            None => page.path.clone(),
+        };
+        let part = |page: &Page| format!("{}={}", name(page), page.weight);
+        f.write_str(&self.0.iter().map(part).collect::<Vec<_>>().join(","))
+    }
+}
+
 impl HttpArguments {
     /// The first option that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        load::first_given([
+        first_given([
             ("--path", self.path.is_some()),
             ("--mix", self.mix.is_some()),
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
         ])
-    }
-
-    /// What the clients ask for.
-    ///
-    /// # Errors
-    /// When a rate makes no sense with the rest.
-    pub(crate) fn wanted(&self, arguments: &LoadArguments) -> Result<Wanted, Failure> {
-        let other = [("--connect-rate", arguments.connect_rate.is_some()), ("--keep-alive", self.keep_alive)];
-        if let Some(other) = load::first_given(other).filter(|_| arguments.rate.is_some()) {
-            return Err(load::usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
-        }
-        let pages = match (&self.path, &self.mix) {
-            (_, Some(Mix(pages))) => pages.clone(),
-            (Some(Path(path)), None) => vec![Page { path: path.clone(), weight: 1, exact: false }],
-            (None, None) => Wanted::default().pages,
-        };
-        let close = match self.close {
-            _ if self.keep_alive => None,
-            None | Some(Closing::Server) => Some(Close::Server),
-            Some(Closing::Fin) => Some(Close::Fin),
-            Some(Closing::Rst) => Some(Close::Rst),
-        };
-        Ok(Wanted { pages, close, rate: arguments.rate.map(|rate| rate.0) })
-    }
-}
-
-/// What so many connections do, in words.
-pub(crate) fn what(count: usize, wanted: &Wanted, connections: &str) -> String {
-    let pages: Vec<String> = match wanted.pages.as_slice() {
-        [page] => vec![page.path.clone()],
-        pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
-    };
-    let get = format!("GET {}", pages.join(" or "));
-    let Some(close) = wanted.close else { return format!("{connections}, one {get} after the other on each") };
-    let end = match close {
-        Close::Server => "the server ends it",
-        Close::Fin => "this side ends it",
-        Close::Rst => "this side resets it",
-    };
-    match wanted.rate {
-        Some(rate) => {
-            format!("{} connections/s on schedule, {} at once at most, one {get} each, {end}", number(rate), count)
-        }
-        None => format!("{connections} at once, one {get} each, {end}, then the next"),
     }
 }
 
