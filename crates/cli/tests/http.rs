@@ -296,7 +296,7 @@ fn options_that_make_no_sense_together_are_refused_in_one_line() {
 #[test]
 fn a_run_that_needs_more_ports_than_there_are_is_refused_before_it_connects() {
     // 192.0.2.0/24 is for documents: nobody is there (RFC 5737).
-    let end = refused("http 192.0.2.1:80 -c 70000 -d 1s");
+    let end = refused("http 192.0.2.1:80 -c 70000 -d 1s --yes");
     assert_eq!((end.code, end.stdout.as_str()), (Some(3), ""), "{end:?}");
     assert!(end.stderr.contains("--connections 70000: this machine has") && end.stderr.contains("--source"), "{end:?}");
     // With 1, ports can be used again after a second everywhere.
