@@ -33,6 +33,7 @@ mod shared;
 mod tally;
 pub mod trial;
 mod verdict;
+mod wall;
 mod watched;
 
 pub use acks::Acks;

@@ -9,12 +9,13 @@ use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
-use crate::proc::resident_bytes;
+use crate::proc::{self, resident_bytes};
 use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
 use crate::server::{self, Cost, Watch};
 use crate::tally::{Numbers, Tally, cause};
+use crate::wall::Evidence;
 use serde::Serialize;
 use sockdrawer::{Drain, Error, Pool};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -110,6 +111,7 @@ pub struct Run<'a> {
     last: Last,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
+    evidence: Evidence,
 }
 
 /// The sample before.
@@ -160,6 +162,7 @@ impl<'a> Run<'a> {
             recent: Tally::default(),
             last: Last::default(),
             elsewhere: (Duration::ZERO, 0),
+            evidence: Evidence::new(),
         })
     }
 
@@ -196,6 +199,8 @@ impl<'a> Run<'a> {
         if let Some(wanted) = self.plan.http() {
             Http::complete(&mut report, (self.plan, wanted), &mut self.sum, begun);
         }
+        self.evidence.sent_again = self.watch.sent_again();
+        report.wall = self.evidence.wall(&report);
         Ok(report)
     }
 
@@ -345,6 +350,7 @@ impl<'a> Run<'a> {
             },
             server: self.watch.sample(done),
         };
+        self.evidence.see(&sample, proc::memory_left());
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
         self.last = Last { at, cpu, operation: latency_us.operation };

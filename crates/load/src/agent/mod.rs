@@ -17,7 +17,7 @@ use sockdrawer::{Address, Error};
 use std::time::Duration;
 
 /// Descriptors of a process that are no connections.
-const OTHERS: usize = 256;
+pub(crate) const OTHERS: usize = 256;
 
 /// How many connections there are to be, and how fast they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

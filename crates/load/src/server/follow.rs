@@ -94,10 +94,11 @@ impl Follow {
 
     /// `cpu` is that of threads of this process.
     pub(super) fn sample(&mut self, done: Done, cpu: Option<Duration>) -> Option<ServerSample> {
+        let now = Instant::now();
         if matches!(self.who, Who::Unknown) {
+            self.see_network(now, network::read(None));
             return None;
         }
-        let now = Instant::now();
         let fresh = now >= self.memory_due;
         let before = std::mem::replace(&mut self.done, done);
         let since = now.saturating_duration_since(self.last).as_secs_f64().max(1e-3);
@@ -161,6 +162,7 @@ impl Follow {
         if with_memory {
             let begun = Instant::now();
             self.sample.pss_bytes = family::proportional_bytes(&family);
+            self.sample.descriptors_left = family::descriptors_left(&family);
             self.memory_due = self.memory_due.max(due(now, begun.elapsed()));
         }
         let cpu = duration(family.values().map(|stat| stat.ticks).sum());
@@ -189,6 +191,12 @@ impl Follow {
         self.sample.bits_out = rate(|network| 8 * network.bytes_out);
         self.sample.listen_overflows = network.zip(self.began.network).map(|(now, before)| now.since(&before).overflows);
         self.network = network.map(|network| (now, network));
+    }
+
+    /// The part of the segments that was sent again, of all that this network sent.
+    pub(super) fn sent_again(&self) -> Option<f64> {
+        let sent = self.network?.1.since(&self.began.network?);
+        (sent.packets_out > 0).then(|| count(sent.sent_again) / count(sent.packets_out))
     }
 
     /// What one connection took, and one operation.

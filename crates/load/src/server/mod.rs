@@ -132,6 +132,11 @@ impl Watch {
         self.cost(ended).client
     }
 
+    /// The part of the TCP segments of the server's network that was sent again, or of this one's where the server is elsewhere.
+    pub(crate) fn sent_again(&self) -> Option<f64> {
+        self.follow.sent_again()
+    }
+
     /// Of threads of this process; of others the samples know.
     fn cpu(&self) -> Option<Duration> {
         let Server::Here(threads) = &self.server else { return None };
