@@ -1,7 +1,13 @@
 //! What is done with results: thresholds on their numbers, a directory for each run, a page to look at, comparisons.
 
+mod directory;
 mod figure;
+mod log;
+mod page;
+mod recorded;
 mod threshold;
 
+pub use directory::{Directory, DirectoryError, show};
 pub use figure::{Figure, Measure};
+pub use recorded::Recorded;
 pub use threshold::{BadThreshold, Threshold};
