@@ -35,13 +35,8 @@ pub(crate) fn fit(plan: &mut Plan, force: bool) -> Result<(), Wall> {
     if force {
         return Ok(());
     }
-    if let Some(need) = budget.lacking() {
-        let (needed, had) = (need.amount(need.needed), need.had.map_or_else(String::new, |had| need.amount(had)));
-        return Err(Wall {
-            name: format!("{} {}", need.end, need.what),
-            why: format!("{needed} are needed, there are {had} ({})", need.how),
-            remedy: need.remedy.clone().unwrap_or_else(|| "use fewer".to_owned()),
-        });
+    if let Some(wall) = budget.wall() {
+        return Err(wall);
     }
     plan.connect_rate = budget.rate.or(plan.connect_rate);
     Ok(())

@@ -11,6 +11,8 @@ pub use ports::{Pairs, Ports, Room, Shortage};
 
 use crate::agent::OTHERS;
 use crate::plan::{Plan, Stage};
+use crate::report::Wall;
+use crate::wall;
 use serde::Serialize;
 use sockdrawer::Address;
 use std::fmt;
@@ -60,6 +62,11 @@ impl Budget {
     /// What the run cannot work without: the first thing that lacks.
     pub fn lacking(&self) -> Option<&Need> {
         self.needs.iter().find(|need| need.fit == Fit::Lacking)
+    }
+
+    /// The same as the wall of a run that is not begun.
+    pub fn wall(&self) -> Option<Wall> {
+        self.lacking().map(wall::before)
     }
 }
 
