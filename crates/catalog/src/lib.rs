@@ -1,4 +1,4 @@
-//! Ready protocols, both ends: [`echo`], [`hello`], [`ping`], [`http`], [`acks`]. The program, the tests and the benchmarks use
+//! Ready protocols, both ends: [`echo`], [`hello`], [`ping`], [`http`], [`acks`]; and the client's end of any other, [`dialogue`]. The program, the tests and the benchmarks use
 //! them, and they are meant to be read: each is a state machine of a page.
 //!
 //! The servers are services for a pool's accept side. The clients run on its connect side and report what they measure to a
@@ -14,7 +14,9 @@
 //! ```
 
 pub mod acks;
+pub mod dialogue;
 pub mod echo;
+pub mod escapes;
 pub mod hello;
 pub mod http;
 pub mod meter;
@@ -26,7 +28,7 @@ mod visit;
 
 use sockdrawer::Build;
 
-pub use pace::{Answer, Ask, Asking, Budget, Pace};
+pub use pace::{Answer, Ask, Asking, Budget, Interval, Pace};
 
 /// The servers, by the names of their recipes: what a program whose pools run in other processes tells
 /// [`sockdrawer::processes`].

@@ -19,7 +19,7 @@
 //!     fn closed(&mut self, _end: End) {}
 //! }
 //!
-//! let pace = Pace { interval: Duration::ZERO, timeout: Duration::from_secs(1), budget: Budget::Each(2) };
+//! let pace = Pace { interval: Duration::ZERO.into(), timeout: Duration::from_secs(1), budget: Budget::Each(2), lifetime: None };
 //! let mut connection = Connection::open(ping::Client::new(pace, Count::default));
 //! connection.receive(b"Pong");
 //! connection.receive(b"Pong");
@@ -46,6 +46,10 @@ pub trait Meter: Send + 'static {
     /// there latency counts, or a slow server would slow the questions and look fast. For a client whose operation is a
     /// connection, `scheduled` is when the connect began.
     fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant);
+
+    /// A question that its timer asks was asked so late: by this much the client itself was behind its schedule, whatever the
+    /// server did. Clients that rest between questions only.
+    fn lag(&mut self, _lag: Duration) {}
 
     /// So many operations with the same times succeeded at once; a histogram records them as one. Clients of `acks` only.
     fn acknowledged(&mut self, messages: u64, scheduled: Instant, sent: Instant, now: Instant) {
@@ -74,7 +78,7 @@ pub trait Meter: Send + 'static {
 }
 
 /// What a client was waiting for when something failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Phase {
     /// The connection: none came about.
@@ -183,6 +187,7 @@ pub(crate) mod tests {
         pub(crate) first_bytes: Vec<Duration>,
         /// From scheduled to sent, and from sent to answered.
         pub(crate) operations: Vec<(Duration, Duration)>,
+        pub(crate) lags: Vec<Duration>,
         pub(crate) right: u64,
         pub(crate) wrong: u64,
         /// Messages and bytes.
@@ -202,6 +207,9 @@ pub(crate) mod tests {
         }
         fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant) {
             self.operations.push((sent - scheduled, now - sent));
+        }
+        fn lag(&mut self, lag: Duration) {
+            self.lags.push(lag);
         }
         fn verified(&mut self, right: u64, wrong: u64) {
             self.right += right;

@@ -2,7 +2,7 @@
 
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ended, meter};
 use crate::numbers::scatter;
-use sockdrawer::{Closed, ConnectionId, Context, Input, Peer, Protocol, Step};
+use sockdrawer::{Closed, ConnectionId, Context, Input, Note, Peer, Protocol, Step};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub enum Budget {
     /// Any number.
     #[default]
     Unlimited,
-    /// So many on each connection.
+    /// So many on each connection. [`Asking`] counts to `u32::MAX`: more is any number to it.
     Each(u64),
     /// So many by all connections that share it, whichever is first.
     Shared(Arc<AtomicU64>),
@@ -51,16 +51,69 @@ impl Budget {
     }
 }
 
+/// From one question to the next; zero is back to back. Connections that share it follow when it changes. Those at rest have a timer
+/// by the old one: a note, whatever it says, makes them look again ([`sockdrawer::Pool::notify`]).
+#[derive(Clone, Debug)]
+pub struct Interval(Arc<AtomicU64>);
+
+impl Interval {
+    /// So many nanoseconds at most; the bit above says that nobody asks.
+    const MOST: u64 = SUSPENDED - 1;
+
+    /// 292 years at most.
+    pub fn new(interval: Duration) -> Interval {
+        Interval(Arc::new(AtomicU64::new(nanoseconds(interval))))
+    }
+
+    /// Another one.
+    pub fn set(&self, interval: Duration) {
+        let change = |before| Some(before & SUSPENDED | nanoseconds(interval));
+        // The number alone is shared, so no order with other memory is needed.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Nobody asks any more; what was asked is answered.
+    pub fn suspend(&self) {
+        self.0.fetch_or(SUSPENDED, Ordering::Relaxed);
+    }
+
+    /// They ask again, on a new schedule: what was due meanwhile is not made up for.
+    pub fn resume(&self) {
+        self.0.fetch_and(!SUSPENDED, Ordering::Relaxed);
+    }
+
+    /// None: nobody asks.
+    fn get(&self) -> Option<Duration> {
+        let now = self.0.load(Ordering::Relaxed);
+        (now & SUSPENDED == 0).then(|| Duration::from_nanos(now))
+    }
+}
+
+const SUSPENDED: u64 = 1 << 63;
+
+fn nanoseconds(interval: Duration) -> u64 {
+    u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).min(Interval::MOST)
+}
+
+impl From<Duration> for Interval {
+    fn from(interval: Duration) -> Interval {
+        Interval::new(interval)
+    }
+}
+
 /// When a connection asks, how long it waits for an answer, and how often it may.
 #[derive(Clone, Debug)]
 pub struct Pace {
     /// From one question to the next; zero is back to back. Each connection begins at a random point of its first interval.
     /// A late answer delays the next question but not its schedule.
-    pub interval: Duration,
+    pub interval: Interval,
     /// For one whole answer. Then the operation has failed and the connection is aborted.
     pub timeout: Duration,
     /// When it is spent, connections at rest end by themselves.
     pub budget: Budget,
+    /// After this time a connection ends by itself ([`End::Complete`]); what it has asked by then is answered first. None: it
+    /// stays.
+    pub lifetime: Option<Duration>,
 }
 
 /// A random point of a connection's first interval, so that connections begun together do not ask together.
@@ -105,12 +158,15 @@ enum State {
 
 /// One connection of a client that asks again and again, at a [`Pace`], and reports to a [`Meter`], the loop's local.
 ///
-/// Its one timer is the next question's while it rests, and the time-out's while it waits for an answer.
+/// Its one timer is the next question's or the end of its life's while it rests, whichever is first, and the time-out's while it
+/// waits for an answer.
 pub struct Asking<M, A> {
     pace: Arc<Pace>,
     ask: A,
     state: State,
-    done: u64,
+    /// When its life is over.
+    ends: Option<Instant>,
+    done: u32,
     heard: bool,
     stopping: bool,
     end: Option<End>,
@@ -121,7 +177,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
     /// The connection to `peer`.
     pub fn new(pace: Arc<Pace>, ask: A, peer: &Peer) -> Asking<M, A> {
         let state = State::New(peer.connect_time());
-        Asking { pace, ask, state, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
+        Asking { pace, ask, state, ends: None, done: 0, heard: false, stopping: false, end: None, meter: PhantomData }
     }
 
     fn waiting_for(&self) -> Phase {
@@ -138,21 +194,34 @@ impl<M: Meter, A: Ask> Asking<M, A> {
         if end == End::Failed { Step::Abort } else { Step::Close }
     }
 
+    /// When the first question of a schedule is due.
+    fn soon(&self, now: Instant, cx: &Context<'_>) -> Instant {
+        first(self.pace.interval.get().unwrap_or_default(), now, cx.id())
+    }
+
     /// At rest until `due`: asks now, sets the timer for it, or ends.
     fn rest(&mut self, due: Instant, cx: &mut Context<'_>) -> Step {
         self.state = State::Resting(due);
         if self.stopping {
             return self.end(End::Stopped);
         }
-        if self.pace.budget.is_spent(self.done) {
+        let now = cx.now();
+        let (done, ends) = (self.done.into(), self.ends);
+        if self.pace.budget.is_spent(done) || ends.is_some_and(|ends| ends <= now) {
             return self.end(End::Complete);
         }
-        let now = cx.now();
-        if due > now {
-            cx.set_timer_at(due);
+        if self.pace.interval.get().is_none() {
+            match ends {
+                Some(ends) => cx.set_timer_at(ends),
+                None => cx.clear_timer(),
+            }
             return Step::Continue;
         }
-        if self.pace.budget.take(self.done, 1) == 0 {
+        if due > now {
+            cx.set_timer_at(ends.map_or(due, |ends| ends.min(due)));
+            return Step::Continue;
+        }
+        if self.pace.budget.take(done, 1) == 0 {
             return self.end(End::Complete);
         }
         self.state = State::Asked { scheduled: due, sent: now };
@@ -167,7 +236,9 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         if let State::New(took) = self.state {
             meter::<M>(cx).connected(took);
         }
-        self.rest(first(self.pace.interval, cx.now(), cx.id()), cx)
+        let now = cx.now();
+        self.ends = self.pace.lifetime.and_then(|lifetime| now.checked_add(lifetime));
+        self.rest(self.soon(now, cx), cx)
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -184,8 +255,11 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
             // More than the answer is an answer to nothing.
             Answer::Complete if input.is_empty() => {
                 meter::<M>(cx).operation(scheduled, sent, now);
-                self.done += 1;
-                let due = if self.pace.interval.is_zero() { now } else { scheduled + self.pace.interval };
+                self.done = self.done.saturating_add(1);
+                let due = match self.pace.interval.get() {
+                    Some(interval) if !interval.is_zero() => scheduled + interval,
+                    _ => now,
+                };
                 self.rest(due, cx)
             }
             Answer::Complete | Answer::Wrong => self.fail(Phase::Verify, None, End::Failed, cx),
@@ -198,8 +272,26 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Resting(due) => self.rest(due, cx),
+            State::Resting(due) => {
+                let step = self.rest(due, cx);
+                // Whoever reads a late answer asks late because of the server; whose timer was late, this side held up.
+                if let State::Asked { sent, .. } = self.state {
+                    meter::<M>(cx).lag(sent - due);
+                }
+                step
+            }
             State::New(_) | State::Asked { .. } => self.fail(Phase::Answer, TIMED_OUT, End::Failed, cx),
+        }
+    }
+
+    /// The interval has changed.
+    fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
+        match self.state {
+            State::Resting(_) => {
+                let now = cx.now();
+                self.rest(self.soon(now, cx), cx)
+            }
+            State::New(_) | State::Asked { .. } => Step::Continue,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::arguments::LoadArguments;
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
 use crate::values::PositiveTime;
-use crate::{acks, limits, load, words};
+use crate::{limits, load, plan, words};
 use sockdrawer_load::{Ladder, Progress, Report, Row, Rows, Run, Rung, Stop};
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -14,9 +14,12 @@ const DURATION: Duration = Duration::from_secs(2);
 
 /// Runs all rows, or those until a signal comes.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
-    load::options_belong(&arguments)?;
+    plan::options_belong(&arguments)?;
     if !arguments.targets.is_empty() {
-        return Err(load::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
+        return Err(plan::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
+    }
+    if !arguments.threshold.is_empty() {
+        return Err(plan::usage("--threshold judges one run, --ladder makes several: leave one out"));
     }
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());
@@ -51,8 +54,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 
 fn ladder(arguments: &LoadArguments) -> Result<Ladder, Failure> {
     let duration = arguments.duration.map_or(DURATION, |PositiveTime(duration)| duration);
-    let timeout = arguments.timeout.map_or(load::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
-    Ok(Ladder { duration, messages: acks::messages(arguments)?, timeout })
+    let timeout = arguments.timeout.map_or(plan::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
+    Ok(Ladder { duration, messages: plan::messages(arguments)?, timeout })
 }
 
 /// One row. On a terminal, where it is, in a line that the row takes the place of.

@@ -1,21 +1,23 @@
 //! `sockdrawer`: serves, loads and measures sockets, and proves that they survive changes. Glue over the libraries: low arguments
 //! become a plan in each command's own file, and only this crate prints.
 
-mod acks;
 mod arguments;
+mod budget;
+mod doctor;
 mod events;
 mod foreign;
-mod http;
 mod ladder;
 mod limits;
 mod load;
 mod names;
 mod outcome;
+mod plan;
 mod print;
 mod program;
 mod progress;
 mod serve;
 mod signals;
+mod thresholds;
 mod trial;
 mod usage;
 mod values;
@@ -28,6 +30,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // A helper of models that run in other processes goes no further.
     sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_load::trial::RECIPES].concat());
+    sockdrawer_load::agent();
     match run() {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -43,6 +46,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Serve(arguments)) => serve::run(arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

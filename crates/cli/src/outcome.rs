@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     Usage = 2,
     /// What the run needs is not there: nothing was run.
     Preflight = 3,
+    /// The run was made, and its result is not what `--threshold` asks for.
+    Threshold = 99,
     /// SIGINT; what was reached until then was reported.
     Interrupted = 130,
     /// SIGTERM; what was reached until then was reported.

@@ -4,6 +4,7 @@
 use crate::arguments::{Arguments, Command};
 use crate::names;
 use crate::outcome::Failure;
+use crate::plan::PlanFile;
 use crate::print;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -13,14 +14,21 @@ use std::ffi::OsString;
 /// What is asked for; None when it was the help or the version, which are printed then.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<Command>, Failure> {
     let words: Vec<OsString> = words.into_iter().collect();
-    match Arguments::try_parse_from(&words) {
+    let own = match Arguments::command().try_get_matches_from(&words) {
+        Ok(own) => own,
+        Err(error) if error.use_stderr() => return Err(Failure::usage(one_line(&error, &words, None))),
+        Err(help) => return print::line(help.to_string().trim_end()).map(|()| None),
+    };
+    let file = PlanFile::named_in(&own)?;
+    let all = file.as_ref().map_or_else(|| words.clone(), |file| file.and(&words));
+    match Arguments::try_parse_from(all) {
         Ok(arguments) => Ok(Some(arguments.command)),
-        Err(error) if error.use_stderr() => Err(Failure::usage(one_line(&error, &words))),
-        Err(help) => print::line(help.to_string().trim_end()).map(|()| None),
+        Err(error) => Err(Failure::usage(one_line(&error, &words, file.as_ref()))),
     }
 }
 
-fn one_line(error: &clap::Error, words: &[OsString]) -> String {
+/// What is wrong with `words`, or with the file that they name.
+fn one_line(error: &clap::Error, words: &[OsString], file: Option<&PlanFile>) -> String {
     let (program, command) = program_and_command(words);
     let what = match error.kind() {
         ErrorKind::UnknownArgument => unknown_argument(error, words),
@@ -37,6 +45,10 @@ fn one_line(error: &clap::Error, words: &[OsString]) -> String {
         }
         ErrorKind::InvalidUtf8 => "an argument is not UTF-8: only text is understood".to_owned(),
         _ => first_line(error),
+    };
+    let what = match file {
+        Some(file) => file.locate(&context(error, ContextKind::InvalidArg), what),
+        None => what,
     };
     let command = command.map(|command| format!(" {command}")).unwrap_or_default();
     format!("{what} (try: {program}{command} --help)")
@@ -59,12 +71,16 @@ fn unknown_argument(error: &clap::Error, words: &[OsString]) -> String {
 
 fn missing(error: &clap::Error) -> String {
     match context(error, ContextKind::InvalidArg).trim_matches(['<', '>']) {
-        what @ ("PROTOCOL" | "WORKLOAD") => {
-            let known = names::Protocol::ALL.map(|protocol| protocol.name().to_owned());
-            format!("no {}: name {}", what.to_lowercase(), any_of(&known))
-        }
+        // A plan without one: clap does not say what it misses when only its file could have had it.
+        "" => missing_name("workload"),
+        what @ ("PROTOCOL" | "WORKLOAD") => missing_name(&what.to_lowercase()),
         other => format!("{other} is missing: add it"),
     }
+}
+
+fn missing_name(what: &str) -> String {
+    let known = names::Protocol::ALL.map(|protocol| protocol.name().to_owned());
+    format!("no {what}: name {}", any_of(&known))
 }
 
 fn unknown_command(error: &clap::Error) -> String {

@@ -1,7 +1,9 @@
 //! A plan in words, so that nobody has to guess what a run does.
 
-use crate::http;
-use sockdrawer_load::{End, Ladder, Messages, Plan, Workload};
+use crate::values::Bytes;
+use sockdrawer_catalog::http::Close;
+use sockdrawer_load::http::Wanted;
+use sockdrawer_load::{Dialogue, End, Ladder, Messages, Plan, Stage, Workload};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -9,11 +11,19 @@ use std::time::Duration;
 pub(crate) fn start(plan: &Plan) -> String {
     let mut line = what(plan);
     let mut add = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("a String takes what is written to it");
+    if !plan.stages.is_empty() {
+        let stage = |stage: &Stage| format!("{} within {}", stage.connections, duration(stage.time));
+        add(format_args!(", in stages: {}", plan.stages.iter().map(stage).collect::<Vec<_>>().join(", then ")));
+    }
+    if let Some(lifetime) = plan.lifetime {
+        add(format_args!(", each ended after {} and replaced", duration(lifetime)));
+    }
     if let Some(rate) = plan.connect_rate {
         add(format_args!(", at most {} connects/s", number(rate)));
     }
     match plan.end {
         End::Never => {}
+        End::AfterStages => add(format_args!(", until the last stage is over")),
         End::AfterFirstConnect(time) => add(format_args!(", for {}", duration(time))),
         End::AfterLastConnect(time) => add(format_args!(", for {} after the last connect", duration(time))),
     }
@@ -33,6 +43,7 @@ pub(crate) fn start(plan: &Plan) -> String {
 
 fn what(plan: &Plan) -> String {
     let connections = match plan.connections {
+        connections if !plan.stages.is_empty() => format!("up to {connections} connections"),
         1 => "1 connection".to_owned(),
         connections => format!("{connections} connections"),
     };
@@ -40,6 +51,13 @@ fn what(plan: &Plan) -> String {
         Workload::Ping { interval } => format!("{connections}, {}", paced(plan.connections, "ping", *interval)),
         Workload::Echo { interval, size } => {
             format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), *interval))
+        }
+        Workload::Dialogue(Dialogue { interval, send, expect, .. }) => {
+            let paced = paced(plan.connections, &format!("`{}`", Bytes(send.clone())), *interval);
+            match expect {
+                Some(expect) => format!("{connections}, {paced}, each answered by `{expect}`"),
+                None => format!("{connections}, {paced}, each answered by anything"),
+            }
         }
         Workload::Acks(messages) => {
             let pattern = messages.pattern;
@@ -50,7 +68,7 @@ fn what(plan: &Plan) -> String {
                 messages.window
             )
         }
-        Workload::Http(wanted) => http::what(plan.connections, wanted, &connections),
+        Workload::Http(wanted) => web(plan.connections, wanted, &connections),
         workload => format!("{connections} at once, one {} operation each, then the next", workload.name()),
     }
 }
@@ -62,6 +80,27 @@ fn paced(connections: usize, operation: &str, interval: Duration) -> String {
     }
     let rate = number(connections as f64 / interval.as_secs_f64());
     format!("one {operation} each {}: {rate} operations/s (--interval 0: back to back)", duration(interval))
+}
+
+/// What connections of `http` do.
+fn web(count: usize, wanted: &Wanted, connections: &str) -> String {
+    let pages: Vec<String> = match wanted.pages.as_slice() {
+        [page] => vec![page.path.clone()],
+        pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
+    };
+    let get = format!("GET {}", pages.join(" or "));
+    let Some(close) = wanted.close else { return format!("{connections}, one {get} after the other on each") };
+    let end = match close {
+        Close::Server => "the server ends it",
+        Close::Fin => "this side ends it",
+        Close::Rst => "this side resets it",
+    };
+    match wanted.rate {
+        Some(rate) => {
+            format!("{} connections/s on schedule, {} at once at most, one {get} each, {end}", number(rate), count)
+        }
+        None => format!("{connections} at once, one {get} each, {end}, then the next"),
+    }
 }
 
 /// The line a ladder starts with.
@@ -111,17 +150,8 @@ mod tests {
     use sockdrawer_load::Reading;
 
     fn plan(workload: Workload) -> Plan {
-        Plan {
-            workload,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            connections: 64,
-            operations: None,
-            end: End::AfterFirstConnect(Duration::from_secs(10)),
-            connect_rate: None,
-            timeout: Duration::from_secs(1),
-            seed: 7,
-        }
+        let end = End::AfterFirstConnect(Duration::from_secs(10));
+        Plan { end, timeout: Duration::from_secs(1), seed: 7, ..Plan::new(workload) }
     }
 
     #[test]
@@ -167,6 +197,33 @@ mod tests {
         let line =
             "64 connections, 100 messages/s of 5 bytes (--interval 0: back to back), at most 10 in a write (--batch), at most 50";
         assert!(start(&plan(Workload::Acks(messages))).starts_with(line));
+    }
+
+    #[test]
+    fn a_question_of_ones_own_is_shown_with_its_answer() {
+        let dialogue = Dialogue { of_echo: true, interval: Duration::ZERO, send: b"PING\r\n".to_vec(), expect: None };
+        let targets = vec!["127.0.0.1:1".parse().expect("an address")];
+        let line = |expect: Option<&str>| {
+            let expect = expect.map(|expect| expect.parse().expect("it is one"));
+            start(&Plan { targets: targets.clone(), ..plan(Workload::Dialogue(Dialogue { expect, ..dialogue.clone() })) })
+        };
+        let begin = r"64 connections, one `PING\r\n` after the other, back to back, each answered by ";
+        assert_eq!(line(None), format!("{begin}anything, for 10 s, to 127.0.0.1:1"));
+        assert_eq!(line(Some("/[+]/")), format!("{begin}`/[+]/`, for 10 s, to 127.0.0.1:1"));
+    }
+
+    #[test]
+    fn stages_and_lifetimes_are_said() {
+        let stage = |seconds, connections| Stage { time: Duration::from_secs(seconds), connections };
+        let plan = Plan {
+            stages: vec![stage(30, 64), stage(5, 0)],
+            lifetime: Some(Duration::from_secs(20)),
+            end: End::AfterStages,
+            ..plan(Workload::Ping { interval: Duration::from_secs(5) })
+        };
+        let line = "up to 64 connections, one ping each 5 s: 12.8 operations/s (--interval 0: back to back), in stages: 64 within 30 s, \
+                    then 0 within 5 s, each ended after 20 s and replaced, until the last stage is over, to a server in this program";
+        assert_eq!(start(&plan), line);
     }
 
     #[test]

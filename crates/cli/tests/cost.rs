@@ -80,3 +80,25 @@ fn what_nobody_serves_costs_nobody_knows_what() {
     let [client, server] = costs(&end);
     assert!(client.is_some() && server.is_none(), "{end:?}");
 }
+
+#[test]
+fn a_server_with_many_connections_says_what_each_of_them_takes() {
+    for model in ["loops", "prefork"] {
+        let mut server = Program::start(&["serve", "ping", "-l", "127.0.0.1:0", "--model", model]);
+        let line = server.line();
+        let target = line.strip_prefix("listening on ").expect("it says where");
+        let words = format!("load ping {target} -c 1500 --hold 2s --interval 1s --timeout 20s --json -");
+        let end = Program::start(&words.split_whitespace().collect::<Vec<_>>()).end();
+        assert_eq!(end.code, Some(0), "{end:?}");
+        let report: Value = serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"));
+        let figure = |name: &str| report["server"][name].as_f64();
+        let bytes = figure("bytes_per_connection");
+        assert!(bytes.is_some_and(|bytes| (0.0..4_096.0).contains(&bytes)), "{model}: {report}");
+        // Others on this machine open and close sockets too: the number is not held to a bound here.
+        assert!(figure("kernel_bytes_per_connection").is_some(), "{model}: {report}");
+        assert!(figure("cpu_us_per_operation").is_some_and(|cost| cost > 0.0), "{model}: {report}");
+        assert!(figure("listen_overflows").is_some(), "{model}: {report}");
+        server.signal(Signal::TERM);
+        assert_eq!(server.end().code, Some(0), "{model}");
+    }
+}

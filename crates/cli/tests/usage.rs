@@ -24,9 +24,9 @@ fn refused(words: &str, parts: &[&str]) {
 
 #[test]
 fn commands() {
-    refused("", &["no command", "serve, load or trial", "try: sockdrawer --help"]);
+    refused("", &["no command", "serve, load, doctor or trial", "try: sockdrawer --help"]);
     refused("serv", &["unknown command `serv`", "did you mean `serve`?"]);
-    refused("quux", &["unknown command `quux`", "there are serve, load, trial"]);
+    refused("quux", &["unknown command `quux`", "there are serve, load, doctor, trial"]);
     refused("--lisen", &["unknown option `--lisen`"]);
     refused("--json x", &["unknown option `--json`", "try: sockdrawer --help"]);
 }
@@ -89,6 +89,8 @@ fn counts() {
 
 #[test]
 fn times_rates_and_sizes() {
+    refused("load ping --stage 30s", &["--stage 30s", "not a stage", "30s:10k"]);
+    refused("load ping --lifetime 0", &["--lifetime 0", "more than 0"]);
     refused("load ping -d 0", &["--duration 0", "more than 0"]);
     refused("load ping -d 5sec", &["--duration 5sec", "not a time", "50ms"]);
     refused("load ping -d -1", &["--duration -1", "not a time"]);
@@ -126,7 +128,55 @@ fn what_does_not_go_together() {
     refused("load http --interval 5", &["--interval is an option of ping, echo and acks, not of http"]);
     refused("load hello --hold 5", &["--hold needs connections that stay", "use --duration"]);
     refused("load ping -d 1 --hold 1", &["--duration and --hold exclude each other"]);
+    refused("load ping --stage 1s:5 -c 5", &["--stage", "--connections", "exclude each other"]);
+    refused("load ping --stage 1s:5 -d 5", &["--stage", "--duration", "exclude each other"]);
+    refused("load ping --stage 1s:5 --connect-rate 5", &["--stage", "--connect-rate", "exclude each other"]);
+    refused("load ping --stage 1s:5,1s:0 --hold 5", &["--hold", "no connection is left after the last --stage"]);
+    refused("load ping --stage 1s:0", &["--stage", "nothing to do"]);
+    refused("load http --stage 1s:5 --rate 5", &["--rate and --stage exclude each other"]);
+    refused("load http --lifetime 5", &["--lifetime is an option of ping and echo, not of http"]);
     refused("trial --changes 1 --seconds 1", &["--changes and --seconds exclude each other"]);
+}
+
+#[test]
+fn questions() {
+    refused("load ping --send x", &["--send", "name a TARGET"]);
+    refused("load hello 127.0.0.1:9 --send x", &["--send is an option of ping and echo, not of hello"]);
+    refused("load ping 127.0.0.1:9 --expect x", &["--expect without --send"]);
+    refused(r"load ping 127.0.0.1:9 --send a\q", &["--send", r"`\q` begins no escape"]);
+    refused("load ping 127.0.0.1:9 --send=", &["--send", "no bytes"]);
+    refused("load ping 127.0.0.1:9 --send x --expect /(/", &["--expect", "`(` is no regular expression", "unclosed group"]);
+    refused("load ping 127.0.0.1:9 --send x --expect /a$/", &["--expect", "looks at what follows"]);
+    refused("load echo 127.0.0.1:9 --send x --size 5", &["--send", "--size", "exclude each other"]);
+}
+
+/// A plan with this text, refused with `parts`, which begin with the number of the line.
+#[track_caller]
+fn plan_refused(text: &str, words: &str, parts: &[&str]) {
+    let path = format!("{}/refused-{:?}.toml", env!("CARGO_TARGET_TMPDIR"), std::thread::current().id());
+    std::fs::write(&path, text).expect("a file of this test can be written");
+    let [line, parts @ ..] = parts else { panic!("no line") };
+    let place = format!("{path}:{line}: ");
+    refused(&format!("load --plan {path} {words}"), &[&[&place[..]], parts].concat());
+    std::fs::remove_file(&path).expect("it was written");
+}
+
+#[test]
+fn plans() {
+    refused("load --plan /nowhere/at/all.toml", &["cannot read the plan /nowhere/at/all.toml", "No such file"]);
+    refused("load --plan Cargo.toml --plan Cargo.toml", &["--plan is given twice"]);
+    plan_refused("workload = 'ping'\n\nconections = 5\n", "", &["3", "unknown key `conections`", "did you mean `connections`?"]);
+    plan_refused("workload = 'ping'\nplan = 'a'\n", "", &["2", "unknown key `plan`"]);
+    plan_refused("workload = 'pong'\n", "", &["1", "did you mean `ping`?"]);
+    plan_refused("workload = 'ping'\ntimeout = '5 s'\n", "", &["2", "--timeout 5 s: not a time"]);
+    plan_refused("workload = 'ping'\ntargets = ['127.0.0.1:9',\n 'x:y']\n", "", &["2", "x:y"]);
+    plan_refused("workload = 'ping'\ntimeout = ['5s']\n", "", &["2", "timeout has one value", "array"]);
+    plan_refused("workload = 'http'\nkeep-alive = 'yes'\n", "", &["2", "keep-alive is true or false"]);
+    plan_refused("workload = 'ping'\n[source]\na = 1\n", "", &["2", "source has one value", "table"]);
+    plan_refused("workload = 'ping'\nhold = '5s\n", "", &["2"]);
+    plan_refused("workload = 'ping'\nhold = '5s'\nduration = 5\n", "", &["3", "--duration and --hold exclude each other"]);
+    refused("load --plan /dev/null", &["no workload: name echo"]);
+    refused("load --plan /dev/null 127.0.0.1:9", &["unknown protocol `127.0.0.1:9`"]);
 }
 
 #[test]
@@ -142,7 +192,14 @@ fn addresses() {
     refused("serve echo -l 127.0.0.1:99999", &["--listen 127.0.0.1:99999"]);
     refused("serve echo -l 127.0.0.1:1 -l x:y", &["--listen x:y"]);
     refused("load ping 127.0.0.1:port", &["127.0.0.1:port"]);
+    refused("load ping 127.0.0.1:9-8", &["127.0.0.1:9-8", "no range"]);
+    refused("load http http://127.0.0.1:8080/a", &["is a URL: write 127.0.0.1:8080 --path /a"]);
     refused("load ping --source localhost", &["--source", "not a local IP address"]);
+    refused("load ping --source 127.0.0.0/8", &["--source 127.0.0.0/8", "more than 65536 addresses", "/16"]);
+    refused("load ping --source 127.0.0.1/28", &["not where a network begins", "127.0.0.0/28"]);
+    refused("load ping --local-ports 9-8", &["--local-ports 9-8", "not a range of ports"]);
+    refused("load ping --processes 0", &["--processes 0", "auto, or 1 to 1000"]);
+    refused("load ping 192.0.2.1:9 -c 20k", &["192.0.2.1:9 is a public address", "20000 connections", "--yes"]);
     refused("load ping 127.0.0.1:9000 --source ::1", &["--source ::1", "cannot reach 127.0.0.1:9000"]);
 }
 

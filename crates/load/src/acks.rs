@@ -5,7 +5,7 @@ use crate::messages::Messages;
 use crate::plan::{Plan, Workload};
 use crate::report::Report;
 use crate::tally::Tally;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::acks::AckPattern;
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const BEHIND: f64 = 0.9;
 const SCHEDULED_AT_LEAST: f64 = 1_000.0;
 
 /// Messages and their acks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Acks {
     /// What the client was told of the server.
@@ -131,7 +131,7 @@ pub(crate) fn hints(f: &mut fmt::Formatter<'_>, acks: &Acks, report: &Report) ->
         )?;
     }
     let answered =
-        report.errors.iter().any(|error| matches!(error.phase, "send" | "answer" | "verify") && error.errno != "ETIMEDOUT");
+        report.errors.iter().any(|error| matches!(&*error.phase, "send" | "answer" | "verify") && error.errno != "ETIMEDOUT");
     if answered && report.operations.ok == 0 {
         write!(
             f,

@@ -1,15 +1,15 @@
 //! The catalog's clients for each workload, and the servers for runs without a target.
 
+use crate::dialogue::Dialogue;
 use crate::http::{Wanted, visits};
 use crate::plan::{Plan, Workload};
 use crate::shared::Shared;
 use crate::tally::Recorder;
 use crate::watched::Watched;
 use sockdrawer::{Address, Behaviour, Config, Model};
-use sockdrawer_catalog::{Pace, acks, echo, hello, http, ping};
+use sockdrawer_catalog::{Pace, acks, dialogue, echo, hello, http, ping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// So many slow answers at once: they wait, and cost a stack each.
 const MOST_WORKERS: usize = 128;
@@ -17,13 +17,16 @@ const MOST_WORKERS: usize = 128;
 /// What the connections of a run do.
 pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let timeout = plan.timeout;
-    let pace = |interval: Duration| Pace { interval, timeout, budget: shared.budget() };
+    let pace = || Pace { interval: shared.interval(), timeout, budget: shared.budget(), lifetime: plan.lifetime };
     let (one, other) = (shared.clone(), shared.clone());
     let meter = move || Recorder::new(one.clone());
     let meter_of_messages = move || Recorder::of_messages(other.clone());
     match &plan.workload {
-        Workload::Ping { interval } => Watched(ping::Client::new(pace(*interval), meter)).into(),
-        Workload::Echo { interval, size } => Watched(echo::Client::new(*size, plan.seed, pace(*interval), meter)).into(),
+        Workload::Ping { .. } => Watched(ping::Client::new(pace(), meter)).into(),
+        Workload::Echo { size, .. } => Watched(echo::Client::new(*size, plan.seed, pace(), meter)).into(),
+        Workload::Dialogue(Dialogue { send, expect, .. }) => {
+            Watched(dialogue::Client::new(send.clone(), expect.clone(), pace(), meter)).into()
+        }
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
         Workload::Http(wanted) => Watched(http::Client::new(visits(plan, wanted, shared), meter)).into(),
         Workload::Acks(messages) => Watched(acks::Client::new(messages.options(timeout, shared), meter_of_messages)).into(),
@@ -37,7 +40,7 @@ pub(crate) fn server(plan: &Plan) -> Config {
     let has_slow = plan.http().is_some_and(Wanted::has_slow);
     let (behaviour, model): (Behaviour, Model) = match &plan.workload {
         Workload::Ping { .. } => (ping::Ping.into(), Model::Loops),
-        Workload::Echo { .. } => (echo::Echo.into(), Model::Loops),
+        Workload::Echo { .. } | Workload::Dialogue(_) => (echo::Echo.into(), Model::Loops),
         Workload::Hello => (hello::Hello.into(), Model::Loops),
         Workload::Http(_) => (http::Http { in_worker: has_slow, ..http::Http::default() }.into(), Model::Loops),
         Workload::Acks(messages) => messages.server(),

@@ -55,17 +55,9 @@ impl Ladder {
             Reading::Whole => pattern.to_string(),
             Reading::TwoPerMessage => twice(&pattern.to_string()),
         };
-        let plan = Plan {
-            workload: Workload::Acks(Messages { pattern, reading, ..self.messages }),
-            targets: Vec::new(),
-            sources: Vec::new(),
-            connections,
-            operations: None,
-            end: End::AfterLastConnect(self.duration),
-            connect_rate: None,
-            timeout: self.timeout,
-            seed: 0,
-        };
+        let workload = Workload::Acks(Messages { pattern, reading, ..self.messages });
+        let end = End::AfterLastConnect(self.duration);
+        let plan = Plan { connections, end, timeout: self.timeout, ..Plan::new(workload) };
         Rung { name, plan }
     }
 }
@@ -264,7 +256,7 @@ mod tests {
             "the row with two reads has no cost"
         );
         let mut failed = measured(1.0, None);
-        failed.errors = vec![Errors { phase: "verify", errno: "WRONG_BYTES".to_owned(), count: 2 }];
+        failed.errors = vec![Errors { phase: "verify".into(), errno: "WRONG_BYTES".to_owned(), count: 2 }];
         assert!(rows.add(&rungs[3], failed).to_string().ends_with("\n  error: verify WRONG_BYTES: 2"));
         assert!(
             serde_json::to_string(&rows)

@@ -1,13 +1,30 @@
 //! How long things took: histograms, and the few numbers that people read of them.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::time::Duration;
 
 /// Times, kept to three digits from 1 ns to an hour. About 270 KB whatever it counts, so there is one for each loop, not for each
-/// connection.
-#[derive(Clone, Debug)]
+/// connection. Serialized, it is the text of [`Latency::encode`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Latency(Histogram<u64>);
+
+/// A text that is no [`Latency`]: it says why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoLatency(String);
+
+impl fmt::Display for NoLatency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a histogram of times: {}", self.0)
+    }
+}
+
+impl std::error::Error for NoLatency {}
 
 impl Latency {
     const LONGEST: u64 = 3_600_000_000_000;
@@ -30,6 +47,36 @@ impl Latency {
     /// All of `other` too.
     pub fn add(&mut self, other: &Latency) {
         self.0.add(&other.0).expect("histograms of equal bounds add up");
+    }
+
+    /// As text that other programs read too: the HDR histogram's form V2, compressed, in base64. No count is lost.
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(&self.0, &mut bytes).expect("memory takes counts below 2^63");
+        BASE64_STANDARD.encode(bytes)
+    }
+
+    /// The times that [`Latency::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the text is something else, or its histogram has other bounds: it could not be added to one of these.
+    ///
+    /// ```
+    /// # use sockdrawer_load::Latency;
+    /// let mut latency = Latency::new();
+    /// latency.record(std::time::Duration::from_micros(20));
+    /// assert_eq!(Latency::decode(&latency.encode()), Ok(latency));
+    /// assert!(Latency::decode("20 us").is_err());
+    /// ```
+    pub fn decode(text: &str) -> Result<Latency, NoLatency> {
+        let bytes = BASE64_STANDARD.decode(text).map_err(|error| NoLatency(error.to_string()))?;
+        let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice());
+        let histogram = histogram.map_err(|error| NoLatency(error.to_string()))?;
+        let bounds = |of: &Histogram<u64>| (of.low(), of.high(), of.sigfig());
+        if bounds(&histogram) != bounds(&Latency::new().0) {
+            return Err(NoLatency("its bounds are not 1 ns to 1 h with three digits".to_owned()));
+        }
+        Ok(Latency(histogram))
     }
 
     /// How many.
@@ -79,8 +126,22 @@ impl Default for Latency {
     }
 }
 
+impl From<Latency> for String {
+    fn from(latency: Latency) -> String {
+        latency.encode()
+    }
+}
+
+impl TryFrom<String> for Latency {
+    type Error = NoLatency;
+
+    fn try_from(text: String) -> Result<Latency, NoLatency> {
+        Latency::decode(&text)
+    }
+}
+
 /// Microseconds that so many of the times did not exceed; None when there were no times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Half of them.
     pub p50: Option<f64>,
@@ -136,5 +197,55 @@ mod tests {
         latency.record(Duration::ZERO);
         assert_eq!(latency.count(), 2);
         assert!(near(latency.percentiles().max, 3_600_000_000.0));
+    }
+
+    /// Times spread over nine decades, some of them longer than can be told apart from an hour.
+    fn sample(number: u64) -> Duration {
+        let scattered = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Duration::from_nanos(scattered >> (20 + number % 44))
+    }
+
+    fn buckets(latency: &Latency) -> Vec<(u64, u64)> {
+        latency.0.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration())).collect()
+    }
+
+    #[test]
+    fn four_parts_that_crossed_a_process_boundary_equal_the_whole_bucket_by_bucket() {
+        let (mut whole, mut parts) = (Latency::new(), [(); 4].map(|()| Latency::new()));
+        for (number, part) in (0..100_000).zip((0..4).cycle()) {
+            whole.record(sample(number));
+            parts[part].record(sample(number));
+        }
+        let mut merged = Latency::new();
+        for part in &parts {
+            let text = serde_json::to_string(part).expect("a text");
+            merged.add(&serde_json::from_str(&text).expect("the same text"));
+        }
+        assert!(buckets(&whole).len() > 1_000, "the samples are in few buckets");
+        assert_eq!(buckets(&merged), buckets(&whole));
+        assert_eq!((merged.count(), merged.percentiles()), (100_000, whole.percentiles()));
+        assert_eq!(merged, whole);
+    }
+
+    #[test]
+    fn counts_of_a_long_run_and_none_at_all_survive_the_crossing() {
+        let mut latency = Latency::new();
+        assert_eq!(Latency::decode(&latency.encode()), Ok(latency.clone()));
+        latency.record_many(Duration::from_micros(7), 1 << 50);
+        latency.record(Duration::from_secs(86_400));
+        assert_eq!(Latency::decode(&latency.encode()), Ok(latency));
+    }
+
+    #[test]
+    fn what_is_no_histogram_of_these_bounds_is_refused() {
+        let whole = Latency::new().encode();
+        for text in ["", "HISTF", &whole[..whole.len() / 2], "!"] {
+            Latency::decode(text).expect_err(text);
+        }
+        let mut bytes = Vec::new();
+        let other = Histogram::<u64>::new_with_bounds(1, 1_000, 2).expect("valid bounds");
+        V2DeflateSerializer::new().serialize(&other, &mut bytes).expect("memory takes it");
+        let refused = Latency::decode(&BASE64_STANDARD.encode(bytes)).expect_err("it has other bounds");
+        assert_eq!(refused.to_string(), "not a histogram of times: its bounds are not 1 ns to 1 h with three digits");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Bytes of a message besides its payload: its id and its size.
 const HEADER: u64 = 12;
 /// Messages of one run, alike on each connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Messages {
     /// When the server acknowledges. A server elsewhere decides that for itself: what counts for it is whether this is
     /// [`AckPattern::Reply`], because sizes and acks are written differently then.
@@ -26,7 +26,7 @@ pub struct Messages {
 }
 
 /// How a server in this process takes messages out of its socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reading {
     /// As many as there are in each read.
     #[default]

@@ -1,20 +1,22 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
 use crate::acks::{self, Acks};
+use crate::cause::cause;
 use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What came of a run. Serialized, it is the documented result; its field names are what thresholds and comparisons use.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
     /// The number of this form; it grows when a field changes its meaning.
     pub schema: u32,
     /// What the connections did.
-    pub workload: &'static str,
+    pub workload: Cow<'static, str>,
     /// Where.
     pub machine: Machine,
     /// From the first connect to the end, or to the last operation when one ended later.
@@ -31,6 +33,12 @@ pub struct Report {
     pub client: Client,
     /// What it cost there, where it is known.
     pub server: Server,
+    /// What stopped the run from being more, where that can be said.
+    pub wall: Option<Wall>,
+    /// What was asked of the result, and whether it holds.
+    pub thresholds: Vec<Judgement>,
+    /// What the run was told while it went on.
+    pub actions: Vec<Action>,
     /// Of the workload `acks` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
@@ -40,7 +48,7 @@ pub struct Report {
 }
 
 /// Connections of a run; attempted = established + failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
     /// Connects whose end is known.
     pub attempted: u64,
@@ -48,14 +56,18 @@ pub struct Connections {
     pub established: u64,
     /// Of these, those that did not.
     pub failed: u64,
-    /// Of the established, those that ended before their work was done.
+    /// Of the established, those that the peer or the network ended before their work was done.
     pub lost: u64,
+    /// Of the established, those that this side ended before the time was over: their work was done, it gave up, or it was told to.
+    pub closed: u64,
+    /// Of the established, those that stood when the time was over; established = open + closed + lost.
+    pub open: u64,
     /// The most that stood at once.
     pub peak: u64,
 }
 
 /// Operations of a run: each one begun is in one of the two counts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operations {
     /// That ended well.
     pub ok: u64,
@@ -66,24 +78,59 @@ pub struct Operations {
 }
 
 /// Microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the start of a connect until the connection stood.
     pub connect: Percentiles,
-    /// From a request until the first byte of its answer. Of the workload `http` only.
+    /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte: Option<Percentiles>,
     /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
     pub operation: Percentiles,
+    /// From when the question was sent, as tools measure that forget how long it had to wait for its turn.
+    pub uncorrected: Percentiles,
+    /// How late this side itself was to ask what was due.
+    pub lag: Percentiles,
+}
+
+/// The limit that a run came up against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wall {
+    /// Which.
+    pub name: String,
+    /// What shows it.
+    pub why: String,
+    /// What moves it.
+    pub remedy: String,
+}
+
+/// A threshold and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// As it was written.
+    pub expr: String,
+    /// What was measured, in the unit of the result; None when nothing was.
+    pub value: Option<f64>,
+    /// Whether it holds.
+    pub ok: bool,
+}
+
+/// Something that a run was told while it went on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    /// Seconds since the first connect.
+    pub at: f64,
+    /// What.
+    pub what: String,
 }
 
 /// Errors of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errors {
     /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
     /// first body), `end` (of the stream), `closed` (nothing);
     /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
-    pub phase: &'static str,
+    pub phase: Cow<'static, str>,
     /// The errno's name, or the status that came, `OTHER_LENGTH`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
     /// `CUT_OFF` when this side ended the connection.
     pub errno: String,
@@ -92,27 +139,42 @@ pub struct Errors {
 }
 
 /// The client's cost.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Client {
     /// CPU time; None where the server in the same process cannot be told from it.
     pub cpu_seconds: Option<f64>,
-    /// Processes.
+    /// Processes that ran clients.
     pub processes: u32,
+    /// Of these, those that died before their time. Their connections count as lost.
+    pub lost: u32,
 }
 
 /// The server's cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {
     /// CPU time, where it is known.
     pub cpu_seconds: Option<f64>,
-    /// Memory for each connection, where it is known.
+    /// Memory of its processes for each connection: growth while the most stood. Known of a process of this machine with 1,000
+    /// connections or more.
     pub bytes_per_connection: Option<f64>,
+    /// Kernel memory of sockets for each connection, as above: of both ends when both are on this machine.
+    pub kernel_bytes_per_connection: Option<f64>,
+    /// CPU microseconds of an operation: those of accepts are left out where they can be told apart.
+    pub cpu_us_per_operation: Option<f64>,
+    /// CPU microseconds of an accept, where it can be told apart from operations.
+    pub cpu_us_per_accept: Option<f64>,
+    /// Connections that found the accept queue full, of all listeners in the server's network.
+    pub listen_overflows: Option<u64>,
+    /// Those, and others that a listener of this network turned away.
+    pub listen_drops: Option<u64>,
 }
 
 impl Report {
     /// Whether nothing failed and nothing was lost.
     pub fn is_clean(&self) -> bool {
-        self.connections.failed + self.connections.lost + self.operations.failed == 0 && self.errors.is_empty()
+        self.connections.failed + self.connections.lost + self.operations.failed == 0
+            && self.errors.is_empty()
+            && self.client.lost == 0
     }
 }
 
@@ -128,7 +190,13 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (connections, operations) = (&self.connections, &self.operations);
-        let Connections { attempted, established, failed, lost, peak } = connections;
+        let Connections { attempted, established, failed, lost, peak, .. } = connections;
+        for judgement in &self.thresholds {
+            writeln!(f, "threshold    {judgement}")?;
+        }
+        if let Some(Wall { name, why, remedy }) = &self.wall {
+            writeln!(f, "wall         {name}: {why}; {remedy}")?;
+        }
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
             acks::numbers(f, acks)?;
@@ -150,6 +218,9 @@ impl fmt::Display for Report {
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
+            if let Some(cause) = cause(phase, errno, self.server.listen_overflows) {
+                write!(f, "; {cause}")?;
+            }
         }
         if let Some(acks) = &self.acks {
             acks::hints(f, acks, self)?;
@@ -179,7 +250,7 @@ pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) 
 }
 
 /// Microseconds in the unit that people read them in.
-pub(crate) fn time(microseconds: f64) -> String {
+pub fn time(microseconds: f64) -> String {
     match microseconds {
         us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
         us if us < 1_000.0 => format!("{us:.1} us"),
@@ -193,19 +264,29 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn report() -> Report {
-        let machine = Machine { cpus: 2, cpu: None, architecture: "x86_64", kernel: Some("6.18".to_owned()), memory_bytes: None };
+        let machine =
+            Machine { cpus: 2, cpu: None, architecture: "x86_64".into(), kernel: Some("6.18".to_owned()), memory_bytes: None };
         let operation = Percentiles { p50: Some(12.5), p90: Some(1_500.0), p99: Some(2_000_000.0), ..Percentiles::default() };
         Report {
             schema: 1,
-            workload: "ping",
+            workload: "ping".into(),
             machine,
             seconds: 2.0,
-            connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, peak: 8 },
+            connections: Connections { attempted: 10, established: 8, failed: 2, lost: 1, closed: 0, open: 7, peak: 8 },
             operations: Operations { ok: 100, failed: 3, per_second: 50.0 },
-            latency_us: Latencies { connect: Percentiles::default(), first_byte: None, operation },
-            errors: vec![Errors { phase: "connect", errno: "ECONNREFUSED".to_owned(), count: 2 }],
-            client: Client { cpu_seconds: Some(0.25), processes: 1 },
+            latency_us: Latencies {
+                connect: Percentiles::default(),
+                first_byte: None,
+                operation,
+                uncorrected: Percentiles::default(),
+                lag: Percentiles::default(),
+            },
+            errors: vec![Errors { phase: "connect".into(), errno: "ECONNREFUSED".to_owned(), count: 2 }],
+            client: Client { cpu_seconds: Some(0.25), processes: 1, lost: 0 },
             server: Server::default(),
+            wall: None,
+            thresholds: Vec::new(),
+            actions: Vec::new(),
             acks: None,
             http: None,
         }
@@ -213,8 +294,9 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1},"server":{"cpu_seconds":null,"bytes_per_connection":null}}"#;
+        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
+        assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
     }
 
     #[test]
@@ -227,8 +309,19 @@ latency             p50        p90        p99      p99.9        max
   connect             -          -          -          -          -
   operation     12.5 us    1.50 ms     2.00 s          -          -
 CPU          2.50 ms per operation in the client, - in the server
-error        connect ECONNREFUSED: 2";
+error        connect ECONNREFUSED: 2; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
+    }
+
+    #[test]
+    fn thresholds_and_the_wall_come_first() {
+        let thresholds = vec![Judgement { expr: "p99<1s".to_owned(), value: Some(2_000_000.0), ok: false }];
+        let [name, why, remedy] = ["accept queue", "it was full", "a longer backlog"].map(str::to_owned);
+        let report = Report { thresholds, wall: Some(Wall { name, why, remedy }), ..report() };
+        let text = report.to_string();
+        let first: Vec<&str> = text.lines().take(2).collect();
+        let expected = ["threshold    FAILED  p99<1s: 2.00 s", "wall         accept queue: it was full; a longer backlog"];
+        assert_eq!(first, expected);
     }
 }

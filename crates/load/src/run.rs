@@ -1,32 +1,35 @@
-//! A run, from the first connect to the report: a pool that connects, followed until the plan's end.
+//! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
+//! end.
 
 use crate::acks::Acks;
+use crate::agent::{Account, Agents, Remote, Word};
 use crate::clients;
-use crate::cost::{Cost, Watch, own_time};
-use crate::http::{self, Begun, Http};
+use crate::http::{Begun, Http};
+use crate::latency::Percentiles;
 use crate::machine::Machine;
+use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
-use crate::report::{Client, Connections, Errors, Latencies, Operations, Report, Server};
-use crate::shared::Shared;
-use crate::tally::{Numbers, Recorder, Tally, cause};
-use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
+use crate::proc::resident_bytes;
+use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
+use crate::schedule::Schedule;
+use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
+use crate::server::{self, Cost, Watch};
+use crate::tally::{Numbers, Tally, cause};
+use serde::Serialize;
+use sockdrawer::{Drain, Error, Pool};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
+/// From one sample to the next.
+const SECOND: Duration = Duration::from_secs(1);
 /// Between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
-/// After a [`Stop`], what is under way may take this long.
-const IMPATIENCE: Duration = Duration::from_secs(1);
-/// What is cut off has this long to take what was written already.
-const CUT_WITHIN: Duration = Duration::from_millis(100);
-/// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
-/// still sends then is nobody's.
-const LINGER: Duration = Duration::from_millis(250);
+/// A process of clients that does not end in so many times what it may take is stuck.
+const PATIENCE: u32 = 4;
 
 /// Ends a run early, from another thread; what was reached until then is reported.
 #[derive(Clone, Debug, Default)]
@@ -56,24 +59,65 @@ impl Stop {
 }
 
 /// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
     /// Since the first connect.
     pub elapsed: Duration,
+    /// What it is about.
+    pub phase: Phase,
+    /// Connections that are wanted.
+    pub target: u64,
     /// Connections that stand.
     pub standing: u64,
     /// What happened so far.
     pub numbers: Numbers,
+    /// How long operations took in the last whole second, in microseconds.
+    pub operation: Percentiles,
+    /// Nothing begins until somebody says so.
+    pub suspended: bool,
+}
+
+/// Who wants to know how a run is going.
+pub trait Observer {
+    /// Twice a second.
+    fn progress(&mut self, _progress: &Progress) {}
+
+    /// Each second, and once more when all is over.
+    fn sample(&mut self, _sample: &Sample, _interval: &Interval<'_>) {}
+}
+
+impl<F: FnMut(&Progress)> Observer for F {
+    fn progress(&mut self, progress: &Progress) {
+        self(progress);
+    }
 }
 
 /// A run that has begun.
 pub struct Run<'a> {
     plan: &'a Plan,
     server: Option<Pool>,
-    pool: Pool,
-    shared: Arc<Shared>,
+    agents: Agents,
     watch: Watch,
     start: Instant,
+    schedule: Schedule,
+    orders: Orders,
+    actions: Vec<Action>,
+    suspended: bool,
+    peak: u64,
+    /// All up to the sample before, and since then.
+    sum: Tally,
+    recent: Tally,
+    last: Last,
+    /// CPU time and memory of other processes of this side.
+    elsewhere: (Duration, u64),
+}
+
+/// The sample before.
+#[derive(Debug, Default)]
+struct Last {
+    at: Duration,
+    cpu: Option<Duration>,
+    operation: Percentiles,
 }
 
 /// Why a run is over.
@@ -89,191 +133,284 @@ impl<'a> Run<'a> {
     /// Begins what `plan` asks for.
     ///
     /// # Errors
-    /// When the clients' pool, or that of the server in this process, cannot start.
+    /// When the clients' pool, or that of the server in this process, cannot start; nor a process for clients.
     pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(clients::server(plan))).map(|(server, watch)| (Some(server), watch))?,
-            targets => (None, Watch::there(targets)),
+            [] => Watch::here(|| Pool::start(clients::server(plan)), Pool::addresses)
+                .map(|(server, watch)| (Some(server), watch))?,
+            targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
-        let shared = Arc::new(Shared::new(plan.operations));
+        let schedule = Schedule::new(plan);
         let start = Instant::now();
-        let pool = Pool::start(config(plan, targets, &shared))?;
-        Ok(Run { plan, server, pool, shared, watch, start })
+        let processes = plan.processes(descriptors());
+        let agents = Agents::start(plan, targets, schedule.aim(), processes)?;
+        Ok(Run {
+            plan,
+            server,
+            agents,
+            watch,
+            start,
+            schedule,
+            orders: Orders::new(),
+            actions: Vec::new(),
+            suspended: false,
+            peak: 0,
+            sum: Tally::default(),
+            recent: Tally::default(),
+            last: Last::default(),
+            elsewhere: (Duration::ZERO, 0),
+        })
     }
 
-    /// Follows it to its end and tells its progress twice a second. What fails in it is in the report, not an error.
+    /// Where it takes orders while it goes on.
+    pub fn orders(&self) -> Orders {
+        self.orders.clone()
+    }
+
+    /// Follows it to its end and tells how it goes. What fails in it is in the report, not an error.
     ///
     /// # Errors
     /// When a pool gives up.
-    pub fn finish(self, stop: &Stop, tell: impl FnMut(&Progress)) -> Result<Report, Error> {
-        let over = self.follow(stop, tell)?;
+    pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
+        let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
-        let begun = Begun { connects: self.pool.status().counts.connects, at: end };
-        let drained = self.settle(stop)?;
-        let cost = self.watch.cost(drained);
-        let mut tally = self.tally();
-        self.pool.shutdown(Drain::within(Duration::ZERO));
+        let begun = Begun { connects: self.agents.state().connects, at: end };
+        self.gather();
+        // What this side ends from now on stood when the time was over.
+        let closed = self.sum.numbers.closed + self.recent.numbers.closed;
+        let ended = self.settle(stop)?;
+        self.gather();
+        self.peak = self.peak.max(self.agents.state().peak);
+        self.sample(Phase::Ending, ended, &mut observer);
+        let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
+        cost.client = cost.client.map(|client| client + self.elsewhere.0);
+        if let Agents::Here(here) = &self.agents {
+            here.shut_down();
+        }
         if let Some(server) = &self.server {
             server.shutdown(Drain::within(Duration::ZERO));
         }
-        let seconds = seconds(self.start, end, over, tally.last);
-        let mut report = report(self.plan, &tally, self.shared.peak(), seconds, cost);
+        let seconds = seconds(self.start, end, over, self.sum.last);
+        let mut report = self.report(closed, seconds, cost, server);
         if let Some(wanted) = self.plan.http() {
-            Http::complete(&mut report, (self.plan, wanted), &mut tally, begun);
+            Http::complete(&mut report, (self.plan, wanted), &mut self.sum, begun);
         }
         Ok(report)
     }
 
     /// Waits for the plan's end.
-    fn follow(&self, stop: &Stop, mut tell: impl FnMut(&Progress)) -> Result<Over, Error> {
-        let mut connected = None;
-        let mut tick = self.start + TICK;
+    fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
+        let (mut connected, mut tick, mut second) = (None, TICK, SECOND);
         let mut slice = FIRST_SLICE;
         loop {
-            let status = self.pool.status();
-            let now = Instant::now();
-            if let Readiness::Stopped(reason) = status.readiness {
+            let state = self.agents.state();
+            let now = self.start.elapsed();
+            if let Some(reason) = state.stopped {
                 return Err(Error::Stopped { reason });
             }
-            if self.is_done(&status) {
+            self.peak = self.peak.max(state.peak);
+            let is_connected = self.schedule.is_over() && state.is_connected();
+            if state.spent || (is_connected && state.connections == 0) {
                 return Ok(Over::Done);
             }
-            if connected.is_none() && self.is_connected(&status) {
+            if connected.is_none() && is_connected {
                 connected = Some(now);
             }
+            let phase = if is_connected { Phase::Holding } else { Phase::Connecting };
             if now >= tick {
-                tell(&self.progress());
-                tick = now + TICK;
+                self.gather();
+                if now >= second {
+                    self.sample(phase, Duration::ZERO, observer);
+                    second = now + SECOND;
+                }
+                let progress = self.progress(phase, state.standing);
+                self.orders.show(progress);
+                observer.progress(&progress);
+                tick = (tick + TICK).max(now);
             }
-            let deadline = self.deadline(connected);
-            if stop.is_set() || deadline.is_some_and(|deadline| now >= deadline) {
+            if self.obey(now)? || stop.is_set() {
                 return Ok(Over::Time);
             }
-            let next = deadline.map_or(tick, |deadline| deadline.min(tick));
-            stop.wait(next.saturating_duration_since(now).min(slice));
+            let deadline = self.deadline(connected);
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Ok(Over::Time);
+            }
+            let next = [deadline, self.schedule.ends()].into_iter().flatten().fold(tick, Duration::min);
+            stop.wait(next.saturating_sub(now).min(slice));
             slice = (2 * slice).min(SLICE);
         }
     }
 
-    /// Whether every connect that will be made has succeeded or failed.
-    fn is_connected(&self, status: &Status) -> bool {
-        self.plan.connects().is_some_and(|total| status.counts.connects >= total) && is_settled(status)
+    /// Goes on to the stage that is due, and does as it was told. Whether the run is over.
+    fn obey(&mut self, now: Duration) -> Result<bool, Error> {
+        let mut changed = self.schedule.step(now);
+        for order in self.orders.take() {
+            self.actions.push(Action { at: now.as_secs_f64(), what: order.to_string() });
+            let target = self.schedule.target(now);
+            match order {
+                Order::More(count) => self.schedule.set(target.saturating_add(count)),
+                Order::Fewer(count) => self.schedule.set(target.saturating_sub(count)),
+                Order::Connections(count) => self.schedule.set(count),
+                Order::NextStage => self.schedule.skip(now),
+                Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
+                Order::Suspend | Order::Resume => {
+                    self.suspended = order == Order::Suspend;
+                    self.agents.tell(if self.suspended { Word::Suspend } else { Word::Resume });
+                }
+                Order::Stop => return Ok(true),
+            }
+            changed |= matches!(order, Order::More(_) | Order::Fewer(_) | Order::Connections(_) | Order::NextStage);
+        }
+        if changed {
+            self.agents.aim(self.schedule.aim())?;
+        }
+        Ok(false)
     }
 
-    fn is_done(&self, status: &Status) -> bool {
-        self.shared.is_spent() || (self.is_connected(status) && status.connections == 0)
-    }
-
-    fn deadline(&self, connected: Option<Instant>) -> Option<Instant> {
+    fn deadline(&self, connected: Option<Duration>) -> Option<Duration> {
         match self.plan.end {
             End::Never => None,
-            End::AfterFirstConnect(time) => Some(self.start + time),
+            End::AfterStages => self.schedule.is_over().then_some(Duration::ZERO),
+            End::AfterFirstConnect(time) => Some(time),
             End::AfterLastConnect(time) => connected.map(|connected| connected + time),
         }
     }
 
-    /// No more connects, and the end of those and of the operations under way. Every operation begun is counted: one that does
-    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
-    fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
-        let mut config = self.pool.config();
-        if let Endpoint::Connect(connecting) = &mut config.endpoint {
-            connecting.total = Some(0);
+    /// The end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
+    fn settle(&mut self, stop: &Stop) -> Result<Duration, Error> {
+        match &mut self.agents {
+            Agents::Here(here) => here.settle(stop),
+            Agents::There(remotes) => {
+                Remote::settle_all(remotes, stop, PATIENCE * (self.plan.timeout + SECOND));
+                Ok(Duration::ZERO)
+            }
         }
-        self.pool.reconfigure(config)?;
-        // Clients give up after the time-out by themselves: the second more is for a loaded machine.
-        let within = self.plan.timeout + IMPATIENCE;
-        let mut patience = Patience::new(stop, within);
-        self.wait(&mut patience, is_settled);
-        patience.renew(within);
-        let pool = self.pool.clone();
-        // A drain waits for its deadline and does not know of `stop`. Without a thread for it, all is cut off at once.
-        let drain = move || {
-            pool.drain(&Selector::All, Drain::within(2 * within));
-            own_time()
+    }
+
+    /// Adds up what came of the clients since the last time.
+    fn gather(&mut self) {
+        let Account { tally, cpu, rss_bytes } = self.agents.take();
+        self.recent.add(&tally);
+        self.elsewhere = (cpu, rss_bytes);
+    }
+
+    fn progress(&self, phase: Phase, standing: u64) -> Progress {
+        let mut numbers = self.sum.numbers;
+        numbers.add(&self.recent.numbers);
+        let elapsed = self.start.elapsed();
+        let (target, operation) = (self.schedule.target(elapsed) as u64, self.last.operation);
+        Progress { elapsed, phase, target, standing, numbers, operation, suspended: self.suspended }
+    }
+
+    /// Tells of the time since the sample before.
+    fn sample(&mut self, phase: Phase, ended: Duration, observer: &mut impl Observer) {
+        let at = self.start.elapsed();
+        let recent = std::mem::take(&mut self.recent);
+        self.sum.add(&recent);
+        let length = at.saturating_sub(self.last.at);
+        let rate = |count: u64| if length.is_zero() { 0.0 } else { float(count) / length.as_secs_f64() };
+        let numbers = self.sum.numbers;
+        let cpu = self.watch.client(ended).map(|client| client + self.elsewhere.0);
+        let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
+        let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
+        let standing = self.agents.state().standing;
+        let done = server::Done { standing, established: numbers.established, operations: numbers.operations_ok };
+        let latency_us = Measured {
+            connect: recent.connect.percentiles(),
+            operation: recent.operation.percentiles(),
+            uncorrected: recent.uncorrected.percentiles(),
+            lag: recent.lag.percentiles(),
         };
-        let mut drained = Duration::ZERO;
-        if let Ok(draining) = thread::Builder::new().name("drain".to_owned()).spawn(drain) {
-            self.wait(&mut patience, |_| draining.is_finished());
-            if draining.is_finished() {
-                drained = draining.join().unwrap_or_default();
-            }
-        }
-        self.pool.purge(&Selector::All, CUT_WITHIN);
-        Ok(drained)
+        let sample = Sample {
+            at: at.as_secs_f64(),
+            phase,
+            target: self.schedule.target(at) as u64,
+            standing,
+            connections: Counted {
+                attempted: numbers.established + numbers.failed,
+                established: numbers.established,
+                failed: numbers.failed,
+                lost: numbers.lost,
+                closed: numbers.closed,
+            },
+            operations: Done { ok: numbers.operations_ok, failed: numbers.operations_failed },
+            per_second: PerSecond { connects: rate(recent.numbers.established), operations: rate(recent.numbers.operations_ok) },
+            latency_us,
+            errors: errors(&self.sum),
+            client: ClientSample {
+                cpu: busy,
+                rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
+                processes: self.agents.processes(),
+            },
+            server: self.watch.sample(done),
+        };
+        observer
+            .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
+        self.last = Last { at, cpu, operation: latency_us.operation };
     }
 
-    /// Waits for `condition` with this patience.
-    fn wait(&self, patience: &mut Patience<'_>, condition: impl Fn(&Status) -> bool) {
-        while let Some(left) = patience.left() {
-            if self.pool.wait(left.min(SLICE), &condition) {
-                return;
-            }
-        }
-    }
-
-    fn progress(&self) -> Progress {
-        let mut numbers = Numbers::default();
-        self.pool.gather(|recorder: &mut Recorder| recorder.tally.numbers).iter().for_each(|one| numbers.add(one));
-        Progress { elapsed: self.start.elapsed(), standing: self.shared.standing(), numbers }
-    }
-
-    fn tally(&self) -> Tally {
-        let mut sum = Tally::default();
-        self.pool.gather(|recorder: &mut Recorder| recorder.tally.clone()).iter().for_each(|one| sum.add(one));
-        sum
-    }
-}
-
-fn config(plan: &Plan, targets: Vec<Address>, shared: &Arc<Shared>) -> Config {
-    let mut connecting = Connecting::to(targets);
-    connecting.sources.clone_from(&plan.sources);
-    connecting.total = plan.connects();
-    connecting.rate = plan.connect_rate;
-    http::pace(plan, &mut connecting);
-    connecting.timeout = plan.timeout;
-    let mut config = Config::connect(clients::client(plan, shared), connecting);
-    config.settings.linger = LINGER;
-    // Clients of acks speak to themselves, with unsent messages too.
-    config.settings.notes_when_full = NotesWhenFull::Keep;
-    // Clients have no jobs.
-    config.limit(plan.connections).workers(0)
-}
-
-/// How long to wait for what is under way: as long as it may take, and no longer than [`IMPATIENCE`] once somebody stopped the
-/// run.
-struct Patience<'a> {
-    stop: &'a Stop,
-    until: Instant,
-    stopped: bool,
-}
-
-impl Patience<'_> {
-    fn new(stop: &Stop, within: Duration) -> Patience<'_> {
-        Patience { stop, until: Instant::now() + within, stopped: false }
-    }
-
-    /// None: it is at its end.
-    fn left(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        if !self.stopped && self.stop.is_set() {
-            self.stopped = true;
-            self.until = self.until.min(now + IMPATIENCE);
-        }
-        Some(self.until.saturating_duration_since(now)).filter(|left| !left.is_zero())
-    }
-
-    /// For the next step. A stop is not forgotten.
-    fn renew(&mut self, within: Duration) {
-        if !self.stopped {
-            self.until = Instant::now() + within;
+    fn report(&mut self, closed: u64, seconds: f64, cost: Cost, server: Server) -> Report {
+        let (plan, tally) = (self.plan, &self.sum);
+        let numbers = &tally.numbers;
+        let per_second = if seconds > 0.0 { float(numbers.operations_ok) / seconds } else { 0.0 };
+        let cpu = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
+        Report {
+            schema: 1,
+            workload: plan.workload.name().into(),
+            machine: Machine::this(),
+            seconds,
+            connections: Connections {
+                attempted: numbers.established + numbers.failed,
+                established: numbers.established,
+                failed: numbers.failed,
+                lost: numbers.lost,
+                closed,
+                open: numbers.established.saturating_sub(closed + numbers.lost),
+                peak: self.peak,
+            },
+            operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
+            latency_us: Latencies {
+                connect: tally.connect.percentiles(),
+                first_byte: (tally.first_byte.count() > 0).then(|| tally.first_byte.percentiles()),
+                operation: tally.operation.percentiles(),
+                uncorrected: tally.uncorrected.percentiles(),
+                lag: tally.lag.percentiles(),
+            },
+            errors: errors(tally),
+            client: Client { cpu_seconds: cpu[0], processes: self.agents.processes(), lost: self.agents.lost() },
+            server,
+            wall: None,
+            thresholds: Vec::new(),
+            actions: std::mem::take(&mut self.actions),
+            acks: Acks::of(plan, tally, seconds, cpu),
+            http: None,
         }
     }
 }
 
-/// Whether no connect is under way.
-fn is_settled(status: &Status) -> bool {
-    status.counts.connected + status.counts.connect_failed >= status.counts.connects
+/// Descriptors that a process of clients may open.
+fn descriptors() -> usize {
+    sockdrawer::raise_descriptor_limit().unwrap_or(1024)
+}
+
+fn errors(tally: &Tally) -> Vec<Errors> {
+    let errors = tally.errors.iter().map(|((phase, errno), count)| Errors {
+        phase: phase.name().into(),
+        errno: cause(*phase, *errno),
+        count: *count,
+    });
+    let unfinished = (tally.unfinished > 0).then(|| Errors {
+        phase: "unfinished".into(),
+        errno: "CUT_OFF".to_owned(),
+        count: tally.unfinished,
+    });
+    errors.chain(unfinished).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 operations take years")]
+fn float(count: u64) -> f64 {
+    count as f64
 }
 
 /// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
@@ -286,61 +423,9 @@ fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f
     end.saturating_duration_since(start).as_secs_f64()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "2^53 operations take years")]
-fn report(plan: &Plan, tally: &Tally, peak: u64, seconds: f64, cost: Cost) -> Report {
-    let numbers = &tally.numbers;
-    let per_second = if seconds > 0.0 { numbers.operations_ok as f64 / seconds } else { 0.0 };
-    let errors = tally.errors.iter().map(|((phase, errno), count)| Errors {
-        phase: phase.name(),
-        errno: cause(*phase, *errno),
-        count: *count,
-    });
-    let unfinished =
-        (tally.unfinished > 0).then(|| Errors { phase: "unfinished", errno: "CUT_OFF".to_owned(), count: tally.unfinished });
-    let [client, server] = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
-    Report {
-        schema: 1,
-        workload: plan.workload.name(),
-        machine: Machine::this(),
-        seconds,
-        connections: Connections {
-            attempted: numbers.established + numbers.failed,
-            established: numbers.established,
-            failed: numbers.failed,
-            lost: numbers.lost,
-            peak,
-        },
-        operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
-        latency_us: Latencies {
-            connect: tally.connect.percentiles(),
-            first_byte: None,
-            operation: tally.operation.percentiles(),
-        },
-        errors: errors.chain(unfinished).collect(),
-        client: Client { cpu_seconds: client, processes: 1 },
-        server: Server { cpu_seconds: server, bytes_per_connection: None },
-        acks: Acks::of(plan, tally, seconds, [client, server]),
-        http: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stop_ends_patience_soon_and_for_good() {
-        const LONG: Duration = Duration::from_secs(3_600);
-        let stop = Stop::new();
-        let mut patience = Patience::new(&stop, LONG);
-        assert!(patience.left() > Some(LONG - IMPATIENCE));
-        stop.stop();
-        assert!(patience.left() <= Some(IMPATIENCE));
-        patience.renew(LONG);
-        assert!(patience.left() <= Some(IMPATIENCE));
-        let mut short = Patience::new(&stop, Duration::ZERO);
-        assert_eq!(short.left(), None, "a stop makes it no longer");
-    }
 
     #[test]
     fn time_runs_to_the_last_operation_that_counts() {

@@ -1,8 +1,9 @@
 //! The few numbers that all loops of a run share: how many operations are left, how many ended, how many connections stand.
 
-use sockdrawer_catalog::Budget;
+use sockdrawer_catalog::{Budget, Interval};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// No order with other memory is needed anywhere here: each number is read for itself.
 #[derive(Debug)]
@@ -10,16 +11,19 @@ pub(crate) struct Shared {
     /// None: as many as there is time for, which costs no shared counter.
     operations: Option<u64>,
     left: Arc<AtomicU64>,
+    /// From one operation of a connection to the next, where there is one.
+    interval: Interval,
     finished: AtomicU64,
     standing: AtomicU64,
     peak: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(operations: Option<u64>) -> Shared {
+    pub(crate) fn new(operations: Option<u64>, interval: Duration) -> Shared {
         Shared {
             operations,
             left: Arc::new(AtomicU64::new(operations.unwrap_or(0))),
+            interval: interval.into(),
             finished: AtomicU64::new(0),
             standing: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -32,6 +36,10 @@ impl Shared {
             Some(_) => Budget::Shared(self.left.clone()),
             None => Budget::Unlimited,
         }
+    }
+
+    pub(crate) fn interval(&self) -> Interval {
+        self.interval.clone()
     }
 
     /// So many operations ended, well or not.
@@ -73,12 +81,12 @@ mod tests {
 
     #[test]
     fn operations_are_spent_when_all_of_them_ended() {
-        let shared = Shared::new(Some(2));
+        let shared = Shared::new(Some(2), Duration::ZERO);
         shared.finish(1);
         assert!(!shared.is_spent());
         shared.finish(1);
         assert!(shared.is_spent());
-        let unlimited = Shared::new(None);
+        let unlimited = Shared::new(None, Duration::ZERO);
         unlimited.finish(1);
         assert!(!unlimited.is_spent());
         assert!(matches!(unlimited.budget(), Budget::Unlimited));
@@ -86,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_peak_is_what_stood_at_once() {
-        let shared = Shared::new(None);
+        let shared = Shared::new(None, Duration::ZERO);
         shared.stands();
         shared.stands();
         shared.fell();

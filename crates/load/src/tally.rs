@@ -4,13 +4,14 @@ use crate::errno::errno_name;
 use crate::http::Figures;
 use crate::latency::Latency;
 use crate::shared::Shared;
+use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Numbers of a run so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
     /// Connections that stood.
     pub established: u64,
@@ -18,6 +19,8 @@ pub struct Numbers {
     pub failed: u64,
     /// Connections that the peer or the network ended unasked.
     pub lost: u64,
+    /// Connections that this side ended.
+    pub closed: u64,
     /// Operations that ended well.
     pub operations_ok: u64,
     /// Operations that did not.
@@ -29,17 +32,24 @@ impl Numbers {
         self.established += other.established;
         self.failed += other.failed;
         self.lost += other.lost;
+        self.closed += other.closed;
         self.operations_ok += other.operations_ok;
         self.operations_failed += other.operations_failed;
     }
 }
 
 /// What one loop knows, or all of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) numbers: Numbers,
     pub(crate) connect: Latency,
+    pub(crate) first_byte: Latency,
+    /// From when an operation was due.
     pub(crate) operation: Latency,
+    /// From when it began.
+    pub(crate) uncorrected: Latency,
+    /// From when a question was due until this side came to ask it.
+    pub(crate) lag: Latency,
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
     /// Of the operations that failed: cut off by this side at the end of the run.
     pub(crate) unfinished: u64,
@@ -49,6 +59,7 @@ pub(crate) struct Tally {
     /// Of the workload `http` only.
     pub(crate) http: Option<Box<Figures>>,
     /// When the last operation ended well.
+    #[serde(with = "crate::moment")]
     pub(crate) last: Option<Instant>,
 }
 
@@ -56,7 +67,10 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Tally) {
         self.numbers.add(&other.numbers);
         self.connect.add(&other.connect);
+        self.first_byte.add(&other.first_byte);
         self.operation.add(&other.operation);
+        self.uncorrected.add(&other.uncorrected);
+        self.lag.add(&other.lag);
         for (error, count) in &other.errors {
             *self.errors.entry(*error).or_default() += count;
         }
@@ -118,13 +132,22 @@ impl Meter for Recorder {
         self.shared.stands();
     }
 
+    fn first_byte(&mut self, after: Duration) {
+        self.tally.first_byte.record(after);
+    }
+
+    fn lag(&mut self, lag: Duration) {
+        self.tally.lag.record(lag);
+    }
+
     fn operation(&mut self, scheduled: Instant, sent: Instant, now: Instant) {
         self.acknowledged(1, scheduled, sent, now);
     }
 
-    fn acknowledged(&mut self, messages: u64, scheduled: Instant, _sent: Instant, now: Instant) {
+    fn acknowledged(&mut self, messages: u64, scheduled: Instant, sent: Instant, now: Instant) {
         self.tally.numbers.operations_ok += messages;
         self.tally.operation.record_many(now.saturating_duration_since(scheduled), messages);
+        self.tally.uncorrected.record_many(now.saturating_duration_since(sent), messages);
         self.tally.last = Some(now);
         self.shared.finish(messages);
     }
@@ -158,8 +181,9 @@ impl Meter for Recorder {
 
     fn closed(&mut self, end: End) {
         self.cutting = false;
-        if end == End::Lost {
-            self.tally.numbers.lost += 1;
+        match end {
+            End::Lost => self.tally.numbers.lost += 1,
+            _ => self.tally.numbers.closed += 1,
         }
         self.shared.fell();
     }
@@ -191,7 +215,7 @@ mod tests {
     #[test]
     fn what_loops_recorded_adds_up() {
         let (now, took) = (Instant::now(), Duration::from_micros(20));
-        let shared = Arc::new(Shared::new(Some(4)));
+        let shared = Arc::new(Shared::new(Some(4), Duration::ZERO));
         let (mut one, mut other) = (Recorder::new(shared.clone()), Recorder::new(shared.clone()));
         one.connected(took);
         one.operation(now, now, now + took);
@@ -210,7 +234,7 @@ mod tests {
         assert_eq!((shared.standing(), shared.peak()), (1, 2));
         let mut sum = one.tally.clone();
         sum.add(&other.tally);
-        let numbers = Numbers { established: 3, failed: 2, lost: 1, operations_ok: 2, operations_failed: 2 };
+        let numbers = Numbers { established: 3, failed: 2, lost: 1, closed: 1, operations_ok: 2, operations_failed: 2 };
         assert_eq!(sum.numbers, numbers);
         assert_eq!((sum.connect.count(), sum.operation.count()), (3, 2));
         assert_eq!(sum.last, Some(now + 2 * took));
@@ -220,7 +244,7 @@ mod tests {
     #[test]
     fn messages_are_counted_by_the_batch_and_failed_by_the_connection() {
         let (now, took) = (Instant::now(), Duration::from_millis(3));
-        let shared = Arc::new(Shared::new(Some(60)));
+        let shared = Arc::new(Shared::new(Some(60), Duration::ZERO));
         let mut recorder = Recorder::of_messages(shared.clone());
         (0..4).for_each(|_| recorder.connected(took));
         recorder.written(40, 680);

@@ -100,9 +100,9 @@ mod tests {
     use std::time::Duration;
 
     fn numbers(answered: u64, asking: bool) -> (Numbers, u64) {
-        let shared = Arc::new(Shared::new(None));
+        let shared = Arc::new(Shared::new(None, Duration::ZERO));
         let interval = Duration::from_secs(if asking { 0 } else { 5 });
-        let pace = Pace { interval, timeout: Duration::from_secs(9), budget: Budget::Unlimited };
+        let pace = Pace { interval: interval.into(), timeout: Duration::from_secs(9), budget: Budget::Unlimited, lifetime: None };
         let mut client = Connection::open(Watched(ping::Client::new(pace, move || Recorder::new(shared.clone()))));
         client.advance(interval);
         (0..answered).for_each(|_| client.receive(b"Pong"));
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn an_operation_that_is_cut_off_is_failed() {
-        let cut = Numbers { established: 1, operations_ok: 3, operations_failed: 1, ..Numbers::default() };
+        let cut = Numbers { established: 1, closed: 1, operations_ok: 3, operations_failed: 1, ..Numbers::default() };
         assert_eq!(numbers(3, true), (cut, 1), "the fourth question was under way");
-        let at_rest = Numbers { established: 1, operations_ok: 1, ..Numbers::default() };
+        let at_rest = Numbers { established: 1, closed: 1, operations_ok: 1, ..Numbers::default() };
         assert_eq!(numbers(1, false), (at_rest, 0), "no question was under way");
     }
 }

@@ -55,3 +55,30 @@ pub use protocol::*;
 pub fn raise_descriptor_limit() -> std::io::Result<usize> {
     Ok(sys::raise_descriptor_limit()?)
 }
+
+/// The queue of a socket that listens: connections that are complete and were not accepted yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptQueue {
+    /// How many wait.
+    pub waiting: u32,
+    /// How many may: what was asked of listen(2), or `net.core.somaxconn` where that was less. The kernel takes one more.
+    pub backlog: u32,
+}
+
+/// The queues of all sockets that listen for `address` in this network of this machine, whoever has them; empty where there is none.
+///
+/// # Errors
+/// The system's, where it has no sock_diag(7).
+///
+/// ```
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let waiting = std::net::TcpStream::connect(listener.local_addr()?)?;
+/// let queues = sockdrawer::accept_queues(listener.local_addr()?)?;
+/// assert_eq!((queues.len(), queues[0].waiting), (1, 1));
+/// # drop(waiting);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn accept_queues(address: std::net::SocketAddr) -> std::io::Result<Vec<AcceptQueue>> {
+    let queues = sys::accept_queues(address)?;
+    Ok(queues.into_iter().map(|(waiting, backlog)| AcceptQueue { waiting, backlog }).collect())
+}

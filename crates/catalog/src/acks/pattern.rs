@@ -4,7 +4,7 @@ use crate::time;
 use std::time::Duration;
 
 /// When a server of `acks` acknowledges. Written `reply`, `timer=5ms`, `read`, `async=20,5ms`, `every=100`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AckPattern {
     /// Each message, by its id alone.
     Reply,

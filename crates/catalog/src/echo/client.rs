@@ -96,7 +96,12 @@ mod tests {
     use std::time::Duration;
 
     fn open(size: u32, operations: u64) -> Connection<Client<fn() -> Book>> {
-        let pace = Pace { interval: Duration::ZERO, timeout: Duration::from_secs(1), budget: Budget::Each(operations) };
+        let pace = Pace {
+            interval: Duration::ZERO.into(),
+            timeout: Duration::from_secs(1),
+            budget: Budget::Each(operations),
+            lifetime: None,
+        };
         connect(Client::new(size, 42, pace, Book::default as fn() -> Book))
     }
 

@@ -28,7 +28,7 @@ pub struct Visits {
 }
 
 /// Something to ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
     /// As it stands in the request, beginning with a slash.
     pub path: String,
@@ -50,7 +50,7 @@ pub enum Manner {
 }
 
 /// Who ends a connection of one request. Whoever does it first keeps the pair of ports in TIME_WAIT for a minute.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Close {
     /// The server, which is asked to; its end is awaited, and belongs to the operation.
     #[default]

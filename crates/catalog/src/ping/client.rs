@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
     use crate::meter::{End, Phase, TIMED_OUT};
-    use crate::pace::Budget;
+    use crate::pace::{Budget, Interval};
     use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
     use std::sync::atomic::AtomicU64;
@@ -74,7 +74,7 @@ mod tests {
     type Pinging = Connection<Client<fn() -> Book>>;
 
     fn client(interval: Duration, budget: Budget) -> Client<fn() -> Book> {
-        Client::new(Pace { interval, timeout: SECOND, budget }, Book::default)
+        Client::new(Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None }, Book::default)
     }
 
     fn back_to_back() -> Pinging {
@@ -185,6 +185,88 @@ mod tests {
         assert_eq!((one.sent(), other.sent()), (b"PingPing".to_vec(), b"Ping".to_vec()));
         assert_eq!((outcome(&mut one), outcome(&mut other)), ((vec![], vec![End::Complete]), (vec![], vec![End::Complete])));
         assert_eq!(outcome(&mut connect(client(Duration::ZERO, Budget::Shared(left)))), (vec![], vec![End::Complete]));
+    }
+
+    fn living(interval: Duration, lifetime: Duration) -> Pinging {
+        let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime) };
+        connect(Client::new(pace, Book::default))
+    }
+
+    #[test]
+    fn a_life_ends_at_rest_and_what_was_asked_is_answered_first() {
+        let mut resting = living(3600 * SECOND, 40 * MILLI);
+        assert_eq!(resting.timer(), Some(40 * MILLI), "the life ends before the first question is due");
+        resting.advance(39 * MILLI);
+        assert_eq!(resting.closed(), None);
+        resting.advance(MILLI);
+        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Done), (vec![], vec![End::Complete])));
+        assert_eq!((resting.sent(), &book(&mut resting).lags[..]), (vec![], &[][..]));
+        let mut asked = living(Duration::ZERO, 40 * MILLI);
+        asked.advance(30 * MILLI);
+        asked.receive(b"Pong");
+        assert_eq!(asked.timer(), Some(SECOND), "the question's time-out, not the life");
+        asked.advance(30 * MILLI);
+        assert_eq!(asked.closed(), None);
+        asked.receive(b"Pong");
+        assert_eq!((asked.sent(), outcome(&mut asked)), (b"PingPing".to_vec(), (vec![], vec![End::Complete])));
+        assert_eq!(book(&mut asked).operations.len(), 2);
+        let mut unanswered = living(Duration::ZERO, 40 * MILLI);
+        unanswered.advance(SECOND);
+        assert_eq!(outcome(&mut unanswered), (vec![(Phase::Answer, TIMED_OUT)], vec![End::Failed]));
+        let mut asking = living(30 * MILLI, 100 * MILLI);
+        let mut asked = 0;
+        while asking.closed().is_none() {
+            let due = asking.timer().expect("a question or the end is due");
+            asking.advance(due);
+            if asking.closed().is_none() {
+                asking.receive(b"Pong");
+                asked += 1;
+            }
+        }
+        assert!((3..=4).contains(&asked) && outcome(&mut asking).1 == [End::Complete], "{asked}");
+    }
+
+    #[test]
+    fn the_client_is_late_when_its_timer_is_and_not_when_the_server_is() {
+        let mut connection = connect(client(200 * MILLI, Budget::Unlimited));
+        let first = connection.timer().expect("the first ping is due");
+        connection.oversleep(first + 7 * MILLI);
+        connection.advance(Duration::ZERO);
+        assert_eq!((connection.sent(), &book(&mut connection).lags[..]), (b"Ping".to_vec(), &[7 * MILLI][..]));
+        connection.advance(400 * MILLI);
+        connection.receive(b"Pong");
+        assert_eq!(connection.sent(), b"Ping", "it was due meanwhile");
+        assert_eq!(book(&mut connection).lags, [7 * MILLI]);
+        assert_eq!(book(&mut back_to_back()).lags, []);
+    }
+
+    /// Makes those at rest look at the interval again.
+    fn look() -> Arc<[u8]> {
+        Arc::from(*b"")
+    }
+
+    #[test]
+    fn a_suspended_client_answers_for_what_it_asked_and_begins_anew() {
+        let interval = Interval::new(100 * MILLI);
+        let pace = Pace { interval: interval.clone(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None };
+        let mut connection: Pinging = connect(Client::new(pace, Book::default));
+        connection.advance(100 * MILLI);
+        interval.suspend();
+        connection.notify(look());
+        connection.receive(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (b"Ping".to_vec(), None));
+        connection.advance(10 * SECOND);
+        interval.set(20 * MILLI);
+        connection.notify(look());
+        assert_eq!((connection.sent(), connection.timer()), (vec![], None), "another interval is no end of the pause");
+        interval.resume();
+        connection.notify(look());
+        let due = connection.timer().expect("the next ping is due");
+        assert!(due < 20 * MILLI, "{due:?}");
+        connection.advance(due);
+        connection.receive(b"Pong");
+        assert_eq!((connection.sent(), connection.timer()), (b"Ping".to_vec(), Some(20 * MILLI)));
+        assert_eq!(book(&mut connection).operations[1], (Duration::ZERO, Duration::ZERO), "what was not asked was not late");
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use crate::latency::Latency;
 use crate::tally::Recorder;
+use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::http::{VisitMeter, Visited};
 use sockdrawer_catalog::meter::Meter;
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     /// When the first connect was due.
+    #[serde(with = "crate::moment")]
     pub(crate) first_due: Option<Instant>,
     /// From when a connect was due until it began.
     pub(crate) lag: Latency,
@@ -26,7 +28,7 @@ pub(crate) struct Figures {
     pub(crate) pages: Vec<PageFigures>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PageFigures {
     pub(crate) ok: u64,
     pub(crate) failed: u64,
@@ -118,7 +120,7 @@ mod tests {
             bytes: 60,
             body: 3,
         };
-        let mut loops = [(); 2].map(|()| Recorder::new(Arc::new(Shared::new(None))));
+        let mut loops = [(); 2].map(|()| Recorder::new(Arc::new(Shared::new(None, Duration::ZERO))));
         let [one, other] = &mut loops;
         one.begun(at(5), Duration::from_millis(100));
         other.begun(at(3), Duration::from_millis(1));

@@ -1,11 +1,9 @@
 //! Runs of `http`: what is asked for, who ends connections, and the figures that people compare.
 
 mod figures;
-mod ports;
 mod report;
 
 pub(crate) use figures::Figures;
-pub use ports::{Pairs, Ports, Room, Shortage};
 pub(crate) use report::Begun;
 pub use report::{Failures, Http, PageReport, Renewed, Schedule, Spread, Times, Transfer, Within};
 
@@ -15,7 +13,7 @@ use sockdrawer::{Connecting, Late};
 use sockdrawer_catalog::http::{Close, Manner, Page, Visits};
 
 /// What a run of `http` asks for, and how.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Wanted {
     /// At least one, with a weight above 0; each request takes one.
     pub pages: Vec<Page>,

@@ -6,17 +6,18 @@ use crate::latency::{Latency, Percentiles};
 use crate::plan::Plan;
 use crate::report::{Columns, Report, row, time};
 use crate::tally::Tally;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::http::Close;
 use sockdrawer_catalog::meter::Phase;
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The object `http` of a report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Http {
     /// Who ended connections: `server`, `fin`, `rst`, or `keep-alive`.
-    pub close: &'static str,
+    pub close: Cow<'static, str>,
     /// Requests answered well, per second.
     pub requests_per_second: f64,
     /// Mean time of a request, in microseconds: connections at once, times the run's time, by requests. By a schedule, where there
@@ -41,7 +42,7 @@ pub struct Http {
 }
 
 /// Bytes of answers that were right.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Transfer {
     /// All of them.
     pub bytes: u64,
@@ -52,7 +53,7 @@ pub struct Transfer {
 }
 
 /// Failures by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
     /// There was no connection.
     pub connect: u64,
@@ -74,7 +75,7 @@ impl Failures {
 }
 
 /// A line of the table that `ab` ends with.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Within {
     /// So many percent of the requests
     pub percent: u8,
@@ -83,7 +84,7 @@ pub struct Within {
 }
 
 /// The parts of a request's time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Until the connection stood.
     pub connect: Spread,
@@ -96,7 +97,7 @@ pub struct Times {
 }
 
 /// Microseconds; None when there was nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The least.
     pub min: Option<f64>,
@@ -111,7 +112,7 @@ pub struct Spread {
 }
 
 /// How a schedule was kept.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Connections that were to begin each second.
     pub rate: f64,
@@ -133,7 +134,7 @@ pub(crate) struct Begun {
 }
 
 /// Kept connections that the server ended after an answer; each was replaced, no request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewed {
     /// The answer said so.
     pub announced: u64,
@@ -142,7 +143,7 @@ pub struct Renewed {
 }
 
 /// The requests for one page.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PageReport {
     /// What was asked for.
     pub path: String,
@@ -187,7 +188,7 @@ impl Http {
             }
         };
         let http = Http {
-            close: wanted.close.map_or("keep-alive", close_name),
+            close: wanted.close.map_or("keep-alive", close_name).into(),
             requests_per_second: report.operations.per_second,
             time_per_request_us: match wanted.rate {
                 Some(_) => mean,

@@ -1,4 +1,4 @@
-//! Handshakes under way at a port, as the kernel lists them (sock_diag(7)); needs no privilege.
+//! Handshakes under way at a port, and what waits there to be accepted, as the kernel lists them (sock_diag(7)); needs no privilege.
 
 use super::{Errno, Result};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
@@ -15,42 +15,81 @@ const ERROR: u16 = 2;
 const TCP: u8 = 6;
 /// The state of a connection whose handshake is not complete, or that is just being put into the queue of its listener.
 const SYN_RECEIVED: u32 = 3;
+/// The state of a socket that listens.
+const LISTENS: u32 = 10;
 /// In an answer: where the local address is, and the connection's number.
 const LOCAL: Range<usize> = 8..24;
 const COOKIE: Range<usize> = 44..52;
+/// Of a socket that listens: connections that wait, and how many may.
+const WAITING: Range<usize> = 56..60;
+const BACKLOG: Range<usize> = 60..64;
 /// The kernel answers at once, or not at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The kernel's numbers of those at this local address; each keeps its number until it is in the queue of its
 /// listener, and is listed until then.
 pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
-    let socket =
-        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
-    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(ANSWERS_WITHIN))?;
+    let socket = open()?;
     let mut found = Vec::new();
     // A socket for both families is listed with the newer one.
     let families: &[AddressFamily] =
         if local.is_ipv6() { &[AddressFamily::INET6, AddressFamily::INET] } else { &[AddressFamily::INET] };
     for family in families {
-        ask(&socket, *family, local.port())?;
-        collect(&socket, local.ip(), &mut found)?;
+        ask(&socket, *family, SYN_RECEIVED, local.port())?;
+        collect(&socket, |message| {
+            if message.is_at(local.ip()) {
+                let cookie = message.body.get(COOKIE).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::PROTO)?;
+                found.push(u64::from_ne_bytes(cookie));
+            }
+            Ok(())
+        })?;
     }
     Ok(found)
 }
 
-fn ask(socket: &OwnedFd, family: AddressFamily, port: u16) -> Result<()> {
+/// How many connections wait at each socket that listens for this address, and how many may: sockets of the very address, or those of
+/// all addresses where there is none.
+pub(super) fn queues(local: SocketAddr) -> Result<Vec<(u32, u32)>> {
+    let socket = open()?;
+    let (mut exact, mut of_all) = (Vec::new(), Vec::new());
+    // One of all IPv6 addresses may take IPv4 too.
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        ask(&socket, family, LISTENS, local.port())?;
+        collect(&socket, |message| {
+            let number = |at| message.body.get(at).and_then(|bytes: &[u8]| bytes.try_into().ok()).map(u32::from_ne_bytes);
+            let queue = number(WAITING).zip(number(BACKLOG)).ok_or(Errno::PROTO)?;
+            let is_of_family = (family == AddressFamily::INET) == local.is_ipv4();
+            if is_of_family && message.is_at(local.ip()) {
+                exact.push(queue);
+            } else if message.body.get(LOCAL).is_some_and(|told| told.iter().all(|byte| *byte == 0)) {
+                of_all.push(queue);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(if exact.is_empty() { of_all } else { exact })
+}
+
+fn open() -> Result<OwnedFd> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(ANSWERS_WITHIN))?;
+    Ok(socket)
+}
+
+fn ask(socket: &OwnedFd, family: AddressFamily, state: u32, port: u16) -> Result<()> {
     let mut request = [0; HEADER + 56];
     request[0..4].copy_from_slice(&((HEADER + 56) as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
     request[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
     request[HEADER] = u8::try_from(family.as_raw()).map_err(|_| Errno::AFNOSUPPORT)?;
     request[HEADER + 1] = TCP;
-    request[HEADER + 4..HEADER + 8].copy_from_slice(&(1_u32 << SYN_RECEIVED).to_ne_bytes());
+    request[HEADER + 4..HEADER + 8].copy_from_slice(&(1_u32 << state).to_ne_bytes());
     request[HEADER + 8..HEADER + 10].copy_from_slice(&port.to_be_bytes());
     rustix::net::send(socket.as_fd(), &request, SendFlags::empty()).map(|_| ())
 }
 
-fn collect(socket: &OwnedFd, local: IpAddr, found: &mut Vec<u64>) -> Result<()> {
+fn collect(socket: &OwnedFd, mut take: impl FnMut(&Message<'_>) -> Result<()>) -> Result<()> {
     let mut answer = vec![0; 32 * 1024];
     loop {
         let (_, count) = rustix::net::recv(socket.as_fd(), &mut answer[..], RecvFlags::empty())?;
@@ -59,10 +98,7 @@ fn collect(socket: &OwnedFd, local: IpAddr, found: &mut Vec<u64>) -> Result<()> 
             match message.kind {
                 DONE => return Ok(()),
                 ERROR => return Err(message.error()),
-                BY_FAMILY if message.is_at(local) => {
-                    let cookie = message.body.get(COOKIE).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::PROTO)?;
-                    found.push(u64::from_ne_bytes(cookie));
-                }
+                BY_FAMILY => take(&message)?,
                 _ => {}
             }
         }

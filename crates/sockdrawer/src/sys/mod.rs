@@ -34,6 +34,11 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+/// How many connections wait at each socket of this machine that listens for an address, and how many may.
+pub(crate) fn accept_queues(address: SocketAddr) -> Result<Vec<(u32, u32)>> {
+    handshakes::queues(address)
+}
+
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// What a descriptor is watched for.

@@ -257,6 +257,12 @@ impl<S: Service> Connection<S> {
         self.wire.now = until;
     }
 
+    /// Time passes in which the loop is busy elsewhere: what is due meanwhile is late, and comes with the next
+    /// [`Connection::advance`].
+    pub fn oversleep(&mut self, by: Duration) {
+        self.wire.now += by;
+    }
+
     /// The time the protocol sees.
     pub fn now(&self) -> Instant {
         self.wire.now

@@ -53,7 +53,7 @@ fn people_get_all_of_it_in_words_they_know() {
         operation_us: none,
     };
     let http = Http {
-        close: "server",
+        close: "server".into(),
         requests_per_second: 50.0,
         time_per_request_us: Some(1_000_000.0),
         time_per_request_across_all_us: Some(20_000.0),

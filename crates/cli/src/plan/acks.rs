@@ -1,11 +1,10 @@
-//! The options of `load acks`, and what they make.
+//! What the options of `load acks` make.
 
-use crate::arguments::LoadArguments;
-use crate::load;
+use super::{connections, usage};
+use crate::arguments::{AcksArguments, LoadArguments};
 use crate::outcome::Failure;
-use crate::values::{Positive, Rate, Size, Time};
-use clap::Args;
-use sockdrawer_catalog::acks::{AckPattern, MAX_PAYLOAD};
+use crate::values::{Rate, Size, Time};
+use sockdrawer_catalog::acks::MAX_PAYLOAD;
 use sockdrawer_load::{Messages, Reading};
 use std::time::Duration;
 
@@ -16,46 +15,16 @@ const WINDOW: u64 = 100_000;
 /// A batch is prepared in memory, for each connection that has one unsent.
 const BATCH_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Options of `acks` alone.
-#[derive(Debug, Args)]
-pub(crate) struct AcksArguments {
-    /// acks: how the server acknowledges: reply, read, timer=5ms, async=20,5ms or every=K [default: read].
-    #[arg(long, value_name = "HOW")]
-    pub(crate) ack: Option<AckPattern>,
-    /// acks: messages in one write [default: 1000, or as many as --window allows].
-    #[arg(long, value_name = "K")]
-    pub(crate) batch: Option<Positive>,
-    /// acks: the most messages of a connection without ack; then it waits for one [default: 100000, or --batch if that is more].
-    #[arg(long, value_name = "W")]
-    pub(crate) window: Option<Positive>,
-    /// acks: run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
-    /// and compare them.
-    #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "hold", "connect_rate", "interval", "rate", "source", "seed"])]
-    pub(crate) ladder: bool,
-}
-
-impl AcksArguments {
-    /// The first option that was given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        load::first_given([
-            ("--ack", self.ack.is_some()),
-            ("--batch", self.batch.is_some()),
-            ("--window", self.window.is_some()),
-            ("--ladder", self.ladder),
-        ])
-    }
-}
-
 /// The messages that are asked for, or what makes no sense about them.
 pub(crate) fn messages(arguments: &LoadArguments) -> Result<Messages, Failure> {
     let AcksArguments { ack, batch, window, .. } = &arguments.acks;
     let size = arguments.size.map_or(SIZE, |Size(size)| size);
     if size > MAX_PAYLOAD {
-        return Err(load::usage(format_args!("--size {size}: a payload has at most {MAX_PAYLOAD} bytes, write less")));
+        return Err(usage(format_args!("--size {size}: a payload has at most {MAX_PAYLOAD} bytes, write less")));
     }
     let (batch, window) = match (batch.map(|batch| batch.0), window.map(|window| window.0)) {
         (Some(batch), Some(window)) if window < batch => {
-            return Err(load::usage(format_args!(
+            return Err(usage(format_args!(
                 "--window {window} is smaller than --batch {batch}: a batch would never be sent; raise --window or lower --batch"
             )));
         }
@@ -75,7 +44,7 @@ pub(crate) fn messages(arguments: &LoadArguments) -> Result<Messages, Failure> {
     };
     let bytes = batch.saturating_mul(messages.bytes());
     if bytes > BATCH_BYTES {
-        return Err(load::usage(format_args!(
+        return Err(usage(format_args!(
             "--batch {batch}: {bytes} bytes in one write are more than 64 MiB; lower --batch or --size"
         )));
     }
@@ -87,10 +56,10 @@ fn interval(arguments: &LoadArguments) -> Result<Duration, Failure> {
     match (arguments.interval, arguments.rate) {
         (Some(Time(interval)), _) => Ok(interval),
         (None, Some(Rate(rate))) => {
-            let each = Duration::try_from_secs_f64(arguments.connections.0 as f64 / rate).unwrap_or(Duration::MAX);
+            let each = Duration::try_from_secs_f64(connections(arguments) as f64 / rate).unwrap_or(Duration::MAX);
             // Zero would be back to back.
             if each.is_zero() {
-                return Err(load::usage("--rate: more than a message each nanosecond; leave it out to send back to back"));
+                return Err(usage("--rate: more than a message each nanosecond; leave it out to send back to back"));
             }
             Ok(each)
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 const OF_CONNECTIONS: [&str; 2] = ["sockdrawer-conn", "sockdrawer-dele"];
 
 /// CPU time of all threads of this process so far, of those that ended too.
-pub(super) fn process_time() -> Duration {
+pub(crate) fn process_time() -> Duration {
     time(ClockId::ProcessCPUTime)
 }
 
@@ -42,6 +42,12 @@ impl Threads {
         let server = ids().difference(others).copied().collect();
         let others = times(others.iter().copied())?;
         Some(Threads { server, others })
+    }
+
+    /// The folders of the server's threads.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = String> {
+        let here = std::process::id();
+        self.server.iter().map(move |id| format!("/proc/{here}/task/{id}"))
     }
 
     /// What all other threads that are there have used since.

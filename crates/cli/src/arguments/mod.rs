@@ -1,10 +1,16 @@
 //! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
 //! `trial` turn these low arguments into what is done.
 
-use crate::acks::AcksArguments;
-use crate::http::HttpArguments;
+mod acks;
+mod http;
+mod load;
+
+pub(crate) use acks::AcksArguments;
+pub(crate) use http::{Closing, HttpArguments, Mix, Path};
+pub(crate) use load::{LoadArguments, first_given};
+
 use crate::names::{self, Protocol};
-use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Size, Source, Time};
+use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
@@ -26,6 +32,8 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Put load on a server and say what came of it.
     Load(LoadArguments),
+    /// Look whether this machine, and a server on it, have what so many connections need.
+    Doctor(DoctorArguments),
     /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
@@ -91,59 +99,21 @@ pub(crate) enum WhenFull {
     Reject,
 }
 
-/// `sockdrawer load`.
+/// `sockdrawer doctor`.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
-pub(crate) struct LoadArguments {
-    /// ping, echo, hello, http or acks.
-    pub(crate) workload: Protocol,
-    /// Servers, taken in turn; none: one inside this program.
-    #[arg(value_name = "TARGET")]
-    pub(crate) targets: Vec<Address>,
+pub(crate) struct DoctorArguments {
+    /// The server; none: this machine as a client.
+    pub(crate) target: Option<Address>,
     /// Connections at once.
-    #[arg(short, long, value_name = "N", default_value = "64")]
+    #[arg(short, long, value_name = "N", default_value = "10k")]
     pub(crate) connections: Positive,
-    /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http,
-    /// messages of acks.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) operations: Option<Positive>,
-    /// End so long after the first connect [default without -n and --hold: 10s].
-    #[arg(short, long, value_name = "T", conflicts_with = "hold")]
-    pub(crate) duration: Option<PositiveTime>,
-    /// End so long after the last connection stands.
-    #[arg(long, value_name = "T")]
-    pub(crate) hold: Option<PositiveTime>,
-    /// The most connects per second [default: as fast as it goes].
-    #[arg(long, value_name = "R")]
-    pub(crate) connect_rate: Option<Rate>,
-    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
-    #[arg(long, value_name = "T")]
-    pub(crate) interval: Option<Time>,
-    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
-    /// most -c at once [default: as fast as it goes].
-    #[arg(long, value_name = "R", conflicts_with = "interval")]
-    pub(crate) rate: Option<Rate>,
-    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
-    /// and acks].
-    #[arg(long, value_name = "T")]
-    pub(crate) timeout: Option<PositiveTime>,
-    /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
-    #[arg(long, value_name = "B")]
-    pub(crate) size: Option<Size>,
-    /// Local addresses to connect from, taken in turn: 127.0.0.2,127.0.0.3.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) source: Vec<Source>,
-    /// Write the result as JSON to a file, or to standard output with -.
+    /// The server's process [default: the one that listens at TARGET, on this machine].
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Write the findings as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
-    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
-    #[arg(long, value_name = "S")]
-    pub(crate) seed: Option<Seed>,
-    /// Options of acks.
-    #[command(flatten)]
-    pub(crate) acks: AcksArguments,
-    #[command(flatten)]
-    pub(crate) http: HttpArguments,
 }
 
 /// `sockdrawer trial`.

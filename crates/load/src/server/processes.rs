@@ -1,7 +1,7 @@
 //! The processes that have a listening socket, and the CPU time they used.
 
-use super::listening;
 use super::threads::scheduled;
+use super::{family, listening};
 use rustix::param::clock_ticks_per_second;
 use sockdrawer::Address;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,24 +22,38 @@ pub(super) struct Process {
 /// All that can accept what is sent to these addresses. None where one of them has no server that this user may look at, or where it
 /// is this process.
 pub(super) fn of(targets: &[Address]) -> Option<BTreeMap<u32, Process>> {
+    let (owners, complete) = owners(targets)?;
+    if !complete || owners.contains(&std::process::id()) {
+        return None;
+    }
+    // One that has just ended has no descriptors either.
+    owners.into_iter().map(|id| Some((id, process(id)?))).collect()
+}
+
+/// The processes that have sockets which listen there, and whether all such sockets have one. None where one of the addresses has no
+/// such socket on this machine.
+pub(super) fn owners(targets: &[Address]) -> Option<(Vec<u32>, bool)> {
     let mut sockets = BTreeSet::new();
     for target in targets {
         sockets.append(&mut listening::sockets(target)?);
     }
-    let (mut owners, mut owned) = (BTreeMap::new(), BTreeSet::new());
+    let (mut owners, mut owned) = (Vec::new(), BTreeSet::new());
     for id in ids("/proc") {
         let has: Vec<u64> = descriptors(id).filter(|socket| sockets.contains(socket)).collect();
-        if has.is_empty() {
-            continue;
+        if !has.is_empty() {
+            owners.push(id);
+            owned.extend(has);
         }
-        if id == std::process::id() {
-            return None;
-        }
-        // One that has just ended has no descriptors either.
-        owners.insert(id, process(id)?);
-        owned.extend(has);
     }
-    (owned == sockets).then_some(owners)
+    Some((owners, owned == sockets))
+}
+
+/// Processes that were named, and all that they started. None where one of them is not there, or is this one.
+pub(super) fn these(roots: &[u32]) -> Option<BTreeMap<u32, Process>> {
+    let this = std::process::id();
+    let family = family::of(roots);
+    let all = roots.iter().all(|id| family.contains_key(id)) && !family.contains_key(&this);
+    all.then(|| family.keys().filter_map(|id| Some((*id, process(*id)?))).collect())
 }
 
 /// What they used from `before` to `now`. One that was not there before is new: a worker that replaces another. None where one has
@@ -60,24 +74,42 @@ impl Process {
     }
 }
 
-fn duration(ticks: u64) -> Duration {
+pub(super) fn duration(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / clock_ticks_per_second().max(1)))
 }
 
 /// None when it has ended, or the kernel does not count.
 fn process(id: u32) -> Option<Process> {
+    let Stat { started, ticks, .. } = stat(id)?;
+    let folder = format!("/proc/{id}/task");
+    let threads = ids(&folder).filter_map(|id| Some((id, scheduled(&format!("{folder}/{id}"))?))).collect();
+    Some(Process { started, ticks, threads })
+}
+
+/// What the kernel tells of a process in one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stat {
+    pub(super) parent: u32,
+    /// When it was started, in ticks of the kernel.
+    started: u64,
+    /// CPU time of it and of those that it waited for, in ticks.
+    pub(super) ticks: u64,
+    /// Pages of it that are in memory.
+    pub(super) pages: u64,
+}
+
+/// None when it has ended.
+pub(super) fn stat(id: u32) -> Option<Stat> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // Its name is in parentheses and may contain anything: the rest begins with the third field.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let (user, system, user_of_children, system_of_children) = (field(14)?, field(15)?, field(16)?, field(17)?);
-    let folder = format!("/proc/{id}/task");
-    let threads = ids(&folder).filter_map(|id| Some((id, scheduled(&format!("{folder}/{id}"))?))).collect();
-    Some(Process { started: field(22)?, ticks: user + system + user_of_children + system_of_children, threads })
+    let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
+    Some(Stat { parent: u32::try_from(field(4)?).ok()?, started: field(22)?, ticks, pages: field(24)? })
 }
 
 /// The entries of a folder of the kernel that are numbers.
-fn ids(folder: &str) -> impl Iterator<Item = u32> {
+pub(super) fn ids(folder: &str) -> impl Iterator<Item = u32> {
     fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 

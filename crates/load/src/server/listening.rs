@@ -2,7 +2,8 @@
 
 use sockdrawer::Address;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The state of a TCP socket that listens.
@@ -25,9 +26,8 @@ fn tcp(address: IpAddr, port: u16) -> BTreeSet<u64> {
     if !is_of_this_machine(address) {
         return BTreeSet::new();
     }
-    let table = |path| fs::read_to_string(path).unwrap_or_default();
-    let text = [table("/proc/net/tcp"), table("/proc/net/tcp6")].concat();
-    let all: Vec<(SocketAddr, u64)> = text.lines().filter_map(listener).filter(|(local, _)| local.port() == port).collect();
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    let all: Vec<(SocketAddr, u64)> = tables.into_iter().flat_map(listeners).filter(|(local, _)| local.port() == port).collect();
     let at = |wanted: &[IpAddr]| -> BTreeSet<u64> {
         all.iter().filter(|(local, _)| wanted.contains(&local.ip())).map(|(_, socket)| *socket).collect()
     };
@@ -40,6 +40,12 @@ fn tcp(address: IpAddr, port: u16) -> BTreeSet<u64> {
         (true, false) => of_family,
         (true, true) => at(&[Ipv6Addr::UNSPECIFIED.into()]),
     }
+}
+
+/// Those of one table, where they come first: a connection ends the reading, or a million of them would be read.
+fn listeners(table: &str) -> Vec<(SocketAddr, u64)> {
+    let lines = File::open(table).map(|file| BufReader::new(file).lines().skip(1).map_while(Result::ok)).into_iter().flatten();
+    lines.map_while(|line| listener(&line)).collect()
 }
 
 /// A line of /proc/net/tcp or tcp6, where it is of a socket that listens.
@@ -66,7 +72,7 @@ fn address_of(hex: &str) -> Option<IpAddr> {
     }
 }
 
-fn is_of_this_machine(address: IpAddr) -> bool {
+pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
     let table = |path| fs::read_to_string(path).unwrap_or_default();
     address.is_loopback()
         || match address {

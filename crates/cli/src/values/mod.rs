@@ -1,9 +1,14 @@
 //! Values of options, parsed once into types: counts, times, rates and sizes. An error says what is wrong and shows a right one;
 //! [`crate::usage`] puts the option's name before it.
 
+mod network;
+
+pub(crate) use network::{LocalPorts, Source, Target};
+
+use sockdrawer_catalog::escapes;
+use sockdrawer_load::{Processes, Stage};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -39,6 +44,17 @@ impl FromStr for Count {
         match scaled(text, &units) {
             Some(count) => Ok(Count(count)),
             None => Err(BadValue("not a count: write a whole number such as 250, 10k or 2m".to_owned())),
+        }
+    }
+}
+
+/// In the largest unit in which it is whole.
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            count if count > 0 && count % 1_000_000 == 0 => write!(f, "{}m", count / 1_000_000),
+            count if count > 0 && count % 1_000 == 0 => write!(f, "{}k", count / 1_000),
+            count => count.fmt(f),
         }
     }
 }
@@ -88,6 +104,23 @@ impl FromStr for Time {
     }
 }
 
+/// In the largest unit in which it is whole, or else in milliseconds.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanoseconds) = (self.0.as_secs(), self.0.subsec_nanos());
+        match (seconds, nanoseconds) {
+            (0, 0) => f.write_str("0s"),
+            (seconds, 0) if seconds % 3600 == 0 => write!(f, "{}h", seconds / 3600),
+            (seconds, 0) if seconds % 60 == 0 => write!(f, "{}m", seconds / 60),
+            (seconds, 0) => write!(f, "{seconds}s"),
+            _ => {
+                let (whole, parts) = (self.0.as_millis(), nanoseconds % 1_000_000);
+                write!(f, "{}ms", format!("{whole}.{parts:06}").trim_end_matches('0').trim_end_matches('.'))
+            }
+        }
+    }
+}
+
 /// A length of time that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PositiveTime(pub(crate) Duration);
@@ -119,6 +152,12 @@ impl FromStr for Rate {
             Some(billionths) => Ok(Rate(billionths as f64 / BILLION as f64)),
             None => Err(BadValue("not a rate: write how many per second, such as 500, 10k or 0.5".to_owned())),
         }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(format!("{:.9}", self.0).trim_end_matches('0').trim_end_matches('.'))
     }
 }
 
@@ -160,16 +199,75 @@ impl FromStr for Size {
     }
 }
 
-/// A local address to connect from.
+/// A way to so many connections: `30s:10k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Source(pub(crate) IpAddr);
+pub(crate) struct Ramp(pub(crate) Stage);
 
-impl FromStr for Source {
+impl FromStr for Ramp {
     type Err = BadValue;
 
-    fn from_str(text: &str) -> Result<Source, BadValue> {
-        let not_one = |_| BadValue("not a local IP address: write one without a port, such as 127.0.0.2 or ::1".to_owned());
-        text.parse().map(Source).map_err(not_one)
+    fn from_str(text: &str) -> Result<Ramp, BadValue> {
+        let stage = text.split_once(':').and_then(|(time, connections)| {
+            let PositiveTime(time) = time.parse().ok()?;
+            Some(Stage { time, connections: connections.parse::<Count>().ok()?.in_memory() })
+        });
+        stage.map(Ramp).ok_or_else(|| {
+            BadValue("not a stage: write how long and to how many connections, such as 30s:10k or 30s:0".to_owned())
+        })
+    }
+}
+
+impl fmt::Display for Ramp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", Time(self.0.time), Count(self.0.connections as u64))
+    }
+}
+
+/// How many processes: `auto` or `4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessCount(pub(crate) Processes);
+
+impl FromStr for ProcessCount {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<ProcessCount, BadValue> {
+        const MOST: u64 = 1_000;
+        match text.parse() {
+            _ if text == "auto" => Ok(ProcessCount(Processes::Auto)),
+            Ok(Positive(count)) if count <= MOST => Ok(ProcessCount(Processes::Exactly(count as u32))),
+            _ => Err(BadValue(format!("not a number of processes: write auto, or 1 to {MOST}"))),
+        }
+    }
+}
+
+impl fmt::Display for ProcessCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Processes::Auto => f.write_str("auto"),
+            Processes::Exactly(count) => count.fmt(f),
+        }
+    }
+}
+
+/// At least one byte, as text with escapes: `PING\r\n`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl FromStr for Bytes {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Bytes, BadValue> {
+        match escapes::parse(text) {
+            Ok(bytes) if bytes.is_empty() => Err(BadValue("no bytes: write what is sent".to_owned())),
+            Ok(bytes) => Ok(Bytes(bytes)),
+            Err(error) => Err(BadValue(error.to_string())),
+        }
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&escapes::format(&self.0))
     }
 }
 
@@ -234,16 +332,16 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn accepts<T: FromStr<Err = BadValue> + PartialEq + fmt::Debug>(texts: &[(&str, T)]) {
+    pub(crate) fn accepts<T: FromStr<Err = BadValue> + PartialEq + fmt::Debug>(texts: &[(&str, T)]) {
         for (text, expected) in texts {
             assert_eq!(text.parse::<T>().as_ref(), Ok(expected), "{text}");
         }
     }
 
-    fn refuses<T: FromStr<Err = BadValue> + fmt::Debug>(texts: &[&str]) {
+    pub(crate) fn refuses<T: FromStr<Err = BadValue> + fmt::Debug>(texts: &[&str]) {
         for text in texts {
             text.parse::<T>().expect_err(text);
         }
@@ -282,9 +380,38 @@ mod tests {
     }
 
     #[test]
-    fn a_source_has_no_port() {
-        accepts(&[("127.0.0.2", Source([127, 0, 0, 2].into())), ("::1", Source(std::net::Ipv6Addr::LOCALHOST.into()))]);
-        refuses::<Source>(&["", "127.0.0.2:80", "[::1]", "localhost", "127.0.0.0/8"]);
+    fn a_stage_is_a_time_and_a_count() {
+        let stage = |seconds, connections| Ramp(Stage { time: Duration::from_secs(seconds), connections });
+        accepts(&[("30s:10k", stage(30, 10_000)), ("2m:100", stage(120, 100)), ("5:0", stage(5, 0))]);
+        refuses::<Ramp>(&["", "30s", "30s:", ":10", "0s:5", "10k:30s", "30s:10k:5", "30s:-1"]);
+    }
+
+    #[test]
+    fn processes_are_counted_or_chosen() {
+        accepts(&[("auto", ProcessCount(Processes::Auto)), ("4", ProcessCount(Processes::Exactly(4)))]);
+        refuses::<ProcessCount>(&["", "0", "Auto", "1001", "-1"]);
+    }
+
+    #[test]
+    fn bytes_have_escapes_and_are_at_least_one() {
+        accepts(&[(r"PING\r\n", Bytes(b"PING\r\n".to_vec()))]);
+        refuses::<Bytes>(&["", r"\q"]);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        fn again<T: FromStr<Err = BadValue> + fmt::Display>(texts: &[&str]) {
+            for text in texts {
+                let value: T = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+                assert_eq!(value.to_string(), *text);
+            }
+        }
+        again::<Count>(&["0", "7", "1k", "1001", "20m"]);
+        again::<Time>(&["0s", "5s", "90s", "2m", "36h", "250ms", "1500ms", "0.25ms", "21.333333ms", "0.000001ms"]);
+        again::<Rate>(&["1000", "0.5", "12.000000001", "1000000"]);
+        again::<Ramp>(&["30s:10k", "1500ms:7", "2m:0"]);
+        again::<ProcessCount>(&["auto", "3"]);
+        again::<Bytes>(&[r"GET / HTTP/1.1\r\n\r\n", r"\xff\0"]);
     }
 
     #[test]

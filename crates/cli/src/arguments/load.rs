@@ -1,0 +1,107 @@
+//! The options of `sockdrawer load`.
+
+use super::{AcksArguments, HttpArguments};
+use crate::names::Protocol;
+use crate::thresholds;
+use crate::values::{
+    Bytes, Destination, LocalPorts, Positive, PositiveTime, ProcessCount, Ramp, Rate, Seed, Size, Source, Target, Time,
+};
+use clap::Args;
+use sockdrawer_catalog::dialogue::Expect;
+use sockdrawer_load::results::Threshold;
+use std::path::PathBuf;
+
+/// `sockdrawer load`.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct LoadArguments {
+    /// ping, echo, hello, http or acks.
+    #[arg(required = false, required_unless_present = "plan")]
+    pub(crate) workload: Protocol,
+    /// Servers, taken in turn, with a port or a range of ports: 127.0.0.1:9000-9015; none: one inside this program.
+    #[arg(value_name = "TARGET")]
+    pub(crate) targets: Vec<Target>,
+    /// Connections at once [default: 64].
+    #[arg(short, long, value_name = "N")]
+    pub(crate) connections: Option<Positive>,
+    /// How many connections there are over time, from none on: within 30 s to 10k, within 2 minutes to 100k, within 30 s to none.
+    #[arg(long, value_name = "T:N,...", value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
+    pub(crate) stage: Vec<Ramp>,
+    /// A connection ends by itself so long after it stands, and another takes its place.
+    #[arg(long, value_name = "T")]
+    pub(crate) lifetime: Option<PositiveTime>,
+    /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http,
+    /// messages of acks.
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) operations: Option<Positive>,
+    /// End so long after the first connect [default without -n and --hold: 10s].
+    #[arg(short, long, value_name = "T", conflicts_with = "hold")]
+    pub(crate) duration: Option<PositiveTime>,
+    /// End so long after the last connection stands.
+    #[arg(long, value_name = "T")]
+    pub(crate) hold: Option<PositiveTime>,
+    /// The most connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as it goes].
+    #[arg(long, value_name = "R")]
+    pub(crate) connect_rate: Option<Rate>,
+    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
+    #[arg(long, value_name = "T")]
+    pub(crate) interval: Option<Time>,
+    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
+    /// most -c at once [default: as fast as it goes].
+    #[arg(long, value_name = "R", conflicts_with = "interval")]
+    pub(crate) rate: Option<Rate>,
+    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
+    /// and acks].
+    #[arg(long, value_name = "T")]
+    pub(crate) timeout: Option<PositiveTime>,
+    /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
+    #[arg(long, value_name = "B")]
+    pub(crate) size: Option<Size>,
+    /// ping, echo: bytes to send instead, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
+    #[arg(long, value_name = "S", conflicts_with = "size")]
+    pub(crate) send: Option<Bytes>,
+    /// What must come back: bytes with the same escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
+    /// whatever comes first].
+    #[arg(long, value_name = "S")]
+    pub(crate) expect: Option<Expect>,
+    /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) source: Vec<Source>,
+    /// The first and the last local port to connect from: 20000-29999 [default: those that the machine has for it].
+    #[arg(long, value_name = "A-B")]
+    pub(crate) local_ports: Option<LocalPorts>,
+    /// Processes that run the clients; auto: more than one where descriptors are too few for one [default: auto].
+    #[arg(long, value_name = "N|auto")]
+    pub(crate) processes: Option<ProcessCount>,
+    /// A file with options: long names as keys; what the command line says counts more.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Say what would be done, in words and as a plan, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Run also where this machine has too little for it.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Public addresses: more than 10k connections, or 5k connects or operations per second.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
+    #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
+    pub(crate) threshold: Vec<Threshold>,
+    /// Write the result as JSON to a file, or to standard output with -.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<Destination>,
+    /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<Seed>,
+    /// Options of acks.
+    #[command(flatten)]
+    pub(crate) acks: AcksArguments,
+    #[command(flatten)]
+    pub(crate) http: HttpArguments,
+}
+
+/// The first of these options that was given.
+pub(crate) fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
+    options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+}

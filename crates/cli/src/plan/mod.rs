@@ -1,0 +1,298 @@
+//! From the arguments of `load` to a plan: defaults are filled in, and what makes no sense together is refused.
+
+mod acks;
+mod file;
+mod guards;
+mod http;
+mod text;
+
+pub(crate) use acks::messages;
+pub(crate) use file::PlanFile;
+pub(crate) use text::text;
+
+use crate::arguments::{LoadArguments, first_given};
+use crate::names::Protocol;
+use crate::outcome::Failure;
+use crate::values::{Bytes, LocalPorts, Positive, PositiveTime, ProcessCount, Rate, Seed, Time};
+use sockdrawer::Address;
+use sockdrawer_load::{Dialogue, End, Plan, Stage, Workload};
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// For a whole connection, or a message among many.
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a run is, unless something else is said; and the time of connecting besides.
+const DURATION: Duration = Duration::from_secs(10);
+/// From one ping to the next, unless something else is said.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Local addresses in all.
+const MOST_SOURCES: usize = 65_536;
+
+/// What is asked for.
+///
+/// # Errors
+/// When it makes no sense, or needs to be said twice.
+pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
+    let workload = workload(arguments)?;
+    let targets: Vec<Address> = arguments.targets.iter().flat_map(|target| target.0.iter().cloned()).collect();
+    let sources: Vec<IpAddr> = arguments.source.iter().flat_map(|source| source.addresses()).collect();
+    sources_fit(&sources, &targets)?;
+    let stages: Vec<Stage> = arguments.stage.iter().map(|ramp| ramp.0).collect();
+    let connect_rate = match arguments.connect_rate {
+        Some(Rate(rate)) => Some(rate),
+        None if stages.is_empty() => default_connect_rate(&workload, &targets),
+        None => None,
+    };
+    let plan = Plan {
+        targets,
+        sources,
+        local_ports: arguments.local_ports.map(|LocalPorts(first, last)| (first, last)),
+        connections: connections(arguments),
+        stages,
+        operations: arguments.operations.map(|operations| operations.0),
+        end: end(arguments, &workload, connect_rate)?,
+        connect_rate,
+        timeout: arguments.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
+        lifetime: arguments.lifetime.map(|PositiveTime(lifetime)| lifetime),
+        processes: arguments.processes.map(|ProcessCount(processes)| processes).unwrap_or_default(),
+        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        ..Plan::new(workload)
+    };
+    if plan.connections == 0 {
+        return Err(usage("--stage: no stage has a connection, so there is nothing to do: write such as 30s:10k,30s:0"));
+    }
+    if !arguments.yes {
+        guards::check(&plan)?;
+    }
+    Ok(plan)
+}
+
+/// The most at once.
+fn connections(arguments: &LoadArguments) -> usize {
+    let most = arguments.stage.iter().map(|ramp| ramp.0.connections).max();
+    most.unwrap_or(arguments.connections.map_or(64, Positive::in_memory))
+}
+
+/// Connections that stay are spread, so that a server is not asked for all of them in one moment. Where it is far away, there is
+/// more between it and this machine that can be filled by them.
+fn default_connect_rate(workload: &Workload, targets: &[Address]) -> Option<f64> {
+    match workload {
+        Workload::Ping { .. } | Workload::Echo { .. } | Workload::Dialogue(_) => {
+            Some(if targets.iter().all(guards::is_near) { 1_000.0 } else { 100.0 })
+        }
+        _ => None,
+    }
+}
+
+/// An option of one workload makes no sense with another.
+pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
+    let protocol = arguments.workload;
+    if !matches!(protocol, Protocol::Echo | Protocol::Acks) && arguments.size.is_some() {
+        return Err(misplaced("--size", "echo and acks", protocol));
+    }
+    if !matches!(protocol, Protocol::Ping | Protocol::Echo | Protocol::Acks) && arguments.interval.is_some() {
+        return Err(misplaced("--interval", "ping, echo and acks", protocol));
+    }
+    if !matches!(protocol, Protocol::Acks | Protocol::Http) && arguments.rate.is_some() {
+        return Err(misplaced("--rate", "acks and http", protocol));
+    }
+    let stays = [
+        ("--send", arguments.send.is_some()),
+        ("--expect", arguments.expect.is_some()),
+        ("--lifetime", arguments.lifetime.is_some()),
+    ];
+    if let Some(option) = first_given(stays).filter(|_| !matches!(protocol, Protocol::Ping | Protocol::Echo)) {
+        return Err(misplaced(option, "ping and echo", protocol));
+    }
+    if let Some(option) = arguments.http.given().filter(|_| protocol != Protocol::Http) {
+        return Err(misplaced(option, "http", protocol));
+    }
+    if let Some(option) = arguments.acks.given().filter(|_| protocol != Protocol::Acks) {
+        return Err(misplaced(option, "acks", protocol));
+    }
+    Ok(())
+}
+
+fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
+    options_belong(arguments)?;
+    let interval = |default| arguments.interval.map_or(default, |Time(interval)| interval);
+    if let Some(Bytes(send)) = &arguments.send {
+        if arguments.targets.is_empty() {
+            return Err(usage("--send: the server in this program understands nothing else: name a TARGET, or leave --send out"));
+        }
+        let of_echo = arguments.workload == Protocol::Echo;
+        let interval = interval(if of_echo { Duration::ZERO } else { PING_INTERVAL });
+        return Ok(Workload::Dialogue(Dialogue { of_echo, interval, send: send.clone(), expect: arguments.expect.clone() }));
+    }
+    if arguments.expect.is_some() {
+        return Err(usage("--expect without --send: say what is sent, or leave it out: the workload knows its own answers"));
+    }
+    match arguments.workload {
+        Protocol::Ping => Ok(Workload::Ping { interval: interval(PING_INTERVAL) }),
+        Protocol::Echo => {
+            Ok(Workload::Echo { interval: interval(Duration::ZERO), size: arguments.size.map_or(4, |size| size.0) })
+        }
+        Protocol::Hello => Ok(Workload::Hello),
+        Protocol::Http => http::wanted(arguments).map(Workload::Http),
+        Protocol::Acks => acks::messages(arguments).map(Workload::Acks),
+        Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello, http or acks")),
+    }
+}
+
+fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>) -> Result<End, Failure> {
+    let in_stages = arguments.stage.last().map(|ramp| ramp.0.connections);
+    match (arguments.duration, arguments.hold) {
+        (_, Some(_)) if is_short(workload) => {
+            let name = workload.name();
+            Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
+        }
+        (_, Some(_)) if in_stages == Some(0) => {
+            Err(usage("--hold: no connection is left after the last --stage: leave one out, or write no 0 there"))
+        }
+        (_, Some(PositiveTime(hold))) => Ok(End::AfterLastConnect(hold)),
+        (Some(PositiveTime(duration)), None) => Ok(End::AfterFirstConnect(duration)),
+        (None, None) if in_stages.is_some() => Ok(End::AfterStages),
+        (None, None) if arguments.operations.is_some() => Ok(End::Never),
+        (None, None) => {
+            let connecting = connect_rate.map_or(0.0, |rate| (connections(arguments) as f64 / rate).floor());
+            let connecting = Duration::try_from_secs_f64(connecting).unwrap_or(Duration::MAX);
+            Ok(End::AfterFirstConnect(DURATION.saturating_add(connecting)))
+        }
+    }
+}
+
+/// Whether an operation is a connection, or may be.
+fn is_short(workload: &Workload) -> bool {
+    matches!(workload, Workload::Hello | Workload::Http(_))
+}
+
+fn default_timeout(workload: &Workload) -> Duration {
+    match workload {
+        Workload::Ping { .. } | Workload::Echo { .. } | Workload::Dialogue(_) => Duration::from_secs(1),
+        _ => LONG_TIMEOUT,
+    }
+}
+
+/// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.
+fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
+    if sources.len() > MOST_SOURCES {
+        return Err(usage(format_args!("--source: {} addresses are more than {MOST_SOURCES}: write fewer", sources.len())));
+    }
+    for source in sources {
+        let fits = |target: &Address| matches!(target, Address::Tcp(target) if target.is_ipv4() == source.is_ipv4());
+        if targets.is_empty() && !source.is_ipv4() {
+            return Err(usage(format_args!(
+                "--source {source}: the server in this program is on 127.0.0.1, use an IPv4 address"
+            )));
+        }
+        if let Some(target) = targets.iter().find(|target| !fits(target)) {
+            return Err(usage(format_args!("--source {source} cannot reach {target}: use a source of the target's kind")));
+        }
+    }
+    Ok(())
+}
+
+fn misplaced(option: &str, owners: &str, protocol: Protocol) -> Failure {
+    usage(format_args!("{option} is an option of {owners}, not of {protocol}: leave it out"))
+}
+
+pub(crate) fn usage(line: impl fmt::Display) -> Failure {
+    Failure::usage(format_args!("{line} (try: sockdrawer load --help)"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::arguments::Command;
+    use sockdrawer_load::Processes;
+
+    pub(crate) fn planned(words: &str) -> Result<Plan, Failure> {
+        planned_by(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    pub(crate) fn planned_by(words: &[&str]) -> Result<Plan, Failure> {
+        match crate::usage::parse(["sockdrawer", "load"].iter().chain(words).map(Into::into))? {
+            Some(Command::Load(arguments)) => plan(&arguments),
+            other => panic!("{other:?} is not load"),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_workload() {
+        let ping = planned("ping").expect("it needs no more");
+        assert_eq!(ping.workload, Workload::Ping { interval: Duration::from_secs(5) });
+        assert_eq!((ping.connections, ping.timeout, ping.operations), (64, Duration::from_secs(1), None));
+        assert_eq!(ping.end, End::AfterFirstConnect(Duration::from_secs(10)));
+        let echo = planned("echo 127.0.0.1:9000").expect("it needs no more");
+        assert_eq!(echo.workload, Workload::Echo { interval: Duration::ZERO, size: 4 });
+        assert_eq!(echo.targets, ["127.0.0.1:9000".parse().expect("an address")]);
+        assert_eq!(planned("http").expect("it needs no more").timeout, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_default_duration_is_only_for_runs_that_would_not_end() {
+        let end = |words| planned(words).expect("a plan").end;
+        assert_eq!(end("ping -n 5"), End::Never);
+        assert_eq!(end("ping -n 5 -d 2"), End::AfterFirstConnect(Duration::from_secs(2)));
+        assert_eq!(end("ping --hold 1m"), End::AfterLastConnect(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn sources_are_of_the_targets_kind() {
+        assert!(planned("ping --source 127.0.0.2,127.0.0.3").is_ok());
+        assert!(planned("ping [::1]:9 --source ::1").is_ok());
+        assert!(planned("ping 127.0.0.1:9 --source ::1").is_err());
+        assert!(planned("ping --source ::1").is_err());
+    }
+
+    #[test]
+    fn connections_that_stay_are_spread_and_others_are_not() {
+        let rate = |words| planned(words).expect(words).connect_rate;
+        assert_eq!(
+            (rate("ping"), rate("echo 10.0.0.1:9"), rate("ping 192.0.2.1:9")),
+            (Some(1_000.0), Some(1_000.0), Some(100.0))
+        );
+        assert_eq!((rate("http"), rate("hello"), rate("acks"), rate("ping --stage 1:5")), (None, None, None, None));
+        assert_eq!(rate("ping --connect-rate 7"), Some(7.0));
+        let end = |words| planned(words).expect(words).end;
+        assert_eq!(end("ping -c 20k"), End::AfterFirstConnect(Duration::from_secs(30)));
+        assert_eq!(end("ping -c 20k -d 10"), End::AfterFirstConnect(Duration::from_secs(10)));
+        assert_eq!(end("acks -c 20k"), End::AfterFirstConnect(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn stages_say_how_many_and_how_long() {
+        let stage = |seconds, connections| Stage { time: Duration::from_secs(seconds), connections };
+        let plan = planned("ping --stage 30s:10k,2m:100k --stage 30s:0").expect("a plan");
+        assert_eq!((plan.stages, plan.connections), (vec![stage(30, 10_000), stage(120, 100_000), stage(30, 0)], 100_000));
+        assert_eq!((plan.end, plan.connect_rate), (End::AfterStages, None));
+        assert_eq!(planned("ping --stage 1s:5 --hold 1m").expect("a plan").end, End::AfterLastConnect(Duration::from_secs(60)));
+        let counted = planned("ping --stage 1s:5 -n 9").expect("a plan");
+        assert_eq!((counted.end, counted.operations), (End::AfterStages, Some(9)));
+    }
+
+    #[test]
+    fn a_question_of_ones_own_keeps_the_pace_of_its_workload() {
+        let send = r"127.0.0.1:9 --send PING\r\n --expect +PONG\r\n";
+        let Workload::Dialogue(ping) = planned(&format!("ping {send}")).expect("a plan").workload else { panic!("{send}") };
+        assert_eq!((ping.name(), ping.interval, &ping.send[..]), ("ping", Duration::from_secs(5), &b"PING\r\n"[..]));
+        assert_eq!(ping.expect.map(|expect| expect.to_string()).as_deref(), Some(r"+PONG\r\n"));
+        let echo = planned("echo 127.0.0.1:9 --send x").expect("a plan");
+        let Workload::Dialogue(dialogue) = echo.workload else { panic!("it has a question") };
+        assert_eq!((dialogue.name(), dialogue.interval, dialogue.expect), ("echo", Duration::ZERO, None));
+        assert_eq!(echo.timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn ranges_and_networks_are_spread_out() {
+        let plan = planned(
+            "ping 127.0.0.1:9-10 127.0.0.1:12 --source 127.0.0.0/30,127.0.1.1 --local-ports 5-6 --lifetime 9 --processes 3",
+        );
+        let plan = plan.expect("a plan");
+        assert_eq!((plan.targets.len(), plan.sources.len(), plan.local_ports), (3, 5, Some((5, 6))));
+        assert_eq!((plan.lifetime, plan.processes), (Some(Duration::from_secs(9)), Processes::Exactly(3)));
+        let many = "ping --source 127.0.0.0/16,127.1.0.0/32";
+        assert!(planned(many).expect_err(many).to_string().contains("65537 addresses are more than 65536"));
+    }
+}

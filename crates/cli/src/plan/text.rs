@@ -1,0 +1,162 @@
+//! A plan as the text of a file that `--plan` reads as the same plan again.
+
+use crate::arguments::Mix;
+use crate::values::{Bytes, LocalPorts, ProcessCount, Ramp, Rate, Source, Target, Time};
+use sockdrawer_catalog::http::Close;
+use sockdrawer_load::http::Wanted;
+use sockdrawer_load::{Dialogue, End, Messages, Plan, Workload};
+use std::time::Duration;
+use toml::Value;
+
+/// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
+pub(crate) fn text(plan: &Plan) -> String {
+    let mut lines = Lines(String::new());
+    lines.add("workload", plan.workload.name());
+    if !plan.targets.is_empty() {
+        lines.add("targets", Target::texts(&plan.targets));
+    }
+    if plan.stages.is_empty() {
+        lines.count("connections", plan.connections as u64);
+    } else {
+        lines.add("stage", plan.stages.iter().map(|stage| Ramp(*stage).to_string()).collect::<Vec<_>>());
+    }
+    workload(plan, &mut lines);
+    if let Some(operations) = plan.operations {
+        lines.count("operations", operations);
+    }
+    match plan.end {
+        End::Never | End::AfterStages => {}
+        End::AfterFirstConnect(time) => lines.time("duration", time),
+        End::AfterLastConnect(time) => lines.time("hold", time),
+    }
+    if let Some(rate) = plan.connect_rate {
+        lines.rate("connect-rate", rate);
+    }
+    lines.time("timeout", plan.timeout);
+    if let Some(lifetime) = plan.lifetime {
+        lines.time("lifetime", lifetime);
+    }
+    if !plan.sources.is_empty() {
+        lines.add("source", Source::texts(&plan.sources));
+    }
+    if let Some((first, last)) = plan.local_ports {
+        lines.add("local-ports", LocalPorts(first, last).to_string());
+    }
+    lines.add("processes", ProcessCount(plan.processes).to_string());
+    lines.count("seed", plan.seed);
+    lines.0
+}
+
+fn workload(plan: &Plan, lines: &mut Lines) {
+    match &plan.workload {
+        Workload::Ping { interval } => lines.time("interval", *interval),
+        Workload::Echo { interval, size } => {
+            lines.time("interval", *interval);
+            lines.count("size", u64::from(*size));
+        }
+        Workload::Dialogue(Dialogue { interval, send, expect, .. }) => {
+            lines.add("send", Bytes(send.clone()).to_string());
+            if let Some(expect) = expect {
+                lines.add("expect", expect.to_string());
+            }
+            lines.time("interval", *interval);
+        }
+        Workload::Http(wanted) => web(wanted, lines),
+        Workload::Acks(Messages { pattern, size, batch, window, interval, .. }) => {
+            lines.add("ack", pattern.to_string());
+            lines.count("size", u64::from(*size));
+            lines.count("batch", *batch);
+            lines.count("window", *window);
+            lines.time("interval", *interval);
+        }
+        _ => {}
+    }
+}
+
+fn web(wanted: &Wanted, lines: &mut Lines) {
+    match wanted.pages.as_slice() {
+        [page] if !page.exact => lines.add("path", page.path.as_str()),
+        pages if *pages == Wanted::default().pages => {}
+        pages => lines.add("mix", Mix(pages.to_vec()).to_string()),
+    }
+    match wanted.close {
+        None => lines.add("keep-alive", true),
+        Some(Close::Server) => lines.add("close", "server"),
+        Some(Close::Fin) => lines.add("close", "fin"),
+        Some(Close::Rst) => lines.add("close", "rst"),
+    }
+    if let Some(rate) = wanted.rate {
+        lines.rate("rate", rate);
+    }
+}
+
+/// Lines of `key = value`.
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, key: &str, value: impl Into<Value>) {
+        self.0 += &format!("{key} = {}\n", value.into());
+    }
+
+    fn time(&mut self, key: &str, time: Duration) {
+        self.add(key, Time(time).to_string());
+    }
+
+    /// As a number where TOML has it.
+    fn count(&mut self, key: &str, count: u64) {
+        match i64::try_from(count) {
+            Ok(count) => self.add(key, count),
+            Err(_) => self.add(key, count.to_string()),
+        }
+    }
+
+    fn rate(&mut self, key: &str, rate: f64) {
+        let text = Rate(rate).to_string();
+        match text.parse::<i64>() {
+            Ok(whole) => self.add(key, whole),
+            Err(_) => self.add(key, text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::{planned, planned_by};
+    use std::path::PathBuf;
+
+    /// A file of this test's own. Only integration tests get a folder from cargo.
+    fn file(name: &str, text: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("a file of this test can be written");
+        path
+    }
+
+    #[test]
+    fn every_plan_is_read_again_as_the_same_plan() {
+        let plans = [
+            "ping",
+            "ping 127.0.0.1:9000-9015 [::1]:9 unix:@a -c 20k --connect-rate 0.5 --hold 1m --interval 0.25ms --seed 18446744073709551615",
+            "ping -n 7 --lifetime 30s --local-ports 5-6 --processes 3 --source 127.0.0.0/28,127.0.1.1",
+            "echo --stage 30s:10k,2m:100k,1500ms:0 --size 4k --timeout 90s",
+            "echo --stage 30s:1 --hold 5 -n 8",
+            r#"echo 127.0.0.1:9 --send a"'\\\r\n\xff\0 --expect /\+[\w"']+\r\n/ --interval 1h"#,
+            r"ping 127.0.0.1:9 --send é --expect \x2fx/",
+            "hello -n 3 -d 4",
+            "http",
+            "http --path /a\"b --keep-alive",
+            "http --mix fast=9,slow=1,/a=b=3 --close fin",
+            "http --mix slow=2 --rate 12.5 --close rst",
+            "acks --ack async=20,5ms --rate 3k -c 64",
+            "acks --ack every=9 --batch 7 --window 700 --size 3 --interval 0",
+        ];
+        for (number, words) in plans.iter().enumerate() {
+            let plan = planned(words).unwrap_or_else(|error| panic!("{words}: {error}"));
+            let text = text(&plan);
+            let path = file(&format!("plan-{number}"), &text);
+            let again = planned_by(&["--plan", path.to_str().expect("a path of text")]);
+            assert_eq!(again.unwrap_or_else(|error| panic!("{text}: {error}")), plan, "{text}");
+            std::fs::remove_file(path).expect("it was written");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! `--threshold`: from its text to what is judged, and from the judgements to the exit code.
+
+use crate::load;
+use crate::names;
+use crate::outcome::{Exit, Failure};
+use crate::values::BadValue;
+use sockdrawer_load::results::{BadThreshold, Figure, Threshold};
+use sockdrawer_load::{Judgement, Report};
+
+/// The value of the option; a name that no result has is told with the closest one that it has.
+pub(crate) fn parse(text: &str) -> Result<Threshold, BadValue> {
+    text.parse().map_err(|error| match error {
+        BadThreshold::UnknownName(name) => names::unknown("name", &name, &Figure::names().collect::<Vec<_>>()),
+        BadThreshold::Malformed(reason) => BadValue(reason),
+    })
+}
+
+/// The same for a single run, which has nothing to have changed from.
+pub(crate) fn parse_for_one(text: &str) -> Result<Threshold, BadValue> {
+    let threshold = parse(text)?;
+    if threshold.is_change() {
+        return Err(BadValue("a change is one between two runs: leave the sign out here, or use compare".to_owned()));
+    }
+    Ok(threshold)
+}
+
+/// What the result says to the thresholds is written into it.
+pub(crate) fn judge(thresholds: &[Threshold], report: &mut Report) -> Result<(), Failure> {
+    let result = serde_json::to_value(&*report).map_err(load::not_json)?;
+    report.thresholds = thresholds.iter().map(|threshold| threshold.check(&result)).collect();
+    Ok(())
+}
+
+/// None without thresholds; where there are some, they alone decide.
+pub(crate) fn verdict(judgements: &[Judgement]) -> Option<Exit> {
+    let kept = judgements.iter().all(|judgement| judgement.ok);
+    (!judgements.is_empty()).then_some(if kept { Exit::Ok } else { Exit::Threshold })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_is_told_with_the_closest() {
+        let BadValue(reason) = parse("opration.p99<5ms").expect_err("no such name");
+        assert!(reason.starts_with("unknown name `opration.p99`: did you mean `operation.p99`? There are p50, p90,"), "{reason}");
+    }
+
+    #[test]
+    fn a_single_run_has_no_change() {
+        assert!(parse("p99<+10%").is_ok());
+        parse_for_one("p99<+10%").expect_err("a change of what?");
+        assert!(parse_for_one("p99<10ms").is_ok());
+    }
+
+    #[test]
+    fn thresholds_alone_decide_where_there_are_any() {
+        let judgement = |ok| Judgement { expr: "p99<5ms".to_owned(), value: Some(4_000.0), ok };
+        assert_eq!(verdict(&[]), None);
+        assert_eq!(verdict(&[judgement(true), judgement(true)]), Some(Exit::Ok));
+        assert_eq!(verdict(&[judgement(true), judgement(false)]), Some(Exit::Threshold));
+    }
+}

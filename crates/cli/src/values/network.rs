@@ -1,0 +1,286 @@
+//! Values that name places in a network: targets, source addresses, local ports. Each has a text that is read again as the same.
+
+use super::BadValue;
+use sockdrawer::Address;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// The most addresses of one `--source`.
+const MOST_SOURCES: u64 = 65_536;
+
+/// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target(pub(crate) Vec<Address>);
+
+impl FromStr for Target {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Target, BadValue> {
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return Err(not_an_address(text, scheme, rest));
+        }
+        let address = |text: &str| text.parse::<Address>().map_err(|error| BadValue(error.to_string()));
+        // A range is in the last part alone: a host's name may have hyphens.
+        let (host, ports) = text.rsplit_once(':').map_or(("", text), |(host, ports)| (host, ports));
+        let Some((first, last)) =
+            ports.split_once('-').filter(|(first, _)| !first.is_empty() && is_range(ports) && !text.starts_with("unix:"))
+        else {
+            return address(text).map(|address| Target(vec![address]));
+        };
+        let Address::Tcp(at) = address(&format!("{host}:{first}"))? else { return address(text).map(|one| Target(vec![one])) };
+        let last = last.parse::<u16>().ok().filter(|last| *last >= at.port() && at.port() > 0);
+        let Some(last) = last else {
+            return Err(BadValue(format!(
+                "the ports {ports} of {text:?} are no range: write the first and the last, as in 9000-9015"
+            )));
+        };
+        Ok(Target((at.port()..=last).map(|port| Address::Tcp(with_port(at, port))).collect()))
+    }
+}
+
+/// The same address with its scope.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
+
+fn is_range(ports: &str) -> bool {
+    ports.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
+/// For URLs: what is meant is an address, and for `http` a path.
+fn not_an_address(text: &str, scheme: &str, rest: &str) -> BadValue {
+    if scheme != "http" {
+        return BadValue(format!("{text:?} is a URL of {scheme}, which is not spoken here: write HOST:PORT"));
+    }
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    // The last colon of an IPv6 address without a port is inside its brackets.
+    let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
+    let port = if has_port { "" } else { ":80" };
+    match path {
+        "" => BadValue(format!("{text:?} is a URL: write {host}{port}, and what is asked for as --path /")),
+        path => BadValue(format!("{text:?} is a URL: write {host}{port} --path {path}")),
+    }
+}
+
+impl Target {
+    /// Such texts for these addresses, in this order; ports that follow each other are one range.
+    pub(crate) fn texts(addresses: &[Address]) -> Vec<String> {
+        let mut texts: Vec<(String, Option<SocketAddr>, u16)> = Vec::new();
+        for address in addresses {
+            let Address::Tcp(at) = address else {
+                texts.push((address.to_string(), None, 0));
+                continue;
+            };
+            match texts.last_mut() {
+                Some((_, Some(first), last)) if last.checked_add(1).map(|next| with_port(*first, next)) == Some(*at) => {
+                    *last += 1
+                }
+                _ => texts.push((address.to_string(), Some(*at), at.port())),
+            }
+        }
+        let text = |(text, first, last): (String, Option<SocketAddr>, u16)| match first {
+            Some(first) if last > first.port() => format!("{text}-{last}"),
+            _ => text,
+        };
+        texts.into_iter().map(text).collect()
+    }
+}
+
+/// Local IP addresses to connect from: one, or all of a network: `127.0.0.2`, `127.0.1.0/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    first: IpAddr,
+    count: u64,
+}
+
+impl FromStr for Source {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Source, BadValue> {
+        let not_one = || {
+            BadValue(
+                "not a local IP address: write one without a port, such as 127.0.0.2 or ::1, or a network such as 127.0.1.0/24"
+                    .to_owned(),
+            )
+        };
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| not_one())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => bits,
+            Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(not_one)?,
+        };
+        let most = bits - MOST_SOURCES.ilog2();
+        if prefix < most {
+            return Err(BadValue(format!("more than {MOST_SOURCES} addresses: write /{most} or a longer prefix")));
+        }
+        let count = 1 << (bits - prefix);
+        let first = number(address);
+        if first % u128::from(count) != 0 {
+            let network = at(address, first - first % u128::from(count));
+            return Err(BadValue(format!("not where a network begins: write {network}/{prefix}, or {address} for it alone")));
+        }
+        Ok(Source { first: address, count })
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// The address of this number, of the same family as `like`.
+fn at(like: IpAddr, number: u128) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::from_bits(number as u32).into(),
+        IpAddr::V6(_) => Ipv6Addr::from_bits(number).into(),
+    }
+}
+
+impl Source {
+    /// All of them, the first and the last of a network too: on a loopback they are addresses like the others.
+    pub(crate) fn addresses(self) -> impl Iterator<Item = IpAddr> {
+        (0..self.count).map(move |offset| at(self.first, number(self.first) + u128::from(offset)))
+    }
+
+    /// Such texts for these addresses, in this order; those that are a network together are one.
+    pub(crate) fn texts(addresses: &[IpAddr]) -> Vec<String> {
+        let mut texts = Vec::new();
+        let mut rest = addresses;
+        while let Some(first) = rest.first() {
+            let follow = |(offset, address): &(usize, &IpAddr)| {
+                address.is_ipv4() == first.is_ipv4() && number(**address).checked_sub(number(*first)) == Some(*offset as u128)
+            };
+            let in_order = rest.iter().take(MOST_SOURCES as usize).enumerate().take_while(follow).count();
+            let aligned = number(*first).trailing_zeros().min(in_order.ilog2());
+            let bits = if first.is_ipv4() { 32 } else { 128 };
+            texts.push(if aligned == 0 { first.to_string() } else { format!("{first}/{}", bits - aligned) });
+            rest = &rest[1 << aligned..];
+        }
+        texts
+    }
+}
+
+/// The first and the last local port: `20000-29999`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocalPorts(pub(crate) u16, pub(crate) u16);
+
+impl FromStr for LocalPorts {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<LocalPorts, BadValue> {
+        let ports = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+        match ports {
+            Some((first, last)) if 0 < first && first <= last && is_range(text) => Ok(LocalPorts(first, last)),
+            _ => Err(BadValue("not a range of ports: write the first and the last, such as 20000-29999".to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for LocalPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0, self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{accepts, refuses};
+    use super::*;
+
+    fn targets(text: &str) -> Vec<String> {
+        let Target(addresses) = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(Target::texts(&addresses).join(" ").parse(), Ok(Target(addresses.clone())), "{text}");
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_target_may_have_a_range_of_ports() {
+        assert_eq!(targets("127.0.0.1:9000-9002"), ["127.0.0.1:9000", "127.0.0.1:9001", "127.0.0.1:9002"]);
+        assert_eq!(targets("[::1]:7-8"), ["[::1]:7", "[::1]:8"]);
+        assert_eq!((targets("9000-9001"), targets(":9000-9000")), (targets("localhost:9000-9001"), targets("9000")));
+        assert_eq!(targets("unix:/run/a:1-2"), ["unix:/run/a:1-2"]);
+        assert_eq!(targets("127.0.0.1:1-65535").len(), 65_535);
+        for text in ["127.0.0.1:9001-9000", "127.0.0.1:0-5", "127.0.0.1:9-65536", "127.0.0.1:1-2-3", "127.0.0.1:-5"] {
+            let BadValue(line) = text.parse::<Target>().expect_err(text);
+            assert!(line.contains(text), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_answered_with_the_address_and_the_path_in_it() {
+        for (url, hint) in [
+            ("http://127.0.0.1:8080/a/b?c", "write 127.0.0.1:8080 --path /a/b?c"),
+            ("http://[::1]/", "write [::1]:80 --path /"),
+            ("http://[::1]:81", "write [::1]:81, and what is asked for as --path /"),
+            ("https://example.org/", "a URL of https, which is not spoken here"),
+        ] {
+            let BadValue(line) = url.parse::<Target>().expect_err(url);
+            assert!(line.contains(hint), "{line}");
+        }
+    }
+
+    #[test]
+    fn targets_are_written_in_ranges() {
+        let parse = |text: &str| text.parse::<Address>().expect(text);
+        let all =
+            ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:4", "unix:/a", "127.0.0.1:5", "127.0.0.2:6", "127.0.0.2:5"].map(parse);
+        let texts = Target::texts(&all);
+        assert_eq!(texts, ["127.0.0.1:1-2", "127.0.0.1:4", "unix:/a", "127.0.0.1:5", "127.0.0.2:6", "127.0.0.2:5"]);
+    }
+
+    fn sources(text: &str) -> Vec<IpAddr> {
+        text.parse::<Source>().expect(text).addresses().collect()
+    }
+
+    #[test]
+    fn a_source_is_an_address_or_a_network_and_has_no_port() {
+        assert_eq!(sources("127.0.0.2"), [IpAddr::from([127, 0, 0, 2])]);
+        assert_eq!(sources("::1"), [IpAddr::from(Ipv6Addr::LOCALHOST)]);
+        let network = sources("127.0.0.0/28");
+        assert_eq!((network.len(), network[0], network[15]), (16, [127, 0, 0, 0].into(), [127, 0, 0, 15].into()));
+        assert_eq!(
+            (sources("10.1.0.0/16").len(), sources("fd00::/112").len(), sources("10.0.0.7/32").len()),
+            (65_536, 65_536, 1)
+        );
+        refuses::<Source>(&[
+            "",
+            "127.0.0.2:80",
+            "[::1]",
+            "localhost",
+            "127.0.0.0/8",
+            "127.0.0.0/33",
+            "127.0.0.0/",
+            "::/0",
+            "127.0.0.1/28",
+        ]);
+        let BadValue(line) = "127.0.0.17/28".parse::<Source>().expect_err("it begins at 16");
+        assert!(line.contains("127.0.0.16/28"), "{line}");
+    }
+
+    #[test]
+    fn sources_are_written_as_networks() {
+        for texts in [
+            &["127.0.0.0/28"][..],
+            &["127.0.0.2", "127.0.0.3"],
+            &["10.0.0.0/16", "10.1.0.0/16", "::1", "fd00::/120"],
+            &["0.0.0.0/16", "255.255.255.255", "0.0.0.0"],
+        ] {
+            let addresses: Vec<IpAddr> = texts.iter().flat_map(|text| sources(text)).collect();
+            let written = Source::texts(&addresses);
+            assert_eq!(written.iter().flat_map(|text| sources(text)).collect::<Vec<_>>(), addresses);
+            assert!(written.len() <= texts.len(), "{written:?}");
+        }
+    }
+
+    #[test]
+    fn local_ports_are_a_range() {
+        accepts(&[("20000-29999", LocalPorts(20_000, 29_999)), ("1-1", LocalPorts(1, 1))]);
+        refuses::<LocalPorts>(&["", "1", "0-5", "5-4", "1-65536", "a-b", "+1-5", "1-2-3", "1-"]);
+        assert_eq!(LocalPorts(7, 8).to_string(), "7-8");
+    }
+}

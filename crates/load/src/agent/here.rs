@@ -1,0 +1,247 @@
+//! Clients of this process: a pool that connects.
+
+use super::{Aim, State, Word};
+use crate::clients;
+use crate::http;
+use crate::plan::Plan;
+use crate::run::Stop;
+use crate::server::own_time;
+use crate::shared::Shared;
+use crate::tally::{Recorder, Tally};
+use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the pool while its end is awaited.
+const SLICE: Duration = Duration::from_millis(50);
+/// After a [`Stop`], what is under way may take this long.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+/// What is cut off has this long to take what was written already.
+const CUT_WITHIN: Duration = Duration::from_millis(100);
+/// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
+/// still sends then is nobody's.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// The clients.
+pub(crate) struct Here {
+    pool: Pool,
+    shared: Arc<Shared>,
+    aim: Aim,
+    timeout: Duration,
+    /// Whether a connection that ends is replaced.
+    renews: bool,
+    /// Connects in all.
+    total: Option<u64>,
+    /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
+    handed_over: Arc<Mutex<Vec<Tally>>>,
+}
+
+impl Here {
+    pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim) -> Result<Here, Error> {
+        let shared = Arc::new(Shared::new(plan.operations, plan.interval()));
+        let renews = plan.renews();
+        let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
+        let mut connecting = Connecting::to(targets);
+        connecting.sources.clone_from(&plan.sources);
+        connecting.total = total;
+        connecting.rate = aim.rate;
+        http::pace(plan, &mut connecting);
+        connecting.timeout = plan.timeout;
+        let mut config = Config::connect(clients::client(plan, &shared), connecting);
+        config.settings.linger = LINGER;
+        // Clients of acks speak to themselves, with unsent messages too.
+        config.settings.notes_when_full = NotesWhenFull::Keep;
+        let limit = if renews { aim.connections } else { plan.connections };
+        // Clients have no jobs.
+        let pool = Pool::start(config.limit(limit.max(1)).workers(0))?;
+        if renews && aim.connections == 0 {
+            pool.suspend();
+        }
+        Ok(Here { pool, shared, aim, timeout: plan.timeout, renews, total, handed_over: Arc::default() })
+    }
+
+    /// So many connections from now on. One that was lost is not replaced: only what comes to the aim is made.
+    pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
+        let before = std::mem::replace(&mut self.aim, aim);
+        let made = self.pool.status().counts.connects;
+        if let Some(total) = self.total.as_mut().filter(|_| !self.renews) {
+            *total = (*total + aim.connections as u64).saturating_sub(before.connections as u64).max(made);
+        }
+        let (total, limit) = (self.total, aim.connections.max(1));
+        let renews = self.renews;
+        self.pool.update(|mut config| {
+            if let Endpoint::Connect(connecting) = &mut config.endpoint {
+                connecting.total = total;
+                connecting.rate = aim.rate;
+            }
+            let limit = if renews { limit } else { config.limit.unwrap_or(limit).max(limit) };
+            config.limit(limit)
+        })?;
+        let standing = usize::try_from(self.shared.standing()).unwrap_or(usize::MAX);
+        if aim.connections < before.connections && standing > aim.connections {
+            self.end(standing - aim.connections);
+        }
+        Ok(())
+    }
+
+    /// Ends so many connections, at the rate that is aimed for.
+    fn end(&self, count: usize) {
+        let pool = self.pool.clone();
+        let takes = self.aim.rate.map_or(Duration::ZERO, |rate| seconds(count, rate));
+        let mut how = Drain::within(takes + self.timeout + IMPATIENCE); // at_most(count)
+        how.rate = self.aim.rate;
+        // Without a thread for it nobody ends, which the numbers show.
+        let _ = thread::Builder::new().name("fewer".to_owned()).spawn(move || pool.drain(&Selector::All, how));
+    }
+
+    pub(crate) fn tell(&self, word: Word) {
+        match word {
+            Word::Interval(interval) => self.shared.interval().set(interval),
+            Word::Suspend => {
+                self.pool.suspend();
+                self.shared.interval().suspend();
+            }
+            Word::Resume => {
+                self.pool.resume();
+                self.shared.interval().resume();
+            }
+        }
+        // Those at rest look at the interval again. A pool that has ended has none.
+        let _ = self.pool.notify(&Selector::All, &b""[..]);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let status = self.pool.status();
+        State {
+            connects: status.counts.connects,
+            settled: status.counts.connected + status.counts.connect_failed,
+            made: self.total.is_some_and(|total| status.counts.connects >= total),
+            connections: status.connections as u64,
+            standing: self.shared.standing(),
+            peak: self.shared.peak(),
+            spent: self.shared.is_spent(),
+            stopped: match status.readiness {
+                Readiness::Stopped(reason) => Some(reason),
+                _ => None,
+            },
+        }
+    }
+
+    /// What came of them since the last time.
+    pub(crate) fn take(&self) -> Tally {
+        let to = self.handed_over.clone();
+        self.pool.gather(move |recorder: &mut Recorder| lock(&to).push(std::mem::take(&mut recorder.tally)));
+        let mut sum = Tally::default();
+        std::mem::take(&mut *lock(&self.handed_over)).iter().for_each(|one| sum.add(one));
+        sum
+    }
+
+    /// No more connects, and the end of those and of the operations under way. Every operation begun is counted: one that does
+    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
+    pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
+        self.pool.update(|mut config| {
+            if let Endpoint::Connect(connecting) = &mut config.endpoint {
+                connecting.total = Some(0);
+            }
+            config
+        })?;
+        // Clients give up after the time-out by themselves: the second more is for a loaded machine.
+        let within = self.timeout + IMPATIENCE;
+        let mut patience = Patience::new(stop, within);
+        self.wait(&mut patience, is_settled);
+        patience.renew(within);
+        let pool = self.pool.clone();
+        // A drain waits for its deadline and does not know of `stop`. Without a thread for it, all is cut off at once.
+        let drain = move || {
+            pool.drain(&Selector::All, Drain::within(2 * within));
+            own_time()
+        };
+        let mut drained = Duration::ZERO;
+        if let Ok(draining) = thread::Builder::new().name("drain".to_owned()).spawn(drain) {
+            self.wait(&mut patience, |_| draining.is_finished());
+            if draining.is_finished() {
+                drained = draining.join().unwrap_or_default();
+            }
+        }
+        self.pool.purge(&Selector::All, CUT_WITHIN);
+        Ok(drained)
+    }
+
+    /// Waits for `condition` with this patience.
+    fn wait(&self, patience: &mut Patience<'_>, condition: impl Fn(&Status) -> bool) {
+        while let Some(left) = patience.left() {
+            if self.pool.wait(left.min(SLICE), &condition) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn shut_down(&self) {
+        self.pool.shutdown(Drain::within(Duration::ZERO));
+    }
+}
+
+/// How long to wait for what is under way: as long as it may take, and no longer than [`IMPATIENCE`] once somebody stopped the
+/// run.
+struct Patience<'a> {
+    stop: &'a Stop,
+    until: Instant,
+    stopped: bool,
+}
+
+impl Patience<'_> {
+    fn new(stop: &Stop, within: Duration) -> Patience<'_> {
+        Patience { stop, until: Instant::now() + within, stopped: false }
+    }
+
+    /// None: it is at its end.
+    fn left(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if !self.stopped && self.stop.is_set() {
+            self.stopped = true;
+            self.until = self.until.min(now + IMPATIENCE);
+        }
+        Some(self.until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
+    /// For the next step. A stop is not forgotten.
+    fn renew(&mut self, within: Duration) {
+        if !self.stopped {
+            self.until = Instant::now() + within;
+        }
+    }
+}
+
+fn lock(tallies: &Mutex<Vec<Tally>>) -> MutexGuard<'_, Vec<Tally>> {
+    tallies.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether no connect is under way.
+fn is_settled(status: &Status) -> bool {
+    status.counts.connected + status.counts.connect_failed >= status.counts.connects
+}
+
+#[expect(clippy::cast_precision_loss, reason = "connections of a process are few")]
+fn seconds(count: usize, rate: f64) -> Duration {
+    Duration::try_from_secs_f64(count as f64 / rate).unwrap_or(Duration::from_secs(3_600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_patience_soon_and_for_good() {
+        const LONG: Duration = Duration::from_secs(3_600);
+        let stop = Stop::new();
+        let mut patience = Patience::new(&stop, LONG);
+        assert!(patience.left() > Some(LONG - IMPATIENCE));
+        stop.stop();
+        assert!(patience.left() <= Some(IMPATIENCE));
+        patience.renew(LONG);
+        assert!(patience.left() <= Some(IMPATIENCE));
+        let mut short = Patience::new(&stop, Duration::ZERO);
+        assert_eq!(short.left(), None, "a stop makes it no longer");
+    }
+}

@@ -1,0 +1,256 @@
+//! Who runs clients: this process, or others when its descriptors are too few. An agent is told how many connections there are to be,
+//! and asked what came of them.
+
+mod child;
+mod frames;
+mod here;
+mod remote;
+
+pub use child::agent;
+pub(crate) use here::Here;
+pub(crate) use remote::Remote;
+
+use crate::plan::{Plan, Processes};
+use crate::tally::Tally;
+use serde::{Deserialize, Serialize};
+use sockdrawer::{Address, Error};
+use std::time::Duration;
+
+/// Descriptors of a process that are no connections.
+const OTHERS: usize = 256;
+
+/// How many connections there are to be, and how fast they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Aim {
+    pub(crate) connections: usize,
+    /// Connects, or ends where there are too many, per second; None: as fast as it goes.
+    pub(crate) rate: Option<f64>,
+}
+
+impl Aim {
+    /// The part of one of so many agents.
+    fn part(&self, number: usize, of: usize) -> Aim {
+        Aim { connections: part(self.connections, number, of), rate: self.rate.map(|rate| rate / float(of)) }
+    }
+}
+
+/// What an agent is told besides.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Word {
+    /// From one operation of a connection to the next.
+    Interval(Duration),
+    /// Nothing begins.
+    Suspend,
+    /// It does again.
+    Resume,
+}
+
+/// Where an agent is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Connects begun.
+    pub(crate) connects: u64,
+    /// Of these, those whose end is known.
+    pub(crate) settled: u64,
+    /// Whether all connects were begun that will be made.
+    pub(crate) made: bool,
+    /// Connections, those that linger and those under way too.
+    pub(crate) connections: u64,
+    /// Connections that stand.
+    pub(crate) standing: u64,
+    /// The most that stood at once; of several agents the sum of what was the most in each.
+    pub(crate) peak: u64,
+    /// Whether all operations that were asked for ended.
+    pub(crate) spent: bool,
+    /// Why it cannot go on.
+    pub(crate) stopped: Option<String>,
+}
+
+impl State {
+    /// Whether every connect that will be made has succeeded or failed.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.made && self.settled >= self.connects
+    }
+
+    fn add(&mut self, other: &State) {
+        self.connects += other.connects;
+        self.settled += other.settled;
+        self.made &= other.made;
+        self.connections += other.connections;
+        self.standing += other.standing;
+        self.peak += other.peak;
+        self.spent &= other.spent;
+        if self.stopped.is_none() {
+            self.stopped.clone_from(&other.stopped);
+        }
+    }
+}
+
+/// What came of clients since it was asked before, and what they cost so far.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Account {
+    pub(crate) tally: Tally,
+    /// CPU time of processes other than this one.
+    pub(crate) cpu: Duration,
+    /// Memory of processes other than this one.
+    pub(crate) rss_bytes: u64,
+}
+
+/// All who run clients of a run.
+pub(crate) enum Agents {
+    Here(Here),
+    /// At least one.
+    There(Vec<Remote>),
+}
+
+impl Agents {
+    /// Begins what `plan` asks for.
+    pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Agents, Error> {
+        if processes == 0 {
+            return Here::start(plan, targets, aim).map(Agents::Here);
+        }
+        let start = |number| Remote::start(&plan.part(number, processes), &targets, aim.part(number, processes));
+        let started: Result<Vec<Remote>, Error> = (0..processes).map(start).collect();
+        let mut started = started?;
+        started.iter_mut().try_for_each(Remote::begun)?;
+        Ok(Agents::There(started))
+    }
+
+    /// Processes that run clients.
+    pub(crate) fn processes(&self) -> u32 {
+        match self {
+            Agents::Here(_) => 1,
+            Agents::There(remotes) => u32::try_from(remotes.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
+        match self {
+            Agents::Here(here) => here.aim(aim),
+            Agents::There(remotes) => {
+                let of = remotes.len();
+                remotes.iter_mut().enumerate().for_each(|(number, remote)| remote.aim(aim.part(number, of)));
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn tell(&mut self, word: Word) {
+        match self {
+            Agents::Here(here) => here.tell(word),
+            Agents::There(remotes) => remotes.iter_mut().for_each(|remote| remote.tell(word)),
+        }
+    }
+
+    pub(crate) fn state(&mut self) -> State {
+        match self {
+            Agents::Here(here) => here.state(),
+            Agents::There(remotes) => {
+                let mut sum = State { made: true, spent: true, ..State::default() };
+                remotes.iter_mut().for_each(|remote| sum.add(remote.state()));
+                sum
+            }
+        }
+    }
+
+    /// What came of all since the last time.
+    pub(crate) fn take(&mut self) -> Account {
+        match self {
+            Agents::Here(here) => Account { tally: here.take(), ..Account::default() },
+            Agents::There(remotes) => Remote::take_all(remotes),
+        }
+    }
+
+    /// Agents that died before their time.
+    pub(crate) fn lost(&self) -> u32 {
+        match self {
+            Agents::Here(_) => 0,
+            Agents::There(remotes) => u32::try_from(remotes.iter().filter(|remote| remote.is_lost()).count()).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Plan {
+    /// How many processes run the clients besides this one; 0: this one does.
+    ///
+    /// Both ends of a server in this process are connections of it.
+    pub fn processes(&self, descriptors: usize) -> usize {
+        let room = descriptors.saturating_sub(OTHERS).max(1);
+        let ends = if self.targets.is_empty() { 2 } else { 1 };
+        match self.processes {
+            Processes::Exactly(processes) => processes as usize,
+            Processes::Auto if self.connections.saturating_mul(ends) <= room => 0,
+            Processes::Auto => self.connections.div_ceil(room),
+        }
+    }
+
+    /// What one of so many agents does. Stages are told as they come.
+    fn part(&self, number: usize, of: usize) -> Plan {
+        let mut plan = self.clone();
+        plan.connections = part(self.connections, number, of);
+        plan.operations = self.operations.map(|operations| {
+            let (all, number, of) = (operations, number as u64, of as u64);
+            all / of + u64::from(number < all % of)
+        });
+        plan.connect_rate = self.connect_rate.map(|rate| rate / float(of));
+        if let crate::Workload::Http(wanted) = &mut plan.workload {
+            wanted.rate = wanted.rate.map(|rate| rate / float(of));
+        }
+        plan.stages.clear();
+        plan.seed = self.seed.wrapping_add(number as u64);
+        // Each begins with another source, so that few connects of them meet.
+        if !plan.sources.is_empty() {
+            let first = number % plan.sources.len();
+            plan.sources.rotate_left(first);
+        }
+        plan
+    }
+}
+
+fn part(whole: usize, number: usize, of: usize) -> usize {
+    whole / of + usize::from(number < whole % of)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "processes are few")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan;
+    use crate::{Stage, Workload};
+
+    #[test]
+    fn parts_add_up() {
+        let whole = Plan {
+            connections: 11,
+            operations: Some(7),
+            connect_rate: Some(90.0),
+            stages: vec![Stage { time: Duration::from_secs(1), connections: 11 }],
+            ..plan(Workload::Hello)
+        };
+        let parts: Vec<Plan> = (0..3).map(|number| whole.part(number, 3)).collect();
+        assert_eq!(parts.iter().map(|part| part.connections).collect::<Vec<_>>(), [4, 4, 3]);
+        assert_eq!(parts.iter().map(|part| part.operations).collect::<Vec<_>>(), [Some(3), Some(2), Some(2)]);
+        assert!(parts.iter().all(|part| part.connect_rate == Some(30.0) && part.stages.is_empty()));
+        let aim = Aim { connections: 5, rate: None };
+        assert_eq!((0..3).map(|number| aim.part(number, 3).connections).sum::<usize>(), 5);
+    }
+
+    #[test]
+    fn descriptors_decide_how_many_processes_there_are() {
+        let to = |targets: &[&str], connections| Plan {
+            targets: targets.iter().map(|target| target.parse().expect("an address")).collect(),
+            connections,
+            ..plan(Workload::Hello)
+        };
+        let far = |connections| to(&["127.0.0.1:9"], connections).processes(1_256);
+        assert_eq!([far(1), far(1_000), far(1_001), far(5_000)], [0, 0, 2, 5]);
+        let here = |connections| to(&[], connections).processes(1_256);
+        assert_eq!([here(500), here(501), here(1_000)], [0, 1, 1], "a server in this process has the other ends");
+        let exactly = Plan { processes: Processes::Exactly(3), ..plan(Workload::Hello) };
+        assert_eq!(exactly.processes(1_256), 3);
+    }
+}

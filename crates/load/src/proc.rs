@@ -1,0 +1,84 @@
+//! What the kernel tells in /proc: tables of names and values, and settings.
+
+use std::fs;
+
+/// The text of a file of the kernel; None where it is not there, or not for this user.
+pub(crate) fn text(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+/// The value behind `name:` in a table with a line for each.
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
+    })
+}
+
+/// Bytes, of a field such as `2048 kB`.
+pub(crate) fn kibibytes(text: &str) -> Option<u64> {
+    text.strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A field of /proc/meminfo, in bytes.
+pub(crate) fn memory(name: &str) -> Option<u64> {
+    field(&text("/proc/meminfo")?, name).and_then(kibibytes)
+}
+
+/// Memory of this process that is not swapped out.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    field(&text("/proc/self/status")?, "VmRSS").and_then(kibibytes)
+}
+
+/// A counter of a table with two lines for each protocol: names, then values in the same order.
+pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs.find(|(known, _)| *known == name)?.1.parse().ok()
+}
+
+/// The number behind a word, as in `TCP: inuse 3 tw 7`.
+pub(crate) fn behind(line: &str, word: &str) -> Option<u64> {
+    let mut words = line.split_whitespace().skip_while(|known| *known != word);
+    words.nth(1)?.parse().ok()
+}
+
+/// A setting by its name as sysctl(8) writes it, such as `net.core.somaxconn`.
+pub(crate) fn setting(name: &str) -> Option<String> {
+    text(&format!("/proc/sys/{}", name.replace('.', "/"))).map(|value| value.trim().to_owned())
+}
+
+/// A setting that is one number.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    setting(name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_behind_its_name() {
+        let text = "processor\t: 0\nmodel name\t: A CPU @ 3: fast\nMemTotal:        2048 kB\n";
+        assert_eq!(field(text, "model name"), Some("A CPU @ 3: fast"));
+        assert_eq!(field(text, "MemTotal").and_then(kibibytes), Some(2_097_152));
+        assert_eq!(field(text, "MemFree"), None);
+        assert!(memory("MemTotal") > memory("MemAvailable"));
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_name() {
+        let snmp = "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 12 345\nUdp: A\nUdp: 1\n";
+        assert_eq!(counter(snmp, "Tcp", "PassiveOpens"), Some(345));
+        assert_eq!((counter(snmp, "Tcp", "A"), counter("Tcp: PassiveOpens\n", "Tcp", "PassiveOpens")), (None, None));
+        assert_eq!(counter("TcpExt: A\nTcpExt: 2\nTcp: A\nTcp: 1\n", "Tcp", "A"), Some(1));
+        assert_eq!((behind("TCP: inuse 3 tw 7", "tw"), behind("TCP: inuse 3 tw", "tw")), (Some(7), None));
+    }
+
+    #[test]
+    fn settings_are_read_by_their_names() {
+        assert!(number("net.core.somaxconn").is_some_and(|most| most > 0));
+        assert_eq!(setting("net.core.there_is_none"), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! The numbers of a result by name: those that thresholds and comparisons may ask for. They are read from the serialized result, so
+//! that one on disk is as good as one that was just measured.
+
+use crate::report::time;
+use serde_json::Value;
+
+/// What a number counts or measures: which units a bound may have, and how people read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Microseconds.
+    Time,
+    /// Seconds.
+    Seconds,
+    /// How many.
+    Count,
+    /// How many per second.
+    Rate,
+    /// Bytes.
+    Bytes,
+}
+
+impl Measure {
+    /// For people: `12.50 ms`, `3`, `50.0/s`, `4.1 KiB`.
+    pub fn words(self, value: f64) -> String {
+        let (sign, size) = if value < 0.0 { ("-", -value) } else { ("", value) };
+        let words = match self {
+            Measure::Time if size == 0.0 => "0 us".to_owned(),
+            Measure::Time => time(size),
+            Measure::Seconds => format!("{size:.3} s"),
+            Measure::Count => format!("{size}"),
+            Measure::Rate => format!("{size:.1}/s"),
+            Measure::Bytes => bytes(size),
+        };
+        format!("{sign}{words}")
+    }
+}
+
+/// Bytes as people read them, by powers of 1,024.
+pub(crate) fn bytes(bytes: f64) -> String {
+    let (mut value, mut unit) = (bytes, "B");
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, larger);
+    }
+    if unit == "B" { format!("{value:.0} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// One number of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// As it is called: its place in the JSON with dots, and without `latency_us.`.
+    pub name: &'static str,
+    /// What it measures.
+    pub measure: Measure,
+}
+
+macro_rules! figures {
+    ($($measure:ident: $($name:literal)*;)* => $($group:literal)*) => {
+        &[
+            $($(Figure { name: $name, measure: Measure::$measure },)*)*
+            $(
+                Figure { name: concat!($group, ".p50"), measure: Measure::Time },
+                Figure { name: concat!($group, ".p90"), measure: Measure::Time },
+                Figure { name: concat!($group, ".p99"), measure: Measure::Time },
+                Figure { name: concat!($group, ".p999"), measure: Measure::Time },
+                Figure { name: concat!($group, ".max"), measure: Measure::Time },
+            )*
+        ]
+    };
+}
+
+const ATTEMPTED: &str = "connections.attempted";
+const ENDED: [&str; 2] = ["operations.ok", "operations.failed"];
+
+impl Figure {
+    /// Other names of some.
+    pub const SHORT: [(&'static str, &'static str); 7] = [
+        ("p50", "operation.p50"),
+        ("p90", "operation.p90"),
+        ("p99", "operation.p99"),
+        ("p999", "operation.p999"),
+        ("max", "operation.max"),
+        ("lost", "connections.lost"),
+        ("rate", "operations.per_second"),
+    ];
+
+    /// All of them. `failed` alone is no field of the JSON: it is the sum of the two that are called so.
+    pub const ALL: &'static [Figure] = figures! {
+        Count: "failed" "connections.attempted" "connections.established" "connections.failed" "connections.lost"
+            "connections.closed" "connections.open" "connections.peak" "operations.ok" "operations.failed" "client.processes";
+        Rate: "operations.per_second";
+        Seconds: "seconds" "client.cpu_seconds" "server.cpu_seconds";
+        Bytes: "server.bytes_per_connection";
+        => "operation" "connect" "first_byte" "uncorrected" "lag"
+    };
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Figure> {
+        let name = Figure::SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, name)| name);
+        let name = name.strip_prefix("latency_us.").unwrap_or(name);
+        Figure::ALL.iter().find(|figure| figure.name == name).copied()
+    }
+
+    /// Every name that [`Figure::named`] takes.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Figure::SHORT.iter().map(|(short, _)| *short).chain(Figure::ALL.iter().map(|figure| figure.name))
+    }
+
+    /// Its value in this result, in the unit of the JSON; None where nothing was measured.
+    pub fn of(self, result: &Value) -> Option<f64> {
+        match self.name {
+            "failed" => sum(result, &["connections.failed", "operations.failed"]),
+            name if self.measure == Measure::Time => field(result.get("latency_us")?, name),
+            name => field(result, name),
+        }
+    }
+
+    /// How many percent it is of what it is a part of; None where there was nothing that could be a part.
+    pub fn percent_of(self, result: &Value) -> Option<f64> {
+        let whole = sum(result, self.whole()?).filter(|whole| *whole > 0.0)?;
+        Some(100.0 * self.of(result)? / whole)
+    }
+
+    /// What it is a part of, the sum of these; None: a share of it makes no sense.
+    pub(crate) fn whole(self) -> Option<&'static [&'static str]> {
+        match self.name {
+            "failed" => Some(&[ATTEMPTED, ENDED[0], ENDED[1]]),
+            "connections.failed" => Some(&[ATTEMPTED]),
+            "connections.lost" => Some(&["connections.established"]),
+            "operations.failed" => Some(&ENDED),
+            _ => None,
+        }
+    }
+}
+
+fn sum(result: &Value, names: &[&str]) -> Option<f64> {
+    names.iter().map(|name| field(result, name)).sum()
+}
+
+fn field(of: &Value, name: &str) -> Option<f64> {
+    name.split('.').try_fold(of, |value, key| value.get(key))?.as_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::Percentiles;
+    use crate::report::tests::report;
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    /// The fields below this one that are numbers, or would be if something had been measured.
+    fn numbers(value: &Value, name: &str, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| numbers(value, &format!("{name}.{key}"), found)),
+            Value::Number(_) | Value::Null => drop(found.insert(name.to_owned())),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_number_of_a_result_has_a_name_and_every_name_a_number() {
+        let mut report = report();
+        report.latency_us.first_byte = Some(Percentiles::default());
+        let result = serde_json::to_value(report).expect("a report is an object");
+        let mut found = BTreeSet::from(["failed".to_owned(), "seconds".to_owned()]);
+        for part in ["connections", "operations", "client", "server"] {
+            numbers(&result[part], part, &mut found);
+        }
+        for (part, times) in result["latency_us"].as_object().expect("times by what took them") {
+            numbers(times, part, &mut found);
+        }
+        let names: BTreeSet<String> = Figure::ALL.iter().map(|figure| figure.name.to_owned()).collect();
+        assert_eq!(names, found, "Figure::ALL differs from the fields of a report");
+    }
+
+    #[test]
+    fn a_figure_is_found_by_its_place_and_by_its_short_name() {
+        for (name, place) in [("p99", "operation.p99"), ("latency_us.connect.max", "connect.max"), ("failed", "failed")] {
+            assert_eq!(Figure::named(name).map(|figure| figure.name), Some(place));
+        }
+        assert_eq!(Figure::named("p98"), None);
+        for name in Figure::names() {
+            assert!(Figure::named(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn failures_are_those_of_connects_and_of_operations() {
+        let result = json!({"connections": {"attempted": 100, "failed": 2}, "operations": {"ok": 890, "failed": 10}});
+        let failed = Figure::named("failed").expect("a figure");
+        assert_eq!((failed.of(&result), failed.percent_of(&result)), (Some(12.0), Some(1.2)));
+        let nothing = json!({"connections": {"attempted": 0, "failed": 0}, "operations": {"ok": 0, "failed": 0}});
+        assert_eq!((failed.of(&nothing), failed.percent_of(&nothing)), (Some(0.0), None));
+        assert_eq!(Figure::named("seconds").and_then(|seconds| seconds.percent_of(&result)), None);
+    }
+
+    #[test]
+    fn numbers_are_told_in_units_that_people_read() {
+        let words = [
+            (Measure::Time, 0.0, "0 us"),
+            (Measure::Time, 12_345.0, "12.35 ms"),
+            (Measure::Time, -1_500_000.0, "-1.50 s"),
+            (Measure::Count, 3.0, "3"),
+            (Measure::Rate, 50.0, "50.0/s"),
+            (Measure::Bytes, 512.0, "512 B"),
+            (Measure::Bytes, 4_198.4, "4.1 KiB"),
+            (Measure::Seconds, 1.5, "1.500 s"),
+        ];
+        for (measure, value, expected) in words {
+            assert_eq!(measure.words(value), expected);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How many connections there are to be, and when: a plan's stages, as they come and as people change them.
+
+use crate::agent::Aim;
+use crate::plan::{Plan, Stage};
+use std::time::Duration;
+
+/// Where in its stages a run is. Times are since its first connect.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    stages: Vec<Stage>,
+    /// The one that comes after the one under way.
+    next: usize,
+    /// The stage under way.
+    from: usize,
+    to: usize,
+    began: Duration,
+    /// None: none is under way.
+    ends: Option<Duration>,
+    /// Where no stage has one.
+    rate: Option<f64>,
+}
+
+impl Schedule {
+    pub(crate) fn new(plan: &Plan) -> Schedule {
+        let (from, to) = if plan.stages.is_empty() { (plan.connections, plan.connections) } else { (0, 0) };
+        let (stages, rate) = (plan.stages.clone(), plan.connect_rate);
+        let mut schedule = Schedule { stages, next: 0, from, to, began: Duration::ZERO, ends: None, rate };
+        schedule.enter(Duration::ZERO);
+        schedule
+    }
+
+    /// Begins the next stage, if there is one.
+    fn enter(&mut self, at: Duration) {
+        self.from = self.target(at);
+        self.began = at;
+        self.ends = None;
+        if let Some(Stage { time, connections }) = self.stages.get(self.next) {
+            self.to = *connections;
+            self.ends = Some(at + *time);
+            self.next += 1;
+        } else {
+            self.to = self.from;
+        }
+    }
+
+    /// What is aimed for until the next change.
+    pub(crate) fn aim(&self) -> Aim {
+        let time = self.ends.map_or(Duration::ZERO, |ends| ends - self.began).as_secs_f64();
+        let rate = match self.from.abs_diff(self.to) {
+            0 => self.rate,
+            _ if time == 0.0 => self.rate,
+            way => Some(float(way) / time),
+        };
+        Aim { connections: self.to, rate }
+    }
+
+    /// Goes on to the stage that is due. Whether there is something else to aim for.
+    pub(crate) fn step(&mut self, at: Duration) -> bool {
+        let mut changed = false;
+        while let Some(ends) = self.ends.filter(|ends| *ends <= at) {
+            self.enter(ends);
+            changed = true;
+        }
+        changed
+    }
+
+    /// The stage under way is over now.
+    pub(crate) fn skip(&mut self, at: Duration) {
+        self.enter(at);
+    }
+
+    /// So many connections from now on, until the next stage begins.
+    pub(crate) fn set(&mut self, connections: usize) {
+        (self.from, self.to) = (connections, connections);
+    }
+
+    /// How many there are to be at this moment.
+    pub(crate) fn target(&self, at: Duration) -> usize {
+        let Some(ends) = self.ends.filter(|ends| at < *ends && *ends > self.began) else { return self.to };
+        let part = at.saturating_sub(self.began).as_secs_f64() / (ends - self.began).as_secs_f64();
+        let way = whole(part * float(self.from.abs_diff(self.to)));
+        if self.to >= self.from { self.from + way } else { self.from - way }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.ends.is_none()
+    }
+
+    /// When the stage under way ends.
+    pub(crate) fn ends(&self) -> Option<Duration> {
+        self.ends
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "more than 2^53 connections do not exist")]
+fn float(count: usize) -> f64 {
+    count as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of what was a usize")]
+fn whole(count: f64) -> usize {
+    count.round() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Workload;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn schedule(stages: &[(u64, usize)]) -> Schedule {
+        let stages = stages.iter().map(|(time, connections)| Stage { time: at(*time), connections: *connections }).collect();
+        Schedule::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(Workload::Hello) })
+    }
+
+    #[test]
+    fn without_stages_all_are_wanted_from_the_first_moment() {
+        let mut schedule = schedule(&[]);
+        assert_eq!((schedule.aim(), schedule.is_over()), (Aim { connections: 100, rate: Some(7.0) }, true));
+        assert!(!schedule.step(at(100)));
+        schedule.set(20);
+        assert_eq!((schedule.aim(), schedule.target(at(3))), (Aim { connections: 20, rate: Some(7.0) }, 20));
+    }
+
+    #[test]
+    fn stages_are_ramps_one_after_the_other() {
+        let mut schedule = schedule(&[(10, 100), (5, 100), (20, 0)]);
+        assert_eq!(schedule.aim(), Aim { connections: 100, rate: Some(10.0) });
+        assert_eq!([0, 5, 9].map(|second| schedule.target(at(second))), [0, 50, 90]);
+        assert!(!schedule.step(at(9)) && schedule.step(at(10)));
+        assert_eq!((schedule.aim(), schedule.target(at(12))), (Aim { connections: 100, rate: Some(7.0) }, 100));
+        assert!(schedule.step(at(16)), "a second late, the next ends when it would have");
+        assert_eq!((schedule.aim(), schedule.ends()), (Aim { connections: 0, rate: Some(5.0) }, Some(at(35))));
+        assert_eq!(schedule.target(at(25)), 50);
+        assert!(!schedule.is_over() && schedule.step(at(35)) && schedule.is_over());
+        assert_eq!(schedule.target(at(99)), 0);
+    }
+
+    #[test]
+    fn a_stage_may_take_no_time() {
+        let mut schedule = schedule(&[(0, 50), (10, 150)]);
+        assert_eq!(schedule.aim(), Aim { connections: 50, rate: Some(7.0) });
+        assert!(schedule.step(at(0)));
+        assert_eq!(schedule.aim(), Aim { connections: 150, rate: Some(10.0) });
+    }
+
+    #[test]
+    fn people_may_skip_a_stage_or_change_it() {
+        let mut schedule = schedule(&[(10, 100), (10, 10)]);
+        schedule.skip(at(5));
+        assert_eq!((schedule.aim(), schedule.ends()), (Aim { connections: 10, rate: Some(4.0) }, Some(at(15))));
+        schedule.set(70);
+        assert_eq!((schedule.target(at(6)), schedule.aim()), (70, Aim { connections: 70, rate: Some(7.0) }));
+        schedule.skip(at(7));
+        assert_eq!((schedule.is_over(), schedule.target(at(8))), (true, 70));
+    }
+}

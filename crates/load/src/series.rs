@@ -1,0 +1,118 @@
+//! A run over time: a sample for each second of it, for progress displays, charts and files.
+
+use crate::latency::{Latency, Percentiles};
+use crate::report::Errors;
+use crate::server::ServerSample;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a run is about at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Connects are due or under way, or connections are asked to end.
+    #[default]
+    Connecting,
+    /// As many connections as are wanted were tried.
+    Holding,
+    /// The time is over; what is under way is awaited.
+    Ending,
+}
+
+/// A moment of a run. Counts are since the run began; rates and latencies are those since the sample before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Seconds since the first connect.
+    pub at: f64,
+    /// What the run is about.
+    pub phase: Phase,
+    /// Connections that are wanted now.
+    pub target: u64,
+    /// Connections that stand now.
+    pub standing: u64,
+    /// What became of connects and connections.
+    pub connections: Counted,
+    /// What became of operations.
+    pub operations: Done,
+    /// How fast things went.
+    pub per_second: PerSecond,
+    /// How long they took, in microseconds.
+    pub latency_us: Measured,
+    /// What went wrong.
+    pub errors: Vec<Errors>,
+    /// What this side took.
+    pub client: ClientSample,
+    /// What the server took, where it can be seen.
+    pub server: Option<ServerSample>,
+}
+
+/// Connects and connections so far; attempted = established + failed, established = those that stand + closed + lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Connects whose end is known.
+    pub attempted: u64,
+    /// Of these, those that stood.
+    pub established: u64,
+    /// Of these, those that did not.
+    pub failed: u64,
+    /// Of the established, those that the peer or the network ended.
+    pub lost: u64,
+    /// Of the established, those that this side ended.
+    pub closed: u64,
+}
+
+/// Operations so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// That ended well.
+    pub ok: u64,
+    /// That did not.
+    pub failed: u64,
+}
+
+/// Since the sample before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PerSecond {
+    /// Connections that came to stand.
+    pub connects: f64,
+    /// Operations that ended well.
+    pub operations: f64,
+}
+
+/// Since the sample before, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Until a connection stood.
+    pub connect: Percentiles,
+    /// From when an operation was due to its end.
+    pub operation: Percentiles,
+    /// From when it began.
+    pub uncorrected: Percentiles,
+    /// How late this side was to begin one.
+    pub lag: Percentiles,
+}
+
+/// What this side took, all its processes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientSample {
+    /// CPUs that were busy, since the sample before. None where a server in the same process cannot be told from it.
+    pub cpu: Option<f64>,
+    /// Memory.
+    pub rss_bytes: Option<u64>,
+    /// Processes.
+    pub processes: u32,
+}
+
+/// The times that a [`Sample`] summarizes, whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval<'a> {
+    /// When it began, since the first connect.
+    pub from: Duration,
+    /// How long it was.
+    pub length: Duration,
+    /// How long connects took.
+    pub connect: &'a Latency,
+    /// How long operations took.
+    pub operation: &'a Latency,
+}

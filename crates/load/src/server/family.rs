@@ -1,0 +1,83 @@
+//! The processes of a server with all that they started.
+
+use super::processes::{Stat, ids, stat};
+use crate::proc;
+use std::collections::BTreeMap;
+use std::fs;
+
+/// What the kernel says of a process that has ended while it was asked for.
+const ESRCH: i32 = 3;
+
+/// All that is there now, by its number.
+pub(super) type Family = BTreeMap<u32, Stat>;
+
+/// Those processes and their children, and theirs.
+pub(super) fn of(roots: &[u32]) -> Family {
+    let all: BTreeMap<u32, Stat> = ids("/proc").filter_map(|id| Some((id, stat(id)?))).collect();
+    let belongs = |id: &u32| {
+        let mut id = *id;
+        // As many steps as there are processes: parents that ended meanwhile might have been replaced in a ring.
+        (0..all.len()).any(|_| match roots.contains(&id) {
+            true => true,
+            false => {
+                id = all.get(&id).map_or(0, |stat| stat.parent);
+                false
+            }
+        })
+    };
+    all.iter().filter(|(id, _)| belongs(id)).map(|(id, stat)| (*id, *stat)).collect()
+}
+
+/// What was charged to these processes alone for their memory: a page that several share counts in parts. None where this user may not
+/// ask.
+pub(super) fn proportional_bytes(family: &Family) -> Option<u64> {
+    let mut sum = 0;
+    for id in family.keys() {
+        match fs::read_to_string(format!("/proc/{id}/smaps_rollup")) {
+            Ok(text) => sum += proc::field(&text, "Pss").and_then(proc::kibibytes).unwrap_or(0),
+            // It has ended.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(sum)
+}
+
+/// How often each thread was taken off its CPU so far, because it waited or because another had its turn.
+pub(super) fn switches<'a>(tasks: impl Iterator<Item = &'a str>) -> BTreeMap<String, u64> {
+    let count = |task: &str| {
+        let status = proc::text(&format!("{task}/status"))?;
+        let number = |name| proc::field(&status, name)?.parse::<u64>().ok();
+        Some((task.to_owned(), number("voluntary_ctxt_switches")? + number("nonvoluntary_ctxt_switches")?))
+    };
+    tasks.filter_map(count).collect()
+}
+
+/// The folders of all threads of these processes.
+pub(super) fn tasks(family: &Family) -> Vec<String> {
+    let of = |id: &u32| {
+        let folder = format!("/proc/{id}/task");
+        ids(&folder).map(|thread| format!("{folder}/{thread}")).collect::<Vec<_>>()
+    };
+    family.keys().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn children_belong_to_it_and_others_do_not() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat is everywhere");
+        let this = std::process::id();
+        let (family, of_child) = (of(&[this]), of(&[child.id()]));
+        assert!(family.contains_key(&this) && family.contains_key(&child.id()), "{family:?}");
+        assert_eq!(of_child.keys().collect::<Vec<_>>(), [&child.id()]);
+        assert!(proportional_bytes(&family) > proportional_bytes(&of_child));
+        assert!(switches(tasks(&family).iter().map(String::as_str)).values().sum::<u64>() > 0);
+        child.kill().and_then(|()| child.wait()).expect("it can be ended");
+        assert!(of(&[child.id()]).is_empty());
+        assert_eq!(proportional_bytes(&of_child), Some(0), "one that has ended has no memory");
+    }
+}

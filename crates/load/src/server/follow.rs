@@ -1,0 +1,218 @@
+//! Sample after sample of a server, and what they say together.
+
+use super::fit::Fit;
+use super::network::{self, Network};
+use super::processes::duration;
+use super::{Done, ServerSample, family, sockets};
+use crate::report::Server;
+use rustix::param::page_size;
+use sockdrawer::Address;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Growth is told of so many connections at least: with fewer, what a server takes for other reasons weighs more.
+const LEAST_CONNECTIONS: u64 = 1_000;
+/// CPU time that accepts and operations are told apart by: it is counted in 10 ms.
+const LEAST_CPU: Duration = Duration::from_secs(1);
+
+/// Whose samples they are.
+#[derive(Debug)]
+pub(super) enum Who {
+    /// Threads of this process, by their folders.
+    Threads(Vec<String>),
+    /// These, and all that they started.
+    Processes(Vec<u32>),
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Follow {
+    who: Who,
+    targets: Vec<Address>,
+    began: Start,
+    last: Instant,
+    cpu: Duration,
+    network: Option<(Instant, Network)>,
+    switches: BTreeMap<String, u64>,
+    sample: ServerSample,
+    done: Done,
+    /// When memory may be asked for again, and when processes.
+    memory_due: Instant,
+    processes_due: Instant,
+    largest: Option<Growth>,
+    fit: Fit,
+    fitted: Duration,
+}
+
+/// What there was when it began.
+#[derive(Debug)]
+struct Start {
+    network: Option<Network>,
+    pss: Option<u64>,
+    sockets: Option<u64>,
+}
+
+/// While the most connections stood.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    standing: u64,
+    user: Option<u64>,
+    kernel: Option<u64>,
+}
+
+/// What takes long is asked so seldom that it takes this part of a core.
+fn due(now: Instant, took: Duration) -> Instant {
+    now + 50 * took
+}
+
+impl Follow {
+    pub(super) fn new(who: Who, targets: Vec<Address>) -> Follow {
+        let now = Instant::now();
+        let mut follow = Follow {
+            began: Start { network: None, pss: None, sockets: sockets::bytes() },
+            who,
+            targets,
+            last: now,
+            cpu: Duration::ZERO,
+            network: None,
+            switches: BTreeMap::new(),
+            sample: ServerSample::default(),
+            done: Done::default(),
+            memory_due: now,
+            processes_due: now,
+            largest: None,
+            fit: Fit::default(),
+            fitted: Duration::ZERO,
+        };
+        follow.look(now, None);
+        // The first look is no reason to wait with the second: a short run has no other.
+        (follow.memory_due, follow.processes_due) = (now, now);
+        follow.began.pss = follow.sample.pss_bytes;
+        follow.began.network = follow.network.map(|(_, network)| network);
+        follow
+    }
+
+    /// `cpu` is that of threads of this process.
+    pub(super) fn sample(&mut self, done: Done, cpu: Option<Duration>) -> Option<ServerSample> {
+        if matches!(self.who, Who::Unknown) {
+            return None;
+        }
+        let now = Instant::now();
+        let fresh = now >= self.memory_due;
+        let before = std::mem::replace(&mut self.done, done);
+        let since = now.saturating_duration_since(self.last).as_secs_f64().max(1e-3);
+        if let Some(used) = self.look(now, cpu) {
+            self.sample.cpu = Some(used.as_secs_f64() / since);
+            self.fitted += used;
+            let grown = |now: u64, before: u64| count(now.saturating_sub(before));
+            self.fit.add(
+                grown(done.established, before.established),
+                grown(done.operations, before.operations),
+                used.as_secs_f64() * 1e6,
+            );
+        } else {
+            // Not asked: what came meanwhile belongs to the next stretch.
+            self.done = before;
+        }
+        // The last of the highest: memory of what stands for long is memory that is needed.
+        if fresh && self.largest.is_none_or(|largest| done.standing >= largest.standing) {
+            let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.saturating_sub(before));
+            self.largest = Some(Growth { standing: done.standing, user, kernel: self.sample.socket_bytes });
+        }
+        Some(self.sample)
+    }
+
+    /// Reads what is due. Returns the CPU time since the last look, where it was asked for.
+    fn look(&mut self, now: Instant, cpu: Option<Duration>) -> Option<Duration> {
+        let process = if let Who::Processes(roots) = &self.who { roots.first().copied() } else { None };
+        self.see_network(now, network::read(process));
+        let waiting =
+            |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
+        let queues: Vec<_> = self.targets.iter().filter_map(waiting).flatten().collect();
+        self.sample.queued = (!queues.is_empty()).then(|| queues.iter().map(|queue| u64::from(queue.waiting)).sum());
+        let fresh = now >= self.memory_due;
+        if fresh {
+            self.sample.socket_bytes = sockets::bytes().zip(self.began.sockets).map(|(now, before)| now.saturating_sub(before));
+            self.memory_due = due(now, now.elapsed());
+        }
+        let used = match &self.who {
+            Who::Threads(tasks) => {
+                let switches = family::switches(tasks.iter().map(String::as_str));
+                self.see_switches(now, switches);
+                cpu.map(|cpu| cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu)))
+            }
+            Who::Processes(roots) if fresh || now >= self.processes_due => {
+                let roots = roots.clone();
+                self.see_processes(now, &roots, fresh)
+            }
+            _ => return None,
+        };
+        self.last = now;
+        used
+    }
+
+    fn see_processes(&mut self, now: Instant, roots: &[u32], with_memory: bool) -> Option<Duration> {
+        let family = family::of(roots);
+        let tasks = family::tasks(&family);
+        self.see_switches(now, family::switches(tasks.iter().map(String::as_str)));
+        self.sample.processes = u32::try_from(family.len()).unwrap_or(u32::MAX);
+        self.sample.rss_bytes = Some(family.values().map(|stat| stat.pages).sum::<u64>() * page_size() as u64);
+        self.processes_due = due(now, now.elapsed());
+        if with_memory {
+            let begun = Instant::now();
+            self.sample.pss_bytes = family::proportional_bytes(&family);
+            self.memory_due = self.memory_due.max(due(now, begun.elapsed()));
+        }
+        let cpu = duration(family.values().map(|stat| stat.ticks).sum());
+        // What ended without being waited for takes its time along.
+        Some(cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu)))
+    }
+
+    /// Threads that ended take their count along; new ones began at 0.
+    fn see_switches(&mut self, now: Instant, switches: BTreeMap<String, u64>) {
+        let since = now.saturating_duration_since(self.last).as_secs_f64();
+        let before = |task: &String| self.switches.get(task).copied().unwrap_or(0);
+        let more: u64 = switches.iter().map(|(task, count)| count.saturating_sub(before(task))).sum();
+        self.sample.context_switches_per_second = (since > 0.0).then(|| count(more) / since);
+        self.switches = switches;
+    }
+
+    fn see_network(&mut self, now: Instant, network: Option<Network>) {
+        let last = network.zip(self.network).map(|(network, (at, before))| (now - at, network.since(&before)));
+        let rate = |value: fn(&Network) -> u64| {
+            let (since, grown) = last.as_ref().filter(|(since, _)| !since.is_zero())?;
+            Some(count(value(grown)) / since.as_secs_f64())
+        };
+        self.sample.packets_in = rate(|network| network.packets_in);
+        self.sample.packets_out = rate(|network| network.packets_out);
+        self.sample.bits_in = rate(|network| 8 * network.bytes_in);
+        self.sample.bits_out = rate(|network| 8 * network.bytes_out);
+        self.sample.listen_overflows = network.zip(self.began.network).map(|(now, before)| now.since(&before).overflows);
+        self.network = network.map(|network| (now, network));
+    }
+
+    /// What one connection took, and one operation.
+    pub(super) fn figures(&self, cpu: Option<Duration>, operations: u64) -> Server {
+        let growth = self.largest.filter(|largest| largest.standing >= LEAST_CONNECTIONS);
+        let each =
+            |bytes: fn(&Growth) -> Option<u64>| growth.and_then(|growth| Some(count(bytes(&growth)?) / count(growth.standing)));
+        let costs = self.fit.solve().filter(|_| self.fitted >= LEAST_CPU);
+        let all = cpu.filter(|_| operations > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / count(operations));
+        let known = !matches!(self.who, Who::Unknown);
+        let counted = self.network.zip(self.began.network).filter(|_| known).map(|((_, now), before)| now.since(&before));
+        Server {
+            cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64()),
+            bytes_per_connection: each(|growth| growth.user),
+            kernel_bytes_per_connection: each(|growth| growth.kernel),
+            cpu_us_per_operation: costs.map(|costs| costs.operation).or(all),
+            cpu_us_per_accept: costs.map(|costs| costs.accept),
+            listen_overflows: counted.map(|counted| counted.overflows),
+            listen_drops: counted.map(|counted| counted.drops),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 of anything takes years")]
+fn count(number: u64) -> f64 {
+    number as f64
+}

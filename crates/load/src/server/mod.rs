@@ -1,0 +1,159 @@
+//! The server beside the clients: what a run costs its two ends in CPU time, and on the run's time axis the server's memory, its
+//! kernel's memory, its packets and its queue. Where the server is in this process, its threads are told from the client's; where it
+//! is another process of this machine, that process is found by its listening socket or named; elsewhere it is not known.
+
+mod family;
+mod fit;
+mod follow;
+mod listening;
+mod network;
+mod processes;
+mod sample;
+mod sockets;
+mod threads;
+
+use follow::{Follow, Who};
+
+use processes::Process;
+pub use sample::ServerSample;
+use sockdrawer::Address;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use threads::Threads;
+pub(crate) use threads::own as own_time;
+pub(crate) use threads::process_time;
+
+/// Whether what is sent there stays on this machine.
+pub(crate) fn is_here(target: &Address) -> bool {
+    match target {
+        Address::Tcp(target) => listening::is_of_this_machine(target.ip().to_canonical()),
+        _ => true,
+    }
+}
+
+/// The processes that accept what is sent there, as far as this user may look.
+pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
+    processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default()
+}
+
+/// CPU time of both ends; None where it cannot be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) client: Option<Duration>,
+    pub(crate) server: Option<Duration>,
+}
+
+/// What a run has done so far, as its samples need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) standing: u64,
+    pub(crate) established: u64,
+    pub(crate) operations: u64,
+}
+
+/// Who is watched, and what each had used when that began. Everything in this process that is not the server is the client: two runs
+/// at once in one process are counted together.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    server: Server,
+    /// CPU time of this process.
+    before: Duration,
+    follow: Follow,
+}
+
+#[derive(Debug)]
+enum Server {
+    Here(Threads),
+    There {
+        which: Which,
+        before: BTreeMap<u32, Process>,
+    },
+    /// Not told from the client.
+    Mixed,
+    /// Not known.
+    Elsewhere,
+}
+
+/// How its processes are found.
+#[derive(Debug)]
+enum Which {
+    Listening(Vec<Address>),
+    Named(Vec<u32>),
+}
+
+impl Which {
+    fn processes(&self) -> Option<BTreeMap<u32, Process>> {
+        match self {
+            Which::Listening(targets) => processes::of(targets),
+            Which::Named(processes) => processes::these(processes),
+        }
+    }
+}
+
+impl Watch {
+    /// A server in this process that `start` starts, before anything of the client; `at` says where it listens.
+    pub(crate) fn here<T, E>(start: impl FnOnce() -> Result<T, E>, at: impl FnOnce(&T) -> Vec<Address>) -> Result<(T, Watch), E> {
+        let others = threads::ids();
+        let started = start()?;
+        let server = Threads::new(&others).map_or(Server::Mixed, Server::Here);
+        let who = if let Server::Here(threads) = &server { Who::Threads(threads.tasks().collect()) } else { Who::Unknown };
+        let follow = Follow::new(who, at(&started));
+        Ok((started, Watch { server, before: process_time(), follow }))
+    }
+
+    /// Servers that have been there before: these processes, or none: those that listen at the targets.
+    pub(crate) fn there(targets: &[Address], named: &[u32]) -> Watch {
+        let which = if named.is_empty() { Which::Listening(targets.to_vec()) } else { Which::Named(named.to_vec()) };
+        let (server, who) = match which.processes() {
+            Some(before) => {
+                let roots = if named.is_empty() { before.keys().copied().collect() } else { named.to_vec() };
+                (Server::There { which, before }, Who::Processes(roots))
+            }
+            None => (Server::Elsewhere, Who::Unknown),
+        };
+        Watch { server, before: process_time(), follow: Follow::new(who, targets.to_vec()) }
+    }
+
+    /// What is to be seen of the server now. None: it is not known.
+    pub(crate) fn sample(&mut self, done: Done) -> Option<ServerSample> {
+        let cpu = self.cpu();
+        self.follow.sample(done, cpu)
+    }
+
+    /// All that came of the samples, and what was used since the beginning. `ended` is the time of threads of the client that are not
+    /// there any more; `operations` are all that ended well.
+    pub(crate) fn end(&self, ended: Duration, operations: u64) -> (Cost, crate::report::Server) {
+        let cost = self.cost(ended);
+        (cost, self.follow.figures(cost.server, operations))
+    }
+
+    /// CPU time of this side's part of this process.
+    pub(crate) fn client(&self, ended: Duration) -> Option<Duration> {
+        self.cost(ended).client
+    }
+
+    /// Of threads of this process; of others the samples know.
+    fn cpu(&self) -> Option<Duration> {
+        let Server::Here(threads) = &self.server else { return None };
+        let total = process_time().saturating_sub(self.before);
+        threads.of_others().map(|client| total.saturating_sub(client))
+    }
+
+    /// What was used since. `ended` is the time of threads of the client that are not there any more.
+    fn cost(&self, ended: Duration) -> Cost {
+        let total = process_time().saturating_sub(self.before);
+        match &self.server {
+            Server::Here(threads) => {
+                // Threads of the server that ended are in no table any more, but in the whole.
+                let client = threads.of_others().map(|client| (client + ended).min(total));
+                Cost { client, server: client.map(|client| total - client) }
+            }
+            Server::There { which, before } => {
+                let server = which.processes().and_then(|now| processes::since(before, &now));
+                Cost { client: Some(total), server }
+            }
+            Server::Mixed => Cost::default(),
+            Server::Elsewhere => Cost { client: Some(total), server: None },
+        }
+    }
+}
