@@ -12,7 +12,7 @@ use crate::config::Late;
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::protocol::{ConnectFailure, Peer, Side};
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -101,6 +101,10 @@ impl Flow {
     /// Connects along this course from now on; None stops. Connections that stand stay.
     pub(crate) fn set_course(&mut self, course: Option<Arc<Course>>) {
         self.connector.give_back();
+        if course.is_some() {
+            // What is begun by a schedule, or asked by one, is measured from when it was due.
+            sys::wait_exactly();
+        }
         self.connector.next = if course.is_some() { Next::Moment(Instant::now()) } else { Next::Course };
         self.connector.course = course;
         self.shared.gate.stop_waiting(&self.connector.waiter);

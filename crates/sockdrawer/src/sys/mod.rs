@@ -23,7 +23,7 @@ pub(crate) mod shared;
 pub(crate) mod steering;
 
 pub(crate) use kernel::Kernel;
-pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monotonic, raise_descriptor_limit};
+pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monotonic, raise_descriptor_limit, wait_exactly};
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
