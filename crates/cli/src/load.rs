@@ -1,12 +1,12 @@
 //! `sockdrawer load`: from the command line to a plan, and from its report to the exit code.
 
 use crate::arguments::LoadArguments;
+use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
-use crate::{http, limits, plan, print, progress, thresholds, words};
+use crate::{limits, plan, print, progress, thresholds, words};
 use sockdrawer::Error;
-use sockdrawer_load::http::Ports;
 use sockdrawer_load::{Observer, Progress, Report, Run, Stop};
 use std::process;
 use std::sync::{Arc, OnceLock};
@@ -14,10 +14,11 @@ use std::sync::{Arc, OnceLock};
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
-    let ports = if plan.http().is_some() && !arguments.force { Ports::of_this_machine() } else { None };
-    let ports = http::keep_within(&mut plan, ports)?;
+    let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
     if arguments.dry_run {
-        print::line(words::start(&plan) + &ports)?;
+        let begin = format!("{}{words}\n{budget}", words::start(&plan));
+        // As comments, so that all of it is a plan again.
+        begin.lines().try_for_each(|line| print::line(format_args!("# {line}")))?;
         print::line(plan::text(&plan, &arguments.threshold).trim_end())?;
         return Ok(Exit::Ok);
     }
@@ -26,8 +27,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
+    people.tell(words::start(&plan) + &words)?;
+    people.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?;
-    people.tell(words::start(&plan) + &ports)?;
     let mut watching = Watching { live: progress::Live::new() };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();

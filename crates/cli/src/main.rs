@@ -2,9 +2,10 @@
 //! become a plan in each command's own file, and only this crate prints.
 
 mod arguments;
+mod budget;
+mod doctor;
 mod events;
 mod foreign;
-mod http;
 mod ladder;
 mod limits;
 mod load;
@@ -45,6 +46,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Serve(arguments)) => serve::run(arguments),
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -258,8 +258,8 @@ fn a_run_that_cannot_start_says_only_why_and_keeps_the_old_report() {
     let end = load(&format!("echo -c 900m -d 1 --json {}", path.display()));
     let kept = std::fs::read_to_string(&path);
     std::fs::remove_file(&path).expect("it is there");
-    assert_eq!((end.code, end.stdout.as_str()), (Some(2), ""), "{end:?}");
-    assert!(end.stderr.starts_with("error: --connections is too high"), "{end:?}");
+    assert_eq!((end.code, end.stdout.as_str()), (Some(3), ""), "{end:?}");
+    assert!(end.stderr.starts_with("error: --connections 900000000: this machine has"), "{end:?}");
     assert_eq!(kept.expect("it is there"), "the last report");
 }
 

@@ -5,8 +5,12 @@
 
 mod acks;
 mod agent;
+pub mod budget;
+mod cause;
 mod clients;
+mod control;
 mod dialogue;
+pub mod doctor;
 mod errno;
 pub mod foreign;
 pub mod http;
@@ -32,13 +36,15 @@ mod watched;
 
 pub use acks::Acks;
 pub use agent::agent;
+pub use cause::{Cause, cause};
+pub use control::control;
 pub use dialogue::Dialogue;
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};
 pub use machine::Machine;
 pub use messages::{Messages, Reading};
-pub use orders::{Order, Orders};
+pub use orders::{NoOrder, Order, Orders};
 pub use plan::{End, Plan, Processes, Stage, Workload};
 pub use report::{Action, Client, Connections, Errors, Judgement, Latencies, Operations, Report, Server, Wall, time};
 pub use run::{Observer, Progress, Run, Stop};

@@ -1,7 +1,10 @@
 //! What a run that goes on can be told: by people at its keys or its control socket, or by a search for the most that holds.
 
+use crate::run::Progress;
+use sockdrawer_catalog::time;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A change of a run.
@@ -40,9 +43,59 @@ impl fmt::Display for Order {
     }
 }
 
-/// Where orders wait until the run takes them, 20 times a second.
+/// What was written is no order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoOrder(String);
+
+impl fmt::Display for NoOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no order: write +N, -N or =N for connections, interval T, suspend, resume, next or stop", self.0)
+    }
+}
+
+impl std::error::Error for NoOrder {}
+
+impl FromStr for Order {
+    type Err = NoOrder;
+
+    fn from_str(text: &str) -> Result<Order, NoOrder> {
+        let wrong = || NoOrder(text.to_owned());
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            ["suspend"] => Ok(Order::Suspend),
+            ["resume"] => Ok(Order::Resume),
+            ["next"] => Ok(Order::NextStage),
+            ["stop"] => Ok(Order::Stop),
+            ["interval", time] => time::parse(time).map(Order::Interval).map_err(|_| wrong()),
+            [number] | ["connections", number] => {
+                let (sign, count) = number.split_at_checked(1).ok_or_else(wrong)?;
+                let count = count_of(count).ok_or_else(wrong)?;
+                match sign {
+                    "+" => Ok(Order::More(count)),
+                    "-" => Ok(Order::Fewer(count)),
+                    "=" => Ok(Order::Connections(count)),
+                    _ => Err(wrong()),
+                }
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// `1500`, `20k` or `1m`.
+fn count_of(text: &str) -> Option<usize> {
+    let units = [("k", 1_000), ("m", 1_000_000)];
+    let (digits, unit) = units.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit))).unwrap_or((text, 1));
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse::<usize>().ok().filter(|_| plain)?.checked_mul(unit)
+}
+
+/// Where orders wait until the run takes them, 20 times a second, and where it shows how it is going, twice a second.
 #[derive(Clone, Debug, Default)]
-pub struct Orders(Arc<Mutex<Vec<Order>>>);
+pub struct Orders {
+    given: Arc<Mutex<Vec<Order>>>,
+    progress: Arc<Mutex<Progress>>,
+}
 
 impl Orders {
     /// None yet.
@@ -52,10 +105,48 @@ impl Orders {
 
     /// One more, after those that wait.
     pub fn give(&self, order: Order) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        lock(&self.given).push(order);
     }
 
     pub(crate) fn take(&self) -> Vec<Order> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.given))
+    }
+
+    pub(crate) fn show(&self, progress: Progress) {
+        *lock(&self.progress) = progress;
+    }
+
+    /// Where the run is.
+    pub fn progress(&self) -> Progress {
+        *lock(&self.progress)
+    }
+}
+
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_short_words() {
+        let orders = [
+            ("+5", Order::More(5)),
+            ("-2k", Order::Fewer(2_000)),
+            ("connections =1m", Order::Connections(1_000_000)),
+            ("interval 1500ms", Order::Interval(Duration::from_millis(1_500))),
+            (" suspend ", Order::Suspend),
+            ("resume", Order::Resume),
+            ("next", Order::NextStage),
+            ("stop", Order::Stop),
+        ];
+        for (text, order) in orders {
+            assert_eq!(text.parse(), Ok(order), "{text}");
+        }
+        for wrong in ["", "+", "5", "+-5", "+5x", "interval", "interval soon", "stop it", "=99999999999999999999m"] {
+            assert!(wrong.parse::<Order>().is_err(), "{wrong}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
 use crate::acks::{self, Acks};
+use crate::cause::cause;
 use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
@@ -217,6 +218,9 @@ impl fmt::Display for Report {
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
+            if let Some(cause) = cause(phase, errno, self.server.listen_overflows) {
+                write!(f, "; {cause}")?;
+            }
         }
         if let Some(acks) = &self.acks {
             acks::hints(f, acks, self)?;
@@ -305,7 +309,7 @@ latency             p50        p90        p99      p99.9        max
   connect             -          -          -          -          -
   operation     12.5 us    1.50 ms     2.00 s          -          -
 CPU          2.50 ms per operation in the client, - in the server
-error        connect ECONNREFUSED: 2";
+error        connect ECONNREFUSED: 2; nothing listens there: start the server, or check the address and port";
         assert_eq!(report().to_string(), expected);
         assert!(!report().is_clean());
     }

@@ -15,6 +15,7 @@ use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
 use crate::server::{self, Cost, Watch};
 use crate::tally::{Numbers, Tally, cause};
+use serde::Serialize;
 use sockdrawer::{Drain, Error, Pool};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,7 +59,7 @@ impl Stop {
 }
 
 /// Where a run is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
     /// Since the first connect.
     pub elapsed: Duration,
@@ -180,6 +181,7 @@ impl<'a> Run<'a> {
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.settle(stop)?;
         self.gather();
+        self.peak = self.peak.max(self.agents.state().peak);
         self.sample(Phase::Ending, ended, &mut observer);
         let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
         cost.client = cost.client.map(|client| client + self.elsewhere.0);
@@ -207,7 +209,7 @@ impl<'a> Run<'a> {
             if let Some(reason) = state.stopped {
                 return Err(Error::Stopped { reason });
             }
-            self.peak = self.peak.max(state.peak).max(state.standing);
+            self.peak = self.peak.max(state.peak);
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0) {
                 return Ok(Over::Done);
@@ -222,7 +224,9 @@ impl<'a> Run<'a> {
                     self.sample(phase, Duration::ZERO, observer);
                     second = now + SECOND;
                 }
-                observer.progress(&self.progress(phase, state.standing));
+                let progress = self.progress(phase, state.standing);
+                self.orders.show(progress);
+                observer.progress(&progress);
                 tick = (tick + TICK).max(now);
             }
             if self.obey(now)? || stop.is_set() {

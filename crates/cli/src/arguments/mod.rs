@@ -32,6 +32,8 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Put load on a server and say what came of it.
     Load(LoadArguments),
+    /// Look whether this machine, and a server on it, have what so many connections need.
+    Doctor(DoctorArguments),
     /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
@@ -95,6 +97,23 @@ pub(crate) enum WhenFull {
     Backpressure,
     /// It is accepted and closed.
     Reject,
+}
+
+/// `sockdrawer doctor`.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct DoctorArguments {
+    /// The server; none: this machine as a client.
+    pub(crate) target: Option<Address>,
+    /// Connections at once.
+    #[arg(short, long, value_name = "N", default_value = "10k")]
+    pub(crate) connections: Positive,
+    /// The server's process [default: the one that listens at TARGET, on this machine].
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+    /// Write the findings as JSON to a file, or to standard output with -.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<Destination>,
 }
 
 /// `sockdrawer trial`.

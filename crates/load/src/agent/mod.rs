@@ -58,7 +58,7 @@ pub(crate) struct State {
     pub(crate) connections: u64,
     /// Connections that stand.
     pub(crate) standing: u64,
-    /// The most that stood at once, where it is known.
+    /// The most that stood at once; of several agents the sum of what was the most in each.
     pub(crate) peak: u64,
     /// Whether all operations that were asked for ended.
     pub(crate) spent: bool,
@@ -78,6 +78,7 @@ impl State {
         self.made &= other.made;
         self.connections += other.connections;
         self.standing += other.standing;
+        self.peak += other.peak;
         self.spent &= other.spent;
         if self.stopped.is_none() {
             self.stopped.clone_from(&other.stopped);

@@ -1,11 +1,9 @@
 //! Runs of `http`: what is asked for, who ends connections, and the figures that people compare.
 
 mod figures;
-mod ports;
 mod report;
 
 pub(crate) use figures::Figures;
-pub use ports::{Pairs, Ports, Room, Shortage};
 pub(crate) use report::Begun;
 pub use report::{Failures, Http, PageReport, Renewed, Schedule, Spread, Times, Transfer, Within};
 

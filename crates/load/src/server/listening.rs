@@ -72,7 +72,7 @@ fn address_of(hex: &str) -> Option<IpAddr> {
     }
 }
 
-fn is_of_this_machine(address: IpAddr) -> bool {
+pub(super) fn is_of_this_machine(address: IpAddr) -> bool {
     let table = |path| fs::read_to_string(path).unwrap_or_default();
     address.is_loopback()
         || match address {

@@ -23,6 +23,19 @@ use threads::Threads;
 pub(crate) use threads::own as own_time;
 pub(crate) use threads::process_time;
 
+/// Whether what is sent there stays on this machine.
+pub(crate) fn is_here(target: &Address) -> bool {
+    match target {
+        Address::Tcp(target) => listening::is_of_this_machine(target.ip().to_canonical()),
+        _ => true,
+    }
+}
+
+/// The processes that accept what is sent there, as far as this user may look.
+pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
+    processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default()
+}
+
 /// CPU time of both ends; None where it cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {

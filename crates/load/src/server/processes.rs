@@ -22,24 +22,30 @@ pub(super) struct Process {
 /// All that can accept what is sent to these addresses. None where one of them has no server that this user may look at, or where it
 /// is this process.
 pub(super) fn of(targets: &[Address]) -> Option<BTreeMap<u32, Process>> {
+    let (owners, complete) = owners(targets)?;
+    if !complete || owners.contains(&std::process::id()) {
+        return None;
+    }
+    // One that has just ended has no descriptors either.
+    owners.into_iter().map(|id| Some((id, process(id)?))).collect()
+}
+
+/// The processes that have sockets which listen there, and whether all such sockets have one. None where one of the addresses has no
+/// such socket on this machine.
+pub(super) fn owners(targets: &[Address]) -> Option<(Vec<u32>, bool)> {
     let mut sockets = BTreeSet::new();
     for target in targets {
         sockets.append(&mut listening::sockets(target)?);
     }
-    let (mut owners, mut owned) = (BTreeMap::new(), BTreeSet::new());
+    let (mut owners, mut owned) = (Vec::new(), BTreeSet::new());
     for id in ids("/proc") {
         let has: Vec<u64> = descriptors(id).filter(|socket| sockets.contains(socket)).collect();
-        if has.is_empty() {
-            continue;
+        if !has.is_empty() {
+            owners.push(id);
+            owned.extend(has);
         }
-        if id == std::process::id() {
-            return None;
-        }
-        // One that has just ended has no descriptors either.
-        owners.insert(id, process(id)?);
-        owned.extend(has);
     }
-    (owned == sockets).then_some(owners)
+    Some((owners, owned == sockets))
 }
 
 /// Processes that were named, and all that they started. None where one of them is not there, or is this one.

@@ -14,10 +14,10 @@
 //! TIME_WAIT the kernel forgets them at once, which nobody should count on.
 
 use crate::plan::{End, Plan};
+use crate::proc;
 use sockdrawer::Address;
 use sockdrawer_catalog::http::Close;
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -33,10 +33,12 @@ enum Reuse {
 }
 
 /// What this machine gives to connections that it makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// In the range, without the reserved ones.
-    count: u64,
+    /// The first and the last.
+    range: (u16, u16),
+    /// Ranges that are left out.
+    reserved: Vec<(u16, u16)>,
     reuse: Reuse,
     /// From when on one may be used again.
     delay: Duration,
@@ -45,10 +47,9 @@ pub struct Ports {
 impl Ports {
     /// As its settings say now; None where they cannot be read.
     pub fn of_this_machine() -> Option<Ports> {
-        let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok();
-        let reserved = setting("ip_local_reserved_ports").unwrap_or_default();
-        let count = count(&setting("ip_local_port_range")?, &reserved)?;
-        let number = |name| setting(name).and_then(|text| text.trim().parse::<u64>().ok());
+        let number = |name: &str| proc::number(&format!("net.ipv4.{name}"));
+        let range = range(&proc::setting("net.ipv4.ip_local_port_range")?)?;
+        let reserved = reserved(&proc::setting("net.ipv4.ip_local_reserved_ports").unwrap_or_default());
         let reuse = match (number("tcp_tw_reuse"), number("tcp_timestamps")) {
             (_, Some(0)) => Reuse::Never,
             (Some(1), _) => Reuse::Always,
@@ -57,7 +58,14 @@ impl Ports {
         };
         // Kernels before 6.14 have no such setting and wait for a second.
         let delay = Duration::from_millis(number("tcp_tw_reuse_delay").unwrap_or(1000));
-        Some(Ports { count, reuse, delay })
+        Some(Ports { range, reserved, reuse, delay })
+    }
+
+    /// How many there are, of these alone where they are said: the kernel takes none outside its own range.
+    fn count(&self, of: Option<(u16, u16)>) -> u64 {
+        let (first, last) = of.unwrap_or(self.range);
+        let is_free = |port: &u16| !self.reserved.iter().any(|(from, to)| (from..=to).contains(&port));
+        (first.max(self.range.0)..=last.min(self.range.1)).filter(is_free).count() as u64
     }
 
     /// What they allow this run. None: it connects by Unix sockets only, which have no ports.
@@ -83,24 +91,23 @@ impl Ports {
             _ => TIME_WAIT,
         };
         let (targets, sources) = (targets.len().max(1) as u64, sources.len().max(1) as u64);
-        Some(Room { pairs: Pairs { ports: self.count, targets, sources }, rest })
+        Some(Room { pairs: Pairs { ports: self.count(plan.local_ports), targets, sources }, rest })
     }
 }
 
-/// How many ports a range such as `32768 60999` has, without `reserved` ones such as `40000-40499,50000`.
-fn count(range: &str, reserved: &str) -> Option<u64> {
-    let mut ends = range.split_whitespace().map(|end| end.parse::<u16>().ok());
-    let (first, last) = (ends.next()??, ends.next()??);
-    let reserved: Vec<(u16, u16)> = reserved
-        .trim()
-        .split(',')
-        .filter_map(|part| {
-            let (from, to) = part.split_once('-').unwrap_or((part, part));
-            Some((from.parse().ok()?, to.parse().ok()?))
-        })
-        .collect();
-    let is_free = |port: &u16| !reserved.iter().any(|(from, to)| (from..=to).contains(&port));
-    Some((first..=last).filter(is_free).count() as u64)
+/// A range such as `32768 60999`.
+fn range(text: &str) -> Option<(u16, u16)> {
+    let mut ends = text.split_whitespace().map(|end| end.parse::<u16>().ok());
+    Some((ends.next()??, ends.next()??))
+}
+
+/// Ranges such as `40000-40499,50000`.
+fn reserved(text: &str) -> Vec<(u16, u16)> {
+    let part = |part: &str| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        Some((from.parse().ok()?, to.parse().ok()?))
+    };
+    text.trim().split(',').filter_map(part).collect()
 }
 
 /// Connections that differ in an address or a port.
@@ -149,15 +156,20 @@ impl Room {
     ///
     /// # Errors
     /// When what it asks for does not fit.
+    #[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
     pub fn fit(&self, plan: &Plan) -> Result<Option<f64>, Shortage> {
         let pairs = self.pairs.count();
         let room = pairs.checked_sub(plan.connections as u64).ok_or(Shortage::AtOnce)?;
-        let Some(wanted) = plan.http().filter(|wanted| wanted.close == Some(Close::Fin)) else { return Ok(None) };
         // In a run that is over sooner, the last connect comes before the first pair is free again.
         let window = match plan.end {
             End::AfterFirstConnect(time) => self.rest.min(time),
             End::AfterLastConnect(_) | End::AfterStages | End::Never => self.rest,
         };
+        if let Some(lifetime) = plan.lifetime {
+            let connects = whole(plan.connections as f64 * window.as_secs_f64() / lifetime.as_secs_f64());
+            return if connects <= room { Ok(None) } else { Err(Shortage::Resting { connects, room }) };
+        }
+        let Some(wanted) = plan.http().filter(|wanted| wanted.close == Some(Close::Fin)) else { return Ok(None) };
         let asked = wanted.rate.or(plan.connect_rate);
         let most = asked.map(|rate| whole(rate * window.as_secs_f64()));
         let connects = match (most, plan.operations) {
@@ -203,33 +215,45 @@ mod tests {
         Plan { targets, ..plan::tests::plan(Workload::Http(wanted)) }
     }
 
-    const PORTS: Ports = Ports { count: 1050, reuse: Reuse::OnLoopback, delay: Duration::from_secs(1) };
+    /// 1,050 of them.
+    fn ports(reuse: Reuse) -> Ports {
+        Ports {
+            range: (10_000, 11_149),
+            reserved: vec![(10_000, 10_098), (20_000, 20_001), (11_149, 11_149)],
+            reuse,
+            delay: Duration::from_secs(1),
+        }
+    }
+
     const FAR: &[&str] = &["192.0.2.1:80"];
 
     fn fit(plan: &Plan) -> Result<Option<f64>, Shortage> {
-        PORTS.room(plan).expect("TCP has ports").fit(plan)
+        ports(Reuse::OnLoopback).room(plan).expect("TCP has ports").fit(plan)
     }
 
     #[test]
     fn ports_are_those_of_the_range_without_the_reserved_ones() {
-        assert_eq!(count("32768\t60999\n", "\n"), Some(28_232));
-        assert_eq!(count("40000 40999", "40000-40499,40998,80"), Some(499));
-        assert_eq!(count("65535 65535", ""), Some(1));
-        assert_eq!(count("", ""), None);
-        assert!(Ports::of_this_machine().is_some_and(|ports| ports.count > 0));
+        let count =
+            |text, without, of| Some(Ports { range: range(text)?, reserved: reserved(without), ..ports(Reuse::Never) }.count(of));
+        assert_eq!(count("32768\t60999\n", "\n", None), Some(28_232));
+        assert_eq!(count("40000 40999", "40000-40499,40998,80", None), Some(499));
+        assert_eq!(count("40000 40999", "40000-40499,40998,80", Some((40_900, 50_000))), Some(99));
+        assert_eq!(count("65535 65535", "", None), Some(1));
+        assert_eq!(count("", "", None), None);
+        assert!(Ports::of_this_machine().is_some_and(|ports| ports.count(None) > 0));
     }
 
     #[test]
     fn where_pairs_rest_and_for_how_long() {
-        let room = |targets: &[&str], reuse| Ports { reuse, ..PORTS }.room(&plan(targets, Close::Fin)).expect("TCP has ports");
+        let room = |targets: &[&str], reuse| ports(reuse).room(&plan(targets, Close::Fin)).expect("TCP has ports");
         let rest = |targets: &[&str], reuse| room(targets, reuse).rest.as_secs();
         assert_eq!((rest(&[], Reuse::OnLoopback), rest(&["127.0.0.9:80"], Reuse::OnLoopback)), (1, 1));
         assert_eq!((rest(FAR, Reuse::OnLoopback), rest(&["127.0.0.1:80", FAR[0]], Reuse::OnLoopback)), (60, 60));
         assert_eq!((rest(FAR, Reuse::Always), rest(&["127.0.0.1:80"], Reuse::Never)), (1, 60));
         assert_eq!(room(&["192.0.2.1:80", "192.0.2.1:81", "192.0.2.1:80"], Reuse::Never).pairs.count(), 2100);
         let from = Plan { sources: vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()], ..plan(FAR, Close::Fin) };
-        assert_eq!(PORTS.room(&from).map(|room| room.pairs.count()), Some(2100));
-        assert_eq!(PORTS.room(&plan(&["unix:/run/x"], Close::Fin)), None);
+        assert_eq!(ports(Reuse::OnLoopback).room(&from).map(|room| room.pairs.count()), Some(2100));
+        assert_eq!(ports(Reuse::OnLoopback).room(&plan(&["unix:/run/x"], Close::Fin)), None);
     }
 
     #[test]
@@ -243,6 +267,17 @@ mod tests {
         assert_eq!(fit(&Plan { end: End::AfterFirstConnect(Duration::from_secs(50)), ..paced(17.0) }), Ok(None), "short enough");
         let limited = Plan { connect_rate: Some(17.0), ..plan(FAR, Close::Fin) };
         assert_eq!(fit(&limited), Err(Shortage::Resting { connects: 1020, room: 1000 }));
+    }
+
+    #[test]
+    fn what_ends_by_its_lifetime_must_fit_too() {
+        let ping = Workload::Ping { interval: Duration::ZERO };
+        let ends = |seconds| Plan {
+            targets: vec![FAR[0].parse().expect("an address")],
+            lifetime: Some(Duration::from_secs(seconds)),
+            ..plan::tests::plan(ping.clone())
+        };
+        assert_eq!((fit(&ends(3)), fit(&ends(2))), (Ok(None), Err(Shortage::Resting { connects: 1500, room: 1000 })));
     }
 
     #[test]

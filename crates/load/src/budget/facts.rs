@@ -1,0 +1,100 @@
+//! What this machine has for a run.
+
+use super::Ports;
+use crate::plan::Plan;
+use crate::{proc, server};
+use rustix::param::page_size;
+use sockdrawer::Address;
+
+/// None: the kernel does not tell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Facts {
+    /// Descriptors that this process may have, soft limit raised.
+    pub(crate) descriptors: u64,
+    /// Those it has.
+    pub(crate) open: u64,
+    /// Descriptors that all processes of this machine together may have more than now.
+    pub(crate) files: Option<u64>,
+    /// Memory that programs and the kernel can have more than now.
+    pub(crate) memory: Option<u64>,
+    /// Connections that rest in this network now, of all programs.
+    pub(crate) time_wait: u64,
+    pub(crate) ports: Option<Ports>,
+    /// The places in all accept queues of the targets, where one is of this machine.
+    pub(crate) backlog: Option<u64>,
+    /// Whether the servers are on this machine.
+    pub(crate) servers_are_here: bool,
+    /// TCP memory that the kernel may use, in bytes.
+    pub(crate) tcp: Option<u64>,
+}
+
+impl Facts {
+    pub(crate) fn of_this_machine(plan: &Plan) -> Facts {
+        let sockstat = proc::text("/proc/thread-self/net/sockstat").unwrap_or_default();
+        let tcp = |word| sockstat.lines().find(|line| line.starts_with("TCP:")).and_then(|line| proc::behind(line, word));
+        let pages = proc::setting("net.ipv4.tcp_mem").and_then(|text| text.split_whitespace().nth(2)?.parse::<u64>().ok());
+        Facts {
+            descriptors: limit(std::process::id()).map_or(u64::MAX, |(_, hard)| hard),
+            open: open(std::process::id()),
+            files: files(),
+            memory: proc::memory("MemAvailable"),
+            time_wait: tcp("tw").unwrap_or(0),
+            ports: Ports::of_this_machine(),
+            backlog: backlog(&plan.targets),
+            servers_are_here: plan.targets.iter().all(server::is_here),
+            tcp: pages.map(|most| most.saturating_sub(tcp("mem").unwrap_or(0)) * page_size() as u64),
+        }
+    }
+}
+
+/// The soft and the hard limit of a process's descriptors.
+pub(crate) fn limit(process: u32) -> Option<(u64, u64)> {
+    let text = proc::text(&format!("/proc/{process}/limits"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let mut values = line.split_whitespace().map(|value| match value {
+        "unlimited" => Some(u64::MAX),
+        value => value.parse().ok(),
+    });
+    Some((values.next()??, values.next()??))
+}
+
+/// Descriptors that a process has; 0 where this user may not look.
+pub(crate) fn open(process: u32) -> u64 {
+    std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, |entries| entries.count() as u64)
+}
+
+fn files() -> Option<u64> {
+    let text = proc::setting("fs.file-nr")?;
+    let mut numbers = text.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
+    let (taken, _, most) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    Some(most.saturating_sub(taken))
+}
+
+fn backlog(targets: &[Address]) -> Option<u64> {
+    let of = |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
+    let queues: Vec<_> = targets.iter().filter(|target| server::is_here(target)).filter_map(of).flatten().collect();
+    (!queues.is_empty()).then(|| queues.iter().map(|queue| u64::from(queue.backlog)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Workload, tests::plan};
+    use std::net::TcpListener;
+
+    #[test]
+    fn this_machine_is_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let target = Address::Tcp(listener.local_addr().expect("it is bound"));
+        let facts = Facts::of_this_machine(&Plan { targets: vec![target], ..plan(Workload::Hello) });
+        assert!(facts.descriptors >= facts.open && facts.open > 3, "{facts:?}");
+        assert!(facts.files > Some(0) && facts.memory > Some(0) && facts.tcp > Some(0) && facts.ports.is_some(), "{facts:?}");
+        // The standard library asks for 128, the kernel gives no more than its setting says.
+        assert_eq!(facts.backlog, proc::number("net.core.somaxconn").map(|most| most.min(128)));
+        assert!(facts.servers_are_here);
+        let far = Plan { targets: vec!["192.0.2.1:80".parse().expect("an address")], ..plan(Workload::Hello) };
+        let facts = Facts::of_this_machine(&far);
+        assert_eq!((facts.servers_are_here, facts.backlog), (false, None));
+        assert_eq!(limit(std::process::id()).map(|(soft, hard)| soft <= hard), Some(true));
+    }
+}

@@ -1,0 +1,305 @@
+//! What a run needs and what there is of it, before the first connect: descriptors, ports, TIME_WAIT, the accept queue, memory.
+
+pub(crate) mod facts;
+mod need;
+mod ports;
+
+pub(crate) use facts::Facts;
+pub(crate) use need::thousands;
+pub use need::{Fit, Need, Unit};
+pub use ports::{Pairs, Ports, Room, Shortage};
+
+use crate::plan::{Plan, Processes};
+use serde::Serialize;
+use sockdrawer::Address;
+use std::fmt;
+
+/// Kernel memory of one end of an idle TCP connection that epoll watches, measured on 6.18: socket 2,368, inode 832, epoll 256, name
+/// 192, file 192 and small parts.
+const KERNEL_BYTES: u64 = 3_900;
+/// What this program takes at most for a connection, of either end.
+const OWN_BYTES: u64 = 512;
+/// Descriptors that a process of this program has besides connections: loops, listeners, standard streams.
+const OWN_DESCRIPTORS: u64 = 96;
+/// What a queue must hold when nobody accepts for a moment: the connects of 100 ms.
+const PAUSE: f64 = 0.1;
+
+/// Needed against had, of one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Budget {
+    /// One after the other.
+    pub needs: Vec<Need>,
+    /// The most connects per second that the run must keep to, because of ports that rest.
+    pub rate: Option<f64>,
+    /// Its ports; None without TCP.
+    #[serde(skip)]
+    pub room: Option<Room>,
+}
+
+impl Budget {
+    /// Of this run on this machine, now.
+    pub fn of(plan: &Plan) -> Budget {
+        Budget::with(plan, &Facts::of_this_machine(plan))
+    }
+
+    pub(crate) fn with(plan: &Plan, facts: &Facts) -> Budget {
+        let mut needs = vec![descriptors(plan, facts), files(plan, facts)];
+        let room = facts.ports.as_ref().and_then(|ports| ports.room(plan));
+        let fit = room.map(|room| room.fit(plan));
+        if let Some(room) = room {
+            needs.push(ports(plan, facts, &room));
+            if let Some(Err(Shortage::Resting { connects, room: free })) = fit {
+                needs.push(resting(plan, &room, connects, free));
+            }
+        }
+        needs.extend(queue(plan, facts));
+        needs.push(memory(plan, facts));
+        let rate = fit.and_then(Result::ok).flatten();
+        Budget { needs, rate, room }
+    }
+
+    /// What the run cannot work without: the first thing that lacks.
+    pub fn lacking(&self) -> Option<&Need> {
+        self.needs.iter().find(|need| need.fit == Fit::Lacking)
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, need) in self.needs.iter().enumerate() {
+            let name = if index == 0 { "budget" } else { "\n" };
+            write!(f, "{name:<width$}{need}", width = if index == 0 { 13 } else { 14 })?;
+        }
+        Ok(())
+    }
+}
+
+/// In all processes of the clients; a server in this process needs its own.
+fn descriptors(plan: &Plan, facts: &Facts) -> Need {
+    let connections = plan.connections as u64;
+    let each = facts.descriptors.saturating_sub(OWN_DESCRIPTORS + facts.open).max(1);
+    // A short connection may end in the server a moment after its client began the next.
+    let ends = match (plan.targets.is_empty(), plan.is_short()) {
+        (false, _) => 1,
+        (true, false) => 2,
+        (true, true) => 3,
+    };
+    let needed = connections.saturating_mul(ends);
+    let processes = match plan.processes {
+        Processes::Exactly(processes) => u64::from(processes.max(1)),
+        Processes::Auto if ends == 1 => needed.div_ceil(each).max(1),
+        Processes::Auto => 1,
+    };
+    let how = match (ends, processes) {
+        (1, 1) => format!("{} in this process", thousands(each)),
+        (1, processes) => format!("{} in each of {processes} processes", thousands(each)),
+        _ => format!("{} in this process, which has the server too", thousands(each)),
+    };
+    Need::new("client", "descriptors", (needed, Some(each.saturating_mul(processes))), how).or(Fit::Lacking, |need| {
+        let whole = need.needed.div_ceil(processes) + OWN_DESCRIPTORS + facts.open;
+        let other =
+            if ends == 1 { "--processes auto" } else { "a server in a process of its own (sockdrawer serve), named as TARGET" };
+        format!("use {other}, or ulimit -Hn {whole} as root before it starts{}", above_nr_open(whole))
+    })
+}
+
+/// No process may have more than this, whatever its limit.
+pub(crate) fn above_nr_open(descriptors: u64) -> String {
+    match crate::proc::number("fs.nr_open") {
+        Some(most) if most < descriptors => format!(" (first sysctl -w fs.nr_open={descriptors})"),
+        _ => String::new(),
+    }
+}
+
+/// Of the whole machine: both ends where the server is on it.
+fn files(plan: &Plan, facts: &Facts) -> Need {
+    let ends = if facts.servers_are_here { 2 } else { 1 };
+    let needed = (plan.connections as u64).saturating_mul(ends);
+    let how = format!("files that this machine may open, {ends} for each connection");
+    Need::new("both", "files", (needed, facts.files), how).or(Fit::Lacking, |need| {
+        let more = need.needed - need.had.unwrap_or(0);
+        let most = crate::proc::number("fs.file-max").unwrap_or(0).saturating_add(more);
+        format!("sysctl -w fs.file-max={most}")
+    })
+}
+
+fn ports(plan: &Plan, facts: &Facts, room: &Room) -> Need {
+    let Pairs { ports, targets, sources } = room.pairs;
+    let many = |count: u64, what: &str| if count == 1 { format!("1 {what}") } else { format!("{} {what}s", thousands(count)) };
+    let mut how = [many(ports, "port"), many(sources, "source"), many(targets, "target")].join(" x ");
+    if facts.time_wait > 0 {
+        how += &format!(", {} of this network in TIME_WAIT now", thousands(facts.time_wait));
+    }
+    let numbers = (plan.connections as u64, Some(room.pairs.count()));
+    Need::new("client", "ports", numbers, how).or(Fit::Lacking, |need| more_ports(plan, need.needed, room.pairs))
+}
+
+/// Sources that are there without set-up, or the settings that give more ports.
+fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
+    let sources = needed.div_ceil(pairs.ports.saturating_mul(pairs.targets).max(1));
+    let is_loopback = |target: &Address| matches!(target, Address::Tcp(target) if target.is_ipv4() && target.ip().is_loopback());
+    if plan.targets.iter().all(is_loopback) && sources < 1 << 16 {
+        let list = match sources {
+            0..=4 => (2..sources + 2).map(|last| format!("127.0.0.{last}")).collect::<Vec<_>>().join(","),
+            // The first and the last of a network are left out.
+            _ => format!("127.1.0.0/{}", 32 - (sources + 2).next_power_of_two().ilog2()),
+        };
+        return format!("add --source {list}");
+    }
+    let addresses = format!("connect from {} addresses of this machine with --source", thousands(sources));
+    let all = 65_535 - 1_023;
+    match pairs.ports < all && needed <= all * pairs.targets * pairs.sources {
+        true => format!("sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\", or {addresses}"),
+        false => format!("{addresses}, or use fewer"),
+    }
+}
+
+fn resting(plan: &Plan, room: &Room, connects: u64, free: u64) -> Need {
+    let rest = room.rest.as_secs_f64();
+    let how = format!("connects within {rest} s of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
+    Need::new("client", "TIME_WAIT", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
+        Some(_) => "use a longer --lifetime, or more addresses with --source".to_owned(),
+        None => {
+            let rate = room.for_ever(plan.connections);
+            format!("use --close server or rst, at most {rate} connects/s, or more addresses with --source")
+        }
+    })
+}
+
+/// None where the server is elsewhere or in this program.
+fn queue(plan: &Plan, facts: &Facts) -> Option<Need> {
+    let backlog = facts.backlog?;
+    let (needed, when) = burst(plan);
+    let need = Need::new("server", "accept queue", (needed, Some(backlog)), when.to_owned());
+    Some(need.or(Fit::Doubtful, |need| {
+        let needed = need.needed;
+        format!(
+            "if it fills: listen() with a backlog of {needed}, sysctl -w net.core.somaxconn={needed}, or a lower --connect-rate"
+        )
+    }))
+}
+
+/// Connections that may come while nobody accepts.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
+pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
+    let connections = plan.connections as u64;
+    match plan.connect_rate {
+        Some(rate) => (((rate * PAUSE).ceil() as u64).min(connections), "when it does not accept for 100 ms"),
+        None => (connections, "when all connect at once"),
+    }
+}
+
+fn memory(plan: &Plan, facts: &Facts) -> Need {
+    let client = KERNEL_BYTES + OWN_BYTES;
+    let (server, whose) = match (plan.targets.is_empty(), facts.servers_are_here) {
+        (true, _) => (KERNEL_BYTES + OWN_BYTES, "for each connection, both ends"),
+        (false, true) => (KERNEL_BYTES, "for each connection, both ends, without what the server itself takes"),
+        (false, false) => (0, "for each connection, this end"),
+    };
+    let each = client + server;
+    let kernel = if server == 0 { KERNEL_BYTES } else { 2 * KERNEL_BYTES };
+    let how = format!("{} bytes (kernel {}) {whose}; estimated", thousands(each), thousands(kernel));
+    let end = if server == 0 { "client" } else { "both" };
+    let numbers = ((plan.connections as u64).saturating_mul(each), facts.memory);
+    Need::new(end, "memory", numbers, how).in_bytes().or(Fit::Lacking, |need| {
+        let fits = need.had.unwrap_or(0) / each;
+        format!("at most {} connections fit: use fewer, or a machine with more memory", thousands(fits))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{self, Workload};
+    use std::time::Duration;
+
+    fn facts() -> Facts {
+        Facts {
+            descriptors: 20_000,
+            open: 4,
+            files: Some(2_000_000),
+            memory: Some(24_000_000_000),
+            time_wait: 0,
+            ports: None,
+            backlog: None,
+            servers_are_here: true,
+            tcp: None,
+        }
+    }
+
+    fn ping(connections: usize, targets: &[&str]) -> Plan {
+        let targets = targets.iter().map(|target| target.parse().expect("an address")).collect();
+        Plan { connections, targets, ..plan::tests::plan(Workload::Ping { interval: Duration::from_secs(5) }) }
+    }
+
+    fn need(plan: &Plan, facts: &Facts, what: &str) -> Need {
+        let budget = Budget::with(plan, facts);
+        budget.needs.iter().find(|need| need.what == what).cloned().unwrap_or_else(|| panic!("no {what}: {budget}"))
+    }
+
+    const LOCAL: &[&str] = &["127.0.0.1:9000"];
+
+    #[test]
+    fn processes_come_by_themselves_and_a_fixed_number_must_do() {
+        let auto = need(&ping(100_000, LOCAL), &facts(), "descriptors");
+        assert_eq!((auto.fit, auto.needed, auto.had), (Fit::Enough, 100_000, Some(6 * 19_900)));
+        assert_eq!(auto.how, "19,900 in each of 6 processes");
+        let exactly = Plan { processes: Processes::Exactly(5), ..ping(100_000, LOCAL) };
+        let exactly = need(&exactly, &facts(), "descriptors");
+        assert_eq!((exactly.fit, exactly.had), (Fit::Lacking, Some(99_500)));
+        assert!(exactly.remedy.is_some_and(|remedy| remedy.contains("--processes auto") && remedy.contains("ulimit -Hn 20100")));
+    }
+
+    #[test]
+    fn a_server_in_this_process_takes_descriptors_too() {
+        assert_eq!(need(&ping(9_950, &[]), &facts(), "descriptors").fit, Fit::Enough);
+        let both = need(&ping(9_951, &[]), &facts(), "descriptors");
+        assert_eq!((both.fit, both.needed), (Fit::Lacking, 19_902));
+        assert!(both.remedy.is_some_and(|remedy| remedy.contains("sockdrawer serve")));
+        let short = Plan { connections: 9_000, ..plan::tests::plan(Workload::Hello) };
+        assert_eq!(need(&short, &facts(), "descriptors").needed, 27_000);
+    }
+
+    #[test]
+    fn limits_of_the_whole_machine_count_both_ends_here() {
+        let few = Facts { files: Some(150_000), memory: Some(831_200_000), ..facts() };
+        let plan = ping(100_000, LOCAL);
+        assert_eq!(need(&plan, &few, "files").fit, Fit::Lacking);
+        assert_eq!(need(&plan, &Facts { servers_are_here: false, ..few.clone() }, "files").fit, Fit::Enough);
+        let memory = need(&plan, &few, "memory");
+        assert_eq!((memory.needed, memory.fit), (831_200_000, Fit::Enough));
+        let memory = need(&plan, &Facts { memory: Some(831_199_999), ..few }, "memory");
+        assert!(memory.remedy.is_some_and(|remedy| remedy.contains("at most 99,999 connections fit")));
+    }
+
+    #[test]
+    fn more_ports_come_from_more_sources() {
+        let remedy =
+            |needed, target: &str, ports| more_ports(&ping(1, &[target]), needed, Pairs { ports, targets: 1, sources: 1 });
+        assert_eq!(remedy(30_000, "127.0.0.1:1", 28_232), "add --source 127.0.0.2,127.0.0.3");
+        assert_eq!(remedy(400_000, "127.0.0.1:1", 28_232), "add --source 127.1.0.0/27", "15 are needed, 30 are in it");
+        assert!(remedy(30_000, "192.0.2.1:1", 28_232).starts_with("sysctl -w net.ipv4.ip_local_port_range"));
+        assert!(remedy(400_000, "[::1]:1", 28_232).starts_with("connect from 15 addresses"));
+        assert!(Budget::of(&ping(64, &["unix:/run/x"])).needs.iter().all(|need| need.what != "ports"));
+    }
+
+    #[test]
+    fn the_accept_queue_must_hold_a_moment() {
+        let small = Facts { backlog: Some(128), ..facts() };
+        let rated = |rate| Plan { connect_rate: Some(rate), ..ping(10_000, LOCAL) };
+        assert_eq!(need(&rated(1_280.0), &small, "accept queue").fit, Fit::Enough);
+        let queue = need(&rated(1_281.0), &small, "accept queue");
+        assert_eq!((queue.fit, queue.needed), (Fit::Doubtful, 129), "the run may go well");
+        assert_eq!(need(&ping(10_000, LOCAL), &small, "accept queue").needed, 10_000);
+        assert_eq!(Budget::with(&rated(1_281.0), &small).lacking(), None);
+    }
+
+    #[test]
+    fn it_is_a_table_for_people() {
+        let text = Budget::with(&ping(100_000, LOCAL), &facts()).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!(lines[0], "budget       client descriptors          100,000 of 119,400       19,900 in each of 6 processes");
+        assert!(lines[2].starts_with("             both memory                831.2 MB of 24.0 GB"), "{text}");
+    }
+}

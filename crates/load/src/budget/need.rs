@@ -1,0 +1,132 @@
+//! One thing that a run needs, beside what there is of it.
+
+use serde::Serialize;
+use std::fmt;
+
+/// Needed against had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// Whose: `client`, `server`, or `both` where they share it.
+    pub end: &'static str,
+    /// What.
+    pub what: &'static str,
+    /// How much of it.
+    pub needed: u64,
+    /// How much there is; None where it cannot be known.
+    pub had: Option<u64>,
+    /// How much of what: `bytes`, else they are counted.
+    pub unit: Unit,
+    /// How the two come about.
+    pub how: String,
+    /// Whether it is enough.
+    pub fit: Fit,
+    /// What mends it where it is not: a command, or an option of this program.
+    pub remedy: Option<String>,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Things.
+    Count,
+    /// Bytes.
+    Bytes,
+}
+
+/// Whether there is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fit {
+    /// There is, or nobody can know.
+    Enough,
+    /// It depends: on how fast the server is, or on estimates.
+    Doubtful,
+    /// There is not: the run cannot work.
+    Lacking,
+}
+
+impl Need {
+    /// Enough where `had` is no less than `needed`, else `otherwise` with this remedy.
+    pub(crate) fn new(end: &'static str, what: &'static str, (needed, had): (u64, Option<u64>), how: String) -> Need {
+        Need { end, what, needed, had, unit: Unit::Count, how, fit: Fit::Enough, remedy: None }
+    }
+
+    /// Bytes, not things.
+    pub(crate) fn in_bytes(self) -> Need {
+        Need { unit: Unit::Bytes, ..self }
+    }
+
+    /// Where there is less than is needed: how bad that is, and what to do.
+    pub(crate) fn or(self, fit: Fit, remedy: impl FnOnce(&Need) -> String) -> Need {
+        if self.had.is_none_or(|had| had >= self.needed) {
+            return self;
+        }
+        let remedy = Some(remedy(&self));
+        Need { fit, remedy, ..self }
+    }
+
+    /// A number of it, as people read it.
+    pub fn amount(&self, value: u64) -> String {
+        match self.unit {
+            Unit::Count => thousands(value),
+            Unit::Bytes => bytes(value),
+        }
+    }
+}
+
+/// One line of a table of them: whose, what, needed, had, how, and what to do.
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let had = self.had.map_or_else(|| "?".to_owned(), |had| self.amount(had));
+        let name = format!("{} {}", self.end, self.what);
+        write!(f, "{name:<22} {:>12} of {had:<13} {}", self.amount(self.needed), self.how)?;
+        match (&self.remedy, self.fit) {
+            (Some(remedy), Fit::Lacking) => write!(f, "; TOO FEW: {remedy}"),
+            (Some(remedy), _) => write!(f, "; {remedy}"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// 28232 is 28,232.
+pub(crate) fn thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+pub(crate) fn bytes(value: u64) -> String {
+    match value as f64 {
+        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
+        bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),
+        bytes => format!("{:.1} KB", bytes / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!([0, 999, 1_000, 28_232, 1_000_000].map(thousands), ["0", "999", "1,000", "28,232", "1,000,000"]);
+        assert_eq!([500, 2_000_000, 10_800_000_000].map(bytes), ["0.5 KB", "2.0 MB", "10.8 GB"]);
+    }
+
+    #[test]
+    fn a_remedy_is_for_what_is_not_enough() {
+        let need =
+            |had| Need::new("client", "ports", (30_000, had), "1 source".to_owned()).or(Fit::Lacking, |_| "add some".to_owned());
+        assert_eq!((need(Some(30_000)).fit, need(None).fit, need(Some(29_999)).fit), (Fit::Enough, Fit::Enough, Fit::Lacking));
+        assert_eq!(need(None).to_string(), "client ports                 30,000 of ?             1 source");
+        assert_eq!(need(Some(5)).to_string(), "client ports                 30,000 of 5             1 source; TOO FEW: add some");
+    }
+}

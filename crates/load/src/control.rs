@@ -1,0 +1,117 @@
+//! The control socket of a run: a service of lines, one order each, that any program which can write to a Unix socket may speak.
+
+use crate::orders::Orders;
+use sockdrawer::{Address, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step};
+
+/// What the socket understands, for those who ask.
+const HELP: &str = "+N, -N, =N (connections), interval T, suspend, resume, next, stop, status, help";
+/// A line is an order, not a letter.
+const LONGEST: usize = 256;
+
+/// Takes orders for a run at an address.
+///
+/// Each line is one of `+N`, `-N`, `=N` (connections), `interval T`, `suspend`, `resume`, `next` (stage), `stop`, `status`, `help`. Each
+/// is answered by a line: `ok`, `error: ` and why, or for `status` the [`Progress`](crate::Progress) as JSON.
+///
+/// ```
+/// # use sockdrawer_load::{Orders, control};
+/// # use std::io::{BufRead, BufReader, Write};
+/// let orders = Orders::new();
+/// let pool = control("127.0.0.1:0".parse()?, &orders)?;
+/// let address = pool.addresses()[0].to_string();
+/// let mut people = std::net::TcpStream::connect(address)?;
+/// people.write_all(b"+100\n")?;
+/// let mut answer = String::new();
+/// BufReader::new(&people).read_line(&mut answer)?;
+/// assert_eq!(answer, "ok\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// When nobody can listen there.
+pub fn control(at: Address, orders: &Orders) -> Result<Pool, Error> {
+    let control = Control { orders: orders.clone() };
+    Pool::start(Config::accept(control).model(Model::Loops).loops(1).workers(0).limit(16).listen(at))
+}
+
+struct Control {
+    orders: Orders,
+}
+
+impl Service for Control {
+    type Protocol = Line;
+
+    fn open(&self, _peer: &Peer) -> Line {
+        Line { orders: self.orders.clone() }
+    }
+}
+
+/// A connection to somebody who gives orders.
+struct Line {
+    orders: Orders,
+}
+
+impl Line {
+    fn answer(&self, line: &str) -> String {
+        match line {
+            "status" => serde_json::to_string(&self.orders.progress()).unwrap_or_else(|error| format!("error: {error}")),
+            "help" => HELP.to_owned(),
+            line => match line.parse() {
+                Ok(order) => {
+                    self.orders.give(order);
+                    "ok".to_owned()
+                }
+                Err(error) => format!("error: {error}"),
+            },
+        }
+    }
+}
+
+impl Protocol for Line {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
+            let answer = match std::str::from_utf8(&input.bytes()[..end]) {
+                Ok(line) if end <= LONGEST => self.answer(line.trim()),
+                _ => format!("error: that is no order; there are {HELP}"),
+            };
+            cx.send(answer.as_bytes());
+            cx.send(b"\n");
+            input.take(end + 1);
+        }
+        if input.bytes().len() > LONGEST { Step::Close } else { Step::Continue }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::orders::Order;
+    use crate::run::Progress;
+    use sockdrawer::testing::Connection;
+    use std::time::Duration;
+
+    #[test]
+    fn each_line_is_an_order_and_has_an_answer() {
+        let orders = Orders::new();
+        let mut connection = Connection::open(Control { orders: orders.clone() });
+        connection.receive_split(b"+100\r\n =2k\ninterval 250ms\nnext\n");
+        assert_eq!(connection.sent(), b"ok\nok\nok\nok\n");
+        let given = [Order::More(100), Order::Connections(2000), Order::Interval(Duration::from_millis(250)), Order::NextStage];
+        assert_eq!(orders.take(), given);
+        connection.receive(b"faster\n\xff\n");
+        let answer = String::from_utf8(connection.sent()).expect("answers are text");
+        assert!(answer.starts_with("error: `faster` is no order") && answer.lines().count() == 2, "{answer}");
+        orders.show(Progress { standing: 7, ..Progress::default() });
+        connection.receive(b"status\n");
+        let answer = String::from_utf8(connection.sent()).expect("answers are text");
+        assert!(answer.contains(r#""standing":7"#), "{answer}");
+        assert_eq!(orders.take(), []);
+    }
+
+    #[test]
+    fn a_line_without_an_end_ends_the_connection() {
+        let mut connection = Connection::open(Control { orders: Orders::new() });
+        connection.receive(&[b'x'; LONGEST + 1]);
+        assert!(connection.closed().is_some());
+    }
+}

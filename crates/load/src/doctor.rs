@@ -1,0 +1,225 @@
+//! Both ends of a run that is not there yet: what so many connections need beside what this machine's settings and limits give, and
+//! the command that mends each. It looks and changes nothing.
+
+use crate::budget::facts::{limit, open};
+use crate::budget::{Budget, Facts, Fit, Need, above_nr_open, burst, thousands};
+use crate::plan::{Plan, Workload};
+use crate::{proc, server};
+use serde::Serialize;
+use sockdrawer::Address;
+use std::fmt;
+use std::time::Duration;
+
+/// What is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ask {
+    /// The server; None: this machine as a client alone.
+    pub target: Option<Address>,
+    /// Connections at once.
+    pub connections: usize,
+    /// The server's process; None: whoever listens at the target on this machine.
+    pub process: Option<u32>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Findings {
+    /// The number of this form; it grows when a field changes its meaning.
+    pub schema: u32,
+    /// Connections that were asked about.
+    pub connections: u64,
+    /// Whether nothing lacks.
+    pub ok: bool,
+    /// One after the other.
+    pub needs: Vec<Need>,
+}
+
+/// Connects per second that queues are looked at for: what a run makes on loopback unless told otherwise.
+const CONNECT_RATE: f64 = 1_000.0;
+
+/// Looks at this machine, now.
+pub fn examine(ask: &Ask) -> Findings {
+    let somewhere = || Address::Tcp(([127, 0, 0, 1], 9000).into());
+    let plan = Plan {
+        targets: vec![ask.target.clone().unwrap_or_else(somewhere)],
+        connections: ask.connections,
+        connect_rate: Some(CONNECT_RATE),
+        ..Plan::new(Workload::Ping { interval: Duration::from_secs(5) })
+    };
+    let mut facts = Facts::of_this_machine(&plan);
+    facts.servers_are_here &= ask.target.is_some() || ask.process.is_some();
+    let mut needs = Budget::with(&plan, &facts).needs;
+    needs.extend([soft_limit(&plan, &facts), resting(&plan), conntrack(&plan), buffers(&plan, &facts)].into_iter().flatten());
+    if facts.servers_are_here {
+        let processes = match (ask.process, &ask.target) {
+            (Some(process), _) => vec![process],
+            (None, Some(target)) => server::processes_of(target),
+            (None, None) => Vec::new(),
+        };
+        needs.push(listening(&processes));
+        needs.extend(of_processes(&plan, &processes));
+        needs.extend(queue_settings(&plan));
+    }
+    needs.sort_by_key(|need| (need.end != "client", need.end != "server"));
+    let ok = needs.iter().all(|need| need.fit != Fit::Lacking);
+    Findings { schema: 1, connections: ask.connections as u64, ok, needs }
+}
+
+/// This program raises its own; another client may not.
+fn soft_limit(plan: &Plan, facts: &Facts) -> Option<Need> {
+    let (soft, hard) = limit(std::process::id())?;
+    let needed = plan.connections as u64 + facts.open;
+    let how = format!("soft limit of one process (ulimit -n), hard limit {}", thousands(hard));
+    Some(Need::new("client", "descriptors at once", (needed, Some(soft)), how).or(Fit::Doubtful, |need| {
+        let most = need.needed;
+        format!(
+            "sockdrawer raises it to the hard limit and starts processes; another client needs ulimit -n {most}{}",
+            above_nr_open(most)
+        )
+    }))
+}
+
+/// Beyond this many the kernel forgets them at once, which lets late packets into new connections.
+fn resting(plan: &Plan) -> Option<Need> {
+    let most = proc::number("net.ipv4.tcp_max_tw_buckets")?;
+    let reuse = proc::number("net.ipv4.tcp_tw_reuse").map_or_else(|| "unknown".to_owned(), |reuse| reuse.to_string());
+    let how = format!(
+        "net.ipv4.tcp_max_tw_buckets, when all end on this side; tcp_tw_reuse is {reuse} (1: ports rest 1 s, 2: on loopback only, 0: 60 s)"
+    );
+    Some(
+        Need::new("client", "TIME_WAIT", (plan.connections as u64, Some(most)), how)
+            .or(Fit::Doubtful, |need| format!("sysctl -w net.ipv4.tcp_max_tw_buckets={}", need.needed)),
+    )
+}
+
+/// None where the kernel does not track connections.
+fn conntrack(plan: &Plan) -> Option<Need> {
+    let most = proc::number("net.netfilter.nf_conntrack_max")?;
+    let taken = proc::number("net.netfilter.nf_conntrack_count").unwrap_or(0);
+    let how =
+        "net.netfilter.nf_conntrack_max without those there are; full only where a firewall rule tracks connections".to_owned();
+    Some(
+        Need::new("both", "conntrack", (plan.connections as u64, Some(most.saturating_sub(taken))), how)
+            .or(Fit::Doubtful, |need| format!("sysctl -w net.netfilter.nf_conntrack_max={}", need.needed + taken)),
+    )
+}
+
+/// A message under way takes a page of each end.
+fn buffers(plan: &Plan, facts: &Facts) -> Option<Need> {
+    let ends = if facts.servers_are_here { 2 } else { 1 };
+    let page = rustix::param::page_size() as u64;
+    let needed = plan.connections as u64 * ends * page;
+    let how = "net.ipv4.tcp_mem without what is in use, when each connection has a message under way".to_owned();
+    Some(Need::new("both", "TCP buffers", (needed, Some(facts.tcp?)), how).in_bytes().or(Fit::Doubtful, |need| {
+        let pages = need.needed / page;
+        format!("sysctl -w net.ipv4.tcp_mem=\"{} {} {}\"", pages, pages + pages / 4, pages + pages / 2)
+    }))
+}
+
+fn listening(processes: &[u32]) -> Need {
+    let how = "processes that listen there, or are named, and that this user may look at".to_owned();
+    Need::new("server", "processes", (1, Some(processes.len() as u64)), how)
+        .or(Fit::Doubtful, |_| "start the server, or name its process: --pid".to_owned())
+}
+
+/// Connections are shared among all that listen; a process may have this many descriptors more.
+fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
+    let each = (plan.connections as u64).div_ceil(processes.len().max(1) as u64);
+    let need = |process: &u32| {
+        let (soft, hard) = limit(*process)?;
+        let taken = open(*process);
+        let how =
+            format!("soft limit of process {process} without the {} it has, hard limit {}", thousands(taken), thousands(hard));
+        Some(Need::new("server", "descriptors", (each, Some(soft.saturating_sub(taken))), how).or(Fit::Lacking, |_| {
+            let most = each + taken;
+            format!(
+                "prlimit --pid {process} --nofile={most}:{}{}, or start it with LimitNOFILE={most} (systemd) or ulimit -n {most}",
+                most.max(hard),
+                above_nr_open(most)
+            )
+        }))
+    };
+    processes.iter().filter_map(need).collect()
+}
+
+fn queue_settings(plan: &Plan) -> Vec<Need> {
+    let (needed, when) = burst(plan);
+    let setting = |what, name: &str| {
+        let had = proc::number(name)?;
+        let how = format!("{name}, {when} at {CONNECT_RATE} connects/s");
+        Some(
+            Need::new("server", what, (needed, Some(had)), how)
+                .or(Fit::Doubtful, |need| format!("sysctl -w {name}={}", need.needed)),
+        )
+    };
+    [setting("backlog setting", "net.core.somaxconn"), setting("handshakes", "net.ipv4.tcp_max_syn_backlog")]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for need in &self.needs {
+            let mark = match need.fit {
+                Fit::Enough => "ok",
+                Fit::Doubtful => "maybe",
+                Fit::Lacking => "lacks",
+            };
+            writeln!(f, "{mark:<6} {need}")?;
+        }
+        match self.needs.iter().filter(|need| need.fit == Fit::Lacking).count() {
+            0 => write!(f, "{} connections can be tried", thousands(self.connections)),
+            count => write!(f, "{} connections lack {count} thing(s)", thousands(self.connections)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn find<'a>(findings: &'a Findings, end: &str, what: &str) -> &'a Need {
+        let need = findings.needs.iter().find(|need| need.end == end && need.what == what);
+        need.unwrap_or_else(|| panic!("no {end} {what}: {findings}"))
+    }
+
+    #[test]
+    fn a_server_here_is_looked_at_and_values_are_this_machines() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let target = Address::Tcp(listener.local_addr().expect("it is bound"));
+        let ask = Ask { target: Some(target), connections: 100, process: None };
+        let findings = examine(&ask);
+        assert!(findings.ok, "{findings}");
+        let this = std::process::id();
+        assert!(find(&findings, "server", "descriptors").how.contains(&format!("process {this} ")), "{findings}");
+        assert_eq!(find(&findings, "server", "backlog setting").had, proc::number("net.core.somaxconn"));
+        assert_eq!(find(&findings, "client", "TIME_WAIT").had, proc::number("net.ipv4.tcp_max_tw_buckets"));
+        assert_eq!(find(&findings, "server", "accept queue").needed, 100, "no more than there are connections");
+        assert!(find(&findings, "both", "TCP buffers").had.is_some());
+    }
+
+    #[test]
+    fn a_server_with_too_few_descriptors_is_told_with_the_command() {
+        let (soft, _) = limit(std::process::id()).expect("it has one");
+        let connections = usize::try_from(soft).unwrap_or(usize::MAX / 4);
+        let findings = examine(&Ask { target: None, connections, process: Some(std::process::id()) });
+        let need = find(&findings, "server", "descriptors");
+        assert_eq!(need.fit, Fit::Lacking, "{findings}");
+        let remedy = need.remedy.as_deref().unwrap_or_default();
+        assert!(remedy.contains(&format!("prlimit --pid {}", std::process::id())) && remedy.contains("LimitNOFILE="), "{remedy}");
+        assert!(!findings.ok);
+    }
+
+    #[test]
+    fn a_server_elsewhere_is_not() {
+        let target = Some("192.0.2.1:80".parse().expect("an address"));
+        let findings = examine(&Ask { target, connections: 100_000, process: None });
+        assert!(findings.needs.iter().all(|need| need.end != "server"), "{findings}");
+        assert!(
+            find(&findings, "client", "ports").remedy.as_deref().is_some_and(|remedy| remedy.contains("--source")),
+            "{findings}"
+        );
+    }
+}
