@@ -17,8 +17,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
     let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
     if arguments.dry_run {
-        print::line(words::start(&plan) + &words)?;
-        print::line(&budget)?;
+        let begin = format!("{}{words}\n{budget}", words::start(&plan));
+        // As comments, so that all of it is a plan again.
+        begin.lines().try_for_each(|line| print::line(format_args!("# {line}")))?;
         print::line(plan::text(&plan, &arguments.threshold).trim_end())?;
         return Ok(Exit::Ok);
     }
