@@ -11,6 +11,8 @@ pub use ports::{Pairs, Ports, Room, Shortage};
 
 use crate::agent::OTHERS;
 use crate::plan::{Plan, Stage};
+use crate::report::Wall;
+use crate::wall;
 use serde::Serialize;
 use sockdrawer::Address;
 use std::fmt;
@@ -55,6 +57,11 @@ impl Budget {
         needs.push(memory(plan, facts));
         let rate = fit.and_then(Result::ok).flatten();
         Budget { needs, rate, room }
+    }
+
+    /// What lacks, as the wall of a run that is not begun.
+    pub fn wall(&self) -> Option<Wall> {
+        self.lacking().map(wall::before)
     }
 
     /// What the run cannot work without: the first thing that lacks.
