@@ -13,6 +13,8 @@ const ONE_THREAD: std::ops::RangeInclusive<f64> = 0.93..=1.05;
 const MUCH_LAG: f64 = 10_000.0;
 /// Lag that matters where it is half of the latency.
 const SOME_LAG: f64 = 1_000.0;
+/// Of fewer operations the 99th percentile is a few.
+const MANY: u64 = 1_000;
 /// Segments that are sent again, of all: beyond this a network is full, or loses.
 const MANY_AGAIN: f64 = 0.01;
 /// Memory left, of all: below this the kernel refuses or kills.
@@ -108,7 +110,7 @@ impl Evidence {
     }
 
     fn lag(&self, report: &Report) -> Option<Wall> {
-        let lag = report.latency_us.lag.p99?;
+        let lag = report.latency_us.lag.p99.filter(|_| report.operations.ok >= MANY)?;
         let operation = report.latency_us.operation.p99.unwrap_or(0.0);
         if lag < MUCH_LAG && (lag < SOME_LAG || lag < operation / 2.0) {
             return None;
@@ -200,6 +202,7 @@ mod tests {
     fn clean() -> Report {
         let mut report = tests::report();
         report.errors.clear();
+        report.operations.ok = 1_000;
         (report.connections.failed, report.connections.lost, report.operations.failed) = (0, 0, 0);
         (report.latency_us.operation.p99, report.latency_us.lag.p99) = (Some(300.0), Some(80.0));
         report

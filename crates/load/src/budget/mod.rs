@@ -59,6 +59,11 @@ impl Budget {
         Budget { needs, rate, room }
     }
 
+    /// What lacks, as the wall of a run that is not begun.
+    pub fn wall(&self) -> Option<Wall> {
+        self.lacking().map(wall::before)
+    }
+
     /// What the run cannot work without: the first thing that lacks.
     pub fn lacking(&self) -> Option<&Need> {
         self.needs.iter().find(|need| need.fit == Fit::Lacking)
