@@ -3,6 +3,7 @@
 
 mod arguments;
 mod budget;
+mod compare;
 mod doctor;
 mod events;
 mod foreign;
@@ -15,6 +16,7 @@ mod plan;
 mod print;
 mod program;
 mod progress;
+mod report;
 mod serve;
 mod signals;
 mod thresholds;
@@ -47,6 +49,8 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
         Some(Command::Load(arguments)) => load::run(arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
+        Some(Command::Report(arguments)) => report::run(&arguments),
+        Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -4,10 +4,12 @@
 mod acks;
 mod http;
 mod load;
+mod results;
 
 pub(crate) use acks::AcksArguments;
 pub(crate) use http::{Closing, HttpArguments, Mix, Path};
 pub(crate) use load::{LoadArguments, first_given};
+pub(crate) use results::{CompareArguments, ReportArguments};
 
 use crate::names::{self, Protocol};
 use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Time};
@@ -34,6 +36,10 @@ pub(crate) enum Command {
     Load(LoadArguments),
     /// Look whether this machine, and a server on it, have what so many connections need.
     Doctor(DoctorArguments),
+    /// Make the page of a run again, and say what came of it.
+    Report(ReportArguments),
+    /// Put two runs beside each other, or several of each.
+    Compare(CompareArguments),
     /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
