@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Serve a protocol until SIGTERM or SIGINT.
     Serve(ServeArguments),
     /// Put load on a server and say what came of it.
-    Load(LoadArguments),
+    Load(Box<LoadArguments>),
     /// Look whether this machine, and a server on it, have what so many connections need.
     Doctor(DoctorArguments),
     /// Make the page of a run again, and say what came of it.

@@ -288,7 +288,7 @@ impl Row {
             Some(Spread { median, min, max }) => format!("{} ({} to {})", number(median), number(min), number(max)),
         };
         let change = match (self.change_percent, self.before, self.after) {
-            (Some(change), ..) if change == 0.0 => "0.0%".to_owned(),
+            (Some(0.0), ..) => "0.0%".to_owned(),
             (Some(change), ..) => format!("{change:+.1}%"),
             (None, Some(before), Some(after)) => format!("+{}", number(after.median - before.median)),
             _ => "-".to_owned(),
