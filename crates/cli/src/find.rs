@@ -1,6 +1,6 @@
 //! `sockdrawer find`: one run after the other, until it is known what holds and what stops it.
 
-use crate::arguments::{FindArguments, Vary};
+use crate::arguments::{FindArguments, Vary, first_given};
 use crate::budget;
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
@@ -61,6 +61,15 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
     }
     if load.operations.is_some() {
         return Err(usage("--operations: each try takes its time, not a number of operations: use --duration or --hold"));
+    }
+    let one_run = [
+        ("--out", load.out.is_some()),
+        ("--control", load.control.is_some()),
+        ("--dry-run", load.dry_run),
+        ("--ladder", load.acks.ladder),
+    ];
+    if let Some(option) = first_given(one_run) {
+        return Err(usage(&format!("{option} is for one run, and a search makes several: leave it out, --json has all of them")));
     }
     let rate_given = load.connect_rate.is_some();
     let time_given = load.duration.is_some() || load.hold.is_some();

@@ -10,7 +10,7 @@ const COMING_FROM: &str = include_str!("../../../docs/guide/coming-from.md");
 fn every_option_is_in_the_reference_and_the_reference_has_no_other() {
     let of_load = help("load");
     let of_load = options_of_help(&of_load);
-    for command in ["serve", "load", "doctor", "find", "trial"] {
+    for command in ["serve", "load", "doctor", "find", "compare", "trial"] {
         let help = help(command);
         let (_, section) = REFERENCE.split_once(&format!("\n## {command}\n")).expect("a section for each command");
         let section = section.split("\n## ").next().unwrap_or_default();

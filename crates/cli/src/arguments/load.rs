@@ -94,6 +94,9 @@ pub(crate) struct LoadArguments {
     /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
     pub(crate) threshold: Vec<Threshold>,
+    /// A directory for what the run leaves: its result, a sample of each second, histograms, its plan, and a page to look at.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,

@@ -68,11 +68,6 @@ impl Budget {
     pub fn lacking(&self) -> Option<&Need> {
         self.needs.iter().find(|need| need.fit == Fit::Lacking)
     }
-
-    /// The same as the wall of a run that is not begun.
-    pub fn wall(&self) -> Option<Wall> {
-        self.lacking().map(wall::before)
-    }
 }
 
 impl fmt::Display for Budget {
