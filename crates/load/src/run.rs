@@ -179,6 +179,7 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
+        self.agents.halt()?;
         self.gather();
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
@@ -283,7 +284,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
+    /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
     fn settle(&mut self, stop: &Stop) -> Result<Duration, Error> {
         match &mut self.agents {
             Agents::Here(here) => here.settle(stop),

@@ -137,15 +137,20 @@ impl Here {
         sum
     }
 
-    /// No more connects, and the end of those and of the operations under way. Every operation begun is counted: one that does
-    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
-    pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
+    /// No more connects.
+    pub(crate) fn halt(&self) -> Result<(), Error> {
         self.pool.update(|mut config| {
             if let Endpoint::Connect(connecting) = &mut config.endpoint {
                 connecting.total = Some(0);
             }
             config
         })?;
+        Ok(())
+    }
+
+    /// Once halted, the end of the connects and of the operations under way. Every operation begun is counted: one that does
+    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
+    pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
         // Clients give up after the time-out by themselves: the second more is for a loaded machine.
         let within = self.timeout + IMPATIENCE;
         let mut patience = Patience::new(stop, within);
