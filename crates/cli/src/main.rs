@@ -44,8 +44,8 @@ fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
         Some(Command::Serve(arguments)) => serve::run(arguments),
-        Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
-        Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
+        Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),

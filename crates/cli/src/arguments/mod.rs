@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// Serve a protocol until SIGTERM or SIGINT.
     Serve(ServeArguments),
     /// Put load on a server and say what came of it.
-    Load(LoadArguments),
+    Load(Box<LoadArguments>),
     /// Look whether this machine, and a server on it, have what so many connections need.
     Doctor(DoctorArguments),
     /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
