@@ -175,6 +175,7 @@ fn plans() {
     plan_refused("workload = 'ping'\n[source]\na = 1\n", "", &["2", "source has one value", "table"]);
     plan_refused("workload = 'ping'\nhold = '5s\n", "", &["2"]);
     plan_refused("workload = 'ping'\nhold = '5s'\nduration = 5\n", "", &["3", "--duration and --hold exclude each other"]);
+    refused("load acks --ladder --dry-run", &["--ladder", "--dry-run", "exclude each other"]);
     refused("load --plan /dev/null", &["no workload: name echo"]);
     refused("load --plan /dev/null 127.0.0.1:9", &["unknown protocol `127.0.0.1:9`"]);
 }
