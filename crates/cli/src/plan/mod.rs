@@ -55,6 +55,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate,
         timeout: arguments.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
         lifetime: arguments.lifetime.map(|PositiveTime(lifetime)| lifetime),
+        server_pids: arguments.server_pid.clone(),
         processes: arguments.processes.map(|ProcessCount(processes)| processes).unwrap_or_default(),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
         ..Plan::new(workload)

@@ -3,5 +3,6 @@
 mod figure;
 mod threshold;
 
+pub(crate) use figure::bytes;
 pub use figure::{Figure, Measure};
 pub use threshold::{BadThreshold, Threshold};
