@@ -97,9 +97,15 @@ fn a_server_that_stops_for_3_seconds_does_not_answer() {
 
 #[test]
 fn a_server_that_is_killed_takes_its_connections_along() {
+    for clients in ["", "--processes 2"] {
+        killed(clients);
+    }
+}
+
+fn killed(clients: &str) {
     let (server, address) = serve("ping -l 127.0.0.1:0");
     let at_rest = descriptors(&server);
-    let run = load(&format!("ping {address} -c 50 -d 4s --interval 100ms --timeout 1s"));
+    let run = load(&format!("ping {address} -c 50 -d 4s --interval 100ms --timeout 1s {clients}"));
     until("the 50th connection", || descriptors(&server) >= at_rest + 50);
     server.signal(Signal::KILL);
     assert_eq!(server.end().code, None, "a signal ended it");
