@@ -176,7 +176,7 @@ pub(crate) fn before(need: &Need) -> Wall {
     let name = match (need.end, need.what) {
         (_, "memory") => "memory".to_owned(),
         ("both", _) => format!("client {}", need.what),
-        (end, "TIME_WAIT") => format!("{end} ports"),
+        (end, "free ports") => format!("{end} ports"),
         (end, what) => format!("{end} {what}"),
     };
     Wall { name, why, remedy: need.remedy.clone().unwrap_or_else(|| "use fewer connections".to_owned()) }
@@ -307,7 +307,7 @@ mod tests {
     fn what_the_budget_lacks_is_a_wall_too() {
         let need = |end, what| Need::new(end, what, (9, Some(5)), "somehow".to_owned());
         let names =
-            [("client", "ports"), ("client", "descriptors"), ("both", "memory"), ("both", "files"), ("client", "TIME_WAIT")];
+            [("client", "ports"), ("client", "descriptors"), ("both", "memory"), ("both", "files"), ("client", "free ports")];
         let names = names.map(|(end, what)| before(&need(end, what)).name);
         assert_eq!(names, ["client ports", "client descriptors", "memory", "client files", "client ports"]);
         assert_eq!(before(&need("client", "ports")).why, "9 ports are needed, there are 5 (somehow)");

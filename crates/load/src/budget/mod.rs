@@ -143,8 +143,7 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
     if plan.targets.iter().all(is_loopback) && sources < 1 << 16 {
         let list = match sources {
             0..=4 => (2..sources + 2).map(|last| format!("127.0.0.{last}")).collect::<Vec<_>>().join(","),
-            // The first and the last of a network are left out.
-            _ => format!("127.1.0.0/{}", 32 - (sources + 2).next_power_of_two().ilog2()),
+            _ => format!("127.1.0.0/{}", 32 - sources.next_power_of_two().ilog2()),
         };
         return format!("add --source {list}");
     }
@@ -159,7 +158,7 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
 fn resting(plan: &Plan, room: &Room, connects: u64, free: u64) -> Need {
     let rest = room.rest.as_secs_f64();
     let how = format!("connects within {rest} s of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
-    Need::new("client", "TIME_WAIT", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
+    Need::new("client", "free ports", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
         Some(_) => "use a longer --lifetime, or more addresses with --source".to_owned(),
         None => {
             let rate = room.for_ever(plan.connections);
@@ -290,7 +289,7 @@ mod tests {
         let remedy =
             |needed, target: &str, ports| more_ports(&ping(1, &[target]), needed, Pairs { ports, targets: 1, sources: 1 });
         assert_eq!(remedy(30_000, "127.0.0.1:1", 28_232), "add --source 127.0.0.2,127.0.0.3");
-        assert_eq!(remedy(400_000, "127.0.0.1:1", 28_232), "add --source 127.1.0.0/27", "15 are needed, 30 are in it");
+        assert_eq!(remedy(400_000, "127.0.0.1:1", 28_232), "add --source 127.1.0.0/28", "15 are needed, 16 are in it");
         assert!(remedy(30_000, "192.0.2.1:1", 28_232).starts_with("sysctl -w net.ipv4.ip_local_port_range"));
         assert!(remedy(400_000, "[::1]:1", 28_232).starts_with("connect from 15 addresses"));
         assert!(Budget::of(&ping(64, &["unix:/run/x"])).needs.iter().all(|need| need.what != "ports"));
@@ -316,6 +315,6 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         assert_eq!(lines[0], "budget       client descriptors          100,000 of 118,464       19,744 in each of 6 processes");
-        assert!(lines[2].starts_with("             both memory                831.2 MB of 24.0 GB"), "{text}");
+        assert!(lines[2].starts_with("             both memory               792.7 MiB of 22.4 GiB"), "{text}");
     }
 }
