@@ -148,6 +148,21 @@ fn what_a_killed_run_measured_is_shown() {
 }
 
 #[test]
+fn an_interrupted_run_keeps_its_result() {
+    let folder = Folder::new("interrupted");
+    let directory = folder.path("run");
+    let words = format!("load ping -c 4 -d 60 --interval 5ms --out {directory}");
+    let mut program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    assert!(program.line().starts_with("4 connections"));
+    program.signal(Signal::INT);
+    let end = program.end();
+    assert_eq!(end.code, Some(130), "{end:?}");
+    let result: Value = serde_json::from_str(&read(&directory, "result.json")).expect("one object");
+    assert_eq!(result["workload"], "ping");
+    assert!(Path::new(&directory).join("report.html").exists());
+}
+
+#[test]
 fn a_report_is_made_again() {
     let folder = Folder::new("again");
     let directory = folder.path("run");
