@@ -103,9 +103,10 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// Whether there is anything in it.
-    pub(super) fn is_measured(&self) -> bool {
-        self.lines.iter().any(|line| line.most().is_some())
+    /// Without the lines of what was never measured; None where nothing was.
+    pub(super) fn measured(mut self) -> Option<Chart> {
+        self.lines.retain(|line| line.most().is_some());
+        (!self.lines.is_empty()).then_some(self)
     }
 
     /// The chart as a part of a page, with this number.
@@ -133,7 +134,7 @@ impl Chart {
     fn legend(&self) -> String {
         let mut legend = "<p class=\"legend\"><span class=\"when\">at most</span>".to_owned();
         for line in &self.lines {
-            let most = line.most().map_or_else(|| "–".to_owned(), |most| self.unit.short(most));
+            let most = line.most().map_or_else(String::new, |most| self.unit.short(most));
             let (name, style) = (escape(&line.name), &line.style);
             let _ = write!(legend, "<span class=\"key {style}\"><i></i>{name}&nbsp;<b>{most}</b></span>");
         }
