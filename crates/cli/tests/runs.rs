@@ -202,3 +202,24 @@ fn runs_are_compared_with_their_spread() {
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
     assert!(refused.stderr.contains("differ in their workload, \"echo\" and \"ping\""), "{refused:?}");
 }
+
+#[test]
+fn what_is_no_run_is_told_in_one_line() {
+    let folder = Folder::new("none");
+    let file = |name: &str, text: &str| {
+        fs::write(folder.0.join(name), text).expect("it can be written");
+        folder.path(name)
+    };
+    let told = |words: String, reason: &str| {
+        let end = sockdrawer(&words);
+        assert_eq!((end.code, end.stdout.as_str()), (Some(2), ""), "{words}: {end:?}");
+        assert!(end.stderr.contains(reason) && end.stderr.lines().count() == 1, "{words}: {end:?}");
+    };
+    let (text, object) = (file("text", "no JSON"), file("object", "{\"runs\": []}"));
+    told(format!("compare {text} {text}"), "expected ident at line 1");
+    told(format!("compare {object} {object}"), "it is no result of load");
+    told(format!("compare {} {object}", folder.path("nothing")), "No such file");
+    told(format!("compare {0} {0}", folder.path("")), "there is no result, and no directory with one");
+    file("result.json", "{\"schema\": 1");
+    told(format!("report {}", folder.path("")), "EOF while parsing");
+}
