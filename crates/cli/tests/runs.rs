@@ -148,6 +148,21 @@ fn what_a_killed_run_measured_is_shown() {
 }
 
 #[test]
+fn an_interrupted_run_keeps_its_result() {
+    let folder = Folder::new("interrupted");
+    let directory = folder.path("run");
+    let words = format!("load ping -c 4 -d 60 --interval 5ms --out {directory}");
+    let mut program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    assert!(program.line().starts_with("4 connections"));
+    program.signal(Signal::INT);
+    let end = program.end();
+    assert_eq!(end.code, Some(130), "{end:?}");
+    let result: Value = serde_json::from_str(&read(&directory, "result.json")).expect("one object");
+    assert_eq!(result["workload"], "ping");
+    assert!(Path::new(&directory).join("report.html").exists());
+}
+
+#[test]
 fn a_report_is_made_again() {
     let folder = Folder::new("again");
     let directory = folder.path("run");
@@ -186,4 +201,25 @@ fn runs_are_compared_with_their_spread() {
     let refused = sockdrawer(&format!("compare {new} {other}"));
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
     assert!(refused.stderr.contains("differ in their workload, \"echo\" and \"ping\""), "{refused:?}");
+}
+
+#[test]
+fn what_is_no_run_is_told_in_one_line() {
+    let folder = Folder::new("none");
+    let file = |name: &str, text: &str| {
+        fs::write(folder.0.join(name), text).expect("it can be written");
+        folder.path(name)
+    };
+    let told = |words: String, reason: &str| {
+        let end = sockdrawer(&words);
+        assert_eq!((end.code, end.stdout.as_str()), (Some(2), ""), "{words}: {end:?}");
+        assert!(end.stderr.contains(reason) && end.stderr.lines().count() == 1, "{words}: {end:?}");
+    };
+    let (text, object) = (file("text", "no JSON"), file("object", "{\"runs\": []}"));
+    told(format!("compare {text} {text}"), "expected ident at line 1");
+    told(format!("compare {object} {object}"), "it is no result of load");
+    told(format!("compare {} {object}", folder.path("nothing")), "No such file");
+    told(format!("compare {0} {0}", folder.path("")), "there is no result, and no directory with one");
+    file("result.json", "{\"schema\": 1");
+    told(format!("report {}", folder.path("")), "EOF while parsing");
 }

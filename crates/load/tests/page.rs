@@ -5,6 +5,7 @@
 mod run;
 
 use run::{Folder, record, record_samples};
+use serde_json::{Value, json};
 use sockdrawer_load::results::show;
 use std::fs;
 use std::path::Path;
@@ -93,8 +94,10 @@ fn an_interrupted_run_has_a_page_too() {
 /// Runs the browser without a screen on the page; None where there is none.
 fn chromium(folder: &Folder, options: &[&str]) -> Option<Output> {
     let profile = folder.0.join("profile");
-    let mut command = Command::new("chromium");
+    let mut command = Command::new("timeout");
     command.args([
+        "120",
+        "chromium",
         "--headless=new",
         "--no-sandbox",
         "--disable-gpu",
@@ -104,14 +107,13 @@ fn chromium(folder: &Folder, options: &[&str]) -> Option<Output> {
     ]);
     command.arg(format!("--user-data-dir={}", profile.display())).args(options);
     command.arg(format!("file://{}", folder.0.join("report.html").display()));
-    match command.output() {
-        Ok(output) => Some(output),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("skipped: there is no chromium here (apt-get install chromium)");
-            None
-        }
-        Err(error) => panic!("chromium cannot be run: {error}"),
+    let output = command.output().expect("timeout is one of the core utilities");
+    // What `timeout` ends with when there is no such program.
+    if output.status.code() == Some(127) {
+        println!("skipped: there is no chromium here (apt-get install chromium)");
+        return None;
     }
+    Some(output)
 }
 
 /// What the page wrote to the console: errors of its script and whatever its policy forbade.
@@ -140,6 +142,39 @@ fn in_chromium_an_error_and_a_forbidden_request_would_be_seen() {
     let Some(output) = chromium(&folder, &["--dump-dom"]) else { return };
     let console = console(&output).join("\n");
     assert!(console.contains("Content Security Policy") && console.contains("missing is not defined"), "{output:?}");
+}
+
+#[test]
+fn in_chromium_a_moment_that_is_pointed_at_is_read_in_every_chart() {
+    const POINT: &str = r#"
+        const texts = (of, what) => [...of.querySelectorAll(what)].map((element) => element.textContent).join("; ");
+        const figures = [...document.querySelectorAll(".chart")];
+        const read = () => figures.map((figure) => texts(figure, ".key b"));
+        const before = read();
+        const place = figures[0].querySelector(".plot").getBoundingClientRect();
+        const at = { clientX: place.left + place.width / 2, clientY: place.top + 5 };
+        figures[0].querySelector(".plot").dispatchEvent(new PointerEvent("pointermove", at));
+        const result = { middle: texts(figures[3], ".when"), cursor: figures[3].querySelector(".cursor").style.left };
+        figures[2].dispatchEvent(new KeyboardEvent("keydown", { key: "End" }));
+        result.last = read();
+        result.table = figures.map((figure) => texts(figure, "tr:last-child td"));
+        figures[2].dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+        result.restored = JSON.stringify(read()) === JSON.stringify(before);
+        document.documentElement.dataset.result = JSON.stringify(result).replaceAll('"', "~");
+    "#;
+    let folder = Folder::new("pointed");
+    record(&folder.0, 180, false);
+    let pointed = page(&folder).replace("</body>", &format!("<script>{POINT}</script></body>"));
+    fs::write(folder.0.join("report.html"), pointed).expect("it can be written");
+    let Some(output) = chromium(&folder, &["--dump-dom", "--window-size=1300,900"]) else { return };
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let result =
+        dom.split_once("data-result=\"").and_then(|(_, rest)| rest.split('"').next()).map(|text| text.replace('~', "\""));
+    let result: Value = serde_json::from_str(&result.unwrap_or_else(|| panic!("{output:?}"))).expect("an object");
+    assert_eq!((&result["middle"], &result["cursor"]), (&json!("90 s"), &json!("50%")));
+    assert_eq!(result["last"], result["table"], "the script and the page write numbers alike");
+    assert_eq!(result["restored"], true, "Escape shows again what every line reached");
+    assert_eq!(console(&output), [""; 0]);
 }
 
 #[test]

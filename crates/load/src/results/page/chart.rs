@@ -103,9 +103,10 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// Whether there is anything in it.
-    pub(super) fn is_measured(&self) -> bool {
-        self.lines.iter().any(|line| line.most().is_some())
+    /// Without the lines of what was never measured; None where nothing was.
+    pub(super) fn measured(mut self) -> Option<Chart> {
+        self.lines.retain(|line| line.most().is_some());
+        (!self.lines.is_empty()).then_some(self)
     }
 
     /// The chart as a part of a page, with this number.
@@ -133,7 +134,7 @@ impl Chart {
     fn legend(&self) -> String {
         let mut legend = "<p class=\"legend\"><span class=\"when\">at most</span>".to_owned();
         for line in &self.lines {
-            let most = line.most().map_or_else(|| "–".to_owned(), |most| self.unit.short(most));
+            let most = line.most().map_or_else(String::new, |most| self.unit.short(most));
             let (name, style) = (escape(&line.name), &line.style);
             let _ = write!(legend, "<span class=\"key {style}\"><i></i>{name}&nbsp;<b>{most}</b></span>");
         }
@@ -187,7 +188,7 @@ impl Chart {
 
     /// What the script of the page reads: the least and, where it is another, the most of each point of each line.
     pub(super) fn numbers(&self) -> serde_json::Value {
-        let number = |value: f64| serde_json::Number::from_f64(three_and_more_digits(value)).into();
+        let number = |value: f64| serde_json::Number::from_f64(shortened(value)).into();
         let point = |point: &Option<(f64, f64)>| match point {
             None => serde_json::Value::Null,
             Some((low, high)) if low == high => number(*low),
@@ -202,9 +203,9 @@ fn range(unit: Unit, low: f64, high: f64) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
 
-/// Enough for every reader, and short in the page.
-fn three_and_more_digits(value: f64) -> f64 {
-    format!("{value:.4e}").parse().unwrap_or(value)
+/// Enough digits that rounding them to three again hardly ever differs from rounding the value, and short in the page.
+fn shortened(value: f64) -> f64 {
+    format!("{value:.6e}").parse().unwrap_or(value)
 }
 
 /// Through all points; up and down where a point has a least and a most. A point without neighbours is a dot.

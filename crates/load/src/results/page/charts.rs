@@ -20,7 +20,7 @@ const PERCENTILES: [(&str, &str, Percentile); 5] = [
     ("max", "c5 thin", |times| times.max),
 ];
 
-/// All that have something in them.
+/// All that have something in them, with the lines that have.
 pub(super) fn charts(times: &Times, samples: &[Sample]) -> Vec<Chart> {
     let charts = Charts { times, samples };
     let of_clients = [
@@ -33,7 +33,7 @@ pub(super) fn charts(times: &Times, samples: &[Sample]) -> Vec<Chart> {
         charts.errors(),
     ];
     let of_servers = [charts.cpu(), charts.each(), charts.memory(), charts.bits(), charts.packets(), charts.switches()];
-    of_clients.into_iter().chain(of_servers).filter(Chart::is_measured).collect()
+    of_clients.into_iter().chain(of_servers).filter_map(Chart::measured).collect()
 }
 
 struct Charts<'a> {

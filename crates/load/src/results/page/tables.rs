@@ -126,9 +126,12 @@ pub(super) fn details(run: &Recorded) -> String {
         details += &counts(report);
         details += &machine(report);
     }
+    if let Some(report) = run.report.as_ref().filter(|report| report.acks.is_some() || report.http.is_some()) {
+        // What these workloads have besides is told in words.
+        details += &text("Summary", &report.to_string());
+    }
     if let Some(plan) = &run.plan {
-        let _ =
-            writeln!(details, "<article><h2>Plan</h2><div class=\"wide\"><pre>{}</pre></div></article>", escape(plan.trim_end()));
+        details += &text("Plan", plan);
     }
     details + "</section>\n"
 }
@@ -202,6 +205,10 @@ fn machine(report: &Report) -> String {
         row("memory", machine.memory_bytes.map_or_else(unknown, |bytes| Unit::Bytes.short(count(bytes)))),
     ];
     table("Machine", "", &["", ""], &rows)
+}
+
+fn text(title: &str, text: &str) -> String {
+    format!("<article><h2>{title}</h2><div class=\"wide\"><pre>{}</pre></div></article>\n", escape(text.trim_end()))
 }
 
 /// The first cell of a row names it. Columns without a name are understood. With the class `words` the last one is text.
