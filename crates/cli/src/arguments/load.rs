@@ -82,9 +82,6 @@ pub(crate) struct LoadArguments {
     /// Say what would be done, in words and as a plan, and do nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Processes of the server to watch, with all that they started [default: those that listen at the targets, on this machine].
-    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
-    pub(crate) server_pid: Vec<u32>,
     /// Run also where this machine has too little for it.
     #[arg(long)]
     pub(crate) force: bool,
