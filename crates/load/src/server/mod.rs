@@ -129,7 +129,13 @@ impl Watch {
 
     /// CPU time of this side's part of this process.
     pub(crate) fn client(&self, ended: Duration) -> Option<Duration> {
-        self.cost(ended).client
+        let total = process_time().saturating_sub(self.before);
+        match &self.server {
+            // Threads of the server that ended are in no table any more, but in the whole.
+            Server::Here(threads) => threads.of_others().map(|client| (client + ended).min(total)),
+            Server::There { .. } | Server::Elsewhere => Some(total),
+            Server::Mixed => None,
+        }
     }
 
     /// Of threads of this process; of others the samples know.
@@ -141,19 +147,13 @@ impl Watch {
 
     /// What was used since. `ended` is the time of threads of the client that are not there any more.
     fn cost(&self, ended: Duration) -> Cost {
-        let total = process_time().saturating_sub(self.before);
-        match &self.server {
-            Server::Here(threads) => {
-                // Threads of the server that ended are in no table any more, but in the whole.
-                let client = threads.of_others().map(|client| (client + ended).min(total));
-                Cost { client, server: client.map(|client| total - client) }
-            }
-            Server::There { which, before } => {
-                let server = which.processes().and_then(|now| processes::since(before, &now));
-                Cost { client: Some(total), server }
-            }
-            Server::Mixed => Cost::default(),
-            Server::Elsewhere => Cost { client: Some(total), server: None },
-        }
+        let client = self.client(ended);
+        let server = match &self.server {
+            Server::Here(_) => client.map(|client| process_time().saturating_sub(self.before + client)),
+            // To find them again is to look at every process: not for each sample.
+            Server::There { which, before } => which.processes().and_then(|now| processes::since(before, &now)),
+            Server::Mixed | Server::Elsewhere => None,
+        };
+        Cost { client, server }
     }
 }
