@@ -70,6 +70,9 @@ pub(crate) struct LoadArguments {
     /// The first and the last local port to connect from: 20000-29999 [default: those that the machine has for it].
     #[arg(long, value_name = "A-B")]
     pub(crate) local_ports: Option<LocalPorts>,
+    /// A Unix socket to take orders at while the run goes on: +N, -N, =N, interval T, suspend, resume, next, stop, status.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Processes that run the clients; auto: more than one where descriptors are too few for one [default: auto].
     #[arg(long, value_name = "N|auto")]
     pub(crate) processes: Option<ProcessCount>,
@@ -91,6 +94,9 @@ pub(crate) struct LoadArguments {
     /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
     pub(crate) threshold: Vec<Threshold>,
+    /// A directory for what the run leaves: its result, a sample of each second, histograms, its plan, and a page to look at.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Write the result as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
