@@ -225,6 +225,8 @@ fn no_client_connects_to_itself_while_its_server_is_away() {
         }
         let ports = |range| fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a network of its own");
         ports("20000 24999");
+        // As long as a connection of the server rests in TIME_WAIT, the kernel gives its port to no client.
+        fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0").expect("a network of its own");
         let (server, address) = serve("echo -l 127.0.0.1:22222");
         let at_rest = descriptors(&server);
         let time = away.as_secs() + 4;
