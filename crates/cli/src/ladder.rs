@@ -1,6 +1,6 @@
 //! `sockdrawer load acks --ladder`: one run after the other, and a row for each as it comes.
 
-use crate::arguments::LoadArguments;
+use crate::arguments::{LoadArguments, first_given};
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
 use crate::values::PositiveTime;
@@ -18,8 +18,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     if !arguments.targets.is_empty() {
         return Err(plan::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
     }
-    if !arguments.threshold.is_empty() {
-        return Err(plan::usage("--threshold judges one run, --ladder makes several: leave one out"));
+    let of_one_run = [("--threshold", !arguments.threshold.is_empty()), ("--out", arguments.out.is_some())];
+    if let Some(option) = first_given(of_one_run) {
+        return Err(plan::usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
     }
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());

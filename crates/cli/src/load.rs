@@ -5,36 +5,54 @@ use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
-use crate::{limits, plan, print, progress, thresholds, words};
-use sockdrawer::Error;
-use sockdrawer_load::{Observer, Progress, Report, Run, Stop};
+use crate::{keys, limits, plan, print, progress, thresholds, words};
+use sockdrawer::{Address, Drain, Error};
+use sockdrawer_load::results::Directory;
+use sockdrawer_load::{Interval, Observer, Progress, Report, Run, Sample, Stop};
 use std::process;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
     let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
     if arguments.dry_run {
-        print::line(words::start(&plan) + &words)?;
-        print::line(&budget)?;
-        print::line(plan::text(&plan).trim_end())?;
+        let begin = format!("{}{words}\n{budget}", words::start(&plan));
+        // As comments, so that all of it is a plan again.
+        begin.lines().try_for_each(|line| print::line(format_args!("# {line}")))?;
+        print::line(plan::text(&plan, &arguments.threshold).trim_end())?;
         return Ok(Exit::Ok);
     }
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
+    let text = plan::text(&plan, &arguments.threshold);
+    let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     people.tell(words::start(&plan) + &words)?;
     people.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?;
-    let mut watching = Watching { live: progress::Live::new() };
+    let orders = running.orders();
+    let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
+    let keys = keys::listen(&orders);
+    if keys.is_some() {
+        print::tell(keys::HELP);
+    }
+    let mut watching = Watching { live: progress::Live::new(), directory };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
+    drop(keys);
+    if let Some(control) = control {
+        control.shutdown(Drain::within(Duration::ZERO));
+    }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
+    if let Some(directory) = &watching.directory {
+        directory.finish(&report).map_err(Failure::run)?;
+    }
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
     }
@@ -44,11 +62,18 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 /// All who are told how a run goes.
 struct Watching {
     live: progress::Live,
+    directory: Option<Directory>,
 }
 
 impl Observer for &mut Watching {
     fn progress(&mut self, progress: &Progress) {
         self.live.show(progress);
+    }
+
+    fn sample(&mut self, sample: &Sample, interval: &Interval<'_>) {
+        if let Some(Err(error)) = self.directory.as_mut().map(|directory| directory.add(sample, interval)) {
+            print::tell(format_args!("warning: {error}; the run goes on, its samples end here"));
+        }
     }
 }
 
@@ -79,6 +104,7 @@ pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Fail
     let (told, stop) = (first.clone(), stop.clone());
     signals::watch(move |signal| {
         if told.set(signal).is_err() {
+            keys::restore();
             process::exit(signal.exit() as i32);
         }
         stop.stop();

@@ -3,9 +3,12 @@
 
 mod arguments;
 mod budget;
+mod compare;
 mod doctor;
 mod events;
+mod find;
 mod foreign;
+mod keys;
 mod ladder;
 mod limits;
 mod load;
@@ -15,6 +18,7 @@ mod plan;
 mod print;
 mod program;
 mod progress;
+mod report;
 mod serve;
 mod signals;
 mod thresholds;
@@ -44,9 +48,12 @@ fn run() -> Result<Exit, Failure> {
     match usage::parse(std::env::args_os())? {
         None => Ok(Exit::Ok),
         Some(Command::Serve(arguments)) => serve::run(arguments),
-        Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(arguments),
-        Some(Command::Load(arguments)) => load::run(arguments),
+        Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
+        Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
+        Some(Command::Find(arguments)) => find::run(*arguments),
+        Some(Command::Report(arguments)) => report::run(&arguments),
+        Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -16,7 +16,7 @@ use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, 
 use crate::server::{self, Cost, Watch};
 use crate::tally::{Numbers, Tally, cause};
 use crate::wall::Evidence;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sockdrawer::{Drain, Error, Pool};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -62,7 +62,8 @@ impl Stop {
 /// Where a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
-    /// Since the first connect.
+    /// Since the first connect; serialized, in seconds.
+    #[serde(serialize_with = "as_seconds")]
     pub elapsed: Duration,
     /// What it is about.
     pub phase: Phase,
@@ -178,11 +179,12 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
-        let begun = Begun { connects: self.agents.state().connects, at: end };
+        self.agents.halt()?;
         self.gather();
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.settle(stop)?;
+        let begun = Begun { connects: self.agents.state().connects, at: end };
         self.gather();
         self.peak = self.peak.max(self.agents.state().peak);
         self.sample(Phase::Ending, ended, &mut observer);
@@ -282,7 +284,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
+    /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
     fn settle(&mut self, stop: &Stop) -> Result<Duration, Error> {
         match &mut self.agents {
             Agents::Here(here) => here.settle(stop),
@@ -393,6 +395,10 @@ impl<'a> Run<'a> {
             http: None,
         }
     }
+}
+
+fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
 }
 
 /// Descriptors that a process of clients may open.

@@ -2,12 +2,16 @@
 //! `trial` turn these low arguments into what is done.
 
 mod acks;
+mod find;
 mod http;
 mod load;
+mod results;
 
 pub(crate) use acks::AcksArguments;
+pub(crate) use find::{FindArguments, Vary};
 pub(crate) use http::{Closing, HttpArguments, Mix, Path};
 pub(crate) use load::{LoadArguments, first_given};
+pub(crate) use results::{CompareArguments, ReportArguments};
 
 use crate::names::{self, Protocol};
 use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Time};
@@ -31,9 +35,15 @@ pub(crate) enum Command {
     /// Serve a protocol until SIGTERM or SIGINT.
     Serve(ServeArguments),
     /// Put load on a server and say what came of it.
-    Load(LoadArguments),
+    Load(Box<LoadArguments>),
     /// Look whether this machine, and a server on it, have what so many connections need.
     Doctor(DoctorArguments),
+    /// Search for the most connections, operations or connects per second that hold, and say what stops more.
+    Find(Box<FindArguments>),
+    /// Make the page of a run again, and say what came of it.
+    Report(ReportArguments),
+    /// Put two runs beside each other, or several of each.
+    Compare(CompareArguments),
     /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }

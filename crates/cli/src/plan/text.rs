@@ -4,12 +4,13 @@ use crate::arguments::Mix;
 use crate::values::{Bytes, LocalPorts, ProcessCount, Ramp, Rate, Source, Target, Time};
 use sockdrawer_catalog::http::Close;
 use sockdrawer_load::http::Wanted;
+use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{Dialogue, End, Messages, Plan, Workload};
 use std::time::Duration;
 use toml::Value;
 
 /// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
-pub(crate) fn text(plan: &Plan) -> String {
+pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     let mut lines = Lines(String::new());
     lines.add("workload", plan.workload.name());
     if !plan.targets.is_empty() {
@@ -47,6 +48,9 @@ pub(crate) fn text(plan: &Plan) -> String {
     }
     lines.add("processes", ProcessCount(plan.processes).to_string());
     lines.count("seed", plan.seed);
+    if !thresholds.is_empty() {
+        lines.add("threshold", thresholds.iter().map(ToString::to_string).collect::<Vec<_>>());
+    }
     lines.0
 }
 
@@ -145,7 +149,7 @@ mod tests {
             "echo --stage 30s:1 --hold 5 -n 8",
             r#"echo 127.0.0.1:9 --send a"'\\\r\n\xff\0 --expect /\+[\w"']+\r\n/ --interval 1h"#,
             r"ping 127.0.0.1:9 --send é --expect \x2fx/",
-            "hello -n 3 -d 4",
+            "hello -n 3 -d 4 --server-pid 7 --server-pid 4194304",
             "http",
             "http --path /a\"b --keep-alive",
             "http --mix fast=9,slow=1,/a=b=3 --close fin",
@@ -155,7 +159,8 @@ mod tests {
         ];
         for (number, words) in plans.iter().enumerate() {
             let plan = planned(words).unwrap_or_else(|error| panic!("{words}: {error}"));
-            let text = text(&plan);
+            let thresholds = [r"p99<50ms", "failed<0.1%"].map(|text| text.parse().expect("a threshold"));
+            let text = text(&plan, &thresholds);
             let path = file(&format!("plan-{number}"), &text);
             let again = planned_by(&["--plan", path.to_str().expect("a path of text")]);
             assert_eq!(again.unwrap_or_else(|error| panic!("{text}: {error}")), plan, "{text}");

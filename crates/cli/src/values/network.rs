@@ -118,7 +118,7 @@ impl FromStr for Source {
         }
         let count = 1 << (bits - prefix);
         let first = number(address);
-        if first % u128::from(count) != 0 {
+        if !first.is_multiple_of(u128::from(count)) {
             let network = at(address, first - first % u128::from(count));
             return Err(BadValue(format!("not where a network begins: write {network}/{prefix}, or {address} for it alone")));
         }

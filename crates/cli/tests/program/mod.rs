@@ -46,6 +46,11 @@ impl Program {
         line(&mut self.stdout)
     }
 
+    /// The next line of its standard error.
+    pub(crate) fn error_line(&mut self) -> String {
+        line(&mut self.stderr)
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);

@@ -161,6 +161,17 @@ impl Agents {
         }
     }
 
+    /// No more connects.
+    pub(crate) fn halt(&mut self) -> Result<(), Error> {
+        match self {
+            Agents::Here(here) => here.halt(),
+            Agents::There(remotes) => {
+                remotes.iter_mut().for_each(Remote::halt);
+                Ok(())
+            }
+        }
+    }
+
     /// Agents that died before their time.
     pub(crate) fn lost(&self) -> u32 {
         match self {

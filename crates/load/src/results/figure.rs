@@ -89,8 +89,8 @@ impl Figure {
     /// All of them. `failed` alone is no field of the JSON: it is the sum of the two that are called so.
     pub const ALL: &'static [Figure] = figures! {
         Count: "failed" "connections.attempted" "connections.established" "connections.failed" "connections.lost"
-            "connections.closed" "connections.open" "connections.peak" "operations.ok" "operations.failed" "client.processes"
-            "client.lost" "server.listen_overflows" "server.listen_drops";
+            "connections.closed" "connections.open" "connections.peak" "operations.ok" "operations.failed" "client.processes" "client.lost"
+            "server.listen_overflows" "server.listen_drops";
         Rate: "operations.per_second";
         Seconds: "seconds" "client.cpu_seconds" "server.cpu_seconds";
         Bytes: "server.bytes_per_connection" "server.kernel_bytes_per_connection";
@@ -114,8 +114,7 @@ impl Figure {
     pub fn of(self, result: &Value) -> Option<f64> {
         match self.name {
             "failed" => sum(result, &["connections.failed", "operations.failed"]),
-            name if self.measure == Measure::Time && !name.starts_with("server.") => field(result.get("latency_us")?, name),
-            name => field(result, name),
+            name => field(&result["latency_us"], name).or_else(|| field(result, name)),
         }
     }
 

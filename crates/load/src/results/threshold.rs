@@ -221,16 +221,22 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
+impl Judgement {
+    /// What was measured, for people.
+    pub fn words(&self) -> String {
+        match (self.value, self.expr.parse::<Threshold>()) {
+            (None, _) => "nothing was measured".to_owned(),
+            (Some(value), Ok(threshold)) => threshold.words(value),
+            (Some(value), Err(_)) => value.to_string(),
+        }
+    }
+}
+
 /// A line for people: whether it was kept, and what was measured.
 impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = if self.ok { "ok    " } else { "FAILED" };
-        write!(f, "{word}  {}: ", self.expr)?;
-        match (self.value, self.expr.parse::<Threshold>()) {
-            (None, _) => f.write_str("nothing was measured"),
-            (Some(value), Ok(threshold)) => f.write_str(&threshold.words(value)),
-            (Some(value), Err(_)) => write!(f, "{value}"),
-        }
+        write!(f, "{word}  {}: {}", self.expr, self.words())
     }
 }
 

@@ -1,0 +1,38 @@
+//! `sockdrawer report`: the page of a run again, and its summary.
+
+use crate::arguments::ReportArguments;
+use crate::outcome::{Exit, Failure};
+use crate::print;
+use sockdrawer_load::results::{Recorded, show};
+
+/// Makes the page and tells what came of the run.
+pub(crate) fn run(arguments: &ReportArguments) -> Result<Exit, Failure> {
+    let recorded = show(&arguments.directory).map_err(Failure::usage)?;
+    match &recorded.report {
+        Some(report) => print::line(report)?,
+        None => print::line(interrupted(&recorded))?,
+    }
+    print::line(format_args!("page         {}", arguments.directory.join("report.html").display()))?;
+    Ok(Exit::Ok)
+}
+
+/// What is known of a run that was ended before it had a result.
+fn interrupted(run: &Recorded) -> String {
+    let Some(last) = run.samples.last() else {
+        return "interrupted  the run has no result, and was ended before its first sample".to_owned();
+    };
+    let (connections, operations) = (&last.connections, &last.operations);
+    format!(
+        "interrupted  the run has no result: it was ended after {:.1} s; until then:\n\
+         operations   {} ok, {} failed\n\
+         connections  {} attempted, {} established, {} failed, {} lost, {} standing",
+        last.at,
+        operations.ok,
+        operations.failed,
+        connections.attempted,
+        connections.established,
+        connections.failed,
+        connections.lost,
+        last.standing,
+    )
+}

@@ -1,0 +1,149 @@
+//! A directory for each run: filled while it goes on, so that what was measured is there when the run, or the machine, ends in the
+//! middle of it.
+
+use super::log::Log;
+use super::page;
+use super::recorded::Recorded;
+use crate::report::Report;
+use crate::series::{Interval, Sample};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The report, as `--json` prints it.
+pub(crate) const RESULT: &str = "result.json";
+/// A sample in each line.
+pub(crate) const SERIES: &str = "series.ndjson";
+/// The plan, in the form that `--plan` takes.
+pub(crate) const PLAN: &str = "plan.toml";
+/// For people.
+const PAGE: &str = "report.html";
+
+/// The directory of a run that goes on.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    series: File,
+    connect: Log,
+    operation: Log,
+    /// What could not be written. Nothing is written to these files after it, so that they have no gap: they end.
+    broken: bool,
+}
+
+/// Why a directory of a run cannot be written or read.
+#[derive(Debug)]
+pub enum DirectoryError {
+    /// It has a run already.
+    Taken(PathBuf),
+    /// A file in it cannot be written.
+    Unwritable(PathBuf, io::Error),
+    /// A file in it cannot be read, or is not what it should be.
+    Unreadable(PathBuf, String),
+}
+
+impl Directory {
+    /// Makes the directory and the files that are written while the run goes on. `plan` is kept as it is.
+    ///
+    /// # Errors
+    /// When there is a run in it, or it cannot be written.
+    pub fn create(path: &Path, plan: &str) -> Result<Directory, DirectoryError> {
+        fs::create_dir_all(path).map_err(unwritable(path))?;
+        let has = |name: &str| fs::metadata(path.join(name)).is_ok_and(|file| file.len() > 0);
+        // A run that did not begin leaves empty files, and may be repeated.
+        if has(RESULT) || has(SERIES) {
+            return Err(DirectoryError::Taken(path.to_owned()));
+        }
+        let create = |name: &str| {
+            let path = path.join(name);
+            File::create(&path).map_err(unwritable(&path))
+        };
+        let series = create(SERIES)?;
+        let log = |name: &str, what| Log::begin(create(name)?, what).map_err(unwritable(&path.join(name)));
+        let connect = log("connect.hlog", "from the start of a connect until the connection stood")?;
+        let operation = log("operation.hlog", "from when an operation was due to its end")?;
+        let directory = Directory { path: path.to_owned(), series, connect, operation, broken: false };
+        directory.replace(PLAN, plan)?;
+        Ok(directory)
+    }
+
+    /// Writes what was measured since the last time.
+    ///
+    /// # Errors
+    /// When it cannot be written. The first time only: after that the files stay as they are, and the run may go on.
+    pub fn add(&mut self, sample: &Sample, interval: &Interval<'_>) -> Result<(), DirectoryError> {
+        if self.broken {
+            return Ok(());
+        }
+        let written = self.append(sample, interval);
+        self.broken = written.is_err();
+        written.map_err(|error| DirectoryError::Unwritable(self.path.clone(), error))
+    }
+
+    /// Each line by one call: a run that is killed leaves whole ones.
+    fn append(&mut self, sample: &Sample, interval: &Interval<'_>) -> io::Result<()> {
+        let mut line = serde_json::to_string(sample)?;
+        line.push('\n');
+        self.series.write_all(line.as_bytes())?;
+        self.connect.add(interval.connect, interval)?;
+        self.operation.add(interval.operation, interval)
+    }
+
+    /// Writes the result, and the page that shows it.
+    ///
+    /// # Errors
+    /// When one of them cannot be written.
+    pub fn finish(&self, report: &Report) -> Result<(), DirectoryError> {
+        let result = serde_json::to_string_pretty(report).map_err(|error| unwritable(&self.path)(error.into()))?;
+        self.replace(RESULT, &(result + "\n"))?;
+        show(&self.path).map(drop)
+    }
+
+    fn replace(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
+        replace(&self.path.join(name), text)
+    }
+}
+
+/// Makes the page of a run again from what its directory has, and returns that.
+///
+/// # Errors
+/// When the directory has no run, or the page cannot be written.
+pub fn show(path: &Path) -> Result<Recorded, DirectoryError> {
+    let recorded = Recorded::read(path)?;
+    replace(&path.join(PAGE), &page::page(&recorded))?;
+    Ok(recorded)
+}
+
+/// The whole text or what was there before: never half of it.
+fn replace(path: &Path, text: &str) -> Result<(), DirectoryError> {
+    let unfinished = path.with_extension("unfinished");
+    let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // What is left of it is in nobody's way, but says nothing.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written.map_err(unwritable(path))
+}
+
+fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    let path = path.to_owned();
+    move |error| DirectoryError::Unwritable(path, error)
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DirectoryError::Taken(path) => {
+                write!(f, "{} has a run already: name another directory, or remove this one", path.display())
+            }
+            DirectoryError::Unwritable(path, error) => {
+                write!(f, "cannot write {}: {error}; name a directory that you may write to, with room in it", path.display())
+            }
+            DirectoryError::Unreadable(path, reason) => {
+                write!(f, "cannot read {}: {reason}; name the directory of a run, which load --out makes", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {}

@@ -1,0 +1,67 @@
+//! The page of a run, to be looked at: one file that needs nothing else, no network and no script. A script adds what is read at the
+//! pointer.
+
+mod chart;
+mod charts;
+mod scale;
+mod tables;
+mod unit;
+
+use super::recorded::Recorded;
+use chart::Times;
+use serde_json::json;
+use std::fmt::Write;
+
+/// Nothing is loaded, and no address is known where anything could be.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// The whole page.
+pub(super) fn page(run: &Recorded) -> String {
+    let actions = run.report.as_ref().map(|report| report.actions.iter().map(|action| action.at).collect()).unwrap_or_default();
+    let times = Times::of(&run.samples, actions);
+    let charts = charts::charts(&times, &run.samples);
+    let title = tables::title(run);
+    let mut drawn = String::new();
+    for (number, chart) in (1..).zip(&charts) {
+        drawn += &chart.draw(&times, number);
+    }
+    if charts.is_empty() {
+        drawn += "<p>The run was over before its first second was: there is nothing to draw.</p>";
+    }
+    let numbers =
+        json!({"at": times.at, "end": times.end, "charts": charts.iter().map(chart::Chart::numbers).collect::<Vec<_>>()});
+    // In a script, only this could be taken for its end.
+    let numbers = numbers.to_string().replace('<', "\\u003c");
+    let (summary, details) = (tables::summary(run), tables::details(run));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{summary}\
+         <main>\n<section class=\"charts\" aria-label=\"Charts\">\n{drawn}</section>\n{details}</main>\n\
+         <script type=\"application/json\" id=\"numbers\">{numbers}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+}
+
+/// Text that stands for itself in a page, and in an attribute.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            other => drop(escaped.write_char(other)),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
+
+use super::charts::count;
+use super::escape;
+use super::unit::{Unit, moment};
+use crate::cause::cause;
+use crate::latency::Percentiles;
+use crate::report::{Action, Errors, Report, Wall};
+use crate::results::Recorded;
+use crate::series::Sample;
+use std::fmt::Write;
+
+/// Of the page: what was run.
+pub(super) fn title(run: &Recorded) -> String {
+    let connections = run.samples.iter().map(|sample| sample.standing).max();
+    let connections = run.report.as_ref().map(|report| report.connections.peak).or(connections).unwrap_or(0);
+    let workload = run.report.as_ref().map_or("an interrupted run", |report| &report.workload);
+    escape(&format!("{workload}, {} connections", Unit::Count.short(count(connections))))
+}
+
+/// The head of the page.
+pub(super) fn summary(run: &Recorded) -> String {
+    let mut head = format!("<header>\n<p class=\"brand\">sockdrawer load</p>\n<h1>{}</h1>\n", title(run));
+    match &run.report {
+        Some(report) => {
+            head += &verdict(report);
+            head += &tiles(&of_report(report));
+        }
+        None => {
+            head += "<p class=\"wall\"><strong>There is no result.</strong> The run was ended before it could write one; this is what \
+                     was measured until then.</p>\n";
+            head += &run.samples.last().map(|sample| tiles(&of_sample(sample))).unwrap_or_default();
+        }
+    }
+    head + "</header>\n"
+}
+
+/// Thresholds, and what stopped the run.
+fn verdict(report: &Report) -> String {
+    let mut verdict = String::new();
+    if !report.thresholds.is_empty() {
+        verdict += "<ul class=\"thresholds\" aria-label=\"Thresholds\">";
+        for judgement in &report.thresholds {
+            let (class, word) = if judgement.ok { ("kept", "ok") } else { ("missed", "FAILED") };
+            let (expression, value) = (escape(&judgement.expr), escape(&judgement.words()));
+            let _ = write!(verdict, "<li class=\"{class}\"><b>{word}</b> <code>{expression}</code> <span>{value}</span></li>");
+        }
+        verdict += "</ul>\n";
+    }
+    if let Some(Wall { name, why, remedy }) = &report.wall {
+        let [name, why, remedy] = [name, why, remedy].map(|text| escape(text));
+        let _ = writeln!(
+            verdict,
+            "<p class=\"wall\"><strong>The wall: {name}.</strong> What shows it: {why}.<em>What moves it: {remedy}.</em></p>"
+        );
+    }
+    verdict
+}
+
+/// What is in a tile: what it is called, its value, more about it, and whether it is bad.
+type Tile = (&'static str, String, String, bool);
+
+fn of_report(report: &Report) -> Vec<Tile> {
+    let (connections, operations) = (&report.connections, &report.operations);
+    let time = |value| known(Unit::Time, value);
+    let Percentiles { p50, p99, max, .. } = report.latency_us.operation;
+    let failed = connections.failed + operations.failed;
+    let each = report
+        .server
+        .bytes_per_connection
+        .map(|bytes| ("server memory", Unit::Bytes.short(bytes), "for each connection".to_owned(), false));
+    let mut tiles = vec![
+        ("connections", whole(connections.peak), format!("at once, {} attempted", whole(connections.attempted)), false),
+        (
+            "operations",
+            Unit::Rate.short(operations.per_second),
+            format!("{} in {}", whole(operations.ok), moment(report.seconds)),
+            false,
+        ),
+        ("p99", time(p99), format!("p50 {}, max {}", time(p50), time(max)), false),
+        (
+            "failed",
+            whole(failed),
+            format!("{} connects, {} operations", whole(connections.failed), whole(operations.failed)),
+            failed > 0,
+        ),
+        ("lost", whole(connections.lost), format!("of {} established", whole(connections.established)), connections.lost > 0),
+    ];
+    tiles.extend(each);
+    tiles
+}
+
+fn of_sample(sample: &Sample) -> Vec<Tile> {
+    let (connections, operations) = (&sample.connections, &sample.operations);
+    let failed = connections.failed + operations.failed;
+    vec![
+        ("until", moment(sample.at), "since the first connect".to_owned(), false),
+        ("connections", whole(sample.standing), format!("of {} wanted", whole(sample.target)), false),
+        ("operations", whole(operations.ok), "ended well".to_owned(), false),
+        (
+            "failed",
+            whole(failed),
+            format!("{} connects, {} operations", whole(connections.failed), whole(operations.failed)),
+            failed > 0,
+        ),
+        ("lost", whole(connections.lost), format!("of {} established", whole(connections.established)), connections.lost > 0),
+    ]
+}
+
+fn tiles(tiles: &[Tile]) -> String {
+    let mut list = "<dl class=\"tiles\">".to_owned();
+    for (name, value, more, is_bad) in tiles {
+        let class = if *is_bad { " class=\"bad\"" } else { "" };
+        let _ = write!(list, "<div{class}><dt>{name}</dt><dd>{value}<small>{more}</small></dd></div>");
+    }
+    list + "</dl>\n"
+}
+
+/// What follows the charts.
+pub(super) fn details(run: &Recorded) -> String {
+    let mut details = "<section class=\"details\" aria-label=\"Details\">\n".to_owned();
+    if let Some(report) = &run.report {
+        details += &actions(report);
+        details += &errors(report);
+        details += &latencies(report);
+        details += &counts(report);
+        details += &machine(report);
+    }
+    if let Some(report) = run.report.as_ref().filter(|report| report.acks.is_some() || report.http.is_some()) {
+        // What these workloads have besides is told in words.
+        details += &text("Summary", &report.to_string());
+    }
+    if let Some(plan) = &run.plan {
+        details += &text("Plan", plan);
+    }
+    details + "</section>\n"
+}
+
+fn actions(report: &Report) -> String {
+    let row = |(number, action): (usize, &Action)| vec![number.to_string(), moment(action.at), action.what.clone()];
+    let rows: Vec<_> = (1..).zip(&report.actions).map(row).collect();
+    if rows.is_empty() { String::new() } else { table("Actions", "words", &["", "at", "what the run was told"], &rows) }
+}
+
+fn errors(report: &Report) -> String {
+    let row = |error: &Errors| {
+        let cause = cause(&error.phase, &error.errno, report.server.listen_overflows);
+        let what = format!("{} {}", error.phase, error.errno);
+        vec![what, whole(error.count), cause.map_or_else(unknown, |cause| cause.to_string())]
+    };
+    let rows: Vec<_> = report.errors.iter().map(row).collect();
+    if rows.is_empty() {
+        String::new()
+    } else {
+        table("Errors", "words", &["waited for, and what came", "count", "cause, and what to do"], &rows)
+    }
+}
+
+fn latencies(report: &Report) -> String {
+    let times = &report.latency_us;
+    let row = |name: &str, times: &Percentiles| {
+        let values = [times.p50, times.p90, times.p99, times.p999, times.max];
+        let values = values.map(|value| known(Unit::Time, value));
+        [name.to_owned()].into_iter().chain(values).collect::<Vec<_>>()
+    };
+    let mut rows = vec![row("operation", &times.operation), row("uncorrected", &times.uncorrected)];
+    rows.extend(times.first_byte.as_ref().map(|times| row("first byte", times)));
+    rows.extend([row("connect", &times.connect), row("pacing lag", &times.lag)]);
+    table("Latency", "", &["", "p50", "p90", "p99", "p99.9", "max"], &rows)
+}
+
+fn counts(report: &Report) -> String {
+    let (connections, operations, server) = (&report.connections, &report.operations, &report.server);
+    let seconds = |value: Option<f64>| value.map_or_else(unknown, |value| format!("{value:.2} s"));
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let rows = [
+        row("connects attempted", whole(connections.attempted)),
+        row("established", whole(connections.established)),
+        row("failed", whole(connections.failed)),
+        row("lost", whole(connections.lost)),
+        row("closed by this side", whole(connections.closed)),
+        row("open at the end", whole(connections.open)),
+        row("operations that ended well", whole(operations.ok)),
+        row("operations that failed", whole(operations.failed)),
+        row("CPU time of the client", seconds(report.client.cpu_seconds)),
+        row("processes of the client", report.client.processes.to_string()),
+        row("CPU time of the server", seconds(server.cpu_seconds)),
+        row("CPU of the server, an operation", known(Unit::Time, server.cpu_us_per_operation)),
+        row("CPU of the server, an accept", known(Unit::Time, server.cpu_us_per_accept)),
+        row("memory of the server, a connection", known(Unit::Bytes, server.bytes_per_connection)),
+        row("memory of the kernel, a connection", known(Unit::Bytes, server.kernel_bytes_per_connection)),
+        row("accept queue was full", server.listen_overflows.map_or_else(unknown, |times| format!("{} times", whole(times)))),
+    ];
+    table("Counts and costs", "", &["", ""], &rows)
+}
+
+fn machine(report: &Report) -> String {
+    let machine = &report.machine;
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let rows = [
+        row("CPUs", machine.cpus.to_string()),
+        row("CPU", machine.cpu.clone().unwrap_or_else(unknown)),
+        row("architecture", machine.architecture.to_string()),
+        row("kernel", machine.kernel.clone().unwrap_or_else(unknown)),
+        row("memory", machine.memory_bytes.map_or_else(unknown, |bytes| Unit::Bytes.short(count(bytes)))),
+    ];
+    table("Machine", "", &["", ""], &rows)
+}
+
+fn text(title: &str, text: &str) -> String {
+    format!("<article><h2>{title}</h2><div class=\"wide\"><pre>{}</pre></div></article>\n", escape(text.trim_end()))
+}
+
+/// The first cell of a row names it. Columns without a name are understood. With the class `words` the last one is text.
+fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = format!("<article><h2>{title}</h2><div class=\"wide\"><table class=\"{class}\">");
+    if columns.iter().any(|column| !column.is_empty()) {
+        let head: String = columns.iter().map(|column| format!("<th scope=\"col\">{column}</th>")).collect();
+        let _ = write!(table, "<thead><tr>{head}</tr></thead>");
+    }
+    table += "<tbody>";
+    for row in rows {
+        let cells: String = row.iter().skip(1).map(|cell| format!("<td>{}</td>", escape(cell))).collect();
+        let _ =
+            write!(table, "<tr><th scope=\"row\">{}</th>{cells}</tr>", row.first().map_or_else(String::new, |cell| escape(cell)));
+    }
+    table + "</tbody></table></div></article>\n"
+}
+
+fn known(unit: Unit, value: Option<f64>) -> String {
+    value.map_or_else(unknown, |value| unit.short(value))
+}
+
+fn unknown() -> String {
+    "–".to_owned()
+}
+
+/// With commas between thousands.
+fn whole(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

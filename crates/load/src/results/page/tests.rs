@@ -1,0 +1,15 @@
+//! Of the page as text; how it looks is tested in a browser.
+
+use super::*;
+
+#[test]
+fn what_others_wrote_stays_text() {
+    assert_eq!(escape("<script>'&\"</script>"), "&lt;script&gt;&#39;&amp;&quot;&lt;/script&gt;");
+}
+
+#[test]
+fn a_run_without_a_sample_has_a_page() {
+    let page = page(&Recorded { report: None, samples: Vec::new(), plan: Some("connections = 3 # <b>".to_owned()) });
+    assert!(page.contains("There is no result.") && page.contains("there is nothing to draw"), "{page}");
+    assert!(page.contains("connections = 3 # &lt;b&gt;"), "{page}");
+}

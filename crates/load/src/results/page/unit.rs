@@ -1,0 +1,108 @@
+//! What a chart shows, and how its numbers are written where there is little room.
+
+/// The unit of a chart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Count,
+    Rate,
+    /// Microseconds.
+    Time,
+    Bytes,
+    BitsPerSecond,
+    /// CPUs that are busy.
+    Cpus,
+}
+
+impl Unit {
+    /// As the script of the page knows it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::Rate => "rate",
+            Unit::Time => "time",
+            Unit::Bytes => "bytes",
+            Unit::BitsPerSecond => "bits",
+            Unit::Cpus => "cpus",
+        }
+    }
+
+    /// Three digits and a unit: `12.5k`, `250 µs`, `4.1 KiB`, `1.21 Gbit/s`.
+    pub(super) fn short(self, value: f64) -> String {
+        let scaled = |step: f64, names: &[&str]| {
+            let mut names = names.iter();
+            let (mut value, mut name) = (value, names.next().copied().unwrap_or_default());
+            // What would be rounded up to the next unit is written in it.
+            for larger in names {
+                if value < step * 0.9995 {
+                    break;
+                }
+                (value, name) = (value / step, larger);
+            }
+            format!("{}{name}", digits(value))
+        };
+        match self {
+            Unit::Count => scaled(1000.0, &["", "k", "M", "G"]),
+            Unit::Rate => scaled(1000.0, &["/s", "k/s", "M/s", "G/s"]),
+            Unit::Time if value > 0.0 && value < 0.9995 => format!("{} ns", digits(value * 1000.0)),
+            Unit::Time => scaled(1000.0, &[" µs", " ms", " s"]),
+            Unit::Bytes => scaled(1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]),
+            Unit::BitsPerSecond => scaled(1000.0, &[" bit/s", " kbit/s", " Mbit/s", " Gbit/s"]),
+            Unit::Cpus => digits(value),
+        }
+    }
+}
+
+/// Three of them, without zeros at the end.
+fn digits(value: f64) -> String {
+    let text = match value.abs() {
+        size if size >= 99.95 => return format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A moment of a run: `45 s`, `2:05`, `1:02:05`.
+pub(super) fn moment(seconds: f64) -> String {
+    if seconds < 99.95 { format!("{} s", digits((seconds * 10.0).round() / 10.0)) } else { clock(seconds) }
+}
+
+/// The same beside longer ones: `0:45`.
+pub(super) fn clock(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a run has fewer than 2^64 seconds")]
+    let whole = seconds.round() as u64;
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours == 0 { format!("{minutes}:{seconds:02}") } else { format!("{hours}:{minutes:02}:{seconds:02}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let written = [
+            (Unit::Count, 0.0, "0"),
+            (Unit::Count, 999.6, "1k"),
+            (Unit::Count, 12_500.0, "12.5k"),
+            (Unit::Rate, 3_000_000.0, "3M/s"),
+            (Unit::Time, 0.25, "250 ns"),
+            (Unit::Time, 0.0, "0 µs"),
+            (Unit::Time, 1_500_000.0, "1.5 s"),
+            (Unit::Time, 90_000_000.0, "90 s"),
+            (Unit::Bytes, 4_198.4, "4.1 KiB"),
+            (Unit::BitsPerSecond, 1.21e9, "1.21 Gbit/s"),
+            (Unit::Cpus, 1.975, "1.98"),
+        ];
+        for (unit, value, text) in written {
+            assert_eq!(unit.short(value), text);
+        }
+    }
+
+    #[test]
+    fn moments_are_read_as_on_a_clock() {
+        for (seconds, text) in [(0.0, "0 s"), (45.04, "45 s"), (125.0, "2:05"), (3725.0, "1:02:05"), (86_400.0, "24:00:00")] {
+            assert_eq!(moment(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A run as it is on disk.
+
+use super::directory::{DirectoryError, PLAN, RESULT, SERIES};
+use crate::report::Report;
+use crate::series::Sample;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// What a directory has of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// Its result; None: it was ended before it had one.
+    pub report: Option<Report>,
+    /// Its samples, as far as they were written.
+    pub samples: Vec<Sample>,
+    /// Its plan.
+    pub plan: Option<String>,
+}
+
+impl Recorded {
+    /// Reads a directory.
+    ///
+    /// # Errors
+    /// When it has neither a result nor samples, or they are not what this version writes.
+    pub fn read(path: &Path) -> Result<Recorded, DirectoryError> {
+        let report = optional(&path.join(RESULT), |path| fs::read_to_string(path))?;
+        let report = report.map(|text| serde_json::from_str(&text).map_err(unreadable(path.join(RESULT)))).transpose()?;
+        let samples = optional(&path.join(SERIES), samples)?;
+        if report.is_none() && samples.is_none() {
+            return Err(DirectoryError::Unreadable(path.to_owned(), format!("there is neither {RESULT} nor {SERIES}")));
+        }
+        let plan = optional(&path.join(PLAN), |path| fs::read_to_string(path))?;
+        Ok(Recorded { report, samples: samples.unwrap_or_default(), plan })
+    }
+}
+
+/// The samples of a file. Its last line may be cut off where a run, or its disk, ended.
+fn samples(path: &Path) -> io::Result<Vec<Sample>> {
+    let mut samples = Vec::new();
+    let mut lines = BufReader::new(File::open(path)?).split(b'\n').peekable();
+    while let Some(line) = lines.next() {
+        match serde_json::from_slice(&line?) {
+            Ok(sample) => samples.push(sample),
+            Err(_) if lines.peek().is_none() => {}
+            Err(error) => {
+                return Err(io::Error::new(ErrorKind::InvalidData, format!("line {}: {error}", samples.len() + 1)));
+            }
+        }
+    }
+    Ok(samples)
+}
+
+fn optional<T>(path: &Path, read: impl Fn(&Path) -> io::Result<T>) -> Result<Option<T>, DirectoryError> {
+    match read(path) {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(path.to_owned())(error)),
+    }
+}
+
+fn unreadable<E: ToString>(path: PathBuf) -> impl FnOnce(E) -> DirectoryError {
+    move |error| DirectoryError::Unreadable(path, error.to_string())
+}
