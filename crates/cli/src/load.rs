@@ -16,15 +16,15 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
     let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
+    let text = plan::text(&plan) + &thresholds::text(&arguments.threshold);
     if arguments.dry_run {
         print::line(words::start(&plan) + &words)?;
         print::line(&budget)?;
-        print::line(plan::text(&plan).trim_end())?;
+        print::line(text.trim_end())?;
         return Ok(Exit::Ok);
     }
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
-    let text = plan::text(&plan) + &thresholds::text(&arguments.threshold);
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
@@ -38,11 +38,11 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
-    if let Some(directory) = &watching.directory {
-        directory.finish(&report).map_err(Failure::run)?;
-    }
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
+    }
+    if let Some(directory) = &watching.directory {
+        directory.finish(&report).map_err(Failure::run)?;
     }
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
 }
