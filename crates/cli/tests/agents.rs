@@ -32,7 +32,8 @@ fn wait_for(program: &mut Program, words: &str) {
 }
 
 fn has_ended(process: &OwnedFd) -> bool {
-    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).expect("it can be waited for") > 0
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).expect("it can be waited for")
+        > 0
 }
 
 #[test]
@@ -49,8 +50,8 @@ fn processes_share_connections_and_operations() {
 }
 
 fn assert_adds_up(report: &serde_json::Value) {
-    let [attempted, established, failed, open, closed, lost] =
-        ["attempted", "established", "failed", "open", "closed", "lost"].map(|name| number(report, &format!("/connections/{name}")));
+    let [attempted, established, failed, open, closed, lost] = ["attempted", "established", "failed", "open", "closed", "lost"]
+        .map(|name| number(report, &format!("/connections/{name}")));
     assert_eq!(attempted, established + failed, "{report}");
     assert_eq!(established, open + closed + lost, "{report}");
 }
