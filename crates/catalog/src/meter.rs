@@ -42,6 +42,10 @@ pub trait Meter: Send + 'static {
     /// The first byte of the connection's first answer, this long after its question was sent.
     fn first_byte(&mut self, _after: Duration) {}
 
+    /// A question was sent: its operation will succeed, or fail, or end with its connection. Clients of `echo`, `ping` and other
+    /// dialogues only.
+    fn asked(&mut self) {}
+
     /// An operation succeeded at `now`. `sent` is when its question was written, `scheduled` when it should have been: from
     /// there latency counts, or a slow server would slow the questions and look fast. For a client whose operation is a
     /// connection, `scheduled` is when the connect began.

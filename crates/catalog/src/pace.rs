@@ -226,6 +226,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
         }
         self.state = State::Asked { scheduled: due, sent: now };
         cx.set_timer_at(now + self.pace.timeout);
+        meter::<M>(cx).asked();
         self.ask.ask(cx);
         Step::Continue
     }

@@ -30,7 +30,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
 const FIRST_SLICE: Duration = Duration::from_millis(1);
 /// A process of clients that does not end in so many times what it may take is stuck.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 6;
 
 /// Ends a run early, from another thread; what was reached until then is reported.
 #[derive(Clone, Debug, Default)]

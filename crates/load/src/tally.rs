@@ -98,11 +98,13 @@ pub(crate) struct Recorder {
     of_messages: bool,
     /// This side has cut off the connection that ends now.
     cutting: bool,
+    /// Questions that have no answer yet, less the operations of clients that do not say when they ask.
+    pub(crate) under_way: i64,
 }
 
 impl Recorder {
     pub(crate) fn new(shared: Arc<Shared>) -> Recorder {
-        Recorder { tally: Tally::default(), shared, of_messages: false, cutting: false }
+        Recorder { tally: Tally::default(), shared, of_messages: false, cutting: false, under_way: 0 }
     }
 
     /// For clients of `acks`.
@@ -121,6 +123,11 @@ impl Recorder {
 
     fn operations_failed(&mut self, operations: u64) {
         self.tally.numbers.operations_failed += operations;
+        self.finish(operations);
+    }
+
+    fn finish(&mut self, operations: u64) {
+        self.under_way -= operations.cast_signed();
         self.shared.finish(operations);
     }
 }
@@ -130,6 +137,10 @@ impl Meter for Recorder {
         self.tally.numbers.established += 1;
         self.tally.connect.record(took);
         self.shared.stands();
+    }
+
+    fn asked(&mut self) {
+        self.under_way += 1;
     }
 
     fn first_byte(&mut self, after: Duration) {
@@ -149,7 +160,7 @@ impl Meter for Recorder {
         self.tally.operation.record_many(now.saturating_duration_since(scheduled), messages);
         self.tally.uncorrected.record_many(now.saturating_duration_since(sent), messages);
         self.tally.last = Some(now);
-        self.shared.finish(messages);
+        self.finish(messages);
     }
 
     fn written(&mut self, messages: u64, _bytes: u64) {

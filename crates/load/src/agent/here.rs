@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the pool while its end is awaited.
 const SLICE: Duration = Duration::from_millis(50);
+/// Between two looks whether all was answered.
+const ANSWERED: Duration = Duration::from_millis(5);
 /// After a [`Stop`], what is under way may take this long.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 /// What is cut off has this long to take what was written already.
@@ -137,8 +139,9 @@ impl Here {
         sum
     }
 
-    /// No more connects.
+    /// No more connects, and no more questions of clients at rest.
     pub(crate) fn halt(&self) -> Result<(), Error> {
+        self.shared.interval().suspend();
         self.pool.update(|mut config| {
             if let Endpoint::Connect(connecting) = &mut config.endpoint {
                 connecting.total = Some(0);
@@ -156,6 +159,11 @@ impl Here {
         let mut patience = Patience::new(stop, within);
         self.wait(&mut patience, is_settled);
         patience.renew(within);
+        // To close many connections keeps both ends busy: who waits for an answer has it first.
+        while patience.left().is_some() && self.under_way() > 0 {
+            thread::sleep(ANSWERED);
+        }
+        patience.renew(within);
         let pool = self.pool.clone();
         // A drain waits for its deadline and does not know of `stop`. Without a thread for it, all is cut off at once.
         let drain = move || {
@@ -171,6 +179,11 @@ impl Here {
         }
         self.pool.purge(&Selector::All, CUT_WITHIN);
         Ok(drained)
+    }
+
+    /// Questions without answer.
+    fn under_way(&self) -> i64 {
+        self.pool.gather(|recorder: &mut Recorder| recorder.under_way).iter().sum()
     }
 
     /// Waits for `condition` with this patience.
