@@ -21,6 +21,10 @@ const CONNECT_RATE: f64 = 5_000.0;
 pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let vary = arguments.vary;
     let base = base(&mut arguments)?;
+    // As far as it may go: a search that is refused half-way has told nothing.
+    if !arguments.load.yes {
+        plan::guard(&varied(&base, vary, arguments.max.0))?;
+    }
     let people = People::beside(arguments.load.json.as_ref());
     let sink = arguments.load.json.take().map(Sink::open).transpose()?;
     let stop = Stop::new();
@@ -112,9 +116,6 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
 /// One try. What this machine has too little for does not hold, and is not run.
 fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> Result<Tried, Failure> {
     let mut plan = varied(base, arguments.vary, amount);
-    if !arguments.load.yes {
-        plan::guard(&plan)?;
-    }
     if let Err(wall) = budget::fit(&mut plan, arguments.load.force) {
         return Ok(Tried { amount, held: false, thresholds: Vec::new(), wall: Some(wall), report: None });
     }

@@ -123,10 +123,20 @@ fn example(name: &str, workload: &str, target: &str, pace: &[&str]) {
     );
 }
 
+/// The same for an example that says how to search: 20 hold.
+#[track_caller]
+fn search(name: &str, target: &str) {
+    let path = format!("{}/../../examples/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    let shorter = ["-c", "20", "--max", "20", "--hold", "300ms", "--interval", "100ms", "--timeout", "20s", "--json", "-"];
+    let judged = ["--threshold", "failed==0", "--threshold", "lost==0"];
+    let end = run(&[&["find", "ping", target, "--plan", &path], &shorter[..], &judged].concat());
+    assert_eq!((end.code, number(&report(&end), "/found")), (Some(0), 20), "{name}: {end:?}");
+}
+
 /// One for each example: an example without a test is a failure.
 #[test]
 fn every_example_runs() {
-    const NAMES: [&str; 7] = ["many", "messages", "nginx", "ramp", "redis", "short-connections", "soak"];
+    const NAMES: [&str; 8] = ["capacity", "many", "messages", "nginx", "ramp", "redis", "short-connections", "soak"];
     let often = ["--interval", "100ms"];
     let (_ping, ping) = serving(&["ping"]);
     let (_echo, echo) = serving(&["echo"]);
@@ -137,6 +147,10 @@ fn every_example_runs() {
     let nginx = answering(b"\r\n\r\n", page);
     for name in NAMES {
         match name {
+            "capacity" => {
+                example(name, "ping", &ping, &often);
+                search(name, &ping);
+            }
             "many" | "ramp" => example(name, "ping", &ping, &often),
             "soak" => example(name, "echo", &echo, &[&often[..], &["--lifetime", "300ms"]].concat()),
             "short-connections" => example(name, "http", &http, &["--rate", "200"]),

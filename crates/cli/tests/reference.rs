@@ -49,7 +49,7 @@ fn options<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
 #[test]
 fn every_option_of_the_guide_for_users_of_other_tools_exists() {
     let mut known = BTreeSet::from(["--help".to_owned(), "--version".to_owned()]);
-    for command in ["serve", "load", "trial"] {
+    for command in ["serve", "load", "find", "doctor", "report", "compare", "trial"] {
         let output = Command::new(env!("CARGO_BIN_EXE_sockdrawer")).args([command, "--help"]).output().expect("the program runs");
         let help = String::from_utf8(output.stdout).expect("help is text");
         known.extend(words_with_dashes(&help));

@@ -200,6 +200,8 @@ fn addresses() {
     refused("load ping --source 127.0.0.1/28", &["not where a network begins", "127.0.0.0/28"]);
     refused("load ping --local-ports 9-8", &["--local-ports 9-8", "not a range of ports"]);
     refused("load ping --processes 0", &["--processes 0", "auto, or 1 to 1000"]);
+    // As far as a search may go.
+    refused("find ping 192.0.2.1:9 --threshold p99<1s", &["192.0.2.1:9 is a public address", "1000000 connections", "--yes"]);
     refused("load ping 192.0.2.1:9 -c 20k", &["192.0.2.1:9 is a public address", "20000 connections", "--yes"]);
     refused("load ping 127.0.0.1:9000 --source ::1", &["--source ::1", "cannot reach 127.0.0.1:9000"]);
 }

@@ -88,8 +88,8 @@ pub(crate) struct LoadArguments {
     /// Public addresses: more than 10k connections, or 5k connects or operations per second.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Process of the server to watch; repeat it for more [default: those that listen at the targets, where they are of this machine].
-    #[arg(long, value_name = "PID")]
+    /// Processes of the server to watch: 7,8 [default: those that listen at the targets, where they are of this machine].
+    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
     pub(crate) server_pid: Vec<ProcessId>,
     /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
