@@ -3,8 +3,8 @@
 use crate::outcome::Failure;
 use crate::words::duration;
 use sockdrawer_catalog::http::Close;
-use sockdrawer_load::Plan;
 use sockdrawer_load::budget::{Budget, Need};
+use sockdrawer_load::{Plan, Wall};
 
 /// A budget, and what it adds to the line that a run starts with.
 pub(crate) struct Told {
@@ -27,6 +27,19 @@ pub(crate) fn keep_within(plan: &mut Plan, force: bool) -> Result<Told, Failure>
     let words = resting(plan, &budget);
     plan.connect_rate = budget.rate.or(plan.connect_rate);
     Ok(Told { budget, words })
+}
+
+/// The same for one try of a search: what does not fit is a wall, and told as one.
+pub(crate) fn fit(plan: &mut Plan, force: bool) -> Result<(), Wall> {
+    let budget = Budget::of(plan);
+    if force {
+        return Ok(());
+    }
+    if let Some(wall) = budget.wall() {
+        return Err(wall);
+    }
+    plan.connect_rate = budget.rate.or(plan.connect_rate);
+    Ok(())
 }
 
 fn refused(plan: &Plan, need: &Need) -> Failure {

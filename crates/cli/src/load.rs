@@ -5,21 +5,23 @@ use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
-use crate::{limits, plan, print, progress, thresholds, words};
-use sockdrawer::Error;
+use crate::{keys, limits, plan, print, progress, thresholds, words};
+use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::results::Directory;
 use sockdrawer_load::{Interval, Observer, Progress, Report, Run, Sample, Stop};
 use std::process;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
     let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
-    let text = plan::text(&plan) + &thresholds::text(&arguments.threshold);
+    let text = plan::text(&plan, &arguments.threshold);
     if arguments.dry_run {
-        print::line(words::start(&plan) + &words)?;
-        print::line(&budget)?;
+        let begin = format!("{}{words}\n{budget}", words::start(&plan));
+        // As comments, so that all of it is a plan again.
+        begin.lines().try_for_each(|line| print::line(format_args!("# {line}")))?;
         print::line(text.trim_end())?;
         return Ok(Exit::Ok);
     }
@@ -32,9 +34,19 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     people.tell(words::start(&plan) + &words)?;
     people.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?;
+    let orders = running.orders();
+    let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
+    let keys = keys::listen(&orders);
+    if keys.is_some() {
+        print::tell(keys::HELP);
+    }
     let mut watching = Watching { live: progress::Live::new(), directory };
     let report = running.finish(&stop, &mut watching);
     watching.live.end();
+    drop(keys);
+    if let Some(control) = control {
+        control.shutdown(Drain::within(Duration::ZERO));
+    }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
@@ -92,6 +104,7 @@ pub(crate) fn stop_by_signals(stop: &Stop) -> Result<Arc<OnceLock<Signal>>, Fail
     let (told, stop) = (first.clone(), stop.clone());
     signals::watch(move |signal| {
         if told.set(signal).is_err() {
+            keys::restore();
             process::exit(signal.exit() as i32);
         }
         stop.stop();

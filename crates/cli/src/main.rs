@@ -6,7 +6,9 @@ mod budget;
 mod compare;
 mod doctor;
 mod events;
+mod find;
 mod foreign;
+mod keys;
 mod ladder;
 mod limits;
 mod load;
@@ -49,6 +51,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Load(arguments)) if arguments.acks.ladder => ladder::run(*arguments),
         Some(Command::Load(arguments)) => load::run(*arguments),
         Some(Command::Doctor(arguments)) => doctor::run(arguments),
+        Some(Command::Find(arguments)) => find::run(*arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),

@@ -24,12 +24,6 @@ pub(crate) fn parse_for_one(text: &str) -> Result<Threshold, BadValue> {
     Ok(threshold)
 }
 
-/// They as a key of a plan, if there are any. What a threshold is written with needs no escapes.
-pub(crate) fn text(thresholds: &[Threshold]) -> String {
-    let all = thresholds.iter().map(|threshold| format!("\"{threshold}\"")).collect::<Vec<_>>().join(", ");
-    if all.is_empty() { all } else { format!("threshold = [{all}]\n") }
-}
-
 /// What the result says to the thresholds is written into it.
 pub(crate) fn judge(thresholds: &[Threshold], report: &mut Report) -> Result<(), Failure> {
     let result = serde_json::to_value(&*report).map_err(load::not_json)?;

@@ -296,14 +296,14 @@ fn options_that_make_no_sense_together_are_refused_in_one_line() {
 #[test]
 fn a_run_that_needs_more_ports_than_there_are_is_refused_before_it_connects() {
     // 192.0.2.0/24 is for documents: nobody is there (RFC 5737).
-    let end = refused("http 192.0.2.1:80 -c 70000 -d 1s");
+    let end = refused("http 192.0.2.1:80 -c 70000 -d 1s --yes");
     assert_eq!((end.code, end.stdout.as_str()), (Some(3), ""), "{end:?}");
     assert!(end.stderr.contains("--connections 70000: this machine has") && end.stderr.contains("--source"), "{end:?}");
     // With 1, ports can be used again after a second everywhere.
     let reuse = fs::read_to_string("/proc/sys/net/ipv4/tcp_tw_reuse").expect("a setting of the kernel");
     if reuse.trim() != "1" {
         for words in ["-n 100k", "-d 1h --rate 2k", "-d 1h --connect-rate 2k"] {
-            let end = refused(&format!("http 192.0.2.1:80 --close fin {words}"));
+            let end = refused(&format!("http 192.0.2.1:80 --close fin --yes {words}"));
             assert_eq!((end.code, end.stdout.as_str(), end.stderr.lines().count()), (Some(3), "", 1), "{words}: {end:?}");
             assert!(end.stderr.contains("connects within 60 s of TIME_WAIT"), "{words}: {end:?}");
             assert!(end.stderr.contains("--close server or rst") && end.stderr.contains("--force"), "{words}: {end:?}");

@@ -24,9 +24,9 @@ fn refused(words: &str, parts: &[&str]) {
 
 #[test]
 fn commands() {
-    refused("", &["no command", "serve, load, doctor or trial", "try: sockdrawer --help"]);
+    refused("", &["no command", "serve, load, doctor, find, report, compare or trial", "try: sockdrawer --help"]);
     refused("serv", &["unknown command `serv`", "did you mean `serve`?"]);
-    refused("quux", &["unknown command `quux`", "there are serve, load, doctor, trial"]);
+    refused("quux", &["unknown command `quux`", "there are serve, load, doctor, find, report, compare, trial"]);
     refused("--lisen", &["unknown option `--lisen`"]);
     refused("--json x", &["unknown option `--json`", "try: sockdrawer --help"]);
 }
@@ -175,6 +175,7 @@ fn plans() {
     plan_refused("workload = 'ping'\n[source]\na = 1\n", "", &["2", "source has one value", "table"]);
     plan_refused("workload = 'ping'\nhold = '5s\n", "", &["2"]);
     plan_refused("workload = 'ping'\nhold = '5s'\nduration = 5\n", "", &["3", "--duration and --hold exclude each other"]);
+    refused("load acks --ladder --dry-run", &["--ladder", "--dry-run", "exclude each other"]);
     refused("load --plan /dev/null", &["no workload: name echo"]);
     refused("load --plan /dev/null 127.0.0.1:9", &["unknown protocol `127.0.0.1:9`"]);
 }

@@ -33,10 +33,9 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     }
 }
 
-/// A server for it in this process, on a free port. It takes no more of the process's descriptors than the clients need from it;
-/// a short connection may end here a moment after its client began the next.
+/// A server for it in this process, on a free port. A short connection may end here a moment after its client began the next; of
+/// those that stay people may want more while the run goes on.
 pub(crate) fn server(plan: &Plan) -> Config {
-    let limit = if plan.is_short() { plan.connections.saturating_mul(2) } else { plan.connections };
     let has_slow = plan.http().is_some_and(Wanted::has_slow);
     let (behaviour, model): (Behaviour, Model) = match &plan.workload {
         Workload::Ping { .. } => (ping::Ping.into(), Model::Loops),
@@ -46,5 +45,8 @@ pub(crate) fn server(plan: &Plan) -> Config {
         Workload::Acks(messages) => messages.server(),
     };
     let workers = if has_slow { plan.connections.min(MOST_WORKERS) } else { 0 };
-    Config::accept(behaviour).model(model).workers(workers).limit(limit).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()))
+    let mut config =
+        Config::accept(behaviour).model(model).workers(workers).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
+    config.limit = plan.is_short().then(|| plan.connections.saturating_mul(2));
+    config
 }

@@ -127,7 +127,7 @@ fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
     let each = (plan.connections as u64).div_ceil(processes.len().max(1) as u64);
     let need = |process: &u32| {
         let (soft, hard) = limit(*process)?;
-        let taken = open(*process);
+        let taken = open(*process).unwrap_or(0);
         let how =
             format!("soft limit of process {process} without the {} it has, hard limit {}", thousands(taken), thousands(hard));
         Some(Need::new("server", "descriptors", (each, Some(soft.saturating_sub(taken))), how).or(Fit::Lacking, |_| {

@@ -30,6 +30,12 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "VmRSS").and_then(kibibytes)
 }
 
+/// The part of this machine's memory that programs can still have.
+#[expect(clippy::cast_precision_loss, reason = "2^53 bytes are more than machines have")]
+pub(crate) fn memory_left() -> Option<f64> {
+    Some(memory("MemAvailable")? as f64 / memory("MemTotal")? as f64)
+}
+
 /// A counter of a table with two lines for each protocol: names, then values in the same order.
 pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));

@@ -5,6 +5,7 @@ use crate::cause::cause;
 use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
+use crate::results::bytes;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -169,6 +170,23 @@ pub struct Server {
     pub listen_drops: Option<u64>,
 }
 
+/// A line of what is known besides CPU time; nothing where nothing is.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.bytes_per_connection.map(|user| format!("{} for each connection", bytes(user))),
+            self.kernel_bytes_per_connection.map(|kernel| format!("{} of the kernel, both ends if both are here", bytes(kernel))),
+            self.cpu_us_per_accept.map(|accept| format!("{} of CPU for an accept", time(accept))),
+            self.cpu_us_per_accept
+                .and(self.cpu_us_per_operation)
+                .map(|operation| format!("{} for an operation", time(operation))),
+            self.listen_overflows.filter(|many| *many > 0).map(|many| format!("{many} found the accept queue full")),
+        ];
+        let known: Vec<String> = parts.into_iter().flatten().collect();
+        if known.is_empty() { Ok(()) } else { write!(f, "\nserver       {}", known.join(", ")) }
+    }
+}
+
 impl Report {
     /// The form that this version writes and reads.
     pub const SCHEMA: u32 = 1;
@@ -219,6 +237,7 @@ impl fmt::Display for Report {
         row(f, "operation", &self.latency_us.operation)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
+        write!(f, "{}", self.server)?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
             if let Some(cause) = cause(phase, errno, self.server.listen_overflows) {
@@ -300,6 +319,22 @@ pub(crate) mod tests {
         let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
         assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
+    }
+
+    #[test]
+    fn what_is_known_of_the_server_is_a_line() {
+        let server = Server {
+            bytes_per_connection: Some(59.7),
+            kernel_bytes_per_connection: Some(7539.6),
+            cpu_us_per_operation: Some(32.0),
+            cpu_us_per_accept: Some(38.1),
+            listen_overflows: Some(0),
+            ..Server::default()
+        };
+        let expected = "\nserver       60 B for each connection, 7.4 KiB of the kernel, both ends if both are here, \
+                        38.1 us of CPU for an accept, 32.0 us for an operation";
+        assert_eq!(server.to_string(), expected);
+        assert_eq!(Server { cpu_us_per_operation: Some(32.0), ..Server::default() }.to_string(), "", "the line CPU has it");
     }
 
     #[test]

@@ -9,13 +9,14 @@ use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
-use crate::proc::resident_bytes;
+use crate::proc::{self, resident_bytes};
 use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
 use crate::server::{self, Cost, Watch};
 use crate::tally::{Numbers, Tally, cause};
-use serde::Serialize;
+use crate::wall::Evidence;
+use serde::{Serialize, Serializer};
 use sockdrawer::{Drain, Error, Pool};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,7 +62,8 @@ impl Stop {
 /// Where a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
-    /// Since the first connect.
+    /// Since the first connect; serialized, in seconds.
+    #[serde(serialize_with = "as_seconds")]
     pub elapsed: Duration,
     /// What it is about.
     pub phase: Phase,
@@ -110,6 +112,7 @@ pub struct Run<'a> {
     last: Last,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
+    evidence: Evidence,
 }
 
 /// The sample before.
@@ -160,6 +163,7 @@ impl<'a> Run<'a> {
             recent: Tally::default(),
             last: Last::default(),
             elsewhere: (Duration::ZERO, 0),
+            evidence: Evidence::new(),
         })
     }
 
@@ -175,11 +179,12 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
-        let begun = Begun { connects: self.agents.state().connects, at: end };
+        self.agents.halt()?;
         self.gather();
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.settle(stop)?;
+        let begun = Begun { connects: self.agents.state().connects, at: end };
         self.gather();
         self.peak = self.peak.max(self.agents.state().peak);
         self.sample(Phase::Ending, ended, &mut observer);
@@ -196,6 +201,8 @@ impl<'a> Run<'a> {
         if let Some(wanted) = self.plan.http() {
             Http::complete(&mut report, (self.plan, wanted), &mut self.sum, begun);
         }
+        self.evidence.sent_again = self.watch.sent_again();
+        report.wall = self.evidence.wall(&report);
         Ok(report)
     }
 
@@ -277,7 +284,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
+    /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
     fn settle(&mut self, stop: &Stop) -> Result<Duration, Error> {
         match &mut self.agents {
             Agents::Here(here) => here.settle(stop),
@@ -345,6 +352,7 @@ impl<'a> Run<'a> {
             },
             server: self.watch.sample(done),
         };
+        self.evidence.see(&sample, proc::memory_left());
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
         self.last = Last { at, cpu, operation: latency_us.operation };
@@ -387,6 +395,10 @@ impl<'a> Run<'a> {
             http: None,
         }
     }
+}
+
+fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
 }
 
 /// Descriptors that a process of clients may open.

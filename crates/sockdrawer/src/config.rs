@@ -204,6 +204,11 @@ pub struct Connecting {
     /// Local addresses; the next one is taken when each target had its turn, so that every source gets to every target. None: the
     /// kernel chooses.
     pub sources: Vec<IpAddr>,
+    /// From and to, both included: the local ports of these connections, within the range that the system gives out (sysctl
+    /// `net.ipv4.ip_local_port_range`), which the kernel lets nobody leave. Takes Linux 6.3; before, connects fail with
+    /// `ENOPROTOOPT`. None: that whole range. A target's own port is never used: where nobody listens, a connect from it would meet
+    /// itself.
+    pub local_ports: Option<(u16, u16)>,
     /// How many connects in all; None: whenever one ends, another is made.
     pub total: Option<u64>,
     /// Connects per second; None: as fast as it goes.
@@ -217,7 +222,15 @@ pub struct Connecting {
 impl Connecting {
     /// To `targets`, one connect for each that ends, as fast as it goes, 5 s each.
     pub fn to(targets: Vec<Address>) -> Connecting {
-        Connecting { targets, sources: Vec::new(), total: None, rate: None, late: Late::Forget, timeout: Duration::from_secs(5) }
+        Connecting {
+            targets,
+            sources: Vec::new(),
+            local_ports: None,
+            total: None,
+            rate: None,
+            late: Late::Forget,
+            timeout: Duration::from_secs(5),
+        }
     }
 }
 

@@ -355,3 +355,56 @@ fn what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent() {
     });
     assert_empty(pool);
 }
+
+/// Waits for nothing but its end.
+struct Stays;
+
+impl Service for Stays {
+    type Protocol = Stays;
+    fn open(&self, _peer: &Peer) -> Stays {
+        Stays
+    }
+}
+
+impl Protocol for Stays {
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        Step::Continue
+    }
+}
+
+/// Two who ask for fewer at the same time, one of them slowly, have both what they ask for.
+#[test]
+fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
+    const ALL: usize = 600;
+    for loops in [1, 2] {
+        let (server, at) = start(Config::accept(Stays).loops(1));
+        let mut connecting = Connecting::to(vec![at.into()]);
+        connecting.total = Some(ALL as u64);
+        let pool = Pool::start(Config::connect(Stays, connecting).loops(loops).limit(ALL)).expect("starts");
+        assert!(pool.wait(PATIENCE, |status| status.counts.connected == ALL as u64), "{:?}", pool.status());
+        let began = Instant::now();
+        let hows = [Drain::within(PATIENCE).at_most(200).rate(2_000.0), Drain::within(PATIENCE).at_most(150)];
+        let asking = hows.map(|how| {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.drain(&Selector::All, how))
+        });
+        let drained = asking.map(|asking| asking.join().expect("no panic"));
+        let expected = [200, 150].map(|asked| Drained { asked, ended: asked, purged: 0 });
+        assert_eq!(drained, expected, "{loops} loops");
+        assert!(began.elapsed() >= Duration::from_millis(90), "at 2,000 a second: {:?}", began.elapsed());
+        let left = pool.connections(&Selector::All);
+        assert_eq!((left.len(), pool.status().counts.closed), (250, 350), "{loops} loops");
+        assert!(left.iter().all(|connection| !connection.draining));
+        if loops == 2 {
+            let of_each: Vec<usize> = pool.status().loops.iter().map(|one| one.connections).collect();
+            assert!(of_each.iter().all(|left| (50..200).contains(left)), "by chance: {of_each:?}");
+        }
+        // More than there are, and not in time.
+        let slowly = Drain::within(Duration::from_millis(100)).at_most(1_000).rate(100.0);
+        let drained = pool.drain(&Selector::All, slowly);
+        assert!((1..=10).contains(&drained.asked) && drained.ended == drained.asked, "{drained:?}");
+        assert_eq!(pool.connections(&Selector::All).len(), 250 - drained.asked, "who had no turn stays");
+        drop(server);
+    }
+}

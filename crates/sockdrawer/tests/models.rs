@@ -100,6 +100,7 @@ for_each_model! {
     revising::a_bound_of_generations_is_kept,
     ending::a_drain_answers_what_was_received,
     ending::a_drain_takes_no_longer_than_its_deadline,
+    ending::a_drain_ends_as_many_as_it_is_to,
     ending::a_drain_keeps_its_rate,
     ending::a_drain_without_time_ends_all_the_same,
     ending::a_purge_delivers_what_was_written,

@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, address, connect, echoes, percentile, start};
-use sockdrawer::testing::private_network;
+use common::{Echo, PATIENCE, address, alone, connect, echoes, percentile, start};
 use sockdrawer::{Address, Bind, Config, Drain, Endpoint, Error, How, Listen, ListenOptions, Listening, Model, Pool, Wanted};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -122,15 +121,6 @@ fn listening(mut config: Config, change: impl FnOnce(&mut ListenOptions)) -> Con
         change(&mut listeners[0].options);
     }
     config
-}
-
-/// Where no other program has a port.
-fn alone(test: impl FnOnce() + Send + 'static) {
-    let tested = std::thread::spawn(|| match private_network() {
-        Ok(()) => test(),
-        Err(why) => println!("skipped, for want of a network of its own: {why}"),
-    });
-    tested.join().expect("no panic");
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 mod common;
 
-use common::PATIENCE;
+use common::{Echo, PATIENCE, start};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use sockdrawer::{
-    Address, Config, ConnectFailure, Connecting, Context, Input, Late, Local, Model, Peer, Pool, Protocol, Service, Step,
+    Address, Config, ConnectFailure, Connecting, Context, Endpoint, Input, Late, Local, Model, Peer, Pool, Protocol, Service,
+    Step,
 };
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -94,4 +95,120 @@ fn a_connect_that_fails_tells_how_late_it_was() {
     let lags: Vec<Duration> = lags.try_iter().collect();
     assert_eq!(lags.len() as u64, CONNECTS);
     assert!(lags.iter().all(|lag| *lag > Duration::ZERO), "none begins before it is due: {lags:?}");
+}
+
+/// Tells when each connection was due, as far as its peer can be asked, and stays.
+struct Due(Mutex<Sender<Instant>>);
+
+impl Service for Due {
+    type Protocol = Stays;
+    fn open(&self, peer: &Peer) -> Stays {
+        let due = Instant::now() - peer.connect_time() - peer.lag();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).send(due).expect("the test listens");
+        Stays
+    }
+}
+
+/// A pool that connects once a gap, what is due when, and whom it connects to.
+fn paced(late: Late, total: Option<u64>, limit: usize) -> (Pool, Receiver<Instant>, Pool) {
+    let (server, at) = start(Config::accept(Echo).loops(1));
+    let (tells, hears) = channel();
+    let mut connecting = connecting(at);
+    (connecting.late, connecting.total) = (late, total);
+    let config = Config::connect(Due(Mutex::new(tells)), connecting).loops(2).limit(limit);
+    (Pool::start(config).expect("starts"), hears, server)
+}
+
+/// The pool's targets, rate and number, changed in place.
+fn change(pool: &Pool, change: impl Fn(&mut Connecting)) {
+    let changed = pool.update(|mut config| {
+        if let Endpoint::Connect(connecting) = &mut config.endpoint {
+            change(connecting);
+        }
+        config
+    });
+    changed.expect("nobody refuses");
+}
+
+/// At most so many are due in this time.
+fn due_in(time: Duration) -> u64 {
+    1 + (time.as_nanos() / GAP.as_nanos()) as u64
+}
+
+#[test]
+fn changes_neither_bring_a_connect_forward_nor_lose_one() {
+    const MANY: u64 = 100;
+    let began = Instant::now();
+    let (pool, dues, _server) = paced(Late::MakeUp, Some(MANY), 1_000);
+    for turn in 0..MANY {
+        // Each change is one more connect, and every other of limit or timeout too.
+        change(&pool, |connecting| {
+            connecting.total = Some(MANY + turn + 1);
+            connecting.timeout += Duration::from_millis(turn % 2);
+        });
+        pool.update(|config| config.limit(1_000 + turn as usize % 3)).expect("nobody refuses");
+        let connects = pool.status().counts.connects;
+        assert!(connects <= due_in(began.elapsed()), "{connects} after {:?}", began.elapsed());
+    }
+    assert!(pool.wait(PATIENCE, |status| status.counts.connected == 2 * MANY), "{:?}", pool.status());
+    let mut dues: Vec<Instant> = dues.try_iter().collect();
+    dues.sort_unstable();
+    let (first, last) = (dues[0], dues[dues.len() - 1]);
+    let took = GAP * (2 * MANY as u32 - 1);
+    // A connect of whose place in the schedule nothing came would make it longer by a gap each time.
+    assert!((last - first).abs_diff(took) < took / 4, "{:?} for {took:?}", last - first);
+    assert!(pool.wait(Duration::ZERO, |status| status.counts.connects == 2 * MANY));
+}
+
+#[test]
+fn who_may_have_more_connections_makes_them_at_the_rate() {
+    for (late, total, limit) in [(Late::Forget, None, 10), (Late::MakeUp, Some(10), 1_000), (Late::Forget, Some(10), 1_000)] {
+        let (pool, _dues, _server) = paced(late, total, limit);
+        assert!(pool.wait(PATIENCE, |status| status.counts.connected == 10), "{:?}", pool.status());
+        // What was due meanwhile is not: there was nothing to do.
+        let since = Instant::now();
+        assert!(pool.wait(PATIENCE, |_| since.elapsed() > 50 * GAP));
+        let began = Instant::now();
+        if total.is_some() {
+            change(&pool, |connecting| connecting.total = Some(60));
+        } else {
+            pool.update(|config| config.limit(60)).expect("nobody refuses");
+        }
+        let mut status = pool.status();
+        while status.counts.connected < 60 {
+            // One may have been under way in each loop.
+            let most = 12 + due_in(began.elapsed());
+            assert!(status.counts.connects <= most, "{late:?}: {} after {:?}", status.counts.connects, began.elapsed());
+            assert!(began.elapsed() < PATIENCE, "{status:?}");
+            status = pool.status();
+        }
+        assert_eq!(status.counts.connects, 60);
+    }
+}
+
+#[test]
+fn while_a_pool_is_suspended_no_connect_begins_and_those_that_stand_stay() {
+    for late in [Late::Forget, Late::MakeUp] {
+        let (pool, _dues, _server) = paced(late, None, 1_000);
+        let mut expected = 0;
+        for _ in 0..3 {
+            expected += 10;
+            assert!(pool.wait(PATIENCE, |status| status.counts.connected >= expected), "{:?}", pool.status());
+            pool.suspend();
+            let before = pool.status().counts.connects;
+            let since = Instant::now();
+            assert!(pool.wait(PATIENCE, |_| since.elapsed() > 100 * GAP));
+            // Also a change begins none.
+            change(&pool, |connecting| connecting.timeout += GAP);
+            let status = pool.status();
+            assert_eq!((status.counts.connects, status.counts.closed), (before, 0), "{late:?}");
+            let resumed = Instant::now();
+            pool.resume();
+            let connects = pool.status().counts.connects;
+            let most = before + 2 + due_in(resumed.elapsed());
+            assert!(connects <= most, "{late:?}: {connects} of {most}: what was due meanwhile is not made up for");
+            expected = connects;
+        }
+        assert!(pool.wait(PATIENCE, |status| status.counts.connected >= expected + 10), "{:?}", pool.status());
+    }
 }

@@ -383,7 +383,13 @@ impl<M: Meter> Protocol for Streaming<M> {
         if self.waiting_since().is_some_and(|since| now - since >= self.stream.options.timeout) {
             return self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx);
         }
-        self.send_on(cx)
+        let (due, before) = (self.scheduled(self.written, now), self.written);
+        let step = self.send_on(cx);
+        // While the window is full nothing is sent by the timer: who waits for acks is late because of the server.
+        if self.stream.interval > 0 && self.written > before {
+            meter::<M>(cx).lag(now - due);
+        }
+        step
     }
 
     /// It has called itself.

@@ -19,7 +19,7 @@ pub(crate) struct AcksArguments {
     pub(crate) window: Option<Positive>,
     /// acks: run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
     /// and compare them.
-    #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "processes", "seed"])]
+    #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "processes", "server_pid", "dry_run", "seed"])]
     pub(crate) ladder: bool,
 }
 

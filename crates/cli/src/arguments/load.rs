@@ -4,7 +4,7 @@ use super::{AcksArguments, HttpArguments};
 use crate::names::Protocol;
 use crate::thresholds;
 use crate::values::{
-    Bytes, Destination, LocalPorts, Positive, PositiveTime, ProcessCount, Ramp, Rate, Seed, Size, Source, Target, Time,
+    Bytes, Destination, LocalPorts, Positive, PositiveTime, ProcessCount, ProcessId, Ramp, Rate, Seed, Size, Source, Target, Time,
 };
 use clap::Args;
 use sockdrawer_catalog::dialogue::Expect;
@@ -70,6 +70,9 @@ pub(crate) struct LoadArguments {
     /// The first and the last local port to connect from: 20000-29999 [default: those that the machine has for it].
     #[arg(long, value_name = "A-B")]
     pub(crate) local_ports: Option<LocalPorts>,
+    /// A Unix socket to take orders at while the run goes on: +N, -N, =N, interval T, suspend, resume, next, stop, status.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
     /// Processes that run the clients; auto: more than one where descriptors are too few for one [default: auto].
     #[arg(long, value_name = "N|auto")]
     pub(crate) processes: Option<ProcessCount>,
@@ -85,6 +88,9 @@ pub(crate) struct LoadArguments {
     /// Public addresses: more than 10k connections, or 5k connects or operations per second.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Process of the server to watch; repeat it for more [default: those that listen at the targets, where they are of this machine].
+    #[arg(long, value_name = "PID")]
+    pub(crate) server_pid: Vec<ProcessId>,
     /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
     pub(crate) threshold: Vec<Threshold>,

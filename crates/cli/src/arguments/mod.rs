@@ -2,11 +2,13 @@
 //! `trial` turn these low arguments into what is done.
 
 mod acks;
+mod find;
 mod http;
 mod load;
 mod results;
 
 pub(crate) use acks::AcksArguments;
+pub(crate) use find::{FindArguments, Vary};
 pub(crate) use http::{Closing, HttpArguments, Mix, Path};
 pub(crate) use load::{LoadArguments, first_given};
 pub(crate) use results::{CompareArguments, ReportArguments};
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Load(Box<LoadArguments>),
     /// Look whether this machine, and a server on it, have what so many connections need.
     Doctor(DoctorArguments),
+    /// Search for the most connections, operations or connects per second that hold, and say what stops more.
+    Find(Box<FindArguments>),
     /// Make the page of a run again, and say what came of it.
     Report(ReportArguments),
     /// Put two runs beside each other, or several of each.

@@ -8,7 +8,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use toml::de::{DeTable, DeValue};
 
 /// What no file says: which file, and what is for a moment.
@@ -17,6 +17,8 @@ const NOT_IN_FILES: [&str; 3] = ["plan", "dry_run", "help"];
 /// The words of a plan, and where each of its keys stands.
 #[derive(Debug)]
 pub(crate) struct PlanFile {
+    /// The command that it is a plan for.
+    command: String,
     path: PathBuf,
     /// Before the command line's own: options, and the workload.
     before: Vec<OsString>,
@@ -38,7 +40,8 @@ impl PlanFile {
             .map_err(|error| Failure::usage(format_args!("cannot read the plan {}: {error}", path.display())))?;
         let arguments = Arguments::command();
         let command = arguments.find_subcommand(name).unwrap_or(&arguments);
-        let mut file = PlanFile { path: path.clone(), before: Vec::new(), behind: Vec::new(), lines: Vec::new() };
+        let mut file =
+            PlanFile { command: name.to_owned(), path: path.clone(), before: Vec::new(), behind: Vec::new(), lines: Vec::new() };
         let table = DeTable::parse(&text)
             .map_err(|error| file.wrong(line(&text, error.span().map_or(0, |span| span.start)), error.message()))?;
         for (key, value) in table.get_ref() {
@@ -88,7 +91,8 @@ impl PlanFile {
     }
 
     fn wrong(&self, line: usize, why: impl fmt::Display) -> Failure {
-        Failure::usage(format_args!("{}:{line}: {why} (try: sockdrawer load --help)", Path::display(&self.path)))
+        let PlanFile { command, path, .. } = self;
+        Failure::usage(format_args!("{}:{line}: {why} (try: sockdrawer {command} --help)", path.display()))
     }
 }
 

@@ -13,7 +13,7 @@ const MOST_CONNECTIONS: usize = 10_000;
 const MOST_PER_SECOND: f64 = 5_000.0;
 
 /// Refuses what is more than that to a public address.
-pub(super) fn check(plan: &Plan) -> Result<(), Failure> {
+pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     let Some(far) = plan.targets.iter().find(|target| !is_near(target)) else { return Ok(()) };
     let too_much = if plan.connections > MOST_CONNECTIONS {
         format!("{} connections are more than {MOST_CONNECTIONS}", plan.connections)

@@ -8,6 +8,7 @@ mod text;
 
 pub(crate) use acks::messages;
 pub(crate) use file::PlanFile;
+pub(crate) use guards::check as guard;
 pub(crate) use text::text;
 
 use crate::arguments::{LoadArguments, first_given};
@@ -55,6 +56,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         connect_rate,
         timeout: arguments.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
         lifetime: arguments.lifetime.map(|PositiveTime(lifetime)| lifetime),
+        server_pids: arguments.server_pid.iter().map(|pid| pid.0).collect(),
         processes: arguments.processes.map(|ProcessCount(processes)| processes).unwrap_or_default(),
         seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
         ..Plan::new(workload)
@@ -63,7 +65,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         return Err(usage("--stage: no stage has a connection, so there is nothing to do: write such as 30s:10k,30s:0"));
     }
     if !arguments.yes {
-        guards::check(&plan)?;
+        guard(&plan)?;
     }
     Ok(plan)
 }

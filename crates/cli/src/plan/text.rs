@@ -4,12 +4,13 @@ use crate::arguments::Mix;
 use crate::values::{Bytes, LocalPorts, ProcessCount, Ramp, Rate, Source, Target, Time};
 use sockdrawer_catalog::http::Close;
 use sockdrawer_load::http::Wanted;
+use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{Dialogue, End, Messages, Plan, Workload};
 use std::time::Duration;
 use toml::Value;
 
 /// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
-pub(crate) fn text(plan: &Plan) -> String {
+pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     let mut lines = Lines(String::new());
     lines.add("workload", plan.workload.name());
     if !plan.targets.is_empty() {
@@ -42,8 +43,14 @@ pub(crate) fn text(plan: &Plan) -> String {
     if let Some((first, last)) = plan.local_ports {
         lines.add("local-ports", LocalPorts(first, last).to_string());
     }
+    if !plan.server_pids.is_empty() {
+        lines.add("server-pid", plan.server_pids.iter().map(|pid| i64::from(*pid)).collect::<Vec<_>>());
+    }
     lines.add("processes", ProcessCount(plan.processes).to_string());
     lines.count("seed", plan.seed);
+    if !thresholds.is_empty() {
+        lines.add("threshold", thresholds.iter().map(ToString::to_string).collect::<Vec<_>>());
+    }
     lines.0
 }
 
@@ -137,12 +144,12 @@ mod tests {
         let plans = [
             "ping",
             "ping 127.0.0.1:9000-9015 [::1]:9 unix:@a -c 20k --connect-rate 0.5 --hold 1m --interval 0.25ms --seed 18446744073709551615",
-            "ping -n 7 --lifetime 30s --local-ports 5-6 --processes 3 --source 127.0.0.0/28,127.0.1.1",
+            "ping -n 7 --lifetime 30s --server-pid 7,8 --local-ports 5-6 --processes 3 --source 127.0.0.0/28,127.0.1.1",
             "echo --stage 30s:10k,2m:100k,1500ms:0 --size 4k --timeout 90s",
             "echo --stage 30s:1 --hold 5 -n 8",
             r#"echo 127.0.0.1:9 --send a"'\\\r\n\xff\0 --expect /\+[\w"']+\r\n/ --interval 1h"#,
             r"ping 127.0.0.1:9 --send é --expect \x2fx/",
-            "hello -n 3 -d 4",
+            "hello -n 3 -d 4 --server-pid 7 --server-pid 4194304",
             "http",
             "http --path /a\"b --keep-alive",
             "http --mix fast=9,slow=1,/a=b=3 --close fin",
@@ -152,7 +159,8 @@ mod tests {
         ];
         for (number, words) in plans.iter().enumerate() {
             let plan = planned(words).unwrap_or_else(|error| panic!("{words}: {error}"));
-            let text = text(&plan);
+            let thresholds = [r"p99<50ms", "failed<0.1%"].map(|text| text.parse().expect("a threshold"));
+            let text = text(&plan, &thresholds);
             let path = file(&format!("plan-{number}"), &text);
             let again = planned_by(&["--plan", path.to_str().expect("a path of text")]);
             assert_eq!(again.unwrap_or_else(|error| panic!("{text}: {error}")), plan, "{text}");

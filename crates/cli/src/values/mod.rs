@@ -249,6 +249,21 @@ impl fmt::Display for ProcessCount {
     }
 }
 
+/// A process, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessId(pub(crate) u32);
+
+impl FromStr for ProcessId {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<ProcessId, BadValue> {
+        match text.parse() {
+            Ok(pid) if pid > 0 => Ok(ProcessId(pid)),
+            _ => Err(BadValue("not a process: write its number, such as 4711".to_owned())),
+        }
+    }
+}
+
 /// At least one byte, as text with escapes: `PING\r\n`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
@@ -389,6 +404,8 @@ pub(crate) mod tests {
     #[test]
     fn processes_are_counted_or_chosen() {
         accepts(&[("auto", ProcessCount(Processes::Auto)), ("4", ProcessCount(Processes::Exactly(4)))]);
+        accepts(&[("4711", ProcessId(4711))]);
+        refuses::<ProcessId>(&["", "0", "-1", "self", "4294967296"]);
         refuses::<ProcessCount>(&["", "0", "Auto", "1001", "-1"]);
     }
 

@@ -30,7 +30,9 @@ pub(super) enum Request {
     Word(Word),
     /// What came of its clients since the last time.
     Take,
-    /// The run is over; it says when nothing is under way any more.
+    /// The run is over: no more connects.
+    Halt,
+    /// It says when nothing is under way any more.
     Settle,
     /// What is under way is cut off soon.
     Hurry,
@@ -101,8 +103,9 @@ fn serve(mut here: Here, requests: &Receiver<Request>, stop: &Stop, before: Dura
                 let account = Account { tally: here.take(), cpu, rss_bytes: resident_bytes().unwrap_or(0) };
                 frames::write(to, &Told::Account(Box::new(account)))?;
             }
+            // Both fail where the pool has given up, which its state says.
+            Ok(Request::Halt) => _ = here.halt(),
             Ok(Request::Settle) => {
-                // It fails where the pool has given up, which its state says.
                 let _ = here.settle(stop);
                 frames::write(to, &Told::Settled)?;
             }

@@ -68,15 +68,15 @@ impl Here {
         if let Some(total) = self.total.as_mut().filter(|_| !self.renews) {
             *total = (*total + aim.connections as u64).saturating_sub(before.connections as u64).max(made);
         }
-        let (total, limit) = (self.total, aim.connections.max(1));
-        let renews = self.renews;
+        let (total, renews) = (self.total, self.renews);
         self.pool.update(|mut config| {
             if let Endpoint::Connect(connecting) = &mut config.endpoint {
                 connecting.total = total;
                 connecting.rate = aim.rate;
             }
-            let limit = if renews { limit } else { config.limit.unwrap_or(limit).max(limit) };
-            config.limit(limit)
+            // Where connections are not replaced, the total says how many there are: no more than descriptors allow.
+            config.limit = renews.then_some(aim.connections.max(1));
+            config
         })?;
         let standing = usize::try_from(self.shared.standing()).unwrap_or(usize::MAX);
         if aim.connections < before.connections && standing > aim.connections {
@@ -89,7 +89,7 @@ impl Here {
     fn end(&self, count: usize) {
         let pool = self.pool.clone();
         let takes = self.aim.rate.map_or(Duration::ZERO, |rate| seconds(count, rate));
-        let mut how = Drain::within(takes + self.timeout + IMPATIENCE); // at_most(count)
+        let mut how = Drain::within(takes + self.timeout + IMPATIENCE).at_most(count);
         how.rate = self.aim.rate;
         // Without a thread for it nobody ends, which the numbers show.
         let _ = thread::Builder::new().name("fewer".to_owned()).spawn(move || pool.drain(&Selector::All, how));
@@ -137,15 +137,20 @@ impl Here {
         sum
     }
 
-    /// No more connects, and the end of those and of the operations under way. Every operation begun is counted: one that does
-    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
-    pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
+    /// No more connects.
+    pub(crate) fn halt(&self) -> Result<(), Error> {
         self.pool.update(|mut config| {
             if let Endpoint::Connect(connecting) = &mut config.endpoint {
                 connecting.total = Some(0);
             }
             config
         })?;
+        Ok(())
+    }
+
+    /// Once halted, the end of the connects and of the operations under way. Every operation begun is counted: one that does
+    /// not end in time is cut off, and failed. Returns the CPU time of a thread that was needed for it and has ended.
+    pub(crate) fn settle(&self, stop: &Stop) -> Result<Duration, Error> {
         // Clients give up after the time-out by themselves: the second more is for a loaded machine.
         let within = self.timeout + IMPATIENCE;
         let mut patience = Patience::new(stop, within);

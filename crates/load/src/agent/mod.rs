@@ -17,7 +17,7 @@ use sockdrawer::{Address, Error};
 use std::time::Duration;
 
 /// Descriptors of a process that are no connections.
-const OTHERS: usize = 256;
+pub(crate) const OTHERS: usize = 256;
 
 /// How many connections there are to be, and how fast they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,6 +158,17 @@ impl Agents {
         match self {
             Agents::Here(here) => Account { tally: here.take(), ..Account::default() },
             Agents::There(remotes) => Remote::take_all(remotes),
+        }
+    }
+
+    /// No more connects.
+    pub(crate) fn halt(&mut self) -> Result<(), Error> {
+        match self {
+            Agents::Here(here) => here.halt(),
+            Agents::There(remotes) => {
+                remotes.iter_mut().for_each(Remote::halt);
+                Ok(())
+            }
         }
     }
 

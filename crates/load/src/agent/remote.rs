@@ -156,7 +156,11 @@ impl Remote {
         sum
     }
 
-    /// No more connects, and the end of those and of the operations under way, in all of them. One that does not say so in `time`
+    pub(super) fn halt(&mut self) {
+        self.ask(&Request::Halt);
+    }
+
+    /// The end of the connects and of the operations under way, in all of them. One that does not say so in `time`
     /// is stuck, and lost.
     pub(crate) fn settle_all(remotes: &mut [Remote], stop: &Stop, time: Duration) {
         remotes.iter_mut().for_each(|remote| remote.ask(&Request::Settle));

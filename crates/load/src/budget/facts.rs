@@ -35,7 +35,7 @@ impl Facts {
         let pages = proc::setting("net.ipv4.tcp_mem").and_then(|text| text.split_whitespace().nth(2)?.parse::<u64>().ok());
         Facts {
             descriptors: limit(std::process::id()).map_or(u64::MAX, |(_, hard)| hard),
-            open: open(std::process::id()),
+            open: open(std::process::id()).unwrap_or(0),
             files: files(),
             memory: proc::memory("MemAvailable"),
             time_wait: tcp("tw").unwrap_or(0),
@@ -58,9 +58,9 @@ pub(crate) fn limit(process: u32) -> Option<(u64, u64)> {
     Some((values.next()??, values.next()??))
 }
 
-/// Descriptors that a process has; 0 where this user may not look.
-pub(crate) fn open(process: u32) -> u64 {
-    std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, |entries| entries.count() as u64)
+/// Descriptors that a process has; None where this user may not look.
+pub(crate) fn open(process: u32) -> Option<u64> {
+    std::fs::read_dir(format!("/proc/{process}/fd")).ok().map(|entries| entries.count() as u64)
 }
 
 fn files() -> Option<u64> {

@@ -9,7 +9,10 @@ pub(crate) use need::thousands;
 pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
-use crate::plan::{Plan, Processes};
+use crate::agent::OTHERS;
+use crate::plan::{Plan, Stage};
+use crate::report::Wall;
+use crate::wall;
 use serde::Serialize;
 use sockdrawer::Address;
 use std::fmt;
@@ -19,8 +22,6 @@ use std::fmt;
 const KERNEL_BYTES: u64 = 3_900;
 /// What this program takes at most for a connection, of either end.
 const OWN_BYTES: u64 = 512;
-/// Descriptors that a process of this program has besides connections: loops, listeners, standard streams.
-const OWN_DESCRIPTORS: u64 = 96;
 /// What a queue must hold when nobody accepts for a moment: the connects of 100 ms.
 const PAUSE: f64 = 0.1;
 
@@ -58,6 +59,11 @@ impl Budget {
         Budget { needs, rate, room }
     }
 
+    /// What lacks, as the wall of a run that is not begun.
+    pub fn wall(&self) -> Option<Wall> {
+        self.lacking().map(wall::before)
+    }
+
     /// What the run cannot work without: the first thing that lacks.
     pub fn lacking(&self) -> Option<&Need> {
         self.needs.iter().find(|need| need.fit == Fit::Lacking)
@@ -74,31 +80,27 @@ impl fmt::Display for Budget {
     }
 }
 
-/// In all processes of the clients; a server in this process needs its own.
+/// Of the clients in all their processes; a server in this process needs its own.
 fn descriptors(plan: &Plan, facts: &Facts) -> Need {
     let connections = plan.connections as u64;
-    let each = facts.descriptors.saturating_sub(OWN_DESCRIPTORS + facts.open).max(1);
+    let each = facts.descriptors.saturating_sub(OTHERS as u64).max(1);
+    let in_each = thousands(each);
+    let others = plan.processes(usize::try_from(facts.descriptors).unwrap_or(usize::MAX)) as u64;
     // A short connection may end in the server a moment after its client began the next.
-    let ends = match (plan.targets.is_empty(), plan.is_short()) {
-        (false, _) => 1,
-        (true, false) => 2,
-        (true, true) => 3,
+    let served = if plan.is_short() { 2 } else { 1 };
+    let (ends, processes, how) = match (plan.targets.is_empty(), others) {
+        (false, 0) => (1, 1, format!("{in_each} in this process")),
+        (false, others) => (1, others, format!("{in_each} in each of {others} processes")),
+        (true, 0) => (1 + served, 1, format!("{in_each} in this process, which has the server too")),
+        (true, others) => (served, 1, format!("{in_each} in this process for the server, its clients are in {others} others")),
     };
-    let needed = connections.saturating_mul(ends);
-    let processes = match plan.processes {
-        Processes::Exactly(processes) => u64::from(processes.max(1)),
-        Processes::Auto if ends == 1 => needed.div_ceil(each).max(1),
-        Processes::Auto => 1,
-    };
-    let how = match (ends, processes) {
-        (1, 1) => format!("{} in this process", thousands(each)),
-        (1, processes) => format!("{} in each of {processes} processes", thousands(each)),
-        _ => format!("{} in this process, which has the server too", thousands(each)),
-    };
-    Need::new("client", "descriptors", (needed, Some(each.saturating_mul(processes))), how).or(Fit::Lacking, |need| {
-        let whole = need.needed.div_ceil(processes) + OWN_DESCRIPTORS + facts.open;
-        let other =
-            if ends == 1 { "--processes auto" } else { "a server in a process of its own (sockdrawer serve), named as TARGET" };
+    let numbers = (connections.saturating_mul(ends), Some(each.saturating_mul(processes)));
+    Need::new("client", "descriptors", numbers, how).or(Fit::Lacking, |need| {
+        let whole = need.needed.div_ceil(processes) + OTHERS as u64;
+        let other = match plan.targets.as_slice() {
+            [] => "a server in processes of its own (sockdrawer serve --model prefork), named as TARGET",
+            _ => "--processes auto",
+        };
         format!("use {other}, or ulimit -Hn {whole} as root before it starts{}", above_nr_open(whole))
     })
 }
@@ -141,8 +143,7 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
     if plan.targets.iter().all(is_loopback) && sources < 1 << 16 {
         let list = match sources {
             0..=4 => (2..sources + 2).map(|last| format!("127.0.0.{last}")).collect::<Vec<_>>().join(","),
-            // The first and the last of a network are left out.
-            _ => format!("127.1.0.0/{}", 32 - (sources + 2).next_power_of_two().ilog2()),
+            _ => format!("127.1.0.0/{}", 32 - sources.next_power_of_two().ilog2()),
         };
         return format!("add --source {list}");
     }
@@ -157,7 +158,7 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
 fn resting(plan: &Plan, room: &Room, connects: u64, free: u64) -> Need {
     let rest = room.rest.as_secs_f64();
     let how = format!("connects within {rest} s of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
-    Need::new("client", "TIME_WAIT", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
+    Need::new("client", "free ports", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
         Some(_) => "use a longer --lifetime, or more addresses with --source".to_owned(),
         None => {
             let rate = room.for_ever(plan.connections);
@@ -183,10 +184,19 @@ fn queue(plan: &Plan, facts: &Facts) -> Option<Need> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
 pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
     let connections = plan.connections as u64;
-    match plan.connect_rate {
+    match plan.connect_rate.or_else(|| steepest(plan)) {
         Some(rate) => (((rate * PAUSE).ceil() as u64).min(connections), "when it does not accept for 100 ms"),
         None => (connections, "when all connect at once"),
     }
+}
+
+/// The most connects per second of its stages.
+#[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
+fn steepest(plan: &Plan) -> Option<f64> {
+    let from = std::iter::once(0).chain(plan.stages.iter().map(|stage| stage.connections));
+    let rate =
+        |(from, stage): (usize, &Stage)| stage.connections.saturating_sub(from) as f64 / stage.time.as_secs_f64().max(1e-3);
+    from.zip(&plan.stages).map(rate).max_by(f64::total_cmp)
 }
 
 fn memory(plan: &Plan, facts: &Facts) -> Need {
@@ -210,7 +220,7 @@ fn memory(plan: &Plan, facts: &Facts) -> Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{self, Workload};
+    use crate::plan::{self, Processes, Workload};
     use std::time::Duration;
 
     fn facts() -> Facts {
@@ -242,20 +252,22 @@ mod tests {
     #[test]
     fn processes_come_by_themselves_and_a_fixed_number_must_do() {
         let auto = need(&ping(100_000, LOCAL), &facts(), "descriptors");
-        assert_eq!((auto.fit, auto.needed, auto.had), (Fit::Enough, 100_000, Some(6 * 19_900)));
-        assert_eq!(auto.how, "19,900 in each of 6 processes");
+        assert_eq!((auto.fit, auto.needed, auto.had), (Fit::Enough, 100_000, Some(6 * 19_744)));
+        assert_eq!(auto.how, "19,744 in each of 6 processes");
         let exactly = Plan { processes: Processes::Exactly(5), ..ping(100_000, LOCAL) };
         let exactly = need(&exactly, &facts(), "descriptors");
-        assert_eq!((exactly.fit, exactly.had), (Fit::Lacking, Some(99_500)));
-        assert!(exactly.remedy.is_some_and(|remedy| remedy.contains("--processes auto") && remedy.contains("ulimit -Hn 20100")));
+        assert_eq!((exactly.fit, exactly.had), (Fit::Lacking, Some(98_720)));
+        assert!(exactly.remedy.is_some_and(|remedy| remedy.contains("--processes auto") && remedy.contains("ulimit -Hn 20256")));
     }
 
     #[test]
     fn a_server_in_this_process_takes_descriptors_too() {
-        assert_eq!(need(&ping(9_950, &[]), &facts(), "descriptors").fit, Fit::Enough);
-        let both = need(&ping(9_951, &[]), &facts(), "descriptors");
-        assert_eq!((both.fit, both.needed), (Fit::Lacking, 19_902));
-        assert!(both.remedy.is_some_and(|remedy| remedy.contains("sockdrawer serve")));
+        let both = need(&ping(9_872, &[]), &facts(), "descriptors");
+        assert_eq!((both.fit, both.needed, both.had), (Fit::Enough, 19_744, Some(19_744)));
+        let split = need(&ping(19_744, &[]), &facts(), "descriptors");
+        assert_eq!((split.fit, split.needed, split.how.contains("its clients are in 1 others")), (Fit::Enough, 19_744, true));
+        let more = need(&ping(19_745, &[]), &facts(), "descriptors");
+        assert!(more.remedy.is_some_and(|remedy| remedy.contains("sockdrawer serve")));
         let short = Plan { connections: 9_000, ..plan::tests::plan(Workload::Hello) };
         assert_eq!(need(&short, &facts(), "descriptors").needed, 27_000);
     }
@@ -277,7 +289,7 @@ mod tests {
         let remedy =
             |needed, target: &str, ports| more_ports(&ping(1, &[target]), needed, Pairs { ports, targets: 1, sources: 1 });
         assert_eq!(remedy(30_000, "127.0.0.1:1", 28_232), "add --source 127.0.0.2,127.0.0.3");
-        assert_eq!(remedy(400_000, "127.0.0.1:1", 28_232), "add --source 127.1.0.0/27", "15 are needed, 30 are in it");
+        assert_eq!(remedy(400_000, "127.0.0.1:1", 28_232), "add --source 127.1.0.0/28", "15 are needed, 16 are in it");
         assert!(remedy(30_000, "192.0.2.1:1", 28_232).starts_with("sysctl -w net.ipv4.ip_local_port_range"));
         assert!(remedy(400_000, "[::1]:1", 28_232).starts_with("connect from 15 addresses"));
         assert!(Budget::of(&ping(64, &["unix:/run/x"])).needs.iter().all(|need| need.what != "ports"));
@@ -291,6 +303,9 @@ mod tests {
         let queue = need(&rated(1_281.0), &small, "accept queue");
         assert_eq!((queue.fit, queue.needed), (Fit::Doubtful, 129), "the run may go well");
         assert_eq!(need(&ping(10_000, LOCAL), &small, "accept queue").needed, 10_000);
+        let stage = |seconds, connections| Stage { time: Duration::from_secs(seconds), connections };
+        let staged = Plan { stages: vec![stage(10, 1_000), stage(2, 10_000), stage(1, 0)], ..ping(10_000, LOCAL) };
+        assert_eq!(need(&staged, &small, "accept queue").needed, 450, "100 ms of 4,500 connects/s");
         assert_eq!(Budget::with(&rated(1_281.0), &small).lacking(), None);
     }
 
@@ -299,7 +314,7 @@ mod tests {
         let text = Budget::with(&ping(100_000, LOCAL), &facts()).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
-        assert_eq!(lines[0], "budget       client descriptors          100,000 of 119,400       19,900 in each of 6 processes");
-        assert!(lines[2].starts_with("             both memory                831.2 MB of 24.0 GB"), "{text}");
+        assert_eq!(lines[0], "budget       client descriptors          100,000 of 118,464       19,744 in each of 6 processes");
+        assert!(lines[2].starts_with("             both memory               792.7 MiB of 22.4 GiB"), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! One thing that a run needs, beside what there is of it.
 
+use crate::results::bytes;
 use serde::Serialize;
 use std::fmt;
 
@@ -70,7 +71,8 @@ impl Need {
     pub fn amount(&self, value: u64) -> String {
         match self.unit {
             Unit::Count => thousands(value),
-            Unit::Bytes => bytes(value),
+            #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
+            Unit::Bytes => bytes(value as f64),
         }
     }
 }
@@ -102,15 +104,6 @@ pub(crate) fn thousands(value: u64) -> String {
     text
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-pub(crate) fn bytes(value: u64) -> String {
-    match value as f64 {
-        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
-        bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),
-        bytes => format!("{:.1} KB", bytes / 1e3),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,7 +111,6 @@ mod tests {
     #[test]
     fn numbers_are_written_for_people() {
         assert_eq!([0, 999, 1_000, 28_232, 1_000_000].map(thousands), ["0", "999", "1,000", "28,232", "1,000,000"]);
-        assert_eq!([500, 2_000_000, 10_800_000_000].map(bytes), ["0.5 KB", "2.0 MB", "10.8 GB"]);
     }
 
     #[test]

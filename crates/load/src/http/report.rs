@@ -126,7 +126,7 @@ pub struct Schedule {
     pub uncorrected_us: Percentiles,
 }
 
-/// How many connects had begun when the time of a run was over.
+/// How many connects had begun when no more did, and when the time of a run was over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Begun {
     pub(crate) connects: u64,

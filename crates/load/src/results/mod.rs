@@ -10,6 +10,7 @@ mod threshold;
 
 pub use compare::{Comparison, NoComparison, Row, Side, Spread};
 pub use directory::{Directory, DirectoryError, show};
+pub(crate) use figure::bytes;
 pub use figure::{Figure, Measure};
 pub use recorded::Recorded;
 pub use threshold::{BadThreshold, Threshold};

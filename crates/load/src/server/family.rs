@@ -1,6 +1,7 @@
 //! The processes of a server with all that they started.
 
 use super::processes::{Stat, ids, stat};
+use crate::budget::facts::{limit, open};
 use crate::proc;
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,6 +42,12 @@ pub(super) fn proportional_bytes(family: &Family) -> Option<u64> {
         }
     }
     Some(sum)
+}
+
+/// Descriptors that the process with the fewest may still open. None where this user may not ask.
+pub(super) fn descriptors_left(family: &Family) -> Option<u64> {
+    let left = |id: &u32| Some(limit(*id)?.0.saturating_sub(open(*id)?));
+    family.keys().filter_map(left).min()
 }
 
 /// How often each thread was taken off its CPU so far, because it waited or because another had its turn.

@@ -2,8 +2,8 @@
 
 use super::fit::Fit;
 use super::network::{self, Network};
-use super::processes::duration;
-use super::{Done, ServerSample, family, sockets};
+use super::processes::{self, duration};
+use super::{Done, ServerSample, family, listening, sockets};
 use crate::report::Server;
 use rustix::param::page_size;
 use sockdrawer::Address;
@@ -29,6 +29,8 @@ pub(super) enum Who {
 pub(super) struct Follow {
     who: Who,
     targets: Vec<Address>,
+    /// Whether they listen in this network.
+    is_here: bool,
     began: Start,
     last: Instant,
     cpu: Duration,
@@ -70,6 +72,7 @@ impl Follow {
         let now = Instant::now();
         let mut follow = Follow {
             began: Start { network: None, pss: None, sockets: sockets::bytes() },
+            is_here: targets.iter().any(|target| listening::sockets(target).is_some()),
             who,
             targets,
             last: now,
@@ -94,10 +97,11 @@ impl Follow {
 
     /// `cpu` is that of threads of this process.
     pub(super) fn sample(&mut self, done: Done, cpu: Option<Duration>) -> Option<ServerSample> {
+        let now = Instant::now();
         if matches!(self.who, Who::Unknown) {
+            self.see_network(now, network::read(None));
             return None;
         }
-        let now = Instant::now();
         let fresh = now >= self.memory_due;
         let before = std::mem::replace(&mut self.done, done);
         let since = now.saturating_duration_since(self.last).as_secs_f64().max(1e-3);
@@ -124,8 +128,8 @@ impl Follow {
 
     /// Reads what is due. Returns the CPU time since the last look, where it was asked for.
     fn look(&mut self, now: Instant, cpu: Option<Duration>) -> Option<Duration> {
-        let process = if let Who::Processes(roots) = &self.who { roots.first().copied() } else { None };
-        self.see_network(now, network::read(process));
+        let named = if let Who::Processes(roots) = &self.who { roots.first().copied() } else { None };
+        self.see_network(now, network::read(named.filter(|_| !self.is_here)));
         let waiting =
             |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
         let queues: Vec<_> = self.targets.iter().filter_map(waiting).flatten().collect();
@@ -152,15 +156,23 @@ impl Follow {
     }
 
     fn see_processes(&mut self, now: Instant, roots: &[u32], with_memory: bool) -> Option<Duration> {
-        let family = family::of(roots);
+        let mut family = family::of(roots);
+        if family.is_empty() && self.is_here {
+            // It ended: another one may listen in its place.
+            let roots = processes::owners(&self.targets).map(|(owners, _)| owners).unwrap_or_default();
+            family = family::of(&roots);
+            self.who = Who::Processes(roots);
+        }
         let tasks = family::tasks(&family);
         self.see_switches(now, family::switches(tasks.iter().map(String::as_str)));
         self.sample.processes = u32::try_from(family.len()).unwrap_or(u32::MAX);
-        self.sample.rss_bytes = Some(family.values().map(|stat| stat.pages).sum::<u64>() * page_size() as u64);
+        let pages: u64 = family.values().map(|stat| stat.pages).sum();
+        self.sample.rss_bytes = (!family.is_empty()).then_some(pages * page_size() as u64);
         self.processes_due = due(now, now.elapsed());
         if with_memory {
             let begun = Instant::now();
-            self.sample.pss_bytes = family::proportional_bytes(&family);
+            self.sample.pss_bytes = family::proportional_bytes(&family).filter(|_| !family.is_empty());
+            self.sample.descriptors_left = family::descriptors_left(&family);
             self.memory_due = self.memory_due.max(due(now, begun.elapsed()));
         }
         let cpu = duration(family.values().map(|stat| stat.ticks).sum());
@@ -188,7 +200,14 @@ impl Follow {
         self.sample.bits_in = rate(|network| 8 * network.bytes_in);
         self.sample.bits_out = rate(|network| 8 * network.bytes_out);
         self.sample.listen_overflows = network.zip(self.began.network).map(|(now, before)| now.since(&before).overflows);
-        self.network = network.map(|network| (now, network));
+        // Of a process that has ended, the last is kept.
+        self.network = network.map(|network| (now, network)).or(self.network);
+    }
+
+    /// The part of the segments that was sent again, of all that this network sent.
+    pub(super) fn sent_again(&self) -> Option<f64> {
+        let sent = self.network?.1.since(&self.began.network?);
+        (sent.packets_out > 0).then(|| count(sent.sent_again) / count(sent.packets_out))
     }
 
     /// What one connection took, and one operation.
@@ -198,7 +217,7 @@ impl Follow {
             |bytes: fn(&Growth) -> Option<u64>| growth.and_then(|growth| Some(count(bytes(&growth)?) / count(growth.standing)));
         let costs = self.fit.solve().filter(|_| self.fitted >= LEAST_CPU);
         let all = cpu.filter(|_| operations > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / count(operations));
-        let known = !matches!(self.who, Who::Unknown);
+        let known = self.is_here || !matches!(self.who, Who::Unknown);
         let counted = self.network.zip(self.began.network).filter(|_| known).map(|((_, now), before)| now.since(&before));
         Server {
             cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64()),

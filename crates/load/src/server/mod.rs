@@ -64,8 +64,9 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 enum Server {
     Here(Threads),
+    /// These processes, and all that they started.
     There {
-        which: Which,
+        roots: Vec<u32>,
         before: BTreeMap<u32, Process>,
     },
     /// Not told from the client.
@@ -74,41 +75,25 @@ enum Server {
     Elsewhere,
 }
 
-/// How its processes are found.
-#[derive(Debug)]
-enum Which {
-    Listening(Vec<Address>),
-    Named(Vec<u32>),
-}
-
-impl Which {
-    fn processes(&self) -> Option<BTreeMap<u32, Process>> {
-        match self {
-            Which::Listening(targets) => processes::of(targets),
-            Which::Named(processes) => processes::these(processes),
-        }
-    }
-}
-
 impl Watch {
     /// A server in this process that `start` starts, before anything of the client; `at` says where it listens.
     pub(crate) fn here<T, E>(start: impl FnOnce() -> Result<T, E>, at: impl FnOnce(&T) -> Vec<Address>) -> Result<(T, Watch), E> {
         let others = threads::ids();
         let started = start()?;
-        let server = Threads::new(&others).map_or(Server::Mixed, Server::Here);
+        let (server, before) = (Threads::new(&others).map_or(Server::Mixed, Server::Here), process_time());
         let who = if let Server::Here(threads) = &server { Who::Threads(threads.tasks().collect()) } else { Who::Unknown };
         let follow = Follow::new(who, at(&started));
-        Ok((started, Watch { server, before: process_time(), follow }))
+        Ok((started, Watch { server, before, follow }))
     }
 
     /// Servers that have been there before: these processes, or none: those that listen at the targets.
     pub(crate) fn there(targets: &[Address], named: &[u32]) -> Watch {
-        let which = if named.is_empty() { Which::Listening(targets.to_vec()) } else { Which::Named(named.to_vec()) };
-        let (server, who) = match which.processes() {
-            Some(before) => {
-                let roots = if named.is_empty() { before.keys().copied().collect() } else { named.to_vec() };
-                (Server::There { which, before }, Who::Processes(roots))
-            }
+        // Looking for who listens takes long where many connections stand: it is done once.
+        let listening = || processes::of(targets).map(|processes| processes.into_keys().collect());
+        let roots: Option<Vec<u32>> = if named.is_empty() { listening() } else { Some(named.to_vec()) };
+        let before = roots.as_deref().and_then(processes::these);
+        let (server, who) = match roots.zip(before) {
+            Some((roots, before)) => (Server::There { roots: roots.clone(), before }, Who::Processes(roots)),
             None => (Server::Elsewhere, Who::Unknown),
         };
         Watch { server, before: process_time(), follow: Follow::new(who, targets.to_vec()) }
@@ -129,7 +114,17 @@ impl Watch {
 
     /// CPU time of this side's part of this process.
     pub(crate) fn client(&self, ended: Duration) -> Option<Duration> {
-        self.cost(ended).client
+        let total = process_time().saturating_sub(self.before);
+        match &self.server {
+            Server::Here(threads) => threads.of_others().map(|client| (client + ended).min(total)),
+            Server::There { .. } | Server::Elsewhere => Some(total),
+            Server::Mixed => None,
+        }
+    }
+
+    /// The part of the TCP segments of the server's network that was sent again, or of this one's where the server is elsewhere.
+    pub(crate) fn sent_again(&self) -> Option<f64> {
+        self.follow.sent_again()
     }
 
     /// Of threads of this process; of others the samples know.
@@ -141,19 +136,14 @@ impl Watch {
 
     /// What was used since. `ended` is the time of threads of the client that are not there any more.
     fn cost(&self, ended: Duration) -> Cost {
+        // Threads of the server that ended are in no table any more, but in the whole.
         let total = process_time().saturating_sub(self.before);
-        match &self.server {
-            Server::Here(threads) => {
-                // Threads of the server that ended are in no table any more, but in the whole.
-                let client = threads.of_others().map(|client| (client + ended).min(total));
-                Cost { client, server: client.map(|client| total - client) }
-            }
-            Server::There { which, before } => {
-                let server = which.processes().and_then(|now| processes::since(before, &now));
-                Cost { client: Some(total), server }
-            }
-            Server::Mixed => Cost::default(),
-            Server::Elsewhere => Cost { client: Some(total), server: None },
-        }
+        let client = self.client(ended).map(|client| client.min(total));
+        let server = match &self.server {
+            Server::Here(_) => client.map(|client| total - client),
+            Server::There { roots, before } => processes::these(roots).and_then(|now| processes::since(before, &now)),
+            Server::Mixed | Server::Elsewhere => None,
+        };
+        Cost { client, server }
     }
 }

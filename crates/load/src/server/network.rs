@@ -8,6 +8,8 @@ pub(super) struct Network {
     /// TCP segments of all sockets in it.
     pub(super) packets_in: u64,
     pub(super) packets_out: u64,
+    /// Of `packets_out`, those that had been sent before.
+    pub(super) sent_again: u64,
     /// Bytes of IP packets, with their headers.
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
@@ -34,6 +36,7 @@ fn parse(snmp: &str, netstat: &str, snmp6: &str) -> Option<Network> {
     Some(Network {
         packets_in: tcp("InSegs")?,
         packets_out: tcp("OutSegs")?,
+        sent_again: tcp("RetransSegs").unwrap_or(0),
         bytes_in: ip("InOctets")? + ip6("Ip6InOctets"),
         bytes_out: ip("OutOctets")? + ip6("Ip6OutOctets"),
         overflows: more("ListenOverflows"),
@@ -48,6 +51,7 @@ impl Network {
         Network {
             packets_in: self.packets_in.saturating_sub(before.packets_in),
             packets_out: self.packets_out.saturating_sub(before.packets_out),
+            sent_again: self.sent_again.saturating_sub(before.sent_again),
             bytes_in: self.bytes_in.saturating_sub(before.bytes_in),
             bytes_out: self.bytes_out.saturating_sub(before.bytes_out),
             overflows: self.overflows.saturating_sub(before.overflows),
@@ -63,13 +67,14 @@ mod tests {
 
     #[test]
     fn tables_are_read_by_name() {
-        let snmp = "Tcp: InSegs OutSegs\nTcp: 10 20\n";
+        let snmp = "Tcp: InSegs OutSegs RetransSegs\nTcp: 10 20 2\n";
         let netstat =
             "TcpExt: ListenOverflows ListenDrops TCPReqQFullDrop\nTcpExt: 3 4 5\nIpExt: InOctets OutOctets\nIpExt: 100 200\n";
         let network = parse(snmp, netstat, "Ip6InOctets                     \t7\nIp6OutOctets\t8\n").expect("whole tables");
         let expected = Network {
             packets_in: 10,
             packets_out: 20,
+            sent_again: 2,
             bytes_in: 107,
             bytes_out: 208,
             overflows: 3,

@@ -30,6 +30,8 @@ pub struct ServerSample {
     pub queued: Option<u64>,
     /// Connections that found the accept queue full since the run began.
     pub listen_overflows: Option<u64>,
+    /// Descriptors that the process with the fewest may still open. Read as seldom as `pss_bytes`.
+    pub descriptors_left: Option<u64>,
     /// Its processes; 0 where it is in this one.
     pub processes: u32,
 }

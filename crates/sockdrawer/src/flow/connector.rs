@@ -1,20 +1,20 @@
 //! Connecting: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
 
+use super::Flow;
 use super::acceptor::Parcel;
+use super::course::Course;
 use super::gate::{Permit, Waiter};
+use super::ports::Ports;
 use super::seat::Flags;
-use super::{Flow, lock};
 use crate::behaviour::Panicked;
 use crate::clock::deadline;
-use crate::config::{Connecting, Late};
+use crate::config::Late;
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::protocol::{ConnectFailure, Peer, Side};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sys::Errno;
+use crate::sys::{self, Errno};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,67 +24,43 @@ const CONNECTS_PER_TURN: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Connects that are late by more are not made up for, unless each is.
-const MOST_LAG: Duration = Duration::from_millis(100);
-
-/// What the loops of a connect pool share: targets and sources in turn, how many are left, and when the next is due.
-pub(crate) struct Course {
-    connecting: Connecting,
-    /// Shared with the courses before and after, so that none begins one more.
-    begun: Arc<AtomicU64>,
-    turn: AtomicUsize,
-    next_due: Mutex<Instant>,
-}
-
-impl Course {
-    /// A new course; the connects begun on the one before count towards its total.
-    pub(crate) fn new(connecting: Connecting, before: Option<&Course>) -> Arc<Course> {
-        let begun = before.map_or_else(Arc::default, |before| before.begun.clone());
-        Arc::new(Course { connecting, begun, turn: AtomicUsize::new(0), next_due: Mutex::new(Instant::now()) })
-    }
-
-    fn is_over(&self) -> bool {
-        self.connecting.total.is_some_and(|total| self.begun.load(Ordering::Relaxed) >= total)
-    }
-
-    /// The right to one more connect, unless all were begun.
-    fn begin(&self) -> bool {
-        let total = self.connecting.total.unwrap_or(u64::MAX);
-        let one_more = |begun: u64| (begun < total).then_some(begun + 1);
-        self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
-    }
-
-    /// Takes the next one that is due, and says when it was, where that is a schedule and not a limit. An error is when to ask
-    /// again.
-    fn pace(&self, now: Instant) -> Result<Option<Instant>, Instant> {
-        let Some(rate) = self.connecting.rate else { return Ok(None) };
-        let mut next = lock(&self.next_due);
-        if *next > now {
-            return Err(*next);
-        }
-        let (from, due) = match self.connecting.late {
-            Late::Forget => ((*next).max(now - MOST_LAG), None),
-            Late::MakeUp => (*next, Some(*next)),
-        };
-        *next = deadline(from, Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX));
-        Ok(due)
-    }
-}
-
 /// The connecting part of a loop.
 pub(super) struct Connector {
     course: Option<Arc<Course>>,
     /// Every target there was; connecting seats name theirs by its place.
     targets: Vec<Address>,
     waiter: Arc<Waiter>,
-    waiting: bool,
-    retry_at: Option<Instant>,
+    next: Next,
+    /// The connect that this loop has taken from the course, by when it is due.
+    taken: Option<Instant>,
+    /// After a connect that failed, nothing before this.
+    rests_until: Option<Instant>,
     pause: Duration,
+}
+
+/// What it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// Another course.
+    Course,
+    /// A permit.
+    Permit,
+    /// Whatever there may be next: connections that have no place yet are in the way.
+    Turn,
+    Moment(Instant),
 }
 
 impl Connector {
     pub(super) fn new(waiter: Arc<Waiter>) -> Connector {
-        Connector { course: None, targets: Vec::new(), waiter, waiting: false, retry_at: None, pause: FIRST_PAUSE }
+        Connector {
+            course: None,
+            targets: Vec::new(),
+            waiter,
+            next: Next::Course,
+            taken: None,
+            rests_until: None,
+            pause: FIRST_PAUSE,
+        }
     }
 
     fn number_of(&mut self, target: &Address) -> u32 {
@@ -101,17 +77,37 @@ impl Connector {
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.course.as_ref().and(self.retry_at)
+        match self.next {
+            Next::Moment(at) => Some(at),
+            Next::Course | Next::Permit | Next::Turn => None,
+        }
+    }
+
+    /// When it may go on, of what may be before.
+    fn rested(&self, now: Instant) -> Instant {
+        let at = if let Next::Moment(at) = self.next { at } else { now };
+        self.rests_until.map_or(at, |rested| rested.max(at))
+    }
+
+    /// Leaves the connect that it has taken to others.
+    fn give_back(&mut self) {
+        if let (Some(_), Some(course)) = (self.taken.take(), &self.course) {
+            course.give_back();
+        }
     }
 }
 
 impl Flow {
     /// Connects along this course from now on; None stops. Connections that stand stay.
     pub(crate) fn set_course(&mut self, course: Option<Arc<Course>>) {
+        self.connector.give_back();
+        if course.is_some() {
+            // What is begun by a schedule, or asked by one, is measured from when it was due.
+            sys::wait_exactly();
+        }
+        self.connector.next = if course.is_some() { Next::Moment(Instant::now()) } else { Next::Course };
         self.connector.course = course;
-        self.connector.retry_at = Some(Instant::now());
         self.shared.gate.stop_waiting(&self.connector.waiter);
-        self.connector.waiting = false;
         while let Some(permit) = self.connector.waiter.claim() {
             drop(permit);
         }
@@ -119,53 +115,67 @@ impl Flow {
 
     /// Begins the connects that are due and allowed.
     pub(super) fn connect_more(&mut self) {
-        let Some(course) = self.connector.course.clone() else { return };
-        let mut permit = self.connector.waiter.claim();
-        if permit.is_some() {
-            self.connector.waiting = false;
+        let mut permit = match self.connector.next {
+            Next::Course => return,
+            Next::Permit => match self.connector.waiter.claim() {
+                None => return,
+                given => given,
+            },
+            Next::Turn | Next::Moment(_) => None,
+        };
+        if self.has_unplaced() {
+            self.connector.next = Next::Turn;
+            return;
         }
         let now = Instant::now();
-        if self.connector.waiting || self.has_unplaced() {
-            self.connector.retry_at = None;
-            return;
-        }
-        if self.connector.retry_at.is_some_and(|at| at > now) {
-            // Also with a permit, which a connect that has just failed may have left.
-            return;
-        }
-        self.connector.retry_at = None;
+        self.connector.next = Next::Moment(self.connector.rested(now));
+        let Some(course) = self.connector.course.clone() else { return };
         for _ in 0..CONNECTS_PER_TURN {
-            if course.is_over() {
+            if self.connector.rested(now) > now {
+                // Also with a permit, which a connect that has just failed may have left.
                 return;
             }
-            let Some(permit) = permit.take().or_else(|| self.shared.gate.take()) else {
-                self.connector.waiting = true;
-                return self.shared.gate.wait(&self.connector.waiter);
-            };
-            let due = match course.pace(now) {
-                Ok(due) => due,
-                Err(later) => {
-                    self.connector.retry_at = Some(later);
-                    return;
-                }
-            };
-            if !course.begin() {
-                return;
-            }
-            self.connect(&course.connecting, course.turn.fetch_add(1, Ordering::Relaxed), due, permit);
-            if self.connector.retry_at.is_some() {
+            if !self.connect_next(&course, &mut permit, now) {
                 return;
             }
         }
-        self.connector.retry_at = Some(now);
     }
 
-    fn connect(&mut self, connecting: &Connecting, turn: usize, due: Option<Instant>, permit: Permit) {
+    /// Begins the next connect. False when it must wait for something, which is noted.
+    fn connect_next(&mut self, course: &Course, permit: &mut Option<Permit>, now: Instant) -> bool {
+        if course.is_over() {
+            self.connector.give_back();
+            self.connector.next = Next::Course;
+            return false;
+        }
+        let due = *self.connector.taken.get_or_insert_with(|| course.take(now));
+        if due > now {
+            self.connector.next = Next::Moment(self.connector.rests_until.map_or(due, |rested| rested.max(due)));
+            return false;
+        }
+        let Some(permit) = permit.take().or_else(|| self.shared.gate.take()) else {
+            if course.connecting.late == Late::Forget {
+                // Whoever has a permit first goes on, and what is due then is another matter.
+                self.connector.give_back();
+            }
+            self.connector.next = Next::Permit;
+            self.shared.gate.wait(&self.connector.waiter);
+            return false;
+        };
+        if let Some(turn) = course.begin() {
+            self.connector.taken = None;
+            self.connect(course, turn, due, permit);
+        }
+        true
+    }
+
+    fn connect(&mut self, course: &Course, turn: usize, due: Instant, permit: Permit) {
         self.counters.connects().add(1);
+        let connecting = &course.connecting;
         let target = &connecting.targets[turn % connecting.targets.len()];
         let began = Instant::now();
-        let lag = due.map_or(Duration::ZERO, |due| began.saturating_duration_since(due));
-        match self.open_connecting(connecting, turn, target) {
+        let lag = course.lag(due, began);
+        match self.open_connecting(course, turn, target) {
             Ok(socket) => {
                 let seat = self.seats.take(socket, permit);
                 let number = self.connector.number_of(target);
@@ -192,7 +202,8 @@ impl Flow {
         }
     }
 
-    fn open_connecting(&self, connecting: &Connecting, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
+    fn open_connecting(&self, course: &Course, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
+        let connecting = &course.connecting;
         let socket = self.system.socket(target)?;
         let same_family = |source: &&std::net::IpAddr| internet(target).is_some_and(|to| to.is_ipv4() == source.is_ipv4());
         let sources = connecting.sources.iter().filter(same_family);
@@ -202,10 +213,29 @@ impl Flow {
         {
             self.system.bind_source(socket.as_fd(), *source)?;
         }
-        match self.system.connect(socket.as_fd(), target) {
+        match self.connect_from_a_port(&course.ports, turn, (socket.as_fd(), target)) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// From the first part of the ports that has a free one.
+    fn connect_from_a_port(&self, ports: &Ports, turn: usize, (socket, target): (BorrowedFd<'_>, &Address)) -> Result<(), Errno> {
+        let parts = internet(target).map_or([None; 2], |to| ports.towards(to, turn));
+        let mut full = None;
+        for part in parts.into_iter().flatten() {
+            match self.system.limit_ports(socket, part) {
+                Err(errno) if ports.asked => return Err(errno),
+                // A kernel without it has ports all the same, and the target's own may be the one that it gives.
+                Err(_) => return self.system.connect(socket, target),
+                Ok(()) => {}
+            }
+            match self.system.connect(socket, target) {
+                Err(Errno::ADDRNOTAVAIL) => full = Some(Err(Errno::ADDRNOTAVAIL)),
+                connected => return connected,
+            }
+        }
+        full.unwrap_or_else(|| self.system.connect(socket, target))
     }
 
     /// The handshake is over, either way, when the socket can be written.
@@ -228,7 +258,11 @@ impl Flow {
         let remote = self.connecting_to(seat);
         match ended {
             // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
-            Ok(local) if local.is_some() && local == remote => self.connect_failed(seat, Errno::CONNREFUSED),
+            Ok(local) if local.is_some() && local == remote => {
+                // Without a reset it would keep the port for a minute, and the server could not bind it.
+                let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+                self.connect_failed(seat, Errno::CONNREFUSED);
+            }
             Ok(_) => self.connected(seat, remote),
             Err(errno) => self.connect_failed(seat, errno),
         }
@@ -288,7 +322,11 @@ impl Flow {
         self.counters.connect_failed().add(1);
         if self.connector.course.as_ref().is_some_and(|course| course.connecting.total.is_none()) {
             // A target that refuses must not make the loop spin for ever.
-            self.connector.retry_at = Some(Instant::now() + self.connector.pause);
+            let rested = Instant::now() + self.connector.pause;
+            self.connector.rests_until = Some(rested);
+            if self.connector.retry_at().is_some_and(|at| at < rested) {
+                self.connector.next = Next::Moment(rested);
+            }
             self.connector.pause = (self.connector.pause * 2).min(LONGEST_PAUSE);
         }
         let told = self.refresh().and_then(|()| {
@@ -310,46 +348,5 @@ fn internet(address: &Address) -> Option<SocketAddr> {
     match address {
         Address::Tcp(address) => Some(*address),
         Address::Unix(_) | Address::Abstract(_) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    /// A thousand connects a second, asked for at these times after the first was due: when each was due, where that is told, or
-    /// when to ask again.
-    fn asked(late: Late, at: &[u32]) -> Vec<Result<Option<u32>, u32>> {
-        let mut connecting = Connecting::to(Vec::new());
-        (connecting.rate, connecting.late) = (Some(1000.0), late);
-        let course = Course::new(connecting, None);
-        let start = *lock(&course.next_due);
-        let since = |at: Instant| u32::try_from((at - start).as_millis()).expect("a short time");
-        let answer = |at: &u32| course.pace(start + *at * MS).map(|due| due.map(since)).map_err(since);
-        at.iter().map(answer).collect()
-    }
-
-    #[test]
-    fn each_connect_is_due_when_the_rate_says() {
-        let made_up = [Ok(Some(0)), Err(1), Ok(Some(1)), Err(2), Ok(Some(2)), Ok(Some(3))];
-        assert_eq!(asked(Late::MakeUp, &[0, 0, 1, 1, 5, 5]), made_up);
-        let limited = [Ok(None), Err(1), Ok(None), Err(2), Ok(None), Ok(None), Ok(None), Ok(None), Err(6)];
-        assert_eq!(asked(Late::Forget, &[0, 0, 1, 1, 5, 5, 5, 5, 5]), limited);
-    }
-
-    #[test]
-    fn after_a_long_pause_a_schedule_is_made_up_for_and_a_limit_is_not() {
-        assert_eq!(asked(Late::MakeUp, &[0, 900, 900, 900]), [Ok(Some(0)), Ok(Some(1)), Ok(Some(2)), Ok(Some(3))]);
-        let most = u32::try_from(MOST_LAG.as_millis()).expect("a short time") as usize + 1;
-        let answers = asked(Late::Forget, &[[0].as_slice(), &vec![900; most + 1]].concat());
-        assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1 + most);
-        assert_eq!(answers.last(), Some(&Err(901)));
-    }
-
-    #[test]
-    fn without_a_rate_nothing_is_due_and_nothing_waits() {
-        assert_eq!(Course::new(Connecting::to(Vec::new()), None).pace(Instant::now()), Ok(None));
     }
 }

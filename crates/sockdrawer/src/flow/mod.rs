@@ -11,7 +11,8 @@ pub(crate) mod card;
 pub(crate) mod census;
 mod closing;
 mod connection;
-pub(crate) mod connector;
+mod connector;
+pub(crate) mod course;
 pub(crate) mod delegates;
 mod delegation;
 pub(crate) mod door;
@@ -23,6 +24,7 @@ pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
 mod pace;
+mod ports;
 pub(crate) mod rules;
 #[cfg(all(test, shuttle))]
 mod schedules;

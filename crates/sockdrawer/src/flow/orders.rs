@@ -128,10 +128,13 @@ impl Flow {
         card.write(Some(Written { id, generation, peer, door, side, tag: None, since: Instant::now(), before }));
     }
 
-    pub(crate) fn drain_one(&mut self, token: u64) {
-        if let Some(seat) = self.seats.find(token) {
-            self.drain(seat);
-        }
+    /// False where it is gone, or was asked before.
+    pub(crate) fn drain_one(&mut self, token: u64) -> bool {
+        let Some(seat) = self.seats.find(token) else { return false };
+        let place = self.seats.at(seat);
+        let is_first = (place.has_protocol() || place.flags.any(Flags::CONNECTING)) && !place.flags.any(Flags::DRAINING);
+        self.drain(seat);
+        is_first
     }
 
     pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
@@ -238,6 +241,7 @@ impl Flow {
     /// The loop is going, by order or by its own fault: every connection ends, each under its own guard, and nothing more
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
+        self.set_course(None);
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.end(seat, why, false));

@@ -5,11 +5,11 @@ use super::places::Replacing;
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use crate::admission::Admission;
-use crate::config::{Config, Endpoint, Listening, Model, Revision};
+use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::alarms::MOST_ALARMS;
-use crate::flow::connector::Course;
+use crate::flow::course::Course;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Letter;
 use crate::flow::listener::{MOST_SHARDS, SHARDS};
@@ -21,6 +21,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
@@ -170,8 +171,19 @@ impl Core {
         if let Some(generation) = prepared.generation {
             self.switch_to(control, generation);
         }
+        let same_course = match (&control.config.endpoint, &wanted.endpoint) {
+            (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
+            _ => true,
+        };
+        let gate = &self.shared.gate;
+        if let (Some(before), Some(course)) = (&control.course, &prepared.course)
+            && (!same_course || prepared.limit.is_some_and(|limit| limit != gate.limit()))
+        {
+            // Before there is room for more.
+            course.follow(before, gate.taken() >= gate.limit(), Instant::now());
+        }
         if let Some(limit) = prepared.limit {
-            self.shared.gate.set_limit(limit);
+            gate.set_limit(limit);
         }
         let same_policy = is_same_policy(&*control.config.admission, &*wanted.admission);
         if !same_policy {
@@ -205,10 +217,6 @@ impl Core {
                 let _ = member.inbox.put(Letter::Order(Box::new(move |flow| flow.reserve(capacity))));
             }
         }
-        let same_course = match (&control.config.endpoint, &wanted.endpoint) {
-            (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
-            _ => true,
-        };
         if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course
         {
             self.rebalance(control);
@@ -374,12 +382,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
     }
     if let Endpoint::Connect(connecting) = &config.endpoint {
-        if connecting.targets.is_empty() {
-            return invalid("connecting.targets", "there is no target to connect to: name one");
-        }
-        if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-            return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes");
-        }
+        validate_connecting(connecting)?;
     }
     if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
         return invalid(setting, reason);
@@ -408,6 +411,28 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
+    let invalid = |setting, reason: String| Err(Error::Invalid { setting, reason });
+    if connecting.targets.is_empty() {
+        return invalid("connecting.targets", "there is no target to connect to: name one".to_owned());
+    }
+    if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes".to_owned());
+    }
+    let Some((from, to)) = connecting.local_ports else { return Ok(()) };
+    if from == 0 || to < from {
+        return invalid("connecting.local_ports", format!("{from} to {to} is no range of ports: name the lower one first"));
+    }
+    match sys::local_ports() {
+        Some((first, last)) if from < first || last < to => {
+            let remedy = format!("sysctl -w net.ipv4.ip_local_port_range='{} {}'", from.min(first), to.max(last));
+            let reason = format!("{from} to {to} is not within the ports that the system gives out, {first} to {last}: {remedy}");
+            invalid("connecting.local_ports", reason)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one.

@@ -8,7 +8,7 @@ use super::retire::Retirements;
 use super::selector::Selector;
 use crate::config::{Config, Model, Revision};
 use crate::error::Error;
-use crate::flow::connector::Course;
+use crate::flow::course::Course;
 use crate::flow::door::{Door, Intake};
 use crate::flow::gate::Waiter;
 use crate::flow::generation::Generation;

@@ -18,6 +18,9 @@ pub struct Drain {
     pub deadline: Duration,
     /// The most to ask in a second, in random order; None: all at once.
     pub rate: Option<f64>,
+    /// So many of those that were not asked yet, chosen at random, or all where there are fewer; with processes each takes its part.
+    /// Who had no turn before the deadline stays. None, and always when a pool ends: all.
+    pub at_most: Option<usize>,
     /// Before [`Pool::shutdown`](crate::Pool::shutdown) stops accepting, readiness is false for so long, for those who send
     /// connections here to notice.
     pub notice: Duration,
@@ -26,13 +29,20 @@ pub struct Drain {
 impl Drain {
     /// All at once, with this deadline.
     pub fn within(deadline: Duration) -> Drain {
-        Drain { deadline, rate: None, notice: Duration::ZERO }
+        Drain { deadline, rate: None, at_most: None, notice: Duration::ZERO }
     }
 
     /// At most so many a second.
     #[must_use]
     pub fn rate(mut self, per_second: f64) -> Drain {
         self.rate = Some(per_second);
+        self
+    }
+
+    /// So many, chosen at random.
+    #[must_use]
+    pub fn at_most(mut self, connections: usize) -> Drain {
+        self.at_most = Some(connections);
         self
     }
 
@@ -47,7 +57,7 @@ impl Drain {
 /// How a drain went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drained {
-    /// Connections that matched.
+    /// Connections that matched, or as many of them as were to end.
     pub asked: usize,
     /// Of these, ended by themselves.
     pub ended: usize,
@@ -87,7 +97,10 @@ impl Core {
         let until = deadline(Instant::now(), how.deadline);
         // Who it is about is found out whatever the deadline.
         let answer = until.max(Instant::now() + ANSWER_WITHIN);
-        let mut left = self.ask_matching(selector, (how.rate, End::Begun), answer, until, &Known::default());
+        let mut left = match how.at_most {
+            Some(most) => self.ask_some(selector, most, Moments::at(how.rate.unwrap_or_default(), Instant::now()), until),
+            None => self.ask_matching(selector, (how.rate, End::Begun), answer, until, &Known::default()),
+        };
         let asked = left.len();
         self.shared.bell.wait(until, || {
             left = still_here(std::mem::take(&mut left), until);
@@ -120,7 +133,7 @@ impl Core {
                 note(inbox, token);
                 Some(Box::new(move |flow| {
                     let too_late = Instant::now() > until.max(answer);
-                    if too_late { flow.purge_one(token, PURGE_WITHIN) } else { flow.drain_one(token) }
+                    if too_late { flow.purge_one(token, PURGE_WITHIN) } else { _ = flow.drain_one(token) }
                 }))
             });
         }
@@ -138,9 +151,35 @@ impl Core {
             }
             let token = *token;
             // A loop that is gone has no connections.
-            let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.drain_one(token))));
+            let _ = inbox.put(Letter::Order(Box::new(move |flow| _ = flow.drain_one(token))));
         }
         targets
+    }
+
+    /// Asks so many of those that match to end, whoever else asks at the same time; whom it has asked.
+    fn ask_some(&self, selector: &Selector, most: usize, mut moments: Moments, until: Instant) -> Vec<Target> {
+        let answer = until.max(Instant::now() + ANSWER_WITHIN);
+        let mut targets = self.targets(selector, answer, |_, _| None);
+        shuffle(&mut targets);
+        let (mut targets, mut asked) = (targets.into_iter(), Vec::new());
+        let mut due = moments.next();
+        while asked.len() < most {
+            if due >= until || (due > Instant::now() + PACE && !self.halt.wait_until(due, End::Begun)) {
+                break;
+            }
+            let (soon, mut next) = (Instant::now() + PACE, Vec::new());
+            while due <= soon && asked.len() + next.len() < most {
+                let Some(target) = targets.next() else { break };
+                next.push(target);
+                due = moments.next();
+            }
+            if next.is_empty() && targets.len() == 0 {
+                break;
+            }
+            // Those that have ended, or were asked by somebody else, have others in their place.
+            asked.extend(those(next, answer, |flow, token| flow.drain_one(token)));
+        }
+        asked
     }
 
     /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`.
@@ -232,8 +271,13 @@ impl Moments {
     }
 }
 
-/// Which of these still exist, if only to linger. Those of a loop that does not answer in time do, for all that is known.
+/// Which of these still exist, if only to linger.
 fn still_here(targets: Vec<Target>, until: Instant) -> Vec<Target> {
+    those(targets, until, Flow::is_here)
+}
+
+/// Those of which this is true. It is taken to be of those of a loop that does not answer in time.
+fn those(targets: Vec<Target>, until: Instant, is: fn(&mut Flow, u64) -> bool) -> Vec<Target> {
     let mut groups: Vec<(Arc<Inbox>, Vec<u64>)> = Vec::new();
     for (inbox, token) in targets {
         match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &inbox)) {
@@ -246,9 +290,9 @@ fn still_here(targets: Vec<Target>, until: Instant) -> Vec<Target> {
     for (index, (inbox, tokens)) in groups.iter_mut().enumerate() {
         let (answers, asked_for) = (answers.clone(), tokens.clone());
         let order: Order = Box::new(move |flow| {
-            let here: Vec<u64> = asked_for.into_iter().filter(|token| flow.is_here(*token)).collect();
+            let they_are: Vec<u64> = asked_for.into_iter().filter(|token| is(flow, *token)).collect();
             // Nobody may wait for the answer any more.
-            let _ = answers.send((index, here));
+            let _ = answers.send((index, they_are));
         });
         match inbox.put(Letter::Order(order)) {
             Ok(()) => asked += 1,
@@ -258,8 +302,8 @@ fn still_here(targets: Vec<Target>, until: Instant) -> Vec<Target> {
     }
     drop(answers);
     for _ in 0..asked {
-        let Ok((index, here)) = received.recv_timeout(until.saturating_duration_since(Instant::now())) else { break };
-        groups[index].1 = here;
+        let Ok((index, they_are)) = received.recv_timeout(until.saturating_duration_since(Instant::now())) else { break };
+        groups[index].1 = they_are;
     }
     groups.into_iter().flat_map(|(inbox, tokens)| tokens.into_iter().map(move |token| (inbox.clone(), token))).collect()
 }

@@ -7,6 +7,7 @@ use crate::flow::inbox::{Letter, Order};
 use crate::net::Address;
 use crate::observe::{Event, Readiness};
 use crate::sync::lock;
+use std::time::Instant;
 
 /// What is said of a pool that takes connections, or does not.
 pub(super) fn readiness(intake: &Intake) -> Readiness {
@@ -45,6 +46,9 @@ impl Core {
     /// Has every loop do so; when this returns, they do.
     pub(super) fn pass_intake(&self, control: &mut Control, intake: Intake) {
         control.intake = intake;
+        if let Some(course) = &control.course {
+            course.set_paused(control.intake != Intake::Open, Instant::now());
+        }
         let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
         for member in &control.members {
             let intake = control.intake.clone();

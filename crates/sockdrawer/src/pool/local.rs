@@ -14,7 +14,7 @@ use super::supervise;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint, Part, Revision};
 use crate::error::Error;
-use crate::flow::connector::Course;
+use crate::flow::course::Course;
 use crate::flow::delegates::Delegates;
 use crate::flow::door::Intake;
 use crate::flow::gate::Gate;

@@ -1,5 +1,6 @@
 //! What a pool does when the system refuses: each call of the accept, connection and change paths fails in turn.
 
+mod itself;
 mod refusals;
 
 use super::{Drain, Pool};

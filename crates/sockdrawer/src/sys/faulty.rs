@@ -84,6 +84,11 @@ impl System for Faulty {
         Kernel.bind_source(socket, source)
     }
 
+    fn limit_ports(&self, socket: BorrowedFd<'_>, ports: (u16, u16)) -> Result<()> {
+        self.pass("limit_ports")?;
+        Kernel.limit_ports(socket, ports)
+    }
+
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()> {
         self.pass("share_port")?;
         Kernel.share_port(socket)

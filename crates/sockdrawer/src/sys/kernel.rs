@@ -40,6 +40,10 @@ impl System for Kernel {
         rustix::net::bind(socket, &SocketAddr::new(source, 0))
     }
 
+    fn limit_ports(&self, socket: BorrowedFd<'_>, ports: (u16, u16)) -> Result<()> {
+        options::set_local_ports(socket, ports)
+    }
+
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()> {
         sockopt::set_socket_reuseport(socket, true)
     }

@@ -2,6 +2,7 @@
 
 use super::Result;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::num::NonZeroU64;
 
 /// Descriptors this process may have open; `usize::MAX` without a limit.
 pub(crate) fn descriptor_limit() -> usize {
@@ -11,6 +12,20 @@ pub(crate) fn descriptor_limit() -> usize {
 /// Descriptors open now; 0 where /proc is not mounted.
 pub(crate) fn descriptors_open() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
+}
+
+/// From and to: the ports that the system gives to connecting sockets. None where /proc is not mounted.
+pub(crate) fn local_ports() -> Option<(u16, u16)> {
+    // As this thread's network has it, whatever the rest of the process sees.
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ports = text.split_whitespace().map(str::parse);
+    Some((ports.next()?.ok()?, ports.next()?.ok()?))
+}
+
+/// This thread's waits end when they are to. By default the kernel may let each be 50 µs longer, to save wake-ups.
+pub(crate) fn wait_exactly() {
+    // Where it is refused, waits are as long as they were.
+    let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
 }
 
 /// Nanoseconds of the system's clock that only goes forward. All processes see the same.

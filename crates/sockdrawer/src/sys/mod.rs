@@ -23,7 +23,7 @@ pub(crate) mod shared;
 pub(crate) mod steering;
 
 pub(crate) use kernel::Kernel;
-pub(crate) use limits::{descriptor_limit, descriptors_open, monotonic, raise_descriptor_limit};
+pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monotonic, raise_descriptor_limit, wait_exactly};
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
@@ -77,6 +77,8 @@ pub(crate) trait System: Send + Sync + 'static {
     /// Binds a connecting socket to a local address and leaves the port to connect, which finds one that is free towards the
     /// target (`IP_BIND_ADDRESS_NO_PORT`).
     fn bind_source(&self, socket: BorrowedFd<'_>, source: IpAddr) -> Result<()>;
+    /// Of these ports, both included, a connecting socket is given one (`IP_LOCAL_PORT_RANGE`).
+    fn limit_ports(&self, socket: BorrowedFd<'_>, ports: (u16, u16)) -> Result<()>;
     /// Lets others bind the same address too (`SO_REUSEPORT`).
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// What a listening socket must be given before it is bound.

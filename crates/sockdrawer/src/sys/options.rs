@@ -54,10 +54,13 @@ pub(super) fn set_for_listening(socket: BorrowedFd<'_>, options: &ListenOptions)
 }
 
 fn set_flag(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> Result<()> {
-    let on: c_int = 1;
+    set_number(socket, level, name, 1)
+}
+
+fn set_number(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> Result<()> {
     // SAFETY: setsockopt(2) reads one int from a valid pointer for a descriptor that is borrowed, hence open.
     let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const on).cast(), size_of::<c_int>() as libc::socklen_t)
+        libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size_of::<c_int>() as libc::socklen_t)
     };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
@@ -98,18 +101,15 @@ pub(super) fn get(socket: BorrowedFd<'_>) -> Result<SocketOptions> {
 
 /// `IP_BIND_ADDRESS_NO_PORT`: bind fixes the address alone, so that ports are counted per target.
 pub(super) fn bind_address_without_port(socket: BorrowedFd<'_>) -> Result<()> {
-    let on: c_int = 1;
-    // SAFETY: setsockopt(2) reads one int from a valid pointer for a descriptor that is borrowed, hence open.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of::<c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(last_error()) }
+    set_flag(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
+}
+
+/// `IP_LOCAL_PORT_RANGE`, Linux 6.3: what of the system's own range connect may take. On an IPv6 socket too.
+pub(super) fn set_local_ports(socket: BorrowedFd<'_>, (from, to): (u16, u16)) -> Result<()> {
+    // linux/in.h; libc has no name for it.
+    const IP_LOCAL_PORT_RANGE: c_int = 51;
+    let range = u32::from(to) << 16 | u32::from(from);
+    set_number(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range.cast_signed())
 }
 
 /// For a TCP listener `tcpi_unacked` is the length of its accept queue (tcp_get_info in the kernel). Unix sockets do not tell.

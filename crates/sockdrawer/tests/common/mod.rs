@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use sockdrawer::testing::private_network;
 use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -127,6 +128,15 @@ pub(crate) fn in_time(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = running.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Runs `test` where no other program has a port, and where the system's settings are its own.
+pub(crate) fn alone(test: impl FnOnce() + Send + 'static) {
+    let tested = std::thread::spawn(|| match private_network() {
+        Ok(()) => test(),
+        Err(why) => println!("skipped, for want of a network of its own: {why}"),
+    });
+    tested.join().expect("no panic");
 }
 
 /// Descriptors this process has open.

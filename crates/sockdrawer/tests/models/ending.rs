@@ -49,6 +49,32 @@ pub(crate) fn a_drain_takes_no_longer_than_its_deadline(bench: &Bench) -> Outcom
     Ok(())
 }
 
+pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
+    let (pool, at) = bench.start(bench.actor())?;
+    let crowd = bench.crowd(12);
+    let readers: Vec<_> = (0..crowd)
+        .map(|_| {
+            let mut client = Client::served(at);
+            thread::spawn(move || answers(&mut client))
+        })
+        .collect();
+    let mut left = crowd;
+    for (how, most) in [
+        (Drain::within(PATIENCE), 0),
+        (Drain::within(PATIENCE), crowd / 2),
+        (Drain::within(PATIENCE).rate(1_000.0), crowd / 3),
+        (Drain::within(PATIENCE), crowd),
+    ] {
+        let asked = most.min(left);
+        assert_eq!(pool.drain(&Selector::All, how.at_most(most)), Drained { asked, ended: asked, purged: 0 });
+        left -= asked;
+        assert!(pool.wait(PATIENCE, |status| status.connections == left), "{left}: {:#?}", pool.status());
+    }
+    readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), [(b'd', 0)]));
+    assert_settled(&pool);
+    Ok(())
+}
+
 pub(crate) fn a_drain_keeps_its_rate(bench: &Bench) -> Outcome {
     const RATE: f64 = 100.0;
     let (pool, at) = bench.start(bench.actor())?;

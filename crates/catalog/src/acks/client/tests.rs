@@ -222,6 +222,20 @@ fn by_a_schedule_each_message_counts_from_when_it_was_due() {
 }
 
 #[test]
+fn the_client_is_late_when_its_timer_is_and_not_when_acks_are() {
+    let mut client = scheduled(10 * MILLI, 4, 2);
+    let first = client.timer().expect("the first message is due");
+    client.oversleep(first + 3 * MILLI);
+    client.advance(Duration::ZERO);
+    assert_eq!((ids(&client.sent()), &book(&mut client).lags[..]), (vec![0], &[3 * MILLI][..]));
+    client.advance(57 * MILLI);
+    assert_eq!(ids(&client.sent()), [1], "the window is full");
+    client.receive(&ack(1, 1));
+    assert_eq!(ids(&client.sent()), [2, 3], "these were due meanwhile");
+    assert_eq!(book(&mut client).lags, [3 * MILLI, Duration::ZERO]);
+}
+
+#[test]
 fn late_messages_are_sent_by_batches_and_do_not_shift_the_schedule() {
     let mut client = scheduled(10 * MILLI, 4, 2);
     client.advance(client.timer().expect("the first message is due"));

@@ -214,7 +214,7 @@ impl Child {
         match request {
             Request::Drain(_, how) => {
                 self.drain = Some((number, crate::clock::deadline(Instant::now(), how.deadline)));
-                tokens.into_iter().for_each(|token| flow.drain_one(token));
+                tokens.into_iter().for_each(|token| _ = flow.drain_one(token));
             }
             Request::Purge(_, within) => {
                 self.purge = Some(number);

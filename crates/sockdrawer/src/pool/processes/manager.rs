@@ -203,19 +203,19 @@ impl Processes {
         counts.map(|reply| if let Reply::Count(count) = reply { count } else { 0 }).sum()
     }
 
-    /// Of a drain, what each helper does: its part of the rate is its part of the connections, so that all are done at the same time.
+    /// Of a drain, what each helper does: its part of the rate, and of the number, is its part of the connections, so that all are done
+    /// at the same time.
     fn shares(links: &[Arc<Link>], how: Drain, selector: &Selector) -> Vec<Drain> {
-        let Some(rate) = how.rate.filter(|_| links.len() > 1) else { return vec![how; links.len()] };
+        if links.len() < 2 || (how.rate.is_none() && how.at_most.is_none()) {
+            return vec![how; links.len()];
+        }
         let until = deadline(Instant::now(), ANSWERS_WITHIN);
         let asked: Vec<_> = links.iter().map(|link| link.ask_later(Request::Count(selector.clone()), &[])).collect();
         let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
-            // One that has none now may have some in a moment.
-            Some(Reply::Count(count)) => count.max(1) as f64,
-            _ => 1.0,
+            Some(Reply::Count(count)) => count,
+            _ => 0,
         });
-        let counts: Vec<f64> = counts.collect();
-        let all: f64 = counts.iter().sum();
-        counts.iter().map(|count| Drain { rate: Some(rate * count / all), ..how }).collect()
+        share(how, &counts.collect::<Vec<_>>())
     }
 
     /// All that was counted, by whatever process.
@@ -263,6 +263,26 @@ pub(super) fn live_generations(newest: u32, parts: &[PartStatus]) -> BTreeMap<u3
     }
     generations.retain(|id, connections| *id == newest || *connections > 0);
     generations
+}
+
+/// The parts of a drain for helpers with so many connections each.
+fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
+    // One that has none now may have some in a moment.
+    let weight = |count: usize| count.max(1) as f64;
+    let (weights, all): (f64, usize) = (counts.iter().copied().map(weight).sum(), counts.iter().sum());
+    // The part of the first so many connections: the differences add up to the whole.
+    let reached = |most: usize, count: usize| (most as u128 * count as u128 / all.max(1) as u128) as usize;
+    let mut before = 0;
+    let shares = counts.iter().map(|count| {
+        let from = before;
+        before += count;
+        Drain {
+            rate: how.rate.map(|rate| rate * weight(*count) / weights),
+            at_most: how.at_most.map(|most| reached(most, before) - reached(most, from)),
+            ..how
+        }
+    });
+    shares.collect()
 }
 
 fn drained(answers: Vec<Reply>) -> Drained {
@@ -417,7 +437,7 @@ impl Manager for Processes {
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.news.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
         let links = self.links();
-        let how = Drain { notice: Duration::ZERO, ..how };
+        let how = Drain { notice: Duration::ZERO, at_most: None, ..how };
         let shares = Processes::shares(&links, how, &Selector::All);
         let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
         let asked: Vec<_> = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Shutdown(share), &[])).collect();
@@ -471,6 +491,27 @@ impl Manager for Processes {
             // As anybody with the right to may kill it.
             Part::Process => inner == 0 && link.kill(),
             part => matches!(link.ask(Request::Crash(part, inner)), Some(Reply::Count(1))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_drain_are_the_whole() {
+        for (most, counts, expected) in [
+            (100, &[500, 300, 200][..], &[50, 30, 20][..]),
+            (1000, &[500, 300, 200], &[500, 300, 200]),
+            (7, &[1, 1, 1], &[2, 2, 3]),
+            (0, &[5, 0], &[0, 0]),
+            (5, &[0, 5], &[0, 5]),
+        ] {
+            let shares = share(Drain::within(Duration::ZERO).rate(30.0).at_most(most), counts);
+            let parts: Vec<_> = shares.iter().filter_map(|share| share.at_most).collect();
+            assert_eq!(parts, expected, "{most} of {counts:?}");
+            assert!((shares.iter().filter_map(|share| share.rate).sum::<f64>() - 30.0).abs() < 1e-9);
         }
     }
 }

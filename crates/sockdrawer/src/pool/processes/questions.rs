@@ -278,6 +278,10 @@ impl Questions {
     /// Asks to end, in random order at the rate, and remembers until when.
     fn drain(&mut self, number: u64, how: Drain, mut meant: Vec<u32>, programs: &[u32]) {
         shuffle(&mut meant);
+        if let Some(most) = how.at_most {
+            meant.retain(|pid| !self.draining.contains(pid));
+            meant.truncate(most);
+        }
         let now = Instant::now();
         let until = deadline(now, how.deadline);
         let mut moments = Moments::at(how.rate.unwrap_or_default(), now);

@@ -1,0 +1,110 @@
+//! Keys that change a run while it goes on, where a person is at the terminal.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpgrp;
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use sockdrawer_load::{Order, Orders};
+use std::io::{IsTerminal, Read, stderr, stdin};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// What the keys do, for the line below the plan.
+pub(crate) const HELP: &str = "keys: + more connections, - fewer, space suspend or resume, n next stage, q stop";
+/// Between two looks whether this program is still the one that the terminal is for.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+/// A key changes the connections by so many of a hundred of those that are wanted.
+const STEP: u64 = 10;
+
+/// How the terminal was before; None: nothing was changed.
+static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// Keys count from now on, where standard input and standard error are a terminal that this program has for itself.
+pub(crate) fn listen(orders: &Orders) -> Option<Keys> {
+    if !stdin().is_terminal() || !stderr().is_terminal() || !is_foreground() {
+        return None;
+    }
+    let before = tcgetattr(stdin()).ok()?;
+    let mut modes = before.clone();
+    modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+    // A read waits for one byte, however long that takes.
+    (modes.special_codes[SpecialCodeIndex::VMIN], modes.special_codes[SpecialCodeIndex::VTIME]) = (1, 0);
+    *before_now() = Some(before);
+    tcsetattr(stdin(), OptionalActions::Now, &modes).ok()?;
+    let orders = orders.clone();
+    // Nobody waits for it: it ends with the program.
+    thread::Builder::new().name("keys".to_owned()).spawn(move || read(&orders)).ok()?;
+    Some(Keys)
+}
+
+/// While it is there, the terminal gives keys as they are pressed.
+pub(crate) struct Keys;
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Gives the terminal back as it was: also for whoever ends the program at once.
+pub(crate) fn restore() {
+    if let Some(before) = before_now().take() {
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &before);
+    }
+}
+
+fn before_now() -> std::sync::MutexGuard<'static, Option<Termios>> {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program in the background that reads from its terminal is stopped by the kernel.
+fn is_foreground() -> bool {
+    tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+fn read(orders: &Orders) {
+    let mut suspended = false;
+    loop {
+        let input = stdin();
+        let pressed = poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&LOOK_AGAIN)).is_ok_and(|ready| ready > 0);
+        if !pressed || !is_foreground() {
+            continue;
+        }
+        let mut key = [0];
+        match input.lock().read(&mut key) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if let Some(order) = order(key[0], orders.progress().target, &mut suspended) {
+            orders.give(order);
+        }
+    }
+}
+
+fn order(key: u8, target: u64, suspended: &mut bool) -> Option<Order> {
+    let step = usize::try_from((target * STEP / 100).max(1)).unwrap_or(1);
+    Some(match key {
+        b'+' | b'=' => Order::More(step),
+        b'-' | b'_' => Order::Fewer(step),
+        b' ' => {
+            *suspended = !*suspended;
+            if *suspended { Order::Suspend } else { Order::Resume }
+        }
+        b'n' => Order::NextStage,
+        b'q' => Order::Stop,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_orders() {
+        let mut suspended = false;
+        let mut press = |key, target| order(key, target, &mut suspended);
+        assert_eq!([press(b'+', 1_000), press(b'-', 5)], [Some(Order::More(100)), Some(Order::Fewer(1))]);
+        assert_eq!([press(b' ', 9), press(b' ', 9)], [Some(Order::Suspend), Some(Order::Resume)]);
+        assert_eq!([press(b'n', 9), press(b'q', 9), press(b'x', 9)], [Some(Order::NextStage), Some(Order::Stop), None]);
+    }
+}

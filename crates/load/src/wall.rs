@@ -1,0 +1,315 @@
+//! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
+//! named.
+
+use crate::budget::Need;
+use crate::report::{Report, Wall, time};
+use crate::series::Sample;
+
+/// From this part of what there is on, something is full: the rest goes to others of the machine.
+const FULL: f64 = 0.9;
+/// One thread that is busy all the time shows as so many CPUs.
+const ONE_THREAD: std::ops::RangeInclusive<f64> = 0.93..=1.05;
+/// Lag that no pause of a scheduler explains, in microseconds.
+const MUCH_LAG: f64 = 10_000.0;
+/// Lag that matters where it is half of the latency.
+const SOME_LAG: f64 = 1_000.0;
+/// Of fewer operations the 99th percentile is a few.
+const MANY: u64 = 1_000;
+/// Segments that are sent again, of all: beyond this a network is full, or loses.
+const MANY_AGAIN: f64 = 0.01;
+/// Memory left, of all: below this the kernel refuses or kills.
+const LITTLE_MEMORY: f64 = 0.03;
+/// A process that has so few descriptors left accepts no more.
+const FEW_DESCRIPTORS: u64 = 4;
+/// A handshake that was dropped is tried again after a second.
+const HANDSHAKE_AGAIN: f64 = 1_000_000.0;
+
+/// What was seen of a run besides its report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Evidence {
+    /// CPUs that the clients were busy on, of each second.
+    pub(crate) client: Vec<f64>,
+    /// CPUs that the server was busy on, of each second.
+    pub(crate) server: Vec<f64>,
+    /// CPUs that this process may use. Its clients have a thread for each.
+    pub(crate) cpus: f64,
+    /// The part of this machine's memory that was left when the least was.
+    pub(crate) memory_left: Option<f64>,
+    /// Descriptors that the server's fullest process had left.
+    pub(crate) descriptors_left: Option<u64>,
+    /// The part of this network's segments that was sent again.
+    pub(crate) sent_again: Option<f64>,
+}
+
+impl Evidence {
+    /// Nothing yet.
+    pub(crate) fn new() -> Evidence {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Evidence { cpus: f64::from(u32::try_from(cpus).unwrap_or(u32::MAX)), ..Evidence::default() }
+    }
+
+    /// A second of the run, and the part of this machine's memory that is left.
+    pub(crate) fn see(&mut self, sample: &Sample, memory_left: Option<f64>) {
+        self.memory_left = memory_left.into_iter().chain(self.memory_left).min_by(f64::total_cmp);
+        self.client.extend(sample.client.cpu);
+        let Some(server) = &sample.server else { return };
+        self.server.extend(server.cpu);
+        let left = server.descriptors_left.into_iter().chain(self.descriptors_left);
+        self.descriptors_left = left.min();
+    }
+
+    /// The wall that this shows; the surest comes first.
+    pub(crate) fn wall(&self, report: &Report) -> Option<Wall> {
+        of_errors(report)
+            .or_else(|| self.server_descriptors(report))
+            .or_else(|| accept_queue(report))
+            .or_else(|| self.memory())
+            .or_else(|| self.busy(report))
+            .or_else(|| self.lag(report))
+            .or_else(|| self.packets(report))
+    }
+
+    fn server_descriptors(&self, report: &Report) -> Option<Wall> {
+        let left = self.descriptors_left.filter(|left| *left < FEW_DESCRIPTORS && !report.is_clean())?;
+        let why = format!("a process of the server had {left} descriptors left");
+        Some(wall(
+            "server descriptors",
+            why,
+            "raise its limit: prlimit --pid PID --nofile=N, LimitNOFILE= or ulimit -n; doctor says how far",
+        ))
+    }
+
+    fn memory(&self) -> Option<Wall> {
+        let left = self.memory_left.filter(|left| *left < LITTLE_MEMORY)?;
+        let why = format!("{:.1} % of this machine's memory was left", 100.0 * left);
+        Some(wall("memory", why, "use fewer connections, or a machine with more memory"))
+    }
+
+    /// Clients that are busy measure themselves, whatever came of it.
+    fn busy(&self, report: &Report) -> Option<Wall> {
+        let (client, server) = (middle(&self.client), middle(&self.server));
+        let cpus = self.cpus;
+        if client >= FULL * cpus && client > 0.0 {
+            let why = format!("the clients used {client:.1} of {cpus:.0} CPUs: what was measured is their own limit too");
+            return Some(wall("client CPU", why, "put the clients on another machine, or on one with more CPUs"));
+        }
+        if server >= FULL * cpus && server > 0.0 {
+            return Some(wall("server CPU", format!("the server used {server:.1} of {cpus:.0} CPUs"), SERVER_CPU));
+        }
+        if client + server >= FULL * cpus && server > 0.0 {
+            let why =
+                format!("client and server share {cpus:.0} CPUs and used all: {client:.1} the clients, {server:.1} the server");
+            let remedy = "put the clients on another machine";
+            return Some(wall(if client > server { "client CPU" } else { "server CPU" }, why, remedy));
+        }
+        if ONE_THREAD.contains(&server) && !report.is_clean() {
+            let why = format!("the server used {server:.2} CPUs, as much as one thread can");
+            return Some(wall("server CPU", why, "run it with more threads or processes"));
+        }
+        None
+    }
+
+    fn lag(&self, report: &Report) -> Option<Wall> {
+        let lag = report.latency_us.lag.p99.filter(|_| report.operations.ok >= MANY)?;
+        let operation = report.latency_us.operation.p99.unwrap_or(0.0);
+        if lag < MUCH_LAG && (lag < SOME_LAG || lag < operation / 2.0) {
+            return None;
+        }
+        let why = format!("the clients asked late by themselves: by {} in 1 % of the operations", time(lag));
+        Some(wall(
+            "client CPU",
+            why,
+            "use fewer connections or a longer --interval on this machine, or put the clients on another one",
+        ))
+    }
+
+    fn packets(&self, report: &Report) -> Option<Wall> {
+        let again = self.sent_again.filter(|again| *again > MANY_AGAIN && !report.is_clean())?;
+        let why = format!("{:.1} % of the TCP segments were sent again", 100.0 * again);
+        Some(wall(
+            "packets",
+            why,
+            "look for the interface or link that is full or loses (ethtool -S, nstat -az), or send less: --interval",
+        ))
+    }
+}
+
+const SERVER_CPU: &str = "make each operation cheaper (see cpu_us_per_operation), or give it more CPUs";
+
+/// The errors that say it themselves.
+fn of_errors(report: &Report) -> Option<Wall> {
+    let count = |names: &[&str]| -> u64 {
+        let named = |error: &&crate::Errors| error.phase == "connect" && names.contains(&error.errno.as_str());
+        report.errors.iter().filter(named).map(|error| error.count).sum()
+    };
+    for (name, errnos, remedy) in [
+        ("client descriptors", &["EMFILE", "ENFILE"][..], "raise ulimit -Hn or sysctl fs.file-max, or use --processes auto"),
+        (
+            "client ports",
+            &["EADDRNOTAVAIL", "EADDRINUSE"][..],
+            "add sources (--source 127.0.0.2,127.0.0.3) or targets, or widen sysctl net.ipv4.ip_local_port_range",
+        ),
+        ("memory", &["ENOMEM", "ENOBUFS"][..], "use fewer connections, or raise sysctl net.ipv4.tcp_mem"),
+    ] {
+        let failed = count(errnos);
+        if failed > 0 {
+            return Some(wall(name, format!("{failed} connects failed with {}", errnos.join(" or ")), remedy));
+        }
+    }
+    None
+}
+
+/// The kernel's counter alone is not enough: others may listen in the server's network. Nor are errors; a connect that took a second
+/// had its handshake dropped.
+fn accept_queue(report: &Report) -> Option<Wall> {
+    let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
+    let was_felt = !report.is_clean() || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
+    let why = format!("{overflows} connections found the server's accept queue full");
+    let remedy = "accept faster, raise the backlog of listen() and sysctl net.core.somaxconn, or connect slower: --connect-rate";
+    was_felt.then(|| wall("accept queue", why, remedy))
+}
+
+/// What a run lacks that was not begun.
+pub(crate) fn before(need: &Need) -> Wall {
+    let had = need.had.map_or_else(|| "?".to_owned(), |had| need.amount(had));
+    let why = format!("{} {} are needed, there are {had} ({})", need.amount(need.needed), need.what, need.how);
+    let name = match (need.end, need.what) {
+        (_, "memory") => "memory".to_owned(),
+        ("both", _) => format!("client {}", need.what),
+        (end, "free ports") => format!("{end} ports"),
+        (end, what) => format!("{end} {what}"),
+    };
+    Wall { name, why, remedy: need.remedy.clone().unwrap_or_else(|| "use fewer connections".to_owned()) }
+}
+
+fn wall(name: &str, why: String, remedy: &str) -> Wall {
+    Wall { name: name.to_owned(), why, remedy: remedy.to_owned() }
+}
+
+/// The one in the middle; 0 of none.
+fn middle(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Errors, tests};
+
+    /// Nothing went wrong, and both ends had time.
+    fn clean() -> Report {
+        let mut report = tests::report();
+        report.errors.clear();
+        report.operations.ok = 1_000;
+        (report.connections.failed, report.connections.lost, report.operations.failed) = (0, 0, 0);
+        (report.latency_us.operation.p99, report.latency_us.lag.p99) = (Some(300.0), Some(80.0));
+        report
+    }
+
+    fn failed(phase: &'static str, errno: &str) -> Report {
+        let mut report = clean();
+        report.operations.failed = 5;
+        report.errors = vec![Errors { phase: phase.into(), errno: errno.to_owned(), count: 5 }];
+        report
+    }
+
+    fn at_rest() -> Evidence {
+        Evidence { client: vec![0.3, 0.4], server: vec![0.2, 0.3], cpus: 4.0, ..Evidence::default() }
+    }
+
+    fn name(evidence: &Evidence, report: &Report) -> String {
+        evidence.wall(report).map_or_else(|| "none".to_owned(), |wall| wall.name)
+    }
+
+    #[test]
+    fn errors_name_their_wall() {
+        for (phase, errno, expected) in [
+            ("connect", "EMFILE", "client descriptors"),
+            ("connect", "ENFILE", "client descriptors"),
+            ("connect", "EADDRNOTAVAIL", "client ports"),
+            ("connect", "ENOBUFS", "memory"),
+            ("connect", "ECONNREFUSED", "none"),
+            ("answer", "ETIMEDOUT", "none"),
+        ] {
+            assert_eq!(name(&at_rest(), &failed(phase, errno)), expected, "{phase} {errno}");
+        }
+        assert_eq!(name(&at_rest(), &clean()), "none");
+    }
+
+    #[test]
+    fn a_full_accept_queue_must_have_been_felt() {
+        let with = |mut report: Report, overflows, connect| {
+            (report.server.listen_overflows, report.latency_us.connect.max) = (Some(overflows), Some(connect));
+            name(&at_rest(), &report)
+        };
+        assert_eq!(with(failed("answer", "ETIMEDOUT"), 7, 50.0), "accept queue");
+        assert_eq!(with(clean(), 7, 1_040_000.0), "accept queue");
+        assert_eq!(with(clean(), 7, 50.0), "none", "another server's");
+        assert_eq!(with(failed("answer", "ETIMEDOUT"), 0, 50.0), "none");
+    }
+
+    #[test]
+    fn a_server_without_descriptors_is_the_reason_for_its_full_queue() {
+        let mut report = failed("answer", "ETIMEDOUT");
+        report.server.listen_overflows = Some(7);
+        let evidence = |left| Evidence { descriptors_left: Some(left), ..at_rest() };
+        assert_eq!(
+            (name(&evidence(0), &report), name(&evidence(9_000), &report)),
+            ("server descriptors".into(), "accept queue".into())
+        );
+        assert_eq!(name(&evidence(0), &clean()), "none");
+    }
+
+    #[test]
+    fn who_is_busy_is_named_and_clients_that_are_say_so_of_a_clean_run_too() {
+        let busy = |client: f64, server: f64| Evidence { client: vec![client], server: vec![server], ..at_rest() };
+        for (client, server, expected) in [
+            (3.7, 0.1, "client CPU"),
+            (0.3, 3.65, "server CPU"),
+            (2.0, 1.7, "client CPU"),
+            (1.7, 2.0, "server CPU"),
+            (1.0, 2.0, "none"),
+            (0.5, 1.0, "none"),
+        ] {
+            assert_eq!(name(&busy(client, server), &clean()), expected, "{client} {server}");
+        }
+        assert_eq!(name(&busy(0.5, 1.0), &failed("answer", "ETIMEDOUT")), "server CPU", "one thread of it");
+        let moment = Evidence { client: vec![0.2, 3.9, 0.3], ..at_rest() };
+        assert_eq!(name(&moment, &clean()), "none", "a busy second is no wall");
+        assert_eq!(name(&Evidence { client: vec![], server: vec![], ..at_rest() }, &clean()), "none");
+    }
+
+    #[test]
+    fn lag_of_the_clients_is_told() {
+        let with = |lag, operation| {
+            let mut report = clean();
+            (report.latency_us.lag.p99, report.latency_us.operation.p99) = (Some(lag), Some(operation));
+            name(&at_rest(), &report)
+        };
+        assert_eq!((with(12_000.0, 1e6), with(1_500.0, 2_000.0)), ("client CPU".into(), "client CPU".into()));
+        assert_eq!((with(1_500.0, 9_000.0), with(500.0, 600.0)), ("none".into(), "none".into()));
+    }
+
+    #[test]
+    fn little_memory_and_segments_sent_again() {
+        let memory = |left| Evidence { memory_left: Some(left), ..at_rest() };
+        assert_eq!((name(&memory(0.02), &clean()), name(&memory(0.5), &clean())), ("memory".into(), "none".into()));
+        let again = |part| Evidence { sent_again: Some(part), ..at_rest() };
+        assert_eq!(
+            (name(&again(0.03), &failed("answer", "ETIMEDOUT")), name(&again(0.03), &clean())),
+            ("packets".into(), "none".into())
+        );
+    }
+
+    #[test]
+    fn what_the_budget_lacks_is_a_wall_too() {
+        let need = |end, what| Need::new(end, what, (9, Some(5)), "somehow".to_owned());
+        let names =
+            [("client", "ports"), ("client", "descriptors"), ("both", "memory"), ("both", "files"), ("client", "free ports")];
+        let names = names.map(|(end, what)| before(&need(end, what)).name);
+        assert_eq!(names, ["client ports", "client descriptors", "memory", "client files", "client ports"]);
+        assert_eq!(before(&need("client", "ports")).why, "9 ports are needed, there are 5 (somehow)");
+    }
+}

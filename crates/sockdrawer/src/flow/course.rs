@@ -1,0 +1,281 @@
+//! What the loops of a connect pool share: targets and sources in turn, how many are left, and when each is due.
+
+use super::lock;
+use super::ports::Ports;
+use crate::clock::deadline;
+use crate::config::{Connecting, Late};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connects that are late by more are not made up for, unless each is.
+const MOST_LAG: Duration = Duration::from_millis(100);
+
+/// What is asked for, and how far it has come.
+pub(crate) struct Course {
+    pub(super) connecting: Connecting,
+    pub(super) ports: Ports,
+    /// Shared with the courses before and after: a change neither begins one more nor leaves one out.
+    progress: Arc<Progress>,
+}
+
+struct Progress {
+    begun: AtomicU64,
+    turn: AtomicUsize,
+    schedule: Mutex<Schedule>,
+}
+
+/// When connects are due. Whoever has taken one is the only one to wake up for it.
+struct Schedule {
+    /// None: at any time.
+    gap: Option<Duration>,
+    late: Late,
+    /// The first that nobody has taken.
+    next: Instant,
+    /// Since then nothing is due.
+    paused: Option<Instant>,
+}
+
+impl Course {
+    /// A new course. One that follows another is not in force before [`Course::follow`].
+    pub(crate) fn new(connecting: Connecting, before: Option<&Course>) -> Arc<Course> {
+        let progress = before.map(|before| before.progress.clone());
+        let progress = progress.unwrap_or_else(|| Arc::new(Progress::new(&connecting, Instant::now())));
+        let ports = Ports::new(connecting.local_ports);
+        Arc::new(Course { connecting, ports, progress })
+    }
+
+    /// Comes into force after `before`, which may be itself. Where nothing could begin, because all were begun or the pool was `full`,
+    /// the time until now is no time in which connects were due; but for those that are made up for when there is room.
+    pub(crate) fn follow(&self, before: &Course, full: bool, now: Instant) {
+        let mut schedule = lock(&self.progress.schedule);
+        let now = schedule.paused.unwrap_or(now);
+        schedule.set_gap(gap(&self.connecting), now);
+        if before.is_over() || (full && schedule.late == Late::Forget) {
+            schedule.next = schedule.next.max(now);
+        }
+        schedule.late = self.connecting.late;
+    }
+
+    /// While it is suspended, time does not pass for the schedule.
+    pub(crate) fn set_paused(&self, paused: bool, now: Instant) {
+        let mut schedule = lock(&self.progress.schedule);
+        match (schedule.paused, paused) {
+            (None, true) => schedule.paused = Some(now),
+            (Some(since), false) => {
+                schedule.next = deadline(schedule.next, now.saturating_duration_since(since));
+                schedule.paused = None;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.connecting.total.is_some_and(|total| self.progress.begun.load(Ordering::Relaxed) >= total)
+    }
+
+    /// The right to one more connect, and its number, unless all were begun.
+    pub(super) fn begin(&self) -> Option<usize> {
+        let total = self.connecting.total.unwrap_or(u64::MAX);
+        let one_more = |begun: u64| (begun < total).then_some(begun + 1);
+        let begun = self.progress.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        begun.is_ok().then(|| self.progress.turn.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes the next connect; when it is due.
+    pub(super) fn take(&self, now: Instant) -> Instant {
+        lock(&self.progress.schedule).take(now)
+    }
+
+    /// One that was taken and did not begin.
+    pub(super) fn give_back(&self) {
+        lock(&self.progress.schedule).give_back();
+    }
+
+    /// How late one is that was due then, where that is a schedule and not a limit.
+    pub(super) fn lag(&self, due: Instant, now: Instant) -> Duration {
+        match self.connecting.late {
+            Late::Forget => Duration::ZERO,
+            Late::MakeUp => now.saturating_duration_since(due),
+        }
+    }
+}
+
+impl Progress {
+    fn new(connecting: &Connecting, now: Instant) -> Progress {
+        let schedule = Schedule { gap: gap(connecting), late: connecting.late, next: now, paused: None };
+        Progress { begun: AtomicU64::new(0), turn: AtomicUsize::new(0), schedule: Mutex::new(schedule) }
+    }
+}
+
+fn gap(connecting: &Connecting) -> Option<Duration> {
+    connecting.rate.map(|rate| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX))
+}
+
+impl Schedule {
+    fn take(&mut self, now: Instant) -> Instant {
+        let Some(gap) = self.gap else { return now };
+        let due = match self.late {
+            Late::Forget => self.next.max(now - MOST_LAG),
+            Late::MakeUp => self.next,
+        };
+        self.next = deadline(due, gap);
+        due
+    }
+
+    fn give_back(&mut self) {
+        // What does not fit was never due.
+        if let Some(due) = self.gap.and_then(|gap| self.next.checked_sub(gap)) {
+            self.next = due;
+        }
+    }
+
+    /// As many are due now as before, and the next when the part of its gap that is left has passed at the new rate.
+    fn set_gap(&mut self, gap: Option<Duration>, now: Instant) {
+        let before = std::mem::replace(&mut self.gap, gap);
+        self.next = match (before, gap) {
+            (Some(before), Some(gap)) if before != gap => {
+                let stretch = gap.as_secs_f64() / before.as_secs_f64();
+                let stretched =
+                    |time: Duration| Duration::try_from_secs_f64(time.as_secs_f64() * stretch).unwrap_or(Duration::MAX);
+                match self.next.checked_duration_since(now) {
+                    Some(ahead) => deadline(now, stretched(ahead)),
+                    None => now.checked_sub(stretched(now - self.next)).unwrap_or(now),
+                }
+            }
+            (None, Some(_)) => now,
+            _ => self.next,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn connecting(rate: f64, late: Late) -> Connecting {
+        let mut connecting = Connecting::to(Vec::new());
+        (connecting.rate, connecting.late) = (Some(rate), late);
+        connecting
+    }
+
+    fn next(course: &Course) -> Instant {
+        lock(&course.progress.schedule).next
+    }
+
+    /// A thousand connects a second, taken at these times after the first was due: when each is due.
+    fn taken(late: Late, at: &[u32]) -> Vec<u32> {
+        let course = Course::new(connecting(1000.0, late), None);
+        let start = next(&course);
+        at.iter().map(|at| (course.take(start + *at * MS) - start).as_millis() as u32).collect()
+    }
+
+    #[test]
+    fn each_connect_is_due_when_the_rate_says() {
+        for late in [Late::MakeUp, Late::Forget] {
+            assert_eq!(taken(late, &[0, 0, 1, 1, 5, 5]), [0, 1, 2, 3, 4, 5], "{late:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_long_pause_a_schedule_is_made_up_for_and_a_limit_is_not() {
+        assert_eq!(taken(Late::MakeUp, &[0, 900, 900, 900]), [0, 1, 2, 3]);
+        let from = 900 - MOST_LAG.as_millis() as u32;
+        assert_eq!(taken(Late::Forget, &[0, 900, 900, 900]), [0, from, from + 1, from + 2]);
+    }
+
+    #[test]
+    fn without_a_rate_all_are_due() {
+        let (course, now) = (Course::new(Connecting::to(Vec::new()), None), Instant::now());
+        assert_eq!([course.take(now), course.take(now)], [now, now]);
+        course.give_back();
+        // The first rate begins now.
+        let paced = Course::new(connecting(10.0, Late::MakeUp), Some(&course));
+        paced.follow(&course, false, now + 500 * MS);
+        assert_eq!([paced.take(now), paced.take(now)], [now + 500 * MS, now + 600 * MS]);
+    }
+
+    #[test]
+    fn what_was_taken_and_given_back_is_due_at_its_time() {
+        let course = Course::new(connecting(10.0, Late::MakeUp), None);
+        let now = next(&course);
+        let first = [course.take(now), course.take(now)];
+        course.give_back();
+        course.give_back();
+        assert_eq!([course.take(now), course.take(now)], first);
+    }
+
+    /// However often the rate changes, so many become due as it says for each stretch of time.
+    #[test]
+    fn changes_of_the_rate_bring_no_connect_and_lose_none() {
+        for late in [Late::MakeUp, Late::Forget] {
+            let mut course = Course::new(connecting(1000.0, late), None);
+            let start = next(&course);
+            let (mut count, mut held, mut expected) = (0, 0, 1.0);
+            for turn in 0..2_000_u32 {
+                let (rate, now) = ([1000.0, 3000.0, 10.0, 1000.0][turn as usize % 4], start + turn * MS);
+                // What a loop has taken before the change is given back after it.
+                while held > 0 {
+                    course.give_back();
+                    held -= 1;
+                }
+                while course.take(now) <= now {
+                    count += 1;
+                }
+                held += 1;
+                let next = Course::new(connecting(rate, late), Some(&course));
+                next.follow(&course, false, now);
+                course = next;
+                expected += rate / 1000.0;
+            }
+            assert!((f64::from(count) - expected).abs() < 5.0, "{late:?}: {count} of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_course_that_was_over_or_held_up_goes_on_without_a_burst() {
+        for (late, total, full) in [(Late::MakeUp, Some(0), false), (Late::Forget, Some(0), false), (Late::Forget, None, true)] {
+            let course = Course::new(Connecting { total, ..connecting(1000.0, late) }, None);
+            let now = next(&course) + 5_000 * MS;
+            let more = Course::new(Connecting { total: None, ..connecting(1000.0, late) }, Some(&course));
+            more.follow(&course, full, now);
+            assert_eq!([more.take(now), more.take(now)], [now, now + MS], "{late:?} {full}");
+        }
+        // What waits for room is made up for when there is some.
+        let course = Course::new(connecting(1000.0, Late::MakeUp), None);
+        let start = next(&course);
+        course.follow(&course, true, start + 5_000 * MS);
+        assert_eq!(course.take(start + 5_000 * MS), start);
+    }
+
+    #[test]
+    fn while_it_is_suspended_no_time_passes() {
+        let course = Course::new(connecting(1000.0, Late::MakeUp), None);
+        let start = next(&course);
+        assert_eq!(course.take(start), start);
+        course.set_paused(true, start + 10 * MS);
+        course.set_paused(true, start + 50 * MS);
+        let double = Course::new(connecting(2000.0, Late::MakeUp), Some(&course));
+        double.follow(&course, true, start + 60 * MS);
+        double.set_paused(false, start + 90 * MS);
+        let late: Vec<_> = (0..20).map(|_| double.take(start + 90 * MS)).filter(|due| *due <= start + 90 * MS).collect();
+        assert_eq!(late.len(), 10, "those of the first 10 ms, and no more");
+    }
+
+    #[test]
+    fn no_rate_is_too_small_or_too_large() {
+        for rate in [1e-300, f64::MIN_POSITIVE, 1e12, f64::MAX] {
+            let course = Course::new(connecting(rate, Late::MakeUp), None);
+            let now = Instant::now();
+            (0..3).for_each(|_| _ = course.take(now));
+            course.give_back();
+            for other in [1.0, rate] {
+                let next = Course::new(connecting(other, Late::MakeUp), Some(&course));
+                next.follow(&course, false, now);
+            }
+        }
+    }
+}
