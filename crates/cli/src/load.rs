@@ -86,6 +86,9 @@ pub(crate) fn failure(error: Error) -> Failure {
 }
 
 fn verdict(report: &Report) -> Exit {
+    if report.client.lost > 0 {
+        return Exit::AgentsLost;
+    }
     let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
     thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
 }

@@ -235,3 +235,43 @@ impl Follow {
 fn count(number: u64) -> f64 {
     number as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_is_followed_until_it_ends() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat is everywhere");
+        let mut follow = Follow::new(Who::Processes(vec![child.id()]), Vec::new());
+        let sample = follow.sample(Done::default(), None).expect("it is there");
+        assert!(sample.rss_bytes > Some(0) && sample.pss_bytes > Some(0) && sample.pss_bytes <= sample.rss_bytes, "{sample:?}");
+        assert!(sample.descriptors_left > Some(0) && sample.cpu >= Some(0.0) && sample.processes == 1, "{sample:?}");
+        assert!(sample.packets_in.is_some() && sample.bits_out.is_some() && sample.queued.is_none(), "{sample:?}");
+        child.kill().and_then(|()| child.wait()).expect("it can be ended");
+        // What takes long may be asked again.
+        (follow.memory_due, follow.processes_due) = (Instant::now(), Instant::now());
+        let sample = follow.sample(Done::default(), None).expect("it was there");
+        assert_eq!((sample.processes, sample.rss_bytes, sample.pss_bytes), (0, None, None), "{sample:?}");
+    }
+
+    #[test]
+    fn of_a_server_elsewhere_nothing_is_told_but_what_this_network_sent() {
+        let mut follow = Follow::new(Who::Unknown, vec!["192.0.2.1:80".parse().expect("an address")]);
+        assert_eq!(follow.sample(Done::default(), None), None);
+        assert_eq!(follow.figures(None, 5), Server::default());
+    }
+
+    #[test]
+    fn growth_is_that_while_the_most_stood_and_of_many_only() {
+        let mut follow = Follow::new(Who::Unknown, Vec::new());
+        let grown = |standing| Some(Growth { standing, user: Some(100_000), kernel: Some(7_800_000) });
+        follow.largest = grown(999);
+        assert_eq!(follow.figures(None, 0).bytes_per_connection, None);
+        follow.largest = grown(1_000);
+        let figures = follow.figures(Some(Duration::from_secs(2)), 1_000_000);
+        assert_eq!((figures.bytes_per_connection, figures.kernel_bytes_per_connection), (Some(100.0), Some(7_800.0)));
+        assert_eq!((figures.cpu_us_per_operation, figures.cpu_us_per_accept), (Some(2.0), None));
+    }
+}
