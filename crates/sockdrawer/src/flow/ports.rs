@@ -33,7 +33,7 @@ impl Ports {
         let parts = [(below > 0).then(|| (from, port - 1)), (above > 0).then(|| (port + 1, to))];
         // Multiples of the golden ratio: however many turns there were, each part had its share of them.
         let spread = (turn as u32).wrapping_mul(0x9E37_79B9);
-        let first = u64::from(spread) * (u64::from(below) + u64::from(above)) >> 32;
+        let first = (u64::from(spread) * (u64::from(below) + u64::from(above))) >> 32;
         if first < u64::from(below) { parts } else { [parts[1], parts[0]] }
     }
 }
