@@ -435,9 +435,17 @@ fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
     }
 }
 
-/// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one.
+/// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one. Among processes
+/// each has as many as the others: what is hashed to its sockets waits for its descriptors alone.
 pub(super) fn shards(config: &Config) -> usize {
-    if config.model.has_loops() { config.loops.clamp(SHARDS, MOST_SHARDS) } else { 1 }
+    match config.model {
+        Model::Prefork => {
+            let loops = config.loops.saturating_mul(config.processes).clamp(1, MOST_SHARDS);
+            SHARDS.next_multiple_of(loops)
+        }
+        model if model.has_loops() => config.loops.clamp(SHARDS, MOST_SHARDS),
+        _ => 1,
+    }
 }
 
 /// Listening sockets of a configuration.
@@ -473,5 +481,21 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
         Some(asked) => Ok(asked),
         None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + each, allowed, fits }),
         None => Ok(fits.min(most)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::Echo;
+
+    #[test]
+    fn every_loop_of_every_process_has_as_many_sockets() {
+        let shards = |model, processes, loops| shards(&Config::accept(Echo).model(model).processes(processes).loops(loops));
+        for (processes, loops, expected) in [(1, 1, 16), (4, 1, 16), (6, 1, 18), (5, 2, 20), (24, 1, 24), (64, 4, 256)] {
+            assert_eq!(shards(Model::Prefork, processes, loops), expected, "{processes} processes of {loops} loops");
+        }
+        assert_eq!((shards(Model::Loops, 1, 3), shards(Model::Loops, 1, 20), shards(Model::Threads, 1, 1)), (16, 20, 1));
+        assert_eq!((shards(Model::Prefork, 0, 1), shards(Model::Prefork, usize::MAX, 2)), (16, 1024));
     }
 }
