@@ -17,16 +17,16 @@ use std::time::Duration;
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
     let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
+    let text = plan::text(&plan, &arguments.threshold);
     if arguments.dry_run {
         let begin = format!("{}{words}\n{budget}", words::start(&plan));
         // As comments, so that all of it is a plan again.
         begin.lines().try_for_each(|line| print::line(format_args!("# {line}")))?;
-        print::line(plan::text(&plan, &arguments.threshold).trim_end())?;
+        print::line(text.trim_end())?;
         return Ok(Exit::Ok);
     }
     let people = People::beside(arguments.json.as_ref());
     let sink = arguments.json.map(Sink::open).transpose()?;
-    let text = plan::text(&plan, &arguments.threshold);
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
@@ -50,11 +50,11 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
     people.tell(&report)?;
-    if let Some(directory) = &watching.directory {
-        directory.finish(&report).map_err(Failure::run)?;
-    }
     if let Some(sink) = sink {
         sink.write(json(&report)?)?;
+    }
+    if let Some(directory) = &watching.directory {
+        directory.finish(&report).map_err(Failure::run)?;
     }
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
 }
@@ -86,6 +86,9 @@ pub(crate) fn failure(error: Error) -> Failure {
 }
 
 fn verdict(report: &Report) -> Exit {
+    if report.client.lost > 0 {
+        return Exit::AgentsLost;
+    }
     let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
     thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
 }

@@ -18,6 +18,8 @@ pub(crate) enum Exit {
     Preflight = 3,
     /// The run was made, and its result is not what `--threshold` asks for.
     Threshold = 99,
+    /// Processes that ran clients died: what they did not say is not known.
+    AgentsLost = 4,
     /// SIGINT; what was reached until then was reported.
     Interrupted = 130,
     /// SIGTERM; what was reached until then was reported.

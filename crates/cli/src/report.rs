@@ -16,14 +16,14 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What is known of a run that was ended before it had a result.
+/// What is known of a run that has no result.
 fn interrupted(run: &Recorded) -> String {
     let Some(last) = run.samples.last() else {
-        return "interrupted  the run has no result, and was ended before its first sample".to_owned();
+        return "no result    the run has just begun, or was ended before its first sample".to_owned();
     };
     let (connections, operations) = (&last.connections, &last.operations);
     format!(
-        "interrupted  the run has no result: it was ended after {:.1} s; until then:\n\
+        "no result    the run goes on, or was ended before it had one; in its first {:.1} s:\n\
          operations   {} ok, {} failed\n\
          connections  {} attempted, {} established, {} failed, {} lost, {} standing",
         last.at,

@@ -95,6 +95,10 @@ fn bad_value(error: &clap::Error) -> String {
     let value = context(error, ContextKind::InvalidValue);
     let valid = contexts(error, ContextKind::ValidValue);
     match error.source() {
+        // No protocol has a colon in its name, but every target has.
+        Some(_) if argument.contains("WORKLOAD") && value.contains(':') => {
+            format!("no workload before `{value}`: name one, as in ping {value}")
+        }
         Some(reason) if !argument.starts_with('-') => reason.to_string(),
         // The reason names the value itself.
         Some(reason) if reason.to_string().contains(&format!("`{value}`")) => format!("{option}: {reason}"),

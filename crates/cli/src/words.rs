@@ -3,7 +3,7 @@
 use crate::values::Bytes;
 use sockdrawer_catalog::http::Close;
 use sockdrawer_load::http::Wanted;
-use sockdrawer_load::{Dialogue, End, Ladder, Messages, Plan, Stage, Workload};
+use sockdrawer_load::{Dialogue, End, Ladder, Messages, Plan, Processes, Stage, Workload};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -34,6 +34,17 @@ pub(crate) fn start(plan: &Plan) -> String {
         [] => add(format_args!(", to a server in this program")),
         [target] => add(format_args!(", to {target}")),
         [first, rest @ ..] => add(format_args!(", to {first} and {} more in turn", rest.len())),
+    }
+    match plan.sources.as_slice() {
+        [] => {}
+        [source] => add(format_args!(", from {source}")),
+        [first, rest @ ..] => add(format_args!(", from {first} and {} more in turn", rest.len())),
+    }
+    if let Some((first, last)) = plan.local_ports {
+        add(format_args!(", ports {first} to {last}"));
+    }
+    if let Processes::Exactly(count) = plan.processes {
+        add(format_args!(", by {count} process{}", if count == 1 { "" } else { "es" }));
     }
     if matches!(plan.workload, Workload::Echo { .. }) || plan.http().is_some_and(|wanted| wanted.pages.len() > 1) {
         add(format_args!(", seed {}", plan.seed));
@@ -210,6 +221,16 @@ mod tests {
         let begin = r"64 connections, one `PING\r\n` after the other, back to back, each answered by ";
         assert_eq!(line(None), format!("{begin}anything, for 10 s, to 127.0.0.1:1"));
         assert_eq!(line(Some("/[+]/")), format!("{begin}`/[+]/`, for 10 s, to 127.0.0.1:1"));
+    }
+
+    #[test]
+    fn where_connections_come_from_is_said() {
+        let sources = |last: &[u8]| last.iter().map(|last| [127, 0, 0, *last].into()).collect();
+        let plan =
+            Plan { sources: sources(&[2]), local_ports: Some((5, 9)), processes: Processes::Exactly(3), ..plan(Workload::Hello) };
+        assert!(start(&plan).ends_with(", to a server in this program, from 127.0.0.2, ports 5 to 9, by 3 processes"));
+        let plan = Plan { sources: sources(&[2, 3, 4]), local_ports: None, processes: Processes::Exactly(1), ..plan };
+        assert!(start(&plan).ends_with(", from 127.0.0.2 and 2 more in turn, by 1 process"), "{}", start(&plan));
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn what_a_killed_run_measured_is_shown() {
     drop(program);
     let end = sockdrawer(&format!("report {directory}"));
     assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(end.stdout.starts_with("interrupted  the run has no result: it was ended after "), "{end:?}");
+    assert!(end.stdout.starts_with("no result    the run goes on, or was ended before it had one; in its first "), "{end:?}");
     assert!(end.stdout.contains("4 attempted, 4 established"), "{end:?}");
     assert!(read(&directory, "report.html").contains("There is no result."));
     let compared = sockdrawer(&format!("compare {directory} {directory}"));
@@ -220,6 +220,8 @@ fn what_is_no_run_is_told_in_one_line() {
     told(format!("compare {object} {object}"), "it is no result of load");
     told(format!("compare {} {object}", folder.path("nothing")), "No such file");
     told(format!("compare {0} {0}", folder.path("")), "there is no result, and no directory with one");
+    file("result.json", "{\"schema\": 1000}");
+    told(format!("report {}", folder.path("")), "its schema is 1000, this version reads 1");
     file("result.json", "{\"schema\": 1");
     told(format!("report {}", folder.path("")), "EOF while parsing");
 }

@@ -177,7 +177,7 @@ fn plans() {
     plan_refused("workload = 'ping'\nhold = '5s'\nduration = 5\n", "", &["3", "--duration and --hold exclude each other"]);
     refused("load acks --ladder --dry-run", &["--ladder", "--dry-run", "exclude each other"]);
     refused("load --plan /dev/null", &["no workload: name echo"]);
-    refused("load --plan /dev/null 127.0.0.1:9", &["unknown protocol `127.0.0.1:9`"]);
+    refused("load --plan /dev/null 127.0.0.1:9", &["no workload before `127.0.0.1:9`: name one, as in ping 127.0.0.1:9"]);
 }
 
 #[test]

@@ -188,6 +188,9 @@ impl fmt::Display for Server {
 }
 
 impl Report {
+    /// The form that this version writes and reads.
+    pub const SCHEMA: u32 = 1;
+
     /// Whether nothing failed and nothing was lost.
     pub fn is_clean(&self) -> bool {
         self.connections.failed + self.connections.lost + self.operations.failed == 0

@@ -364,7 +364,7 @@ impl<'a> Run<'a> {
         let per_second = if seconds > 0.0 { float(numbers.operations_ok) / seconds } else { 0.0 };
         let cpu = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
         Report {
-            schema: 1,
+            schema: Report::SCHEMA,
             workload: plan.workload.name().into(),
             machine: Machine::this(),
             seconds,

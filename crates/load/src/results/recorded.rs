@@ -3,6 +3,7 @@
 use super::directory::{DirectoryError, PLAN, RESULT, SERIES};
 use crate::report::Report;
 use crate::series::Sample;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -25,13 +26,23 @@ impl Recorded {
     /// When it has neither a result nor samples, or they are not what this version writes.
     pub fn read(path: &Path) -> Result<Recorded, DirectoryError> {
         let report = optional(&path.join(RESULT), |path| fs::read_to_string(path))?;
-        let report = report.map(|text| serde_json::from_str(&text).map_err(unreadable(path.join(RESULT)))).transpose()?;
+        let report = report.map(|text| result(&text).map_err(unreadable(path.join(RESULT)))).transpose()?;
         let samples = optional(&path.join(SERIES), samples)?;
         if report.is_none() && samples.is_none() {
             return Err(DirectoryError::Unreadable(path.to_owned(), format!("there is neither {RESULT} nor {SERIES}")));
         }
         let plan = optional(&path.join(PLAN), |path| fs::read_to_string(path))?;
         Ok(Recorded { report, samples: samples.unwrap_or_default(), plan })
+    }
+}
+
+/// A result of the form that this version knows.
+fn result(text: &str) -> Result<Report, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match value["schema"].as_u64() {
+        Some(schema) if schema == u64::from(Report::SCHEMA) => serde_json::from_value(value).map_err(|error| error.to_string()),
+        Some(schema) => Err(format!("its schema is {schema}, this version reads {}", Report::SCHEMA)),
+        None => Err("it has no schema".to_owned()),
     }
 }
 

@@ -27,8 +27,8 @@ pub(super) fn summary(run: &Recorded) -> String {
             head += &tiles(&of_report(report));
         }
         None => {
-            head += "<p class=\"wall\"><strong>There is no result.</strong> The run was ended before it could write one; this is what \
-                     was measured until then.</p>\n";
+            head += "<p class=\"wall\"><strong>There is no result.</strong> The run goes on, or was ended before it could write one; \
+                     this is what was measured until then.</p>\n";
             head += &run.samples.last().map(|sample| tiles(&of_sample(sample))).unwrap_or_default();
         }
     }

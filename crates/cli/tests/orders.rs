@@ -1,0 +1,118 @@
+//! `sockdrawer load --control`: what a run is told while it goes on, it does.
+
+mod program;
+mod report;
+
+use program::Program;
+use report::{number, report};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A path that no other test has.
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()))
+}
+
+/// Speaks to a run.
+struct Control(BufReader<UnixStream>);
+
+impl Control {
+    fn to(path: &Path) -> Control {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            match UnixStream::connect(path) {
+                Ok(stream) => return Control(BufReader::new(stream)),
+                Err(error) => assert!(Instant::now() < until, "nobody takes orders at {}: {error}", path.display()),
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn say(&mut self, line: &str) -> String {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).expect("it listens");
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).expect("it answers");
+        answer.trim_end().to_owned()
+    }
+
+    /// Asks until the run is so.
+    fn until(&mut self, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let status = serde_json::from_str(&self.say("status")).expect("the status is JSON");
+            if condition(&status) {
+                return status;
+            }
+            assert!(Instant::now() < until, "never {what}: {status}");
+            // waits because: a run shows where it is twice a second, and to ask more often only takes its time.
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn standing(count: u64) -> impl Fn(&Value) -> bool {
+    move |status| status["standing"] == count && status["target"] == count
+}
+
+#[test]
+fn a_run_does_as_it_is_told_and_says_so_in_its_result() {
+    for processes in ["auto", "2"] {
+        let path = path(&format!("orders-{processes}"));
+        let at = path.display().to_string();
+        let words = format!("load ping -c 10 --interval 20ms -d 60 --processes {processes} --control {at} --json -");
+        let program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+        let mut control = Control::to(&path);
+        control.until("10 connections", standing(10));
+        assert_eq!(control.say("+5"), "ok");
+        control.until("15 connections", standing(15));
+        assert_eq!(control.say("-9"), "ok");
+        control.until("6 connections", standing(6));
+        assert!(control.say("faster").starts_with("error: `faster` is no order"));
+        assert_eq!(control.say("suspend"), "ok");
+        control.until("suspended", |status| status["suspended"] == true);
+        let pace = |status: &Value| status["numbers"]["operations_ok"].as_u64().expect("a count");
+        // Two looks, because what was asked before is still answered.
+        let at_rest = |control: &mut Control| {
+            let first = control.until("a status", |_| true)["elapsed"].as_f64().expect("seconds");
+            pace(&control.until("a second later", |status| status["elapsed"].as_f64() > Some(first + 1.0)))
+        };
+        at_rest(&mut control);
+        assert_eq!(at_rest(&mut control), at_rest(&mut control), "nobody asks while a run is suspended");
+        assert_eq!((control.say("interval 10ms"), control.say("resume")), ("ok".to_owned(), "ok".to_owned()));
+        let before = at_rest(&mut control);
+        control.until("asking again", |status| pace(status) > before + 100);
+        assert_eq!(control.say("stop"), "ok");
+        let end = program.end();
+        assert_eq!(end.code, Some(0), "{end:?}");
+        let report = report(&end);
+        let told: Vec<&str> =
+            report["actions"].as_array().expect("a list").iter().map(|action| action["what"].as_str().expect("text")).collect();
+        let expected = ["connections +5", "connections -9", "suspend", "interval 10ms", "resume", "stop"];
+        assert_eq!(told, expected, "{report}");
+        let counts = ["established", "closed", "open", "lost"].map(|name| number(&report, &format!("/connections/{name}")));
+        assert_eq!(counts, [15, 9, 6, 0], "{report}");
+        assert!(!path.exists(), "the socket is gone with the run");
+    }
+}
+
+#[test]
+fn stages_come_and_go_by_themselves_and_by_order() {
+    let path = path("stages");
+    let at = path.display().to_string();
+    let words = format!("load ping --stage 500ms:20,1m:20,500ms:5,1m:5 --interval 20ms --control {at} --json -");
+    let program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    let mut control = Control::to(&path);
+    control.until("20 connections", standing(20));
+    assert_eq!(control.say("next"), "ok");
+    control.until("5 connections", standing(5));
+    assert_eq!(control.say("next"), "ok");
+    let end = program.end();
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let report = report(&end);
+    let counts = ["established", "closed", "open", "lost", "peak"].map(|name| number(&report, &format!("/connections/{name}")));
+    assert_eq!(counts, [20, 15, 5, 0, 20], "{report}");
+}
