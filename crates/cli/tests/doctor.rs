@@ -49,6 +49,20 @@ fn a_server_with_few_descriptors_lacks_them() {
 }
 
 #[test]
+fn processes_that_accept_share_the_connections() {
+    let mut server = Program::start(&["serve", "ping", "-l", "127.0.0.1:0", "--model", "prefork", "--processes", "3"]);
+    let line = server.line();
+    let target = line.strip_prefix("listening on ").expect("it says where").to_owned();
+    let findings = report(&doctor(&format!("{target} -c 900 --json -")));
+    let needs = findings["needs"].as_array().expect("a list").iter();
+    let each: Vec<_> = needs.filter(|need| need["end"] == "server" && need["what"] == "descriptors").collect();
+    assert_eq!(each.len(), 3, "the one that manages them has no connection: {findings}");
+    assert!(each.iter().all(|need| need["needed"] == 300), "{findings}");
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+#[test]
 fn the_command_that_it_names_mends_it() {
     let mut server = Program::start(&["serve", "ping", "-l", "127.0.0.1:0"]);
     let line = server.line();

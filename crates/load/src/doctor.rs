@@ -69,8 +69,8 @@ pub fn examine(ask: &Ask) -> Findings {
 fn soft_limit(plan: &Plan, facts: &Facts) -> Option<Need> {
     let (soft, hard) = limit(std::process::id())?;
     let needed = plan.connections as u64 + facts.open;
-    let how = format!("soft limit of one process (ulimit -n), hard limit {}", thousands(hard));
-    Some(Need::new("client", "descriptors at once", (needed, Some(soft)), how).or(Fit::Doubtful, |need| {
+    let how = format!("descriptors of one process (ulimit -n), hard limit {}", thousands(hard));
+    Some(Need::new("client", "soft limit", (needed, Some(soft)), how).or(Fit::Doubtful, |need| {
         let most = need.needed;
         format!(
             "sockdrawer raises it to the hard limit and starts processes; another client needs ulimit -n {most}{}",

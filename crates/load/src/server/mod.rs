@@ -31,9 +31,12 @@ pub(crate) fn is_here(target: &Address) -> bool {
     }
 }
 
-/// The processes that accept what is sent there, as far as this user may look.
+/// The processes that accept what is sent there, as far as this user may look: one that started another of them manages it, and has the
+/// sockets for it.
 pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
-    processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default()
+    let owners = processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default();
+    let managers: Vec<u32> = owners.iter().filter_map(|id| processes::stat(*id)).map(|stat| stat.parent).collect();
+    owners.into_iter().filter(|id| !managers.contains(id)).collect()
 }
 
 /// CPU time of both ends; None where it cannot be known.
