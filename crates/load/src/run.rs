@@ -229,7 +229,8 @@ impl<'a> Run<'a> {
                 self.gather();
                 if now >= second {
                     self.sample(phase, Duration::ZERO, observer);
-                    second = now + SECOND;
+                    // Counted from the begin: a tick that is a little late costs no second.
+                    second = SECOND + Duration::from_secs(now.as_secs());
                 }
                 let progress = self.progress(phase, state.standing);
                 self.orders.show(progress);
