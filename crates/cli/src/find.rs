@@ -34,9 +34,17 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let mut search = Search::new(first, arguments.max.0);
     people.tell(format_args!("the most {} that holds, from {first} to at most {}", vary.words(), arguments.max.0))?;
     let mut tries = Tries { vary: vary.name(), found: None, wall: None, runs: Vec::new() };
+    let mut failure = None;
     while let Some(amount) = search.next() {
         let confirming = search.is_confirming();
-        let tried = one(&arguments, (&base, amount), &stop)?;
+        let tried = match one(&arguments, (&base, amount), &stop) {
+            Ok(tried) => tried,
+            // What was tried until then is told all the same.
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
         // What was cut short is no answer.
         if signalled.get().is_some() {
             break;
@@ -49,9 +57,12 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         tries.runs.push(tried);
     }
     tries.found = search.found();
-    people.tell(tries.conclusion(vary, &search, signalled.get().is_some()))?;
+    people.tell(tries.conclusion(vary, &search, failure.is_some() || signalled.get().is_some()))?;
     if let Some(sink) = sink {
         sink.write(load::json(&tries)?)?;
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
     }
     let exit = if tries.found.is_some() { Exit::Ok } else { Exit::Threshold };
     Ok(signalled.get().map_or(exit, |signal| signal.exit()))
@@ -126,7 +137,7 @@ fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> 
         print::rewrite("");
     }
     thresholds::judge(&arguments.load.threshold, &mut report)?;
-    let held = thresholds::verdict(&report.thresholds).map_or(report.is_clean(), |exit| exit == Exit::Ok);
+    let held = load::verdict(&report) == Exit::Ok;
     let wall = report.wall.clone();
     Ok(Tried { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })
 }
@@ -197,7 +208,7 @@ impl Tries {
         let what = vary.words();
         let found = match self.found {
             Some(found) => format!("found: {found} {what}, twice"),
-            None if interrupted => "interrupted before it was known".to_owned(),
+            None if interrupted => return "interrupted before it was known".to_owned(),
             None => format!("found: nothing holds, not even 1 {what}"),
         };
         let Some(failed) = search.failed() else { return format!("{found}: the most that was asked for (--max)") };

@@ -1,17 +1,21 @@
 //! Keys that change a run while it goes on, where a person is at the terminal.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-use sockdrawer_load::{Order, Orders};
+use sockdrawer_load::{Order, Orders, Progress};
 use std::io::{IsTerminal, Read, stderr, stdin};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// What the keys do, for the line below the plan.
 pub(crate) const HELP: &str = "keys: + more connections, - fewer, space suspend or resume, n next stage, q stop";
 /// Between two looks whether this program is still the one that the terminal is for.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+/// While the terminal is for another program.
+const ASIDE: Duration = Duration::from_millis(300);
 /// A key changes the connections by so many of a hundred of those that are wanted.
 const STEP: u64 = 10;
 
@@ -30,10 +34,10 @@ pub(crate) fn listen(orders: &Orders) -> Option<Keys> {
     (modes.special_codes[SpecialCodeIndex::VMIN], modes.special_codes[SpecialCodeIndex::VTIME]) = (1, 0);
     *before_now() = Some(before);
     tcsetattr(stdin(), OptionalActions::Now, &modes).ok()?;
-    let orders = orders.clone();
+    let (keys, orders) = (Keys, orders.clone());
     // Nobody waits for it: it ends with the program.
     thread::Builder::new().name("keys".to_owned()).spawn(move || read(&orders)).ok()?;
-    Some(Keys)
+    Some(keys)
 }
 
 /// While it is there, the terminal gives keys as they are pressed.
@@ -62,33 +66,36 @@ fn is_foreground() -> bool {
 }
 
 fn read(orders: &Orders) {
-    let mut suspended = false;
     loop {
         let input = stdin();
-        let pressed = poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&LOOK_AGAIN)).is_ok_and(|ready| ready > 0);
-        if !pressed || !is_foreground() {
-            continue;
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&LOOK_AGAIN)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Err(_) => return,
+            Ok(_) if !is_foreground() => {
+                // What is typed is for another program, and stays readable until that takes it.
+                thread::sleep(ASIDE);
+                continue;
+            }
+            Ok(_) => {}
         }
         let mut key = [0];
         match input.lock().read(&mut key) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        if let Some(order) = order(key[0], orders.progress().target, &mut suspended) {
+        if let Some(order) = order(key[0], &orders.progress()) {
             orders.give(order);
         }
     }
 }
 
-fn order(key: u8, target: u64, suspended: &mut bool) -> Option<Order> {
-    let step = usize::try_from((target * STEP / 100).max(1)).unwrap_or(1);
+fn order(key: u8, progress: &Progress) -> Option<Order> {
+    let step = usize::try_from((progress.target.saturating_mul(STEP) / 100).max(1)).unwrap_or(1);
     Some(match key {
         b'+' | b'=' => Order::More(step),
         b'-' | b'_' => Order::Fewer(step),
-        b' ' => {
-            *suspended = !*suspended;
-            if *suspended { Order::Suspend } else { Order::Resume }
-        }
+        b' ' if progress.suspended => Order::Resume,
+        b' ' => Order::Suspend,
         b'n' => Order::NextStage,
         b'q' => Order::Stop,
         _ => return None,
@@ -101,10 +108,9 @@ mod tests {
 
     #[test]
     fn keys_are_orders() {
-        let mut suspended = false;
-        let mut press = |key, target| order(key, target, &mut suspended);
-        assert_eq!([press(b'+', 1_000), press(b'-', 5)], [Some(Order::More(100)), Some(Order::Fewer(1))]);
-        assert_eq!([press(b' ', 9), press(b' ', 9)], [Some(Order::Suspend), Some(Order::Resume)]);
-        assert_eq!([press(b'n', 9), press(b'q', 9), press(b'x', 9)], [Some(Order::NextStage), Some(Order::Stop), None]);
+        let press = |key, target, suspended| order(key, &Progress { target, suspended, ..Progress::default() });
+        assert_eq!([press(b'+', 1_000, false), press(b'-', 5, false)], [Some(Order::More(100)), Some(Order::Fewer(1))]);
+        assert_eq!([press(b' ', 9, false), press(b' ', 9, true)], [Some(Order::Suspend), Some(Order::Resume)]);
+        assert_eq!([b'n', b'q', b'x'].map(|key| press(key, 9, false)), [Some(Order::NextStage), Some(Order::Stop), None]);
     }
 }

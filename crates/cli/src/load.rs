@@ -8,7 +8,7 @@ use crate::signals::{self, Signal};
 use crate::{keys, limits, plan, print, progress, thresholds, words};
 use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Interval, Observer, Progress, Report, Run, Sample, Stop};
+use sockdrawer_load::{Interval, Observer, Orders, Progress, Report, Run, Sample, Stop};
 use std::process;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,11 +31,14 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
+    let mut orders = Orders::new();
+    if let Some(most) = plan::most(&plan).filter(|_| !arguments.yes) {
+        orders = orders.up_to(most);
+    }
+    let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     people.tell(words::start(&plan) + &words)?;
     people.tell(&budget)?;
-    let running = Run::start(&plan).map_err(failure)?;
-    let orders = running.orders();
-    let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
+    let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
     let keys = keys::listen(&orders);
     if keys.is_some() {
         print::tell(keys::HELP);
@@ -49,13 +52,11 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
-    people.tell(&report)?;
-    if let Some(sink) = sink {
-        sink.write(json(&report)?)?;
-    }
-    if let Some(directory) = &watching.directory {
-        directory.finish(&report).map_err(Failure::run)?;
-    }
+    // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
+    let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
+    let written = sink.map_or(Ok(()), |sink| sink.write(json(&report)?));
+    let told = people.tell(&report);
+    kept.and(written).and(told)?;
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     }
 }
 
-fn verdict(report: &Report) -> Exit {
+pub(crate) fn verdict(report: &Report) -> Exit {
     if report.client.lost > 0 {
         return Exit::AgentsLost;
     }

@@ -94,6 +94,8 @@ fn count_of(text: &str) -> Option<usize> {
 #[derive(Clone, Debug, Default)]
 pub struct Orders {
     given: Arc<Mutex<Vec<Order>>>,
+    /// None: as many connections as are asked for.
+    most: Option<usize>,
     progress: Arc<Mutex<Progress>>,
 }
 
@@ -101,6 +103,17 @@ impl Orders {
     /// None yet.
     pub fn new() -> Orders {
         Orders::default()
+    }
+
+    /// No more than so many connections, whatever is asked for.
+    #[must_use]
+    pub fn up_to(mut self, most: usize) -> Orders {
+        self.most = Some(most);
+        self
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most.unwrap_or(usize::MAX)
     }
 
     /// One more, after those that wait.

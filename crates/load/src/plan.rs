@@ -110,8 +110,8 @@ pub enum End {
     AfterStages,
     /// So long after the first connect.
     AfterFirstConnect(Duration),
-    /// So long after the last connect of the last stage succeeded or failed. Short connections do not stand, so this is for the
-    /// others.
+    /// So long after the last connect of the last stage succeeded or failed. Short connections and those with a lifetime are made all
+    /// the time: with them a run does not end by this.
     AfterLastConnect(Duration),
 }
 
@@ -160,6 +160,11 @@ impl Plan {
     /// Whether a connection that ends is replaced by another.
     pub(crate) fn renews(&self) -> bool {
         self.lifetime.is_some() || matches!(self.workload, Workload::Hello | Workload::Http(_))
+    }
+
+    /// Whether there is an interval from one operation of a connection to the next, which may change.
+    pub(crate) fn has_interval(&self) -> bool {
+        matches!(self.workload, Workload::Ping { .. } | Workload::Echo { .. } | Workload::Dialogue(_))
     }
 
     /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.

@@ -36,6 +36,11 @@ pub(crate) fn memory_left() -> Option<f64> {
     Some(memory("MemAvailable")? as f64 / memory("MemTotal")? as f64)
 }
 
+/// Memory of this process that no file has: what it has made itself.
+pub(crate) fn private_bytes() -> Option<u64> {
+    field(&text("/proc/self/status")?, "RssAnon").and_then(kibibytes)
+}
+
 /// A counter of a table with two lines for each protocol: names, then values in the same order.
 pub(crate) fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));

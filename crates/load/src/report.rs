@@ -142,6 +142,9 @@ pub struct Errors {
 /// The client's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Client {
+    /// Memory that a connection took in its processes: growth at most, of 1,000 connections or more. A server in the same process is
+    /// in it.
+    pub bytes_per_connection: Option<f64>,
     /// CPU time; None where the server in the same process cannot be told from it.
     pub cpu_seconds: Option<f64>,
     /// Processes that ran clients.
@@ -237,6 +240,9 @@ impl fmt::Display for Report {
         row(f, "operation", &self.latency_us.operation)?;
         write!(f, "\nCPU          {} per operation in the client, ", self.each(self.client.cpu_seconds))?;
         write!(f, "{} in the server", self.each(self.server.cpu_seconds))?;
+        if let Some(each) = self.client.bytes_per_connection {
+            write!(f, "\nclient       {} for each connection", bytes(each))?;
+        }
         write!(f, "{}", self.server)?;
         for Errors { phase, errno, count } in &self.errors {
             write!(f, "\nerror        {phase} {errno}: {count}")?;
@@ -304,7 +310,7 @@ pub(crate) mod tests {
                 lag: Percentiles::default(),
             },
             errors: vec![Errors { phase: "connect".into(), errno: "ECONNREFUSED".to_owned(), count: 2 }],
-            client: Client { cpu_seconds: Some(0.25), processes: 1, lost: 0 },
+            client: Client { bytes_per_connection: None, cpu_seconds: Some(0.25), processes: 1, lost: 0 },
             server: Server::default(),
             wall: None,
             thresholds: Vec::new(),
@@ -316,7 +322,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
+        let expected = r#"{"schema":1,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"operation":{"p50":12.5,"p90":1500.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null},"lag":{"p50":null,"p90":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
         assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
     }

@@ -9,11 +9,11 @@ use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
-use crate::proc::{self, resident_bytes};
+use crate::proc::{self, private_bytes, resident_bytes};
 use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
-use crate::server::{self, Cost, Watch};
+use crate::server::{self, Cost, LEAST_CONNECTIONS, Watch};
 use crate::tally::{Numbers, Tally, cause};
 use crate::wall::Evidence;
 use serde::{Serialize, Serializer};
@@ -104,7 +104,8 @@ pub struct Run<'a> {
     schedule: Schedule,
     orders: Orders,
     actions: Vec<Action>,
-    suspended: bool,
+    /// Since when nothing begins.
+    suspended: Option<Duration>,
     peak: u64,
     /// All up to the sample before, and since then.
     sum: Tally,
@@ -112,6 +113,9 @@ pub struct Run<'a> {
     last: Last,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
+    /// Memory of this process before its clients began, and by how much that of all clients grew at most.
+    own_bytes: u64,
+    grown_bytes: u64,
     evidence: Evidence,
 }
 
@@ -145,7 +149,7 @@ impl<'a> Run<'a> {
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
         let schedule = Schedule::new(plan);
-        let start = Instant::now();
+        let (start, own_bytes) = (Instant::now(), private_bytes().unwrap_or(0));
         let processes = plan.processes(descriptors());
         let agents = Agents::start(plan, targets, schedule.aim(), processes)?;
         Ok(Run {
@@ -157,19 +161,23 @@ impl<'a> Run<'a> {
             schedule,
             orders: Orders::new(),
             actions: Vec::new(),
-            suspended: false,
+            suspended: None,
             peak: 0,
             sum: Tally::default(),
             recent: Tally::default(),
             last: Last::default(),
             elsewhere: (Duration::ZERO, 0),
+            own_bytes,
+            grown_bytes: 0,
             evidence: Evidence::new(),
         })
     }
 
-    /// Where it takes orders while it goes on.
-    pub fn orders(&self) -> Orders {
-        self.orders.clone()
+    /// Takes orders there while it goes on.
+    #[must_use]
+    pub fn obeying(mut self, orders: &Orders) -> Run<'a> {
+        self.orders = orders.clone();
+        self
     }
 
     /// Follows it to its end and tells how it goes. What fails in it is in the report, not an error.
@@ -180,12 +188,12 @@ impl<'a> Run<'a> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
         self.agents.halt()?;
-        self.gather();
+        self.gather(false);
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.settle(stop)?;
         let begun = Begun { connects: self.agents.state().connects, at: end };
-        self.gather();
+        self.gather(true);
         self.peak = self.peak.max(self.agents.state().peak);
         self.sample(Phase::Ending, ended, &mut observer);
         let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
@@ -218,7 +226,7 @@ impl<'a> Run<'a> {
             }
             self.peak = self.peak.max(state.peak);
             let is_connected = self.schedule.is_over() && state.is_connected();
-            if state.spent || (is_connected && state.connections == 0) {
+            if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
                 return Ok(Over::Done);
             }
             if connected.is_none() && is_connected {
@@ -226,7 +234,7 @@ impl<'a> Run<'a> {
             }
             let phase = if is_connected { Phase::Holding } else { Phase::Connecting };
             if now >= tick {
-                self.gather();
+                self.gather(false);
                 if now >= second {
                     self.sample(phase, Duration::ZERO, observer);
                     // Counted from the begin: a tick that is a little late costs no second.
@@ -252,23 +260,43 @@ impl<'a> Run<'a> {
 
     /// Goes on to the stage that is due, and does as it was told. Whether the run is over.
     fn obey(&mut self, now: Duration) -> Result<bool, Error> {
-        let mut changed = self.schedule.step(now);
+        let mut changed = self.suspended.is_none() && self.schedule.step(now);
         for order in self.orders.take() {
-            self.actions.push(Action { at: now.as_secs_f64(), what: order.to_string() });
-            let target = self.schedule.target(now);
-            match order {
-                Order::More(count) => self.schedule.set(target.saturating_add(count)),
-                Order::Fewer(count) => self.schedule.set(target.saturating_sub(count)),
-                Order::Connections(count) => self.schedule.set(count),
-                Order::NextStage => self.schedule.skip(now),
-                Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
-                Order::Suspend | Order::Resume => {
-                    self.suspended = order == Order::Suspend;
-                    self.agents.tell(if self.suspended { Word::Suspend } else { Word::Resume });
+            let target = self.schedule.target(self.suspended.unwrap_or(now));
+            let most = self.orders.most();
+            let mut what = order.to_string();
+            let wanted = match order {
+                Order::More(count) => Some(target.saturating_add(count)),
+                Order::Fewer(count) => Some(target.saturating_sub(count)),
+                Order::Connections(count) => Some(count),
+                _ => None,
+            };
+            if let Some(wanted) = wanted {
+                self.schedule.set(wanted.min(most));
+                if wanted > most {
+                    what += &format!(": {most} at most");
                 }
-                Order::Stop => return Ok(true),
             }
-            changed |= matches!(order, Order::More(_) | Order::Fewer(_) | Order::Connections(_) | Order::NextStage);
+            match order {
+                Order::NextStage => self.schedule.skip(now),
+                Order::Interval(_) if !self.plan.has_interval() => what += &format!(": not of {}", self.plan.workload.name()),
+                Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
+                Order::Suspend => {
+                    self.suspended.get_or_insert(now);
+                    self.agents.tell(Word::Suspend);
+                }
+                Order::Resume => {
+                    let since = self.suspended.take().unwrap_or(now);
+                    self.schedule.shift(now.saturating_sub(since));
+                    self.agents.tell(Word::Resume);
+                }
+                _ => {}
+            }
+            self.actions.push(Action { at: now.as_secs_f64(), what });
+            if order == Order::Stop {
+                return Ok(true);
+            }
+            changed |= wanted.is_some() || order == Order::NextStage;
         }
         if changed {
             self.agents.aim(self.schedule.aim())?;
@@ -297,18 +325,23 @@ impl<'a> Run<'a> {
     }
 
     /// Adds up what came of the clients since the last time.
-    fn gather(&mut self) {
-        let Account { tally, cpu, rss_bytes } = self.agents.take();
+    fn gather(&mut self, last: bool) {
+        let Account { tally, cpu, rss_bytes, grown_bytes } = self.agents.take(last);
         self.recent.add(&tally);
         self.elsewhere = (cpu, rss_bytes);
+        if !last {
+            let own = private_bytes().unwrap_or(0).saturating_sub(self.own_bytes);
+            self.grown_bytes = self.grown_bytes.max(if self.agents.processes_elsewhere() { grown_bytes } else { own });
+        }
     }
 
     fn progress(&self, phase: Phase, standing: u64) -> Progress {
         let mut numbers = self.sum.numbers;
         numbers.add(&self.recent.numbers);
         let elapsed = self.start.elapsed();
-        let (target, operation) = (self.schedule.target(elapsed) as u64, self.last.operation);
-        Progress { elapsed, phase, target, standing, numbers, operation, suspended: self.suspended }
+        let target = self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64;
+        let operation = self.last.operation;
+        Progress { elapsed, phase, target, standing, numbers, operation, suspended: self.suspended.is_some() }
     }
 
     /// Tells of the time since the sample before.
@@ -322,7 +355,7 @@ impl<'a> Run<'a> {
         let cpu = self.watch.client(ended).map(|client| client + self.elsewhere.0);
         let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
         let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
-        let standing = self.agents.state().standing;
+        let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
         let done = server::Done { standing, established: numbers.established, operations: numbers.operations_ok };
         let latency_us = Measured {
             connect: recent.connect.percentiles(),
@@ -359,6 +392,11 @@ impl<'a> Run<'a> {
         self.last = Last { at, cpu, operation: latency_us.operation };
     }
 
+    /// Growth while the most stood, of so many that what is not theirs weighs little.
+    fn bytes_per_connection(&self) -> Option<f64> {
+        (self.peak >= LEAST_CONNECTIONS).then(|| float(self.grown_bytes) / float(self.peak))
+    }
+
     fn report(&mut self, closed: u64, seconds: f64, cost: Cost, server: Server) -> Report {
         let (plan, tally) = (self.plan, &self.sum);
         let numbers = &tally.numbers;
@@ -387,7 +425,12 @@ impl<'a> Run<'a> {
                 lag: tally.lag.percentiles(),
             },
             errors: errors(tally),
-            client: Client { cpu_seconds: cpu[0], processes: self.agents.processes(), lost: self.agents.lost() },
+            client: Client {
+                bytes_per_connection: self.bytes_per_connection(),
+                cpu_seconds: cpu[0],
+                processes: self.agents.processes(),
+                lost: self.agents.lost(),
+            },
             server,
             wall: None,
             thresholds: Vec::new(),

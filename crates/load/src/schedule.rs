@@ -10,7 +10,7 @@ pub(crate) struct Schedule {
     stages: Vec<Stage>,
     /// The one that comes after the one under way.
     next: usize,
-    /// The stage under way.
+    /// The stage under way: from so many to so many, since when and until when.
     from: usize,
     to: usize,
     began: Duration,
@@ -72,6 +72,12 @@ impl Schedule {
     /// So many connections from now on, until the next stage begins.
     pub(crate) fn set(&mut self, connections: usize) {
         (self.from, self.to) = (connections, connections);
+    }
+
+    /// The stage under way takes so much longer.
+    pub(crate) fn shift(&mut self, by: Duration) {
+        self.began += by;
+        self.ends = self.ends.map(|ends| ends + by);
     }
 
     /// How many there are to be at this moment.
@@ -156,5 +162,14 @@ mod tests {
         assert_eq!((schedule.target(at(6)), schedule.aim()), (70, Aim { connections: 70, rate: Some(7.0) }));
         schedule.skip(at(7));
         assert_eq!((schedule.is_over(), schedule.target(at(8))), (true, 70));
+    }
+
+    #[test]
+    fn a_pause_is_no_part_of_a_stage() {
+        let mut schedule = schedule(&[(10, 100), (10, 0)]);
+        schedule.shift(at(30));
+        assert_eq!((schedule.target(at(35)), schedule.ends(), schedule.aim().rate), (50, Some(at(40)), Some(10.0)));
+        assert!(!schedule.step(at(39)) && schedule.step(at(40)));
+        assert_eq!(schedule.ends(), Some(at(50)));
     }
 }

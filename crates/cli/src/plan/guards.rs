@@ -12,6 +12,12 @@ const MOST_CONNECTIONS: usize = 10_000;
 /// Of connects, and of operations.
 const MOST_PER_SECOND: f64 = 5_000.0;
 
+/// The most connections that a run may be told to have while it goes on; None: any number.
+pub(crate) fn most(plan: &Plan) -> Option<usize> {
+    let far = plan.targets.iter().any(|target| !is_near(target));
+    far.then_some(MOST_CONNECTIONS.max(plan.connections))
+}
+
 /// Refuses what is more than that to a public address.
 pub(crate) fn check(plan: &Plan) -> Result<(), Failure> {
     let Some(far) = plan.targets.iter().find(|target| !is_near(target)) else { return Ok(()) };

@@ -8,7 +8,7 @@ mod text;
 
 pub(crate) use acks::messages;
 pub(crate) use file::PlanFile;
-pub(crate) use guards::check as guard;
+pub(crate) use guards::{check as guard, most};
 pub(crate) use text::text;
 
 use crate::arguments::{LoadArguments, first_given};
@@ -148,6 +148,9 @@ fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>
         (_, Some(_)) if is_short(workload) => {
             let name = workload.name();
             Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
+        }
+        (_, Some(_)) if arguments.lifetime.is_some() => {
+            Err(usage("--hold: connections with a --lifetime are made all the time, so none is the last: use --duration"))
         }
         (_, Some(_)) if in_stages == Some(0) => {
             Err(usage("--hold: no connection is left after the last --stage: leave one out, or write no 0 there"))

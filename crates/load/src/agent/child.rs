@@ -2,7 +2,7 @@
 
 use super::{Account, Aim, Here, State, Word, frames};
 use crate::plan::Plan;
-use crate::proc::resident_bytes;
+use crate::proc::{private_bytes, resident_bytes};
 use crate::run::Stop;
 use crate::server::process_time;
 use serde::{Deserialize, Serialize};
@@ -89,18 +89,21 @@ fn listen(requests: &Sender<Request>, stop: &Stop) {
 }
 
 fn serve(mut here: Here, requests: &Receiver<Request>, stop: &Stop, before: Duration, to: &mut StdoutLock<'_>) -> io::Result<()> {
+    let (mut aims, at_first) = (0, private_bytes().unwrap_or(0));
     loop {
         match requests.recv_timeout(TELLS_EACH) {
             Ok(Request::Aim(aim)) => {
+                aims += 1;
                 if let Err(error) = here.aim(aim) {
-                    let state = State { stopped: Some(error.to_string()), ..here.state() };
+                    let state = State { aims, stopped: Some(error.to_string()), ..here.state() };
                     return frames::write(to, &Told::State(state));
                 }
             }
             Ok(Request::Word(word)) => here.tell(word),
             Ok(Request::Take) => {
                 let cpu = process_time().saturating_sub(before);
-                let account = Account { tally: here.take(), cpu, rss_bytes: resident_bytes().unwrap_or(0) };
+                let grown_bytes = private_bytes().unwrap_or(0).saturating_sub(at_first);
+                let account = Account { tally: here.take(), cpu, rss_bytes: resident_bytes().unwrap_or(0), grown_bytes };
                 frames::write(to, &Told::Account(Box::new(account)))?;
             }
             // Both fail where the pool has given up, which its state says.
@@ -112,6 +115,6 @@ fn serve(mut here: Here, requests: &Receiver<Request>, stop: &Stop, before: Dura
             Ok(Request::Start { .. } | Request::Hurry) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-        frames::write(to, &Told::State(here.state()))?;
+        frames::write(to, &Told::State(State { aims, ..here.state() }))?;
     }
 }

@@ -33,8 +33,16 @@ pub(crate) struct Here {
     timeout: Duration,
     /// Whether a connection that ends is replaced.
     renews: bool,
+    /// Whether connections look at the interval again when they are told to.
+    has_interval: bool,
+    /// Somebody said that nothing shall begin.
+    suspended: bool,
     /// Connects in all.
     total: Option<u64>,
+    /// Connects per second on a schedule of their own, whatever is aimed for.
+    scheduled: Option<f64>,
+    /// What the thread that ends connections aims for, and whose turn it is to do so.
+    ending: Arc<(Mutex<Aim>, Mutex<()>)>,
     /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
     handed_over: Arc<Mutex<Vec<Tally>>>,
 }
@@ -46,9 +54,10 @@ impl Here {
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
         let mut connecting = Connecting::to(targets);
         connecting.sources.clone_from(&plan.sources);
+        connecting.local_ports = plan.local_ports;
         connecting.total = total;
         connecting.rate = aim.rate;
-        http::pace(plan, &mut connecting);
+        let scheduled = http::pace(plan, &mut connecting);
         connecting.timeout = plan.timeout;
         let mut config = Config::connect(clients::client(plan, &shared), connecting);
         config.settings.linger = LINGER;
@@ -57,60 +66,107 @@ impl Here {
         let limit = if renews { aim.connections } else { plan.connections };
         // Clients have no jobs.
         let pool = Pool::start(config.limit(limit.max(1)).workers(0))?;
-        if renews && aim.connections == 0 {
-            pool.suspend();
-        }
-        Ok(Here { pool, shared, aim, timeout: plan.timeout, renews, total, handed_over: Arc::default() })
+        let here = Here {
+            pool,
+            shared,
+            aim,
+            timeout: plan.timeout,
+            renews,
+            has_interval: plan.has_interval(),
+            suspended: false,
+            total,
+            scheduled,
+            ending: Arc::new((Mutex::new(aim), Mutex::new(()))),
+            handed_over: Arc::default(),
+        };
+        here.suspend_or_resume();
+        Ok(here)
     }
 
-    /// So many connections from now on. One that was lost is not replaced: only what comes to the aim is made.
+    /// So many connections from now on, or as many as descriptors allow. Where none is replaced, one that was lost is not either: only
+    /// what is new in the aim is made.
     pub(crate) fn aim(&mut self, aim: Aim) -> Result<(), Error> {
         let before = std::mem::replace(&mut self.aim, aim);
         let made = self.pool.status().counts.connects;
         if let Some(total) = self.total.as_mut().filter(|_| !self.renews) {
-            *total = (*total + aim.connections as u64).saturating_sub(before.connections as u64).max(made);
+            let all = total.saturating_add(aim.connections as u64);
+            *total = all.saturating_sub(before.connections as u64).max(made);
         }
-        let (total, renews) = (self.total, self.renews);
-        self.pool.update(|mut config| {
-            if let Endpoint::Connect(connecting) = &mut config.endpoint {
-                connecting.total = total;
-                connecting.rate = aim.rate;
-            }
-            // Where connections are not replaced, the total says how many there are: no more than descriptors allow.
-            config.limit = renews.then_some(aim.connections.max(1));
-            config
-        })?;
-        let standing = usize::try_from(self.shared.standing()).unwrap_or(usize::MAX);
-        if aim.connections < before.connections && standing > aim.connections {
-            self.end(standing - aim.connections);
+        // Where connections are not replaced, the total says how many there are.
+        match self.change(self.renews.then_some(aim.connections.max(1))) {
+            Err(Error::LimitTooHigh { fits, .. }) => self.change(Some(fits.max(1)))?,
+            changed => changed?,
+        }
+        self.suspend_or_resume();
+        *lock(&self.ending.0) = aim;
+        if aim.connections < before.connections {
+            self.end_some();
         }
         Ok(())
     }
 
-    /// Ends so many connections, at the rate that is aimed for.
-    fn end(&self, count: usize) {
-        let pool = self.pool.clone();
-        let takes = self.aim.rate.map_or(Duration::ZERO, |rate| seconds(count, rate));
-        let mut how = Drain::within(takes + self.timeout + IMPATIENCE).at_most(count);
-        how.rate = self.aim.rate;
-        // Without a thread for it nobody ends, which the numbers show.
-        let _ = thread::Builder::new().name("fewer".to_owned()).spawn(move || pool.drain(&Selector::All, how));
+    fn change(&self, limit: Option<usize>) -> Result<(), Error> {
+        let (total, rate) = (self.total, self.scheduled.or(self.aim.rate));
+        let change = |mut config: Config| {
+            if let Endpoint::Connect(connecting) = &mut config.endpoint {
+                (connecting.total, connecting.rate) = (total, rate);
+            }
+            config.limit = limit;
+            config
+        };
+        self.pool.update(change).map(drop)
     }
 
-    pub(crate) fn tell(&self, word: Word) {
+    /// Ends connections until there are no more than are aimed for, at the rate of the aim: by one thread at a time, which sees when
+    /// the aim changes.
+    fn end_some(&self) {
+        let (pool, shared, ending, within) =
+            (self.pool.clone(), self.shared.clone(), self.ending.clone(), self.timeout + IMPATIENCE);
+        let end = move || {
+            let _turn = lock(&ending.1);
+            loop {
+                let aim = *lock(&ending.0);
+                let standing = usize::try_from(shared.standing()).unwrap_or(usize::MAX);
+                let Some(count) = standing.checked_sub(aim.connections).filter(|count| *count > 0) else { return };
+                // A second's worth, and then the aim is looked at again.
+                let count = aim.rate.map_or(count, |rate| count.min(whole(rate)));
+                let mut how = Drain::within(within + IMPATIENCE).at_most(count);
+                how.rate = aim.rate;
+                if pool.drain(&Selector::All, how).asked == 0 {
+                    return;
+                }
+            }
+        };
+        // Without a thread for it nobody ends, which the numbers show.
+        let _ = thread::Builder::new().name("fewer".to_owned()).spawn(end);
+    }
+
+    pub(crate) fn tell(&mut self, word: Word) {
         match word {
             Word::Interval(interval) => self.shared.interval().set(interval),
             Word::Suspend => {
-                self.pool.suspend();
+                self.suspended = true;
                 self.shared.interval().suspend();
             }
             Word::Resume => {
-                self.pool.resume();
+                self.suspended = false;
                 self.shared.interval().resume();
             }
         }
-        // Those at rest look at the interval again. A pool that has ended has none.
-        let _ = self.pool.notify(&Selector::All, &b""[..]);
+        self.suspend_or_resume();
+        if self.has_interval {
+            // Those at rest look at it again. A pool that has ended has none.
+            let _ = self.pool.notify(&Selector::All, &b""[..]);
+        }
+    }
+
+    /// Where connections are replaced, a limit of none is a pause: there is no such limit.
+    fn suspend_or_resume(&self) {
+        if self.suspended || (self.renews && self.aim.connections == 0) {
+            self.pool.suspend();
+        } else {
+            self.pool.resume();
+        }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -122,6 +178,7 @@ impl Here {
             connections: status.connections as u64,
             standing: self.shared.standing(),
             peak: self.shared.peak(),
+            aims: 0,
             spent: self.shared.is_spent(),
             stopped: match status.readiness {
                 Readiness::Stopped(reason) => Some(reason),
@@ -142,6 +199,8 @@ impl Here {
     /// No more connects, and no more questions of clients at rest.
     pub(crate) fn halt(&self) -> Result<(), Error> {
         self.shared.interval().suspend();
+        // Who ends connections has no more to do.
+        *lock(&self.ending.0) = Aim { connections: usize::MAX, rate: None };
         self.pool.update(|mut config| {
             if let Endpoint::Connect(connecting) = &mut config.endpoint {
                 connecting.total = Some(0);
@@ -231,8 +290,8 @@ impl Patience<'_> {
     }
 }
 
-fn lock(tallies: &Mutex<Vec<Tally>>) -> MutexGuard<'_, Vec<Tally>> {
-    tallies.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether no connect is under way.
@@ -240,9 +299,9 @@ fn is_settled(status: &Status) -> bool {
     status.counts.connected + status.counts.connect_failed >= status.counts.connects
 }
 
-#[expect(clippy::cast_precision_loss, reason = "connections of a process are few")]
-fn seconds(count: usize, rate: f64) -> Duration {
-    Duration::try_from_secs_f64(count as f64 / rate).unwrap_or(Duration::from_secs(3_600))
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is above 0, and more than 2^64 is all")]
+fn whole(rate: f64) -> usize {
+    (rate.ceil() as usize).max(1)
 }
 
 #[cfg(test)]

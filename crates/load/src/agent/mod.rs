@@ -19,6 +19,9 @@ use std::time::Duration;
 /// Descriptors of a process that are no connections.
 pub(crate) const OTHERS: usize = 256;
 
+/// More are no help to a machine of any size.
+const MOST_PROCESSES: usize = 1_000;
+
 /// How many connections there are to be, and how fast they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Aim {
@@ -62,6 +65,8 @@ pub(crate) struct State {
     pub(crate) peak: u64,
     /// Whether all operations that were asked for ended.
     pub(crate) spent: bool,
+    /// How many aims it has heard of since the first.
+    pub(crate) aims: u32,
     /// Why it cannot go on.
     pub(crate) stopped: Option<String>,
 }
@@ -94,6 +99,8 @@ pub(crate) struct Account {
     pub(crate) cpu: Duration,
     /// Memory of processes other than this one.
     pub(crate) rss_bytes: u64,
+    /// What of it came since their clients began.
+    pub(crate) grown_bytes: u64,
 }
 
 /// All who run clients of a run.
@@ -114,6 +121,11 @@ impl Agents {
         let mut started = started?;
         started.iter_mut().try_for_each(Remote::begun)?;
         Ok(Agents::There(started))
+    }
+
+    /// Whether other processes run the clients.
+    pub(crate) fn processes_elsewhere(&self) -> bool {
+        matches!(self, Agents::There(_))
     }
 
     /// Processes that run clients.
@@ -153,11 +165,11 @@ impl Agents {
         }
     }
 
-    /// What came of all since the last time.
-    pub(crate) fn take(&mut self) -> Account {
+    /// What came of all since the last time; at the last time, of all that there was.
+    pub(crate) fn take(&mut self, last: bool) -> Account {
         match self {
             Agents::Here(here) => Account { tally: here.take(), ..Account::default() },
-            Agents::There(remotes) => Remote::take_all(remotes),
+            Agents::There(remotes) => Remote::take_all(remotes, last),
         }
     }
 
@@ -191,7 +203,7 @@ impl Plan {
         match self.processes {
             Processes::Exactly(processes) => processes as usize,
             Processes::Auto if self.connections.saturating_mul(ends) <= room => 0,
-            Processes::Auto => self.connections.div_ceil(room),
+            Processes::Auto => self.connections.div_ceil(room).min(MOST_PROCESSES),
         }
     }
 

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 /// Whoever is busy for longer is added up the next time.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// At the end, all must have answered: to close many connections takes long.
+const ANSWERS_AT_LAST: Duration = Duration::from_secs(60);
 /// Between two looks at a stop while ends are awaited.
 const SLICE: Duration = Duration::from_millis(50);
 
@@ -32,8 +34,10 @@ pub(crate) struct Remote {
     /// All that it said.
     numbers: Numbers,
     begun: Option<Result<(), String>>,
-    /// Questions for an account that it has not answered.
-    asked: u32,
+    /// It was asked for an account and has not answered.
+    asked: bool,
+    /// How many aims it was told.
+    aims: u32,
     settled: bool,
     lost: bool,
 }
@@ -59,7 +63,8 @@ impl Remote {
             account: Account::default(),
             numbers: Numbers::default(),
             begun: None,
-            asked: 0,
+            asked: false,
+            aims: 0,
             settled: false,
             lost: false,
         };
@@ -89,8 +94,11 @@ impl Remote {
         if std::mem::replace(&mut self.lost, true) {
             return;
         }
+        while let Ok(told) = self.from.try_recv() {
+            self.hear(told);
+        }
         let Numbers { established, lost, closed, .. } = self.numbers;
-        self.account.tally.numbers.lost += established - lost - closed;
+        self.account.tally.numbers.lost += established.saturating_sub(lost + closed);
         let State { connects, .. } = self.state;
         self.state = State { connects, settled: connects, made: true, spent: true, ..State::default() };
     }
@@ -100,8 +108,8 @@ impl Remote {
     }
 
     pub(super) fn aim(&mut self, aim: Aim) {
+        self.aims += 1;
         self.ask(&Request::Aim(aim));
-        // What it said before is about the aim before.
         self.state.made = self.lost;
     }
 
@@ -109,7 +117,7 @@ impl Remote {
         self.ask(&Request::Word(word));
     }
 
-    /// As it said last, which is a tenth of a second ago.
+    /// As it said last: a tenth of a second ago, or longer while it is asked for something else.
     pub(super) fn state(&mut self) -> &State {
         self.listen_until(Instant::now(), |_| false);
         &self.state
@@ -129,31 +137,50 @@ impl Remote {
     fn hear(&mut self, told: Told) {
         match told {
             Told::Begun(begun) => self.begun = Some(begun),
-            Told::State(state) => self.state = state,
+            Told::State(state) => {
+                // What it said before it heard of the last aim is about the aim before.
+                let made = state.made && state.aims == self.aims;
+                self.state = State { made, ..state };
+            }
             Told::Account(account) => {
                 self.numbers.add(&account.tally.numbers);
                 self.account.tally.add(&account.tally);
-                (self.account.cpu, self.account.rss_bytes) = (account.cpu, account.rss_bytes);
-                self.asked = self.asked.saturating_sub(1);
+                let Account { cpu, rss_bytes, grown_bytes, .. } = *account;
+                self.account = Account { tally: std::mem::take(&mut self.account.tally), cpu, rss_bytes, grown_bytes };
+                self.asked = false;
             }
             Told::Settled => self.settled = true,
         }
     }
 
-    /// What came of all since the last time.
-    pub(super) fn take_all(remotes: &mut [Remote]) -> Account {
-        for remote in &mut *remotes {
-            remote.ask(&Request::Take);
-            remote.asked += 1;
-        }
-        let (mut sum, until) = (Account::default(), Instant::now() + ANSWERS_WITHIN);
-        for remote in remotes {
-            remote.listen_until(until, |remote| remote.asked == 0);
+    /// What came of all since the last time. One that does not answer in time is not waited for again, until the last time: then it is
+    /// lost.
+    pub(super) fn take_all(remotes: &mut [Remote], last: bool) -> Account {
+        let within = if last { ANSWERS_AT_LAST } else { ANSWERS_WITHIN };
+        let (mut sum, until) = (Account::default(), Instant::now() + within);
+        let asked: Vec<bool> = remotes.iter_mut().map(|remote| remote.ask_for_account() || last).collect();
+        for (remote, asked) in remotes.iter_mut().zip(asked) {
+            remote.listen_until(if asked { until } else { Instant::now() }, |remote| !remote.asked && asked);
+            if last && remote.asked {
+                remote.lose();
+            }
             sum.tally.add(&std::mem::take(&mut remote.account.tally));
             sum.cpu += remote.account.cpu;
-            sum.rss_bytes += if remote.lost { 0 } else { remote.account.rss_bytes };
+            if !remote.lost {
+                sum.rss_bytes += remote.account.rss_bytes;
+                sum.grown_bytes += remote.account.grown_bytes;
+            }
         }
         sum
+    }
+
+    /// Unless it has one to give already.
+    fn ask_for_account(&mut self) -> bool {
+        let asks = !std::mem::replace(&mut self.asked, true);
+        if asks {
+            self.ask(&Request::Take);
+        }
+        asks
     }
 
     pub(super) fn halt(&mut self) {

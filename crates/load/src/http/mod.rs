@@ -56,10 +56,10 @@ pub(crate) fn visits(plan: &Plan, wanted: &Wanted, shared: &Shared) -> Visits {
     }
 }
 
-/// How a pool connects for it.
-pub(crate) fn pace(plan: &Plan, connecting: &mut Connecting) {
-    if let Some(Wanted { rate: Some(rate), .. }) = plan.http() {
-        connecting.rate = Some(*rate);
-        connecting.late = Late::MakeUp;
-    }
+/// How a pool connects for it. Returns the rate of its schedule, where there is one.
+pub(crate) fn pace(plan: &Plan, connecting: &mut Connecting) -> Option<f64> {
+    let rate = plan.http().and_then(|wanted| wanted.rate)?;
+    connecting.rate = Some(rate);
+    connecting.late = Late::MakeUp;
+    Some(rate)
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Growth is told of so many connections at least: with fewer, what a server takes for other reasons weighs more.
-const LEAST_CONNECTIONS: u64 = 1_000;
+pub(crate) const LEAST_CONNECTIONS: u64 = 1_000;
 /// CPU time that accepts and operations are told apart by: it is counted in 10 ms.
 const LEAST_CPU: Duration = Duration::from_secs(1);
 

@@ -12,6 +12,7 @@ mod sample;
 mod sockets;
 mod threads;
 
+pub(crate) use follow::LEAST_CONNECTIONS;
 use follow::{Follow, Who};
 
 use processes::Process;
