@@ -14,6 +14,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 fn load(words: &str) -> End {
     Program::start(&["load"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
@@ -67,7 +68,7 @@ fn the_report_has_the_documented_fields_in_their_order() {
     assert_eq!(keys(&report["operations"]), "failed ok per_second");
     assert_eq!(keys(&report["latency_us"]["connect"]), "max p50 p90 p99 p999");
     assert_eq!(report["workload"], "ping");
-    assert_eq!(keys(&report["client"]), "cpu_seconds lost processes");
+    assert_eq!(keys(&report["client"]), "bytes_per_connection cpu_seconds lost processes");
     let server = "bytes_per_connection cpu_seconds cpu_us_per_accept cpu_us_per_operation kernel_bytes_per_connection listen_drops \
                   listen_overflows";
     assert_eq!(keys(&report["server"]), server);
@@ -212,10 +213,12 @@ fn a_signal_ends_it_with_a_partial_report() {
 #[test]
 fn a_signal_ends_the_wait_for_the_last_answers_too() {
     let (program, [(mut message, mut stream), _silent]) = unanswered("-d 50ms");
-    // A client that is answered asks again, until its time is over: then it ends, and the run waits for the other one only.
+    // A client that is answered asks again, until its time is over: then it rests, and the run waits for the other one.
+    // waits because: nothing tells that nothing comes; after 50 ms it asks no more.
+    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("it is connected");
     loop {
         stream.write_all(&message).expect("the client takes it");
-        if stream.read(&mut message).expect("a message or the end") == 0 {
+        if stream.read_exact(&mut message).is_err() {
             break;
         }
     }
@@ -273,4 +276,14 @@ fn the_report_goes_to_a_file_beside_the_words() {
     assert!(end.stdout.contains("operations   3 ok"), "{end:?}");
     let report: Value = serde_json::from_str(&written).expect("it is JSON");
     assert_eq!(number(&report, "/operations/ok"), 3);
+}
+
+#[test]
+fn local_ports_are_those_that_were_asked_for() {
+    let (seen, ports) = mpsc::channel();
+    let address = server(move |stream| seen.send(stream.peer_addr().expect("it is connected").port()).expect("the test waits"));
+    let end = load(&format!("hello {address} --local-ports 40200-40231 -c 3 -n 9 --timeout 5 --json -"));
+    assert_eq!(end.code, Some(1), "this server ends without an answer: {end:?}");
+    let ports: Vec<u16> = ports.try_iter().collect();
+    assert!(ports.len() == 9 && ports.iter().all(|port| (40_200..=40_231).contains(port)), "{ports:?}");
 }

@@ -116,3 +116,28 @@ fn stages_come_and_go_by_themselves_and_by_order() {
     let counts = ["established", "closed", "open", "lost", "peak"].map(|name| number(&report, &format!("/connections/{name}")));
     assert_eq!(counts, [20, 15, 5, 0, 20], "{report}");
 }
+
+#[test]
+fn none_is_a_pause_and_not_the_end() {
+    for words in ["ping -c 6 --interval 20ms", "ping -c 6 --interval 20ms --lifetime 300ms", "hello -c 6"] {
+        let path = path("none");
+        let at = path.display().to_string();
+        let program =
+            Program::start(&format!("load {words} -d 60 --control {at} --json -").split_whitespace().collect::<Vec<_>>());
+        let mut control = Control::to(&path);
+        let connects = |status: &Value| status["numbers"]["established"].as_u64().expect("a count");
+        control.until("connections", |status| connects(status) >= 6);
+        assert_eq!(control.say("=0"), "ok");
+        let none = control.until("no connections", standing(0));
+        assert_eq!(control.say("=3"), "ok");
+        control.until("connections again", |status| connects(status) >= connects(&none) + 3);
+        // More than any process may have: as many as it may.
+        assert_eq!((control.say("=18446744073709551615"), control.say("stop")), ("ok".to_owned(), "ok".to_owned()));
+        let end = program.end();
+        assert!(matches!(end.code, Some(0 | 1)), "{words}: {end:?}");
+        let report = report(&end);
+        let [established, closed, open, lost] =
+            ["established", "closed", "open", "lost"].map(|name| number(&report, &format!("/connections/{name}")));
+        assert_eq!((established, lost), (closed + open, 0), "{words}: {report}");
+    }
+}

@@ -49,6 +49,11 @@ impl Latency {
         self.0.add(&other.0).expect("histograms of equal bounds add up");
     }
 
+    /// Without those of `other`, which are among these.
+    pub(crate) fn subtract(&mut self, other: &Latency) {
+        self.0.subtract(&other.0).expect("what is subtracted was added");
+    }
+
     /// As text that other programs read too: the HDR histogram's form V2, compressed, in base64. No count is lost.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();

@@ -360,7 +360,7 @@ impl<'a> Run<'a> {
         let latency_us = Measured {
             connect: recent.connect.percentiles(),
             operation: recent.operation.percentiles(),
-            uncorrected: recent.uncorrected.percentiles(),
+            uncorrected: recent.uncorrected().percentiles(),
             lag: recent.lag.percentiles(),
         };
         let sample = Sample {
@@ -421,7 +421,7 @@ impl<'a> Run<'a> {
                 connect: tally.connect.percentiles(),
                 first_byte: (tally.first_byte.count() > 0).then(|| tally.first_byte.percentiles()),
                 operation: tally.operation.percentiles(),
-                uncorrected: tally.uncorrected.percentiles(),
+                uncorrected: tally.uncorrected().percentiles(),
                 lag: tally.lag.percentiles(),
             },
             errors: errors(tally),

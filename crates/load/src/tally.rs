@@ -46,8 +46,10 @@ pub(crate) struct Tally {
     pub(crate) first_byte: Latency,
     /// From when an operation was due.
     pub(crate) operation: Latency,
-    /// From when it began.
-    pub(crate) uncorrected: Latency,
+    /// From when it began, of those that began later than they were due: the others took as long as `operation` says.
+    pub(crate) late_begun: Latency,
+    /// From when they were due, of the same.
+    pub(crate) late_due: Latency,
     /// From when a question was due until this side came to ask it.
     pub(crate) lag: Latency,
     pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
@@ -69,7 +71,8 @@ impl Tally {
         self.connect.add(&other.connect);
         self.first_byte.add(&other.first_byte);
         self.operation.add(&other.operation);
-        self.uncorrected.add(&other.uncorrected);
+        self.late_begun.add(&other.late_begun);
+        self.late_due.add(&other.late_due);
         self.lag.add(&other.lag);
         for (error, count) in &other.errors {
             *self.errors.entry(*error).or_default() += count;
@@ -81,6 +84,14 @@ impl Tally {
             self.http().add(http);
         }
         self.last = self.last.max(other.last);
+    }
+
+    /// How long operations took from when they began, as tools measure that forget how late they ask.
+    pub(crate) fn uncorrected(&self) -> Latency {
+        let mut all = self.operation.clone();
+        all.subtract(&self.late_due);
+        all.add(&self.late_begun);
+        all
     }
 
     /// What clients of `http` measured besides.
@@ -158,7 +169,10 @@ impl Meter for Recorder {
     fn acknowledged(&mut self, messages: u64, scheduled: Instant, sent: Instant, now: Instant) {
         self.tally.numbers.operations_ok += messages;
         self.tally.operation.record_many(now.saturating_duration_since(scheduled), messages);
-        self.tally.uncorrected.record_many(now.saturating_duration_since(sent), messages);
+        if sent != scheduled {
+            self.tally.late_begun.record_many(now.saturating_duration_since(sent), messages);
+            self.tally.late_due.record_many(now.saturating_duration_since(scheduled), messages);
+        }
         self.tally.last = Some(now);
         self.finish(messages);
     }

@@ -244,6 +244,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn connections_with_a_lifetime_have_no_last_one_to_hold() {
+        assert!(planned("ping --lifetime 5s -d 10").is_ok());
+        let refused = planned("ping --lifetime 5s --hold 10").expect_err("there is no last one").to_string();
+        assert!(refused.starts_with("--hold: connections with a --lifetime are made all the time"), "{refused}");
+    }
+
+    #[test]
     fn sources_are_of_the_targets_kind() {
         assert!(planned("ping --source 127.0.0.2,127.0.0.3").is_ok());
         assert!(planned("ping [::1]:9 --source ::1").is_ok());

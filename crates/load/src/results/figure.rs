@@ -93,7 +93,7 @@ impl Figure {
             "server.listen_overflows" "server.listen_drops";
         Rate: "operations.per_second";
         Seconds: "seconds" "client.cpu_seconds" "server.cpu_seconds";
-        Bytes: "server.bytes_per_connection" "server.kernel_bytes_per_connection";
+        Bytes: "client.bytes_per_connection" "server.bytes_per_connection" "server.kernel_bytes_per_connection";
         Time: "server.cpu_us_per_operation" "server.cpu_us_per_accept";
         => "operation" "connect" "first_byte" "uncorrected" "lag"
     };
