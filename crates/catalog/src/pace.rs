@@ -114,13 +114,15 @@ pub struct Pace {
     /// After this time a connection ends by itself ([`End::Complete`]); what it has asked by then is answered first. None: it
     /// stays.
     pub lifetime: Option<Duration>,
+    /// Chooses the random points. Pools that connect at the same time need seeds that differ: the numbers of their connections do not.
+    pub seed: u64,
 }
 
 /// A random point of a connection's first interval, so that connections begun together do not ask together.
-pub(crate) fn first(interval: Duration, now: Instant, id: ConnectionId) -> Instant {
+pub(crate) fn first(interval: Duration, now: Instant, seed: u64, id: ConnectionId) -> Instant {
     match u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX) {
         0 => now,
-        interval => now + Duration::from_nanos(scatter(id.0) % interval),
+        interval => now + Duration::from_nanos(scatter(seed ^ scatter(id.0)) % interval),
     }
 }
 
@@ -196,7 +198,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
 
     /// When the first question of a schedule is due.
     fn soon(&self, now: Instant, cx: &Context<'_>) -> Instant {
-        first(self.pace.interval.get().unwrap_or_default(), now, cx.id())
+        first(self.pace.interval.get().unwrap_or_default(), now, self.pace.seed, cx.id())
     }
 
     /// At rest until `due`: asks now, sets the timer for it, or ends.
