@@ -311,3 +311,19 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         ended::<M>(cx, why, self.end, self.waiting_for());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_seed_gives_the_same_connections_other_points() {
+        let (now, interval) = (Instant::now(), Duration::from_secs(1));
+        let points = |seed| {
+            (1..=100).map(|id| first(interval, now, seed, ConnectionId(id)) - now).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(points(7), points(7));
+        assert!(points(7).is_disjoint(&points(8)) && points(7).iter().all(|point| *point < interval));
+        assert_eq!(first(Duration::ZERO, now, 7, ConnectionId(1)), now, "back to back there is none");
+    }
+}
