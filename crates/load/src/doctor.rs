@@ -68,7 +68,7 @@ pub fn examine(ask: &Ask) -> Findings {
 /// This program raises its own; another client may not.
 fn soft_limit(plan: &Plan, facts: &Facts) -> Option<Need> {
     let (soft, hard) = limit(std::process::id())?;
-    let needed = plan.connections as u64 + facts.open;
+    let needed = (plan.connections as u64).saturating_add(facts.open);
     let how = format!("descriptors of one process (ulimit -n), hard limit {}", thousands(hard));
     Some(Need::new("client", "soft limit", (needed, Some(soft)), how).or(Fit::Doubtful, |need| {
         let most = need.needed;
@@ -100,7 +100,7 @@ fn conntrack(plan: &Plan) -> Option<Need> {
         "net.netfilter.nf_conntrack_max without those there are; full only where a firewall rule tracks connections".to_owned();
     Some(
         Need::new("both", "conntrack", (plan.connections as u64, Some(most.saturating_sub(taken))), how)
-            .or(Fit::Doubtful, |need| format!("sysctl -w net.netfilter.nf_conntrack_max={}", need.needed + taken)),
+            .or(Fit::Doubtful, |need| format!("sysctl -w net.netfilter.nf_conntrack_max={}", need.needed.saturating_add(taken))),
     )
 }
 
@@ -108,11 +108,16 @@ fn conntrack(plan: &Plan) -> Option<Need> {
 fn buffers(plan: &Plan, facts: &Facts) -> Option<Need> {
     let ends = if facts.servers_are_here { 2 } else { 1 };
     let page = rustix::param::page_size() as u64;
-    let needed = plan.connections as u64 * ends * page;
+    let needed = (plan.connections as u64).saturating_mul(ends * page);
     let how = "net.ipv4.tcp_mem without what is in use, when each connection has a message under way".to_owned();
     Some(Need::new("both", "TCP buffers", (needed, Some(facts.tcp?)), how).in_bytes().or(Fit::Doubtful, |need| {
         let pages = need.needed / page;
-        format!("sysctl -w net.ipv4.tcp_mem=\"{} {} {}\"", pages, pages + pages / 4, pages + pages / 2)
+        format!(
+            "sysctl -w net.ipv4.tcp_mem=\"{} {} {}\"",
+            pages,
+            pages.saturating_add(pages / 4),
+            pages.saturating_add(pages / 2)
+        )
     }))
 }
 
@@ -131,7 +136,7 @@ fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
         let how =
             format!("soft limit of process {process} without the {} it has, hard limit {}", thousands(taken), thousands(hard));
         Some(Need::new("server", "descriptors", (each, Some(soft.saturating_sub(taken))), how).or(Fit::Lacking, |_| {
-            let most = each + taken;
+            let most = each.saturating_add(taken);
             format!(
                 "prlimit --pid {process} --nofile={most}:{}{}, or start it with LimitNOFILE={most} (systemd) or ulimit -n {most}",
                 most.max(hard),
@@ -210,6 +215,15 @@ mod tests {
         let remedy = need.remedy.as_deref().unwrap_or_default();
         assert!(remedy.contains(&format!("prlimit --pid {}", std::process::id())) && remedy.contains("LimitNOFILE="), "{remedy}");
         assert!(!findings.ok);
+    }
+
+    #[test]
+    fn any_number_can_be_asked_about() {
+        for (target, process) in [(None, None), (None, Some(std::process::id())), (Some("192.0.2.1:80"), None)] {
+            let target = target.map(|target| target.parse().expect("an address"));
+            let findings = examine(&Ask { target, connections: usize::MAX, process });
+            assert!(!findings.ok && findings.to_string().contains("18,446,744,073,709,551,615"), "{findings}");
+        }
     }
 
     #[test]

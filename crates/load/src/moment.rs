@@ -1,18 +1,21 @@
-//! Points in time that cross a process boundary: an `Instant` means nothing elsewhere, but how long ago it was does.
+//! Points in time that cross a process boundary: an `Instant` alone cannot, but its clock is the same in all processes of a machine.
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-/// Since the epoch, by the wall clock: a step of it between two processes shifts the moment as much.
+/// When the clock of an `Instant`, CLOCK_MONOTONIC on Linux, was 0.
+fn origin() -> Option<Instant> {
+    Instant::now().checked_sub(clock_gettime(ClockId::Monotonic).try_into().ok()?)
+}
+
 pub(crate) fn serialize<S: Serializer>(moment: &Option<Instant>, to: S) -> Result<S::Ok, S::Error> {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    moment.map(|moment| since_epoch.saturating_sub(moment.elapsed())).serialize(to)
+    moment.and_then(|moment| Some(moment.duration_since(origin()?))).serialize(to)
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Instant>, D::Error> {
-    let since_epoch = Option::<Duration>::deserialize(from)?;
-    let ago = |since_epoch| SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + since_epoch).unwrap_or_default();
-    Ok(since_epoch.and_then(|since_epoch| Instant::now().checked_sub(ago(since_epoch))))
+    let since = Option::<Duration>::deserialize(from)?;
+    Ok(since.and_then(|since| origin()?.checked_add(since)))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Facts {
             ports: Ports::of_this_machine(),
             backlog: backlog(&plan.targets),
             servers_are_here: plan.targets.iter().all(server::is_here),
-            tcp: pages.map(|most| most.saturating_sub(tcp("mem").unwrap_or(0)) * page_size() as u64),
+            tcp: pages.map(|most| most.saturating_sub(tcp("mem").unwrap_or(0)).saturating_mul(page_size() as u64)),
         }
     }
 }

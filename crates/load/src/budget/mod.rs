@@ -96,7 +96,7 @@ fn descriptors(plan: &Plan, facts: &Facts) -> Need {
     };
     let numbers = (connections.saturating_mul(ends), Some(each.saturating_mul(processes)));
     Need::new("client", "descriptors", numbers, how).or(Fit::Lacking, |need| {
-        let whole = need.needed.div_ceil(processes) + OTHERS as u64;
+        let whole = need.needed.div_ceil(processes).saturating_add(OTHERS as u64);
         let other = match plan.targets.as_slice() {
             [] => "a server in processes of its own (sockdrawer serve --model prefork), named as TARGET",
             _ => "--processes auto",
@@ -119,16 +119,19 @@ fn files(plan: &Plan, facts: &Facts) -> Need {
     let needed = (plan.connections as u64).saturating_mul(ends);
     let how = format!("files that this machine may open, {ends} for each connection");
     Need::new("both", "files", (needed, facts.files), how).or(Fit::Lacking, |need| {
-        let more = need.needed - need.had.unwrap_or(0);
+        let more = need.needed.saturating_sub(need.had.unwrap_or(0));
         let most = crate::proc::number("fs.file-max").unwrap_or(0).saturating_add(more);
         format!("sysctl -w fs.file-max={most}")
     })
 }
 
 fn ports(plan: &Plan, facts: &Facts, room: &Room) -> Need {
-    let Pairs { ports, targets, sources } = room.pairs;
+    let Pairs { ports, targets, sources, own } = room.pairs;
     let many = |count: u64, what: &str| if count == 1 { format!("1 {what}") } else { format!("{} {what}s", thousands(count)) };
     let mut how = [many(ports, "port"), many(sources, "source"), many(targets, "target")].join(" x ");
+    if own > 0 {
+        how += " without the target's own";
+    }
     if facts.time_wait > 0 {
         how += &format!(", {} of this network in TIME_WAIT now", thousands(facts.time_wait));
     }
@@ -138,7 +141,7 @@ fn ports(plan: &Plan, facts: &Facts, room: &Room) -> Need {
 
 /// Sources that are there without set-up, or the settings that give more ports.
 fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
-    let sources = needed.div_ceil(pairs.ports.saturating_mul(pairs.targets).max(1));
+    let sources = needed.div_ceil(pairs.of_each_source().max(1));
     let is_loopback = |target: &Address| matches!(target, Address::Tcp(target) if target.is_ipv4() && target.ip().is_loopback());
     if plan.targets.iter().all(is_loopback) && sources < 1 << 16 {
         let list = match sources {
@@ -149,7 +152,7 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
     }
     let addresses = format!("connect from {} addresses of this machine with --source", thousands(sources));
     let all = 65_535 - 1_023;
-    match pairs.ports < all && needed <= all * pairs.targets * pairs.sources {
+    match pairs.ports < all && needed <= all.saturating_mul(pairs.targets).saturating_mul(pairs.sources) {
         true => format!("sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\", or {addresses}"),
         false => format!("{addresses}, or use fewer"),
     }
@@ -286,8 +289,9 @@ mod tests {
 
     #[test]
     fn more_ports_come_from_more_sources() {
-        let remedy =
-            |needed, target: &str, ports| more_ports(&ping(1, &[target]), needed, Pairs { ports, targets: 1, sources: 1 });
+        let remedy = |needed, target: &str, ports| {
+            more_ports(&ping(1, &[target]), needed, Pairs { ports, targets: 1, sources: 1, own: 0 })
+        };
         assert_eq!(remedy(30_000, "127.0.0.1:1", 28_232), "add --source 127.0.0.2,127.0.0.3");
         assert_eq!(remedy(400_000, "127.0.0.1:1", 28_232), "add --source 127.1.0.0/28", "15 are needed, 16 are in it");
         assert!(remedy(30_000, "192.0.2.1:1", 28_232).starts_with("sysctl -w net.ipv4.ip_local_port_range"));

@@ -18,7 +18,7 @@ use crate::proc;
 use sockdrawer::Address;
 use sockdrawer_catalog::http::Close;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// TCP_TIMEWAIT_LEN of the kernel, which no setting changes.
@@ -61,11 +61,16 @@ impl Ports {
         Some(Ports { range, reserved, reuse, delay })
     }
 
-    /// How many there are, of these alone where they are said: the kernel takes none outside its own range.
-    fn count(&self, of: Option<(u16, u16)>) -> u64 {
+    /// Of these alone where they are said: the kernel takes none outside its own range.
+    fn given(&self, of: Option<(u16, u16)>) -> impl Iterator<Item = u16> {
         let (first, last) = of.unwrap_or(self.range);
         let is_free = |port: &u16| !self.reserved.iter().any(|(from, to)| (from..=to).contains(&port));
-        (first.max(self.range.0)..=last.min(self.range.1)).filter(is_free).count() as u64
+        (first.max(self.range.0)..=last.min(self.range.1)).filter(is_free)
+    }
+
+    /// How many there are.
+    fn count(&self, of: Option<(u16, u16)>) -> u64 {
+        self.given(of).count() as u64
     }
 
     /// What they allow this run. None: it connects by Unix sockets only, which have no ports.
@@ -90,8 +95,11 @@ impl Ports {
             Reuse::OnLoopback if local => self.delay,
             _ => TIME_WAIT,
         };
+        let is_own = |target: &&SocketAddr| self.given(plan.local_ports).any(|port| port == target.port());
+        // A server in this process has a port that the kernel has given it, most likely one of these.
+        let own = if targets.is_empty() { 1 } else { targets.iter().filter(is_own).count() as u64 };
         let (targets, sources) = (targets.len().max(1) as u64, sources.len().max(1) as u64);
-        Some(Room { pairs: Pairs { ports: self.count(plan.local_ports), targets, sources }, rest })
+        Some(Room { pairs: Pairs { ports: self.count(plan.local_ports), targets, sources, own }, rest })
     }
 }
 
@@ -119,12 +127,19 @@ pub struct Pairs {
     pub targets: u64,
     /// Addresses connected from.
     pub sources: u64,
+    /// Targets whose own port is one of these: no connect to them comes from it.
+    pub own: u64,
 }
 
 impl Pairs {
     /// All of them.
     pub fn count(&self) -> u64 {
-        self.ports.saturating_mul(self.targets).saturating_mul(self.sources)
+        self.of_each_source().saturating_mul(self.sources)
+    }
+
+    /// Those of one source.
+    pub(super) fn of_each_source(&self) -> u64 {
+        self.ports.saturating_mul(self.targets).saturating_sub(self.own)
     }
 }
 
@@ -257,6 +272,19 @@ mod tests {
     }
 
     #[test]
+    fn a_targets_own_port_is_none_to_connect_from() {
+        let to = |targets: &[&str], connections| Plan { connections, ..plan(targets, Close::Rst) };
+        for (target, most) in [("127.0.0.1:10500", 1049), ("127.0.0.1:10050", 1050), ("127.0.0.1:11150", 1050)] {
+            assert_eq!((fit(&to(&[target], most)), fit(&to(&[target], most + 1))), (Ok(None), Err(Shortage::AtOnce)), "{target}");
+        }
+        let alone = Plan { local_ports: Some((10_500, 10_500)), ..to(&["127.0.0.1:10500"], 1) };
+        assert_eq!(fit(&alone), Err(Shortage::AtOnce), "it alone is no port at all");
+        let sources = vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()];
+        let several = Plan { sources, ..to(&["127.0.0.1:10500", "127.0.0.1:10501", "127.0.0.1:80"], 1) };
+        assert_eq!(ports(Reuse::Never).room(&several).map(|room| room.pairs.count()), Some(2 * (3 * 1050 - 2)));
+    }
+
+    #[test]
     fn what_this_side_ends_must_fit() {
         let far = |operations| Plan { operations: Some(operations), ..plan(FAR, Close::Fin) };
         assert_eq!((fit(&far(1000)), fit(&far(1001))), (Ok(None), Err(Shortage::Resting { connects: 1001, room: 1000 })));
@@ -285,7 +313,7 @@ mod tests {
         assert_eq!(fit(&plan(FAR, Close::Fin)), Ok(Some(16.0)));
         let short = Plan { end: End::AfterFirstConnect(Duration::from_secs(10)), ..plan(FAR, Close::Fin) };
         assert_eq!(fit(&short), Ok(Some(100.0)));
-        assert_eq!(fit(&Plan { operations: Some(5000), ..plan(&[], Close::Fin) }), Ok(Some(1000.0)));
+        assert_eq!(fit(&Plan { operations: Some(5000), ..plan(&[], Close::Fin) }), Ok(Some(999.0)));
     }
 
     #[test]

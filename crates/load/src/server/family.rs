@@ -15,17 +15,9 @@ pub(super) type Family = BTreeMap<u32, Stat>;
 /// Those processes and their children, and theirs.
 pub(super) fn of(roots: &[u32]) -> Family {
     let all: BTreeMap<u32, Stat> = ids("/proc").filter_map(|id| Some((id, stat(id)?))).collect();
-    let belongs = |id: &u32| {
-        let mut id = *id;
-        // As many steps as there are processes: parents that ended meanwhile might have been replaced in a ring.
-        (0..all.len()).any(|_| match roots.contains(&id) {
-            true => true,
-            false => {
-                id = all.get(&id).map_or(0, |stat| stat.parent);
-                false
-            }
-        })
-    };
+    // As many steps as there are processes: parents that ended meanwhile might have been replaced in a ring.
+    let ancestors = |id: u32| std::iter::successors(Some(id), |id| Some(all.get(id)?.parent)).take(all.len());
+    let belongs = |id: &u32| ancestors(*id).any(|id| roots.contains(&id));
     all.iter().filter(|(id, _)| belongs(id)).map(|(id, stat)| (*id, *stat)).collect()
 }
 
