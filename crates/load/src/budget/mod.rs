@@ -15,6 +15,7 @@ use crate::report::Wall;
 use crate::wall;
 use serde::Serialize;
 use sockdrawer::Address;
+use sockdrawer_catalog::time;
 use std::fmt;
 
 /// Kernel memory of one end of an idle TCP connection that epoll watches, measured on 6.18: socket 2,368, inode 832, epoll 256, name
@@ -156,8 +157,8 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
 }
 
 fn resting(plan: &Plan, room: &Room, connects: u64, free: u64) -> Need {
-    let rest = room.rest.as_secs_f64();
-    let how = format!("connects within {rest} s of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
+    let rest = time::format(room.rest);
+    let how = format!("connects within {rest} of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
     Need::new("client", "free ports", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
         Some(_) => "use a longer --lifetime, or more addresses with --source".to_owned(),
         None => {
