@@ -43,13 +43,16 @@ impl fmt::Display for Order {
     }
 }
 
+/// All that can be written, for those who ask.
+pub(crate) const ORDERS: &str = "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop";
+
 /// What was written is no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOrder(String);
 
 impl fmt::Display for NoOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no order: write +N, -N or =N for connections, interval T, suspend, resume, next or stop", self.0)
+        write!(f, "`{}` is no order; there are {ORDERS}", self.0)
     }
 }
 
