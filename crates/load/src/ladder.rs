@@ -2,6 +2,7 @@
 //! be compared.
 
 use crate::messages::{Messages, Reading};
+use crate::numbers::float;
 use crate::plan::{End, Plan, Workload};
 use crate::report::{Errors, Report, time};
 use serde::Serialize;
@@ -123,11 +124,10 @@ impl Rows {
     }
 
     /// What a timer lets pass, where that was what bounded it.
-    #[expect(clippy::cast_precision_loss, reason = "a window of 2^53 messages fits no memory")]
     fn bound(&self, timer: &str) -> Option<String> {
         let row = self.row(timer, 1)?;
         let window = row.report.acks.as_ref()?.window;
-        let most = window as f64 / AFTER.as_secs_f64();
+        let most = float(window) / AFTER.as_secs_f64();
         let bounds = (most / 2.0..=most * 1.1).contains(&row.report.operations.per_second);
         let rate = millions(most);
         bounds.then(|| {

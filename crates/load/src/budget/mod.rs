@@ -5,11 +5,12 @@ mod need;
 mod ports;
 
 pub(crate) use facts::Facts;
-pub(crate) use need::thousands;
 pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
 use crate::agent::OTHERS;
+use crate::numbers::float;
+pub(crate) use crate::numbers::thousands;
 use crate::plan::{Plan, Stage};
 use crate::report::Wall;
 use crate::wall;
@@ -192,11 +193,11 @@ pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
 }
 
 /// The most connects per second of its stages.
-#[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
 fn steepest(plan: &Plan) -> Option<f64> {
     let from = std::iter::once(0).chain(plan.stages.iter().map(|stage| stage.connections));
-    let rate =
-        |(from, stage): (usize, &Stage)| stage.connections.saturating_sub(from) as f64 / stage.time.as_secs_f64().max(1e-3);
+    let rate = |(from, stage): (usize, &Stage)| {
+        float(stage.connections.saturating_sub(from) as u64) / stage.time.as_secs_f64().max(1e-3)
+    };
     from.zip(&plan.stages).map(rate).max_by(f64::total_cmp)
 }
 
