@@ -14,6 +14,7 @@
 //! ```
 
 pub mod acks;
+pub mod count;
 pub mod dialogue;
 pub mod echo;
 pub mod escapes;

@@ -1,10 +1,12 @@
-//! Durations as people write them: `30ms`, `5s`, `2m`, `1h`; a bare number is seconds.
+//! Durations as people write them: `250us`, `30ms`, `5s`, `2m`, `1h`; a bare number is seconds.
 
+use crate::count::scaled;
 use std::time::Duration;
 
-/// Units in nanoseconds, the larger before the smaller. `ms` before `m` and `s`: the first suffix that fits is taken.
-const UNITS: [(&str, u64); 6] =
-    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000)];
+const SECOND: u64 = 1_000_000_000;
+/// Units in nanoseconds. `ms` before `m` and `s`: the first suffix that fits is taken.
+const UNITS: [(&str, u64); 7] =
+    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("h", 3600 * SECOND), ("m", 60 * SECOND), ("s", SECOND), ("", SECOND)];
 
 /// What was written is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,33 +16,25 @@ pub struct WrongDuration(String);
 /// Reads `30ms`, `1.5s` or `2` (seconds).
 ///
 /// # Errors
-/// When the number or the unit is unknown, negative or beyond some 584 years.
+/// When the number or the unit is unknown, negative, not whole in nanoseconds or beyond some 584 years.
 pub fn parse(text: &str) -> Result<Duration, WrongDuration> {
-    let wrong = || WrongDuration(text.to_owned());
-    let (number, unit) =
-        UNITS.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit))).unwrap_or((text, 1_000_000_000));
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(unit).map(Duration::from_nanos).ok_or_else(wrong);
-    }
-    // Not "inf", "NaN", "1e3" or "-1", which a float would accept too.
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(wrong());
-    }
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    Duration::try_from_secs_f64(number * unit as f64 / 1e9).map_err(|_| wrong())
+    scaled(text, &UNITS).map(Duration::from_nanos).ok_or_else(|| WrongDuration(text.to_owned()))
 }
 
-/// Writes it so that [`parse`] reads the same: in the largest unit that divides it.
+/// Writes it so that [`parse`] reads the same: in the largest unit that divides it, or where that would be many nanoseconds, as
+/// milliseconds with a fraction.
 pub fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
+    let divides = |unit: u64| nanos.is_multiple_of(u128::from(unit));
     if nanos == 0 {
         return "0s".to_owned();
     }
-    let (name, unit) = UNITS
-        .iter()
-        .filter(|(_, unit)| nanos.is_multiple_of(u128::from(*unit)))
-        .max_by_key(|(_, unit)| unit)
-        .unwrap_or(&UNITS[0]);
+    if nanos > 1_000_000 && !divides(1_000) {
+        let text = format!("{}.{:06}", nanos / 1_000_000, nanos % 1_000_000);
+        return format!("{}ms", text.trim_end_matches('0'));
+    }
+    let named = UNITS.iter().filter(|(name, unit)| !name.is_empty() && divides(*unit));
+    let (name, unit) = named.max_by_key(|(_, unit)| unit).unwrap_or(&UNITS[0]);
     format!("{}{name}", nanos / u128::from(*unit))
 }
 
@@ -50,10 +44,7 @@ mod tests {
 
     #[test]
     fn every_unit_is_read_and_written_back() {
-        for text in ["7ns", "250us", "30ms", "5s", "90s", "2m", "1h", "0s"] {
-            assert_eq!(parse(&format(parse(text).expect(text))), parse(text), "{text}");
-        }
-        for text in ["7ns", "250us", "30ms", "5s", "2m", "1h", "0s"] {
+        for text in ["7ns", "250us", "30ms", "1500ms", "5s", "90s", "2m", "36h", "0s", "21.333333ms"] {
             assert_eq!(format(parse(text).expect(text)), text);
         }
         assert_eq!(parse("2"), Ok(Duration::from_secs(2)));
@@ -63,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_named_in_the_error() {
-        for text in ["", "s", "-1s", "1d", "infs", "1e3s", "5 ms", "1.2.3s", "99999999999h"] {
+        for text in ["", "s", "-1s", "1d", "infs", "1e3s", "5 ms", "1.2.3s", "1.", ".5s", "0.5ns", "99999999999h"] {
             let error = parse(text).expect_err(text);
             assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
         }

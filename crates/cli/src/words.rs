@@ -2,6 +2,7 @@
 
 use crate::values::Bytes;
 use sockdrawer_catalog::http::Close;
+use sockdrawer_catalog::time;
 use sockdrawer_load::http::Wanted;
 use sockdrawer_load::{Dialogue, End, Ladder, Messages, Plan, Processes, Stage, Workload};
 use std::fmt::Write;
@@ -12,11 +13,11 @@ pub(crate) fn start(plan: &Plan) -> String {
     let mut line = what(plan);
     let mut add = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("a String takes what is written to it");
     if !plan.stages.is_empty() {
-        let stage = |stage: &Stage| format!("{} within {}", stage.connections, duration(stage.time));
+        let stage = |stage: &Stage| format!("{} within {}", stage.connections, time::format(stage.time));
         add(format_args!(", in stages: {}", plan.stages.iter().map(stage).collect::<Vec<_>>().join(", then ")));
     }
     if let Some(lifetime) = plan.lifetime {
-        add(format_args!(", each ended after {} and replaced", duration(lifetime)));
+        add(format_args!(", each ended after {} and replaced", time::format(lifetime)));
     }
     if let Some(rate) = plan.connect_rate {
         add(format_args!(", at most {} connects/s", number(rate)));
@@ -24,8 +25,8 @@ pub(crate) fn start(plan: &Plan) -> String {
     match plan.end {
         End::Never => {}
         End::AfterStages => add(format_args!(", until the last stage is over")),
-        End::AfterFirstConnect(time) => add(format_args!(", for {}", duration(time))),
-        End::AfterLastConnect(time) => add(format_args!(", for {} after the last connect", duration(time))),
+        End::AfterFirstConnect(time) => add(format_args!(", for {}", time::format(time))),
+        End::AfterLastConnect(time) => add(format_args!(", for {} after the last connect", time::format(time))),
     }
     if let Some(operations) = plan.operations {
         add(format_args!(", {operations} operation{}", if operations == 1 { "" } else { "s" }));
@@ -90,7 +91,7 @@ fn paced(connections: usize, operation: &str, interval: Duration) -> String {
         return format!("one {operation} after the other, back to back");
     }
     let rate = number(connections as f64 / interval.as_secs_f64());
-    format!("one {operation} each {}: {rate} operations/s (--interval 0: back to back)", duration(interval))
+    format!("one {operation} each {}: {rate} operations/s (--interval 0: back to back)", time::format(interval))
 }
 
 /// What connections of `http` do.
@@ -116,9 +117,9 @@ fn web(count: usize, wanted: &Wanted, connections: &str) -> String {
 
 /// The line a ladder starts with.
 pub(crate) fn ladder(ladder: &Ladder) -> String {
-    let Ladder { messages, duration: time, .. } = ladder;
+    let Ladder { messages, duration, .. } = ladder;
     let Messages { window, .. } = messages;
-    let each = duration(*time);
+    let each = time::format(*duration);
     format!(
         "acks at 1 and 8 connections, {each} each, {}, at most {window} without ack, to a server in this program",
         stream(1, messages)
@@ -146,14 +147,6 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A time in the unit that people say it in.
-pub(crate) fn duration(time: Duration) -> String {
-    match time.as_secs_f64() {
-        seconds if seconds < 1.0 => format!("{} ms", seconds * 1000.0),
-        seconds => format!("{seconds} s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +160,7 @@ mod tests {
 
     #[test]
     fn pings_say_their_rate_and_how_to_change_it() {
-        let each = "64 connections, one ping each 5 s: 12.8 operations/s (--interval 0: back to back), for 10 s, \
+        let each = "64 connections, one ping each 5s: 12.8 operations/s (--interval 0: back to back), for 10s, \
                     to a server in this program";
         assert_eq!(start(&plan(Workload::Ping { interval: Duration::from_secs(5) })), each);
         let plan =
@@ -187,7 +180,7 @@ mod tests {
             ..plan(Workload::Hello)
         };
         let expected = "64 connections at once, one hello operation each, then the next, at most 0.5 connects/s, \
-                        for 250 ms after the last connect, to 127.0.0.1:1 and 1 more in turn";
+                        for 250ms after the last connect, to 127.0.0.1:1 and 1 more in turn";
         assert_eq!(start(&plan), expected);
     }
 
@@ -202,7 +195,7 @@ mod tests {
             interval: Duration::ZERO,
         };
         let line = "64 connections, messages of 1 byte back to back, 10 in a write (--batch), at most 50 without ack (--window), \
-                    --ack every=9, for 10 s, to a server in this program";
+                    --ack every=9, for 10s, to a server in this program";
         assert_eq!(start(&plan(Workload::Acks(messages))), line);
         let messages = Messages { interval: Duration::from_millis(640), size: 5, ..messages };
         let line =
@@ -219,8 +212,8 @@ mod tests {
             start(&Plan { targets: targets.clone(), ..plan(Workload::Dialogue(Dialogue { expect, ..dialogue.clone() })) })
         };
         let begin = r"64 connections, one `PING\r\n` after the other, back to back, each answered by ";
-        assert_eq!(line(None), format!("{begin}anything, for 10 s, to 127.0.0.1:1"));
-        assert_eq!(line(Some("/[+]/")), format!("{begin}`/[+]/`, for 10 s, to 127.0.0.1:1"));
+        assert_eq!(line(None), format!("{begin}anything, for 10s, to 127.0.0.1:1"));
+        assert_eq!(line(Some("/[+]/")), format!("{begin}`/[+]/`, for 10s, to 127.0.0.1:1"));
     }
 
     #[test]
@@ -242,8 +235,8 @@ mod tests {
             end: End::AfterStages,
             ..plan(Workload::Ping { interval: Duration::from_secs(5) })
         };
-        let line = "up to 64 connections, one ping each 5 s: 12.8 operations/s (--interval 0: back to back), in stages: 64 within 30 s, \
-                    then 0 within 5 s, each ended after 20 s and replaced, until the last stage is over, to a server in this program";
+        let line = "up to 64 connections, one ping each 5s: 12.8 operations/s (--interval 0: back to back), in stages: 64 within 30s, \
+                    then 0 within 5s, each ended after 20s and replaced, until the last stage is over, to a server in this program";
         assert_eq!(start(&plan), line);
     }
 

@@ -211,7 +211,7 @@ fn an_interrupted_ladder_keeps_its_rows() {
     let json = path.to_str().expect("a name of text").to_owned();
     let mut program = Program::start(&["load", "acks", "--ladder", "-d", "300ms", "--json", &json]);
     let lines = [program.line(), program.line(), program.line()];
-    assert!(lines[0].starts_with("acks at 1 and 8 connections, 300 ms each") && lines[1].starts_with("pattern "), "{lines:?}");
+    assert!(lines[0].starts_with("acks at 1 and 8 connections, 300ms each") && lines[1].starts_with("pattern "), "{lines:?}");
     assert!(lines[2].starts_with("reply ") && lines[2].ends_with(" 1.00 x"), "rows come one by one: {lines:?}");
     program.signal(Signal::INT);
     let end = program.end();

@@ -81,7 +81,7 @@ fn the_plan_is_said_first() {
     let end = load("ping -c 64 -n 1 -d 20");
     assert_eq!(end.code, Some(0), "{end:?}");
     let first = end.stdout.lines().next().expect("a first line");
-    assert!(first.starts_with("64 connections, one ping each 5 s: 12.8 operations/s (--interval 0: back to back)"), "{first}");
+    assert!(first.starts_with("64 connections, one ping each 5s: 12.8 operations/s (--interval 0: back to back)"), "{first}");
     assert!(end.stdout.contains("operations   1 ok, 0 failed"), "{end:?}");
 }
 

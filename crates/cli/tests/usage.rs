@@ -100,7 +100,7 @@ fn times_rates_and_sizes() {
     refused("load ping --connect-rate fast", &["--connect-rate fast", "not a rate"]);
     refused("load echo --size 0", &["--size 0", "at least 1 byte"]);
     refused("load echo --size 4kb", &["--size 4kb", "not a size"]);
-    refused("serve http --slow-duration 30us", &["--slow-duration 30us", "not a time"]);
+    refused("serve http --slow-duration 30usec", &["--slow-duration 30usec", "not a time"]);
     refused("trial --seconds 0", &["--seconds 0", "more than 0"]);
 }
 

@@ -2,6 +2,7 @@
 
 use crate::latency::Latency;
 use crate::messages::Messages;
+use crate::numbers::float;
 use crate::plan::{Plan, Workload};
 use crate::report::Report;
 use crate::tally::Tally;
@@ -58,23 +59,22 @@ pub struct Acks {
 
 impl Acks {
     /// None for other workloads.
-    #[expect(clippy::cast_precision_loss, reason = "2^53 messages take years")]
     pub(crate) fn of(plan: &Plan, tally: &Tally, seconds: f64, [client, server]: [Option<f64>; 2]) -> Option<Acks> {
         let Workload::Acks(messages) = plan.workload else { return None };
         let Messages { pattern, size, batch, window, interval, .. } = messages;
         let ok = tally.numbers.operations_ok;
-        let per = |whole: f64, parts: u64| (parts > 0).then(|| whole / parts as f64);
+        let per = |whole: f64, parts: u64| (parts > 0).then(|| whole / float(parts));
         let delayed_ack = tally.connect.median().and_then(|trip| delayed(&tally.operation, trip, pattern));
         Some(Acks {
             pattern: pattern.to_string(),
             size,
             batch,
             window,
-            rate: (!interval.is_zero()).then(|| plan.connections as f64 / interval.as_secs_f64()),
+            rate: (!interval.is_zero()).then(|| float(plan.connections as u64) / interval.as_secs_f64()),
             written: tally.written,
-            bytes_per_second: if seconds > 0.0 { (ok * messages.bytes()) as f64 / seconds } else { 0.0 },
+            bytes_per_second: if seconds > 0.0 { float(ok * messages.bytes()) / seconds } else { 0.0 },
             acks: tally.acks,
-            messages_per_ack: per(ok as f64, tally.acks),
+            messages_per_ack: per(float(ok), tally.acks),
             client_cpu_ns: client.and_then(|seconds| per(seconds * 1e9, ok)),
             server_cpu_ns: server.and_then(|seconds| per(seconds * 1e9, ok)),
             delayed_ack,
@@ -84,7 +84,6 @@ impl Acks {
 
 /// The share of messages that waited for a delayed TCP ACK. A server that writes an answer in two pieces on a socket without
 /// TCP_NODELAY sends the second when the first is acknowledged; and a client that has nothing to send delays that.
-#[expect(clippy::cast_precision_loss, reason = "2^53 messages take years")]
 fn delayed(times: &Latency, trip: Duration, pattern: AckPattern) -> Option<f64> {
     let timer = match pattern {
         AckPattern::Timer(after) | AckPattern::Async { after, .. } => after,
@@ -96,7 +95,7 @@ fn delayed(times: &Latency, trip: Duration, pattern: AckPattern) -> Option<f64> 
         return None;
     }
     let between = |from, to| times.between(trip + from, trip + to);
-    let share = |messages| messages as f64 / times.count().max(1) as f64;
+    let share = |messages| float(messages) / float(times.count().max(1));
     let at_edge = between(EDGE, EDGE_ENDS);
     let all = share(between(EDGE, LATE_ENDS));
     let steep = at_edge / STEEP >= between(EDGE - width, EDGE);

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// What helps against a full accept queue.
+pub(crate) const ACCEPT_FASTER: &str =
+    "accept faster, raise the backlog of listen() and sysctl net.core.somaxconn, or connect slower: --connect-rate";
+
 /// What an error means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause {
@@ -53,8 +57,7 @@ fn overflown(phase: &str, errno: &str) -> Option<Cause> {
         }
         _ => return None,
     };
-    let remedy = "accept faster, raise the backlog of listen() and sysctl net.core.somaxconn, or connect slower: --connect-rate";
-    Some(Cause { why, remedy })
+    Some(Cause { why, remedy: ACCEPT_FASTER })
 }
 
 fn connect(errno: &str) -> Option<(&'static str, &'static str)> {

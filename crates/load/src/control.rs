@@ -1,17 +1,15 @@
 //! The control socket of a run: a service of lines, one order each, that any program which can write to a Unix socket may speak.
 
-use crate::orders::Orders;
+use crate::orders::{ORDERS, Orders};
 use sockdrawer::{Address, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step};
 
-/// What the socket understands, for those who ask.
-const HELP: &str = "+N, -N, =N (connections), interval T, suspend, resume, next, stop, status, help";
 /// A line is an order, not a letter.
 const LONGEST: usize = 256;
 
 /// Takes orders for a run at an address.
 ///
-/// Each line is one of `+N`, `-N`, `=N` (connections), `interval T`, `suspend`, `resume`, `next` (stage), `stop`, `status`, `help`. Each
-/// is answered by a line: `ok`, `error: ` and why, or for `status` the [`Progress`](crate::Progress) as JSON.
+/// Each line is an [`Order`](crate::Order) in words, `status` or `help`, which tells the words. Each is answered by a line: `ok`,
+/// `error: ` and why, or for `status` the [`Progress`](crate::Progress) as JSON.
 ///
 /// ```
 /// # use sockdrawer_load::{Orders, control};
@@ -55,7 +53,7 @@ impl Line {
     fn answer(&self, line: &str) -> String {
         match line {
             "status" => serde_json::to_string(&self.orders.progress()).unwrap_or_else(|error| format!("error: {error}")),
-            "help" => HELP.to_owned(),
+            "help" => format!("{ORDERS}, status, help"),
             line => match line.parse() {
                 Ok(order) => {
                     self.orders.give(order);
@@ -72,7 +70,7 @@ impl Protocol for Line {
         while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
             let answer = match std::str::from_utf8(&input.bytes()[..end]) {
                 Ok(line) if end <= LONGEST => self.answer(line.trim()),
-                _ => format!("error: that is no order; there are {HELP}"),
+                _ => format!("error: that is no order; there are {ORDERS}"),
             };
             cx.send(answer.as_bytes());
             cx.send(b"\n");

@@ -2,6 +2,7 @@
 //! be compared.
 
 use crate::messages::{Messages, Reading};
+use crate::numbers::float;
 use crate::plan::{End, Plan, Workload};
 use crate::report::{Errors, Report, time};
 use serde::Serialize;
@@ -123,15 +124,15 @@ impl Rows {
     }
 
     /// What a timer lets pass, where that was what bounded it.
-    #[expect(clippy::cast_precision_loss, reason = "a window of 2^53 messages fits no memory")]
     fn bound(&self, timer: &str) -> Option<String> {
         let row = self.row(timer, 1)?;
         let window = row.report.acks.as_ref()?.window;
-        let most = window as f64 / AFTER.as_secs_f64();
+        let most = float(window) / AFTER.as_secs_f64();
         let bounds = (most / 2.0..=most * 1.1).contains(&row.report.operations.per_second);
         let rate = millions(most);
         bounds.then(|| {
-            format!("with {timer} a connection waits for its acks: {window} messages each 5 ms are {rate}/s at most (--window)")
+            let each = sockdrawer_catalog::time::format(AFTER);
+            format!("with {timer} a connection waits for its acks: {window} messages each {each} are {rate}/s at most (--window)")
         })
     }
 
@@ -252,7 +253,7 @@ mod tests {
         rows.add(&rungs[2], measured(0.9 * rate, Some(1.57)));
         assert_eq!(
             rows.lessons(),
-            "with timer=5ms a connection waits for its acks: 100 messages each 5 ms are 0.02 M/s at most (--window)",
+            "with timer=5ms a connection waits for its acks: 100 messages each 5ms are 0.02 M/s at most (--window)",
             "the row with two reads has no cost"
         );
         let mut failed = measured(1.0, None);

@@ -19,6 +19,7 @@ mod latency;
 mod machine;
 mod messages;
 mod moment;
+mod numbers;
 mod orders;
 mod plan;
 mod proc;

@@ -1,7 +1,7 @@
 //! What a run that goes on can be told: by people at its keys or its control socket, or by a search for the most that holds.
 
 use crate::run::Progress;
-use sockdrawer_catalog::time;
+use sockdrawer_catalog::{count, time};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ impl fmt::Display for Order {
             Order::More(count) => write!(f, "connections +{count}"),
             Order::Fewer(count) => write!(f, "connections -{count}"),
             Order::Connections(count) => write!(f, "connections ={count}"),
-            Order::Interval(interval) => write!(f, "interval {interval:?}"),
+            Order::Interval(interval) => write!(f, "interval {}", time::format(*interval)),
             Order::Suspend => f.write_str("suspend"),
             Order::Resume => f.write_str("resume"),
             Order::NextStage => f.write_str("next stage"),
@@ -43,13 +43,16 @@ impl fmt::Display for Order {
     }
 }
 
+/// All that can be written, for those who ask.
+pub(crate) const ORDERS: &str = "+N, -N, =N (connections), interval T, suspend, resume, next (stage), stop";
+
 /// What was written is no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOrder(String);
 
 impl fmt::Display for NoOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no order: write +N, -N or =N for connections, interval T, suspend, resume, next or stop", self.0)
+        write!(f, "`{}` is no order; there are {ORDERS}", self.0)
     }
 }
 
@@ -69,7 +72,7 @@ impl FromStr for Order {
             ["interval", time] => time::parse(time).map(Order::Interval).map_err(|_| wrong()),
             [number] | ["connections", number] => {
                 let (sign, count) = number.split_at_checked(1).ok_or_else(wrong)?;
-                let count = count_of(count).ok_or_else(wrong)?;
+                let count = count::parse(count).ok().and_then(|count| usize::try_from(count).ok()).ok_or_else(wrong)?;
                 match sign {
                     "+" => Ok(Order::More(count)),
                     "-" => Ok(Order::Fewer(count)),
@@ -80,14 +83,6 @@ impl FromStr for Order {
             _ => Err(wrong()),
         }
     }
-}
-
-/// `1500`, `20k` or `1m`.
-fn count_of(text: &str) -> Option<usize> {
-    let units = [("k", 1_000), ("m", 1_000_000)];
-    let (digits, unit) = units.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit))).unwrap_or((text, 1));
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse::<usize>().ok().filter(|_| plain)?.checked_mul(unit)
 }
 
 /// Where orders wait until the run takes them, 20 times a second, and where it shows how it is going, twice a second.
@@ -148,8 +143,10 @@ mod tests {
         let orders = [
             ("+5", Order::More(5)),
             ("-2k", Order::Fewer(2_000)),
+            ("+1.5k", Order::More(1_500)),
             ("connections =1m", Order::Connections(1_000_000)),
             ("interval 1500ms", Order::Interval(Duration::from_millis(1_500))),
+            ("interval 250us", Order::Interval(Duration::from_micros(250))),
             (" suspend ", Order::Suspend),
             ("resume", Order::Resume),
             ("next", Order::NextStage),

@@ -1,5 +1,6 @@
 //! What the kernel tells in /proc: tables of names and values, and settings.
 
+use crate::numbers::float;
 use std::fs;
 
 /// The text of a file of the kernel; None where it is not there, or not for this user.
@@ -31,9 +32,8 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 }
 
 /// The part of this machine's memory that programs can still have.
-#[expect(clippy::cast_precision_loss, reason = "2^53 bytes are more than machines have")]
 pub(crate) fn memory_left() -> Option<f64> {
-    Some(memory("MemAvailable")? as f64 / memory("MemTotal")? as f64)
+    Some(float(memory("MemAvailable")?) / float(memory("MemTotal")?))
 }
 
 /// Memory of this process that no file has: what it has made itself.

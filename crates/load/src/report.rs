@@ -5,6 +5,7 @@ use crate::cause::cause;
 use crate::http::Http;
 use crate::latency::Percentiles;
 use crate::machine::Machine;
+use crate::numbers::float;
 use crate::results::bytes;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -204,9 +205,8 @@ impl Report {
 
 impl Report {
     /// What one operation took of this CPU time, in words.
-    #[expect(clippy::cast_precision_loss, reason = "2^53 operations take years")]
     fn each(&self, cpu_seconds: Option<f64>) -> String {
-        let each = cpu_seconds.filter(|_| self.operations.ok > 0).map(|seconds| seconds * 1e6 / self.operations.ok as f64);
+        let each = cpu_seconds.filter(|_| self.operations.ok > 0).map(|seconds| seconds * 1e6 / float(self.operations.ok));
         each.map_or_else(|| "-".to_owned(), time)
     }
 }

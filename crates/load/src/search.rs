@@ -1,6 +1,8 @@
 //! The search for the most that holds: up by doubling until something fails, then between what held and what did not, and once more
 //! what held, because one run may be lucky.
 
+use crate::numbers::float;
+
 /// Within so much of what holds, what does not is not looked for any closer.
 const CLOSE: f64 = 0.05;
 
@@ -80,9 +82,8 @@ impl Search {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a twentieth need not be exact")]
 fn is_close(held: u64, failed: u64) -> bool {
-    failed - held <= 1 || (failed - held) as f64 <= CLOSE * held as f64
+    failed - held <= 1 || float(failed - held) <= CLOSE * float(held)
 }
 
 #[cfg(test)]

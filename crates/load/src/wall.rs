@@ -2,7 +2,9 @@
 //! named.
 
 use crate::budget::Need;
-use crate::report::{Report, Wall, time};
+use crate::cause::{ACCEPT_FASTER, cause};
+use crate::numbers::median;
+use crate::report::{Errors, Report, Wall, time};
 use crate::series::Sample;
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
@@ -87,6 +89,7 @@ impl Evidence {
 
     /// Clients that are busy measure themselves, whatever came of it.
     fn busy(&self, report: &Report) -> Option<Wall> {
+        let middle = |values: &[f64]| median(values.to_vec()).unwrap_or(0.0);
         let (client, server) = (middle(&self.client), middle(&self.server));
         let cpus = self.cpus;
         if client >= FULL * cpus && client > 0.0 {
@@ -138,25 +141,18 @@ const SERVER_CPU: &str = "make each operation cheaper (see cpu_us_per_operation)
 
 /// The errors that say it themselves.
 fn of_errors(report: &Report) -> Option<Wall> {
-    let count = |names: &[&str]| -> u64 {
-        let named = |error: &&crate::Errors| error.phase == "connect" && names.contains(&error.errno.as_str());
-        report.errors.iter().filter(named).map(|error| error.count).sum()
-    };
-    for (name, errnos, remedy) in [
-        ("client descriptors", &["EMFILE", "ENFILE"][..], "raise ulimit -Hn or sysctl fs.file-max, or use --processes auto"),
-        (
-            "client ports",
-            &["EADDRNOTAVAIL", "EADDRINUSE"][..],
-            "add sources (--source 127.0.0.2,127.0.0.3) or targets, or widen sysctl net.ipv4.ip_local_port_range",
-        ),
-        ("memory", &["ENOMEM", "ENOBUFS"][..], "use fewer connections, or raise sysctl net.ipv4.tcp_mem"),
-    ] {
-        let failed = count(errnos);
-        if failed > 0 {
-            return Some(wall(name, format!("{failed} connects failed with {}", errnos.join(" or ")), remedy));
-        }
-    }
-    None
+    let walls = [
+        ("client descriptors", ["EMFILE", "ENFILE"]),
+        ("client ports", ["EADDRNOTAVAIL", "EADDRINUSE"]),
+        ("memory", ["ENOMEM", "ENOBUFS"]),
+    ];
+    walls.into_iter().find_map(|(name, errnos)| {
+        let named = |error: &&Errors| error.phase == "connect" && errnos.contains(&error.errno.as_str());
+        let errors = || report.errors.iter().filter(named);
+        let remedy = cause("connect", &errors().max_by_key(|error| error.count)?.errno, None)?.remedy;
+        let failed: u64 = errors().map(|error| error.count).sum();
+        Some(wall(name, format!("{failed} connects failed with {}", errnos.join(" or ")), remedy))
+    })
 }
 
 /// The kernel's counter alone is not enough: others may listen in the server's network. Nor are errors; a connect that took a second
@@ -165,8 +161,7 @@ fn accept_queue(report: &Report) -> Option<Wall> {
     let overflows = report.server.listen_overflows.filter(|overflows| *overflows > 0)?;
     let was_felt = !report.is_clean() || report.latency_us.connect.max.is_some_and(|max| max >= HANDSHAKE_AGAIN);
     let why = format!("{overflows} connections found the server's accept queue full");
-    let remedy = "accept faster, raise the backlog of listen() and sysctl net.core.somaxconn, or connect slower: --connect-rate";
-    was_felt.then(|| wall("accept queue", why, remedy))
+    was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
 
 /// What a run lacks that was not begun.
@@ -186,17 +181,10 @@ fn wall(name: &str, why: String, remedy: &str) -> Wall {
     Wall { name: name.to_owned(), why, remedy: remedy.to_owned() }
 }
 
-/// The one in the middle; 0 of none.
-fn middle(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Errors, tests};
+    use crate::report::tests;
 
     /// Nothing went wrong, and both ends had time.
     fn clean() -> Report {

@@ -71,8 +71,7 @@ fn files() -> Option<u64> {
 }
 
 fn backlog(targets: &[Address]) -> Option<u64> {
-    let of = |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
-    let queues: Vec<_> = targets.iter().filter(|target| server::is_here(target)).filter_map(of).flatten().collect();
+    let queues = server::accept_queues(targets.iter().filter(|target| server::is_here(target)));
     (!queues.is_empty()).then(|| queues.iter().map(|queue| u64::from(queue.backlog)).sum())
 }
 

@@ -5,16 +5,18 @@ mod need;
 mod ports;
 
 pub(crate) use facts::Facts;
-pub(crate) use need::thousands;
 pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
 use crate::agent::OTHERS;
+use crate::numbers::float;
+pub(crate) use crate::numbers::thousands;
 use crate::plan::{Plan, Stage};
 use crate::report::Wall;
 use crate::wall;
 use serde::Serialize;
 use sockdrawer::Address;
+use sockdrawer_catalog::time;
 use std::fmt;
 
 /// Kernel memory of one end of an idle TCP connection that epoll watches, measured on 6.18: socket 2,368, inode 832, epoll 256, name
@@ -159,8 +161,8 @@ fn more_ports(plan: &Plan, needed: u64, pairs: Pairs) -> String {
 }
 
 fn resting(plan: &Plan, room: &Room, connects: u64, free: u64) -> Need {
-    let rest = room.rest.as_secs_f64();
-    let how = format!("connects within {rest} s of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
+    let rest = time::format(room.rest);
+    let how = format!("connects within {rest} of TIME_WAIT, {} ports are in use", thousands(plan.connections as u64));
     Need::new("client", "free ports", (connects, Some(free)), how).or(Fit::Lacking, |_| match plan.lifetime {
         Some(_) => "use a longer --lifetime, or more addresses with --source".to_owned(),
         None => {
@@ -194,11 +196,11 @@ pub(crate) fn burst(plan: &Plan) -> (u64, &'static str) {
 }
 
 /// The most connects per second of its stages.
-#[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
 fn steepest(plan: &Plan) -> Option<f64> {
     let from = std::iter::once(0).chain(plan.stages.iter().map(|stage| stage.connections));
-    let rate =
-        |(from, stage): (usize, &Stage)| stage.connections.saturating_sub(from) as f64 / stage.time.as_secs_f64().max(1e-3);
+    let rate = |(from, stage): (usize, &Stage)| {
+        float(stage.connections.saturating_sub(from) as u64) / stage.time.as_secs_f64().max(1e-3)
+    };
     from.zip(&plan.stages).map(rate).max_by(f64::total_cmp)
 }
 

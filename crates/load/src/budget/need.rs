@@ -1,5 +1,6 @@
 //! One thing that a run needs, beside what there is of it.
 
+use crate::numbers::{float, thousands};
 use crate::results::bytes;
 use serde::Serialize;
 use std::fmt;
@@ -71,8 +72,7 @@ impl Need {
     pub fn amount(&self, value: u64) -> String {
         match self.unit {
             Unit::Count => thousands(value),
-            #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-            Unit::Bytes => bytes(value as f64),
+            Unit::Bytes => bytes(float(value)),
         }
     }
 }
@@ -91,27 +91,9 @@ impl fmt::Display for Need {
     }
 }
 
-/// 28232 is 28,232.
-pub(crate) fn thousands(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_written_for_people() {
-        assert_eq!([0, 999, 1_000, 28_232, 1_000_000].map(thousands), ["0", "999", "1,000", "28,232", "1,000,000"]);
-    }
 
     #[test]
     fn a_remedy_is_for_what_is_not_enough() {

@@ -13,6 +13,7 @@
 //! second; with 3,000 ms there were 2,000 connects in 4 s. Reserved ports are left out. Beyond `tcp_max_tw_buckets` connections in
 //! TIME_WAIT the kernel forgets them at once, which nobody should count on.
 
+use crate::numbers::float;
 use crate::plan::{End, Plan};
 use crate::proc;
 use sockdrawer::Address;
@@ -171,7 +172,6 @@ impl Room {
     ///
     /// # Errors
     /// When what it asks for does not fit.
-    #[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
     pub fn fit(&self, plan: &Plan) -> Result<Option<f64>, Shortage> {
         let pairs = self.pairs.count();
         let room = pairs.checked_sub(plan.connections as u64).ok_or(Shortage::AtOnce)?;
@@ -181,7 +181,7 @@ impl Room {
             End::AfterLastConnect(_) | End::AfterStages | End::Never => self.rest,
         };
         if let Some(lifetime) = plan.lifetime {
-            let connects = whole(plan.connections as f64 * window.as_secs_f64() / lifetime.as_secs_f64());
+            let connects = whole(float(plan.connections as u64) * window.as_secs_f64() / lifetime.as_secs_f64());
             return if connects <= room { Ok(None) } else { Err(Shortage::Resting { connects, room }) };
         }
         let Some(wanted) = plan.http().filter(|wanted| wanted.close == Some(Close::Fin)) else { return Ok(None) };
@@ -199,9 +199,8 @@ impl Room {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "ports times addresses are far below 2^53")]
     fn rate(&self, room: u64, window: Duration) -> f64 {
-        (room as f64 / window.as_secs_f64()).floor().max(1.0)
+        (float(room) / window.as_secs_f64()).floor().max(1.0)
     }
 
     /// Connects per second that never run out of pairs, however long it goes on.

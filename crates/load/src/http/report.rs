@@ -3,6 +3,7 @@
 use super::Wanted;
 use crate::http::figures::{Figures, PageFigures};
 use crate::latency::{Latency, Percentiles};
+use crate::numbers::float;
 use crate::plan::Plan;
 use crate::report::{Columns, Report, row, time};
 use crate::tally::Tally;
@@ -262,11 +263,6 @@ fn failures(tally: &Tally) -> Failures {
 fn spread(latency: &Latency) -> Spread {
     let Percentiles { p50: median, max, .. } = latency.percentiles();
     Spread { min: latency.min(), mean: latency.mean(), sd: latency.deviation(), median, max }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^53 requests take years")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 impl fmt::Display for Http {

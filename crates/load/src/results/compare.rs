@@ -2,7 +2,8 @@
 
 use super::directory::{DirectoryError, PLAN, RESULT, SERIES};
 use super::figure::Figure;
-use super::threshold::{Threshold, median, percent_change};
+use super::threshold::{Threshold, percent_change};
+use crate::numbers::median;
 use crate::report::Judgement;
 use serde::Serialize;
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! Thresholds: what a result must keep for a run to have passed.
 
 use super::figure::{Figure, Measure};
+use crate::numbers::median;
 use crate::report::Judgement;
 use serde_json::Value;
 use std::fmt;
@@ -210,17 +211,6 @@ pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
     if change == 0.0 { 0.0 } else { 100.0 * change / before.abs() }
 }
 
-/// The one in the middle, or the mean of the two there.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
-}
-
 impl Judgement {
     /// What was measured, for people.
     pub fn words(&self) -> String {
@@ -388,12 +378,5 @@ mod tests {
         }
         let unknown = "p98<5ms".parse::<Threshold>().expect_err("no such number");
         assert!(unknown.to_string().starts_with("unknown name `p98`: there are p50, p90, p99,"), "{unknown}");
-    }
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 }

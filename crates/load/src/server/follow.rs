@@ -3,7 +3,8 @@
 use super::fit::Fit;
 use super::network::{self, Network};
 use super::processes::{self, duration};
-use super::{Done, ServerSample, family, listening, sockets};
+use super::{Done, ServerSample, accept_queues, family, listening, sockets};
+use crate::numbers::float;
 use crate::report::Server;
 use rustix::param::page_size;
 use sockdrawer::Address;
@@ -108,7 +109,7 @@ impl Follow {
         if let Some(used) = self.look(now, cpu) {
             self.sample.cpu = Some(used.as_secs_f64() / since);
             self.fitted += used;
-            let grown = |now: u64, before: u64| count(now.saturating_sub(before));
+            let grown = |now: u64, before: u64| float(now.saturating_sub(before));
             self.fit.add(
                 grown(done.established, before.established),
                 grown(done.operations, before.operations),
@@ -130,9 +131,7 @@ impl Follow {
     fn look(&mut self, now: Instant, cpu: Option<Duration>) -> Option<Duration> {
         let named = if let Who::Processes(roots) = &self.who { roots.first().copied() } else { None };
         self.see_network(now, network::read(named.filter(|_| !self.is_here)));
-        let waiting =
-            |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
-        let queues: Vec<_> = self.targets.iter().filter_map(waiting).flatten().collect();
+        let queues = accept_queues(&self.targets);
         self.sample.queued = (!queues.is_empty()).then(|| queues.iter().map(|queue| u64::from(queue.waiting)).sum());
         let fresh = now >= self.memory_due;
         if fresh {
@@ -185,7 +184,7 @@ impl Follow {
         let since = now.saturating_duration_since(self.last).as_secs_f64();
         let before = |task: &String| self.switches.get(task).copied().unwrap_or(0);
         let more: u64 = switches.iter().map(|(task, count)| count.saturating_sub(before(task))).sum();
-        self.sample.context_switches_per_second = (since > 0.0).then(|| count(more) / since);
+        self.sample.context_switches_per_second = (since > 0.0).then(|| float(more) / since);
         self.switches = switches;
     }
 
@@ -193,7 +192,7 @@ impl Follow {
         let last = network.zip(self.network).map(|(network, (at, before))| (now - at, network.since(&before)));
         let rate = |value: fn(&Network) -> u64| {
             let (since, grown) = last.as_ref().filter(|(since, _)| !since.is_zero())?;
-            Some(count(value(grown)) / since.as_secs_f64())
+            Some(float(value(grown)) / since.as_secs_f64())
         };
         self.sample.packets_in = rate(|network| network.packets_in);
         self.sample.packets_out = rate(|network| network.packets_out);
@@ -207,16 +206,16 @@ impl Follow {
     /// The part of the segments that was sent again, of all that this network sent.
     pub(super) fn sent_again(&self) -> Option<f64> {
         let sent = self.network?.1.since(&self.began.network?);
-        (sent.packets_out > 0).then(|| count(sent.sent_again) / count(sent.packets_out))
+        (sent.packets_out > 0).then(|| float(sent.sent_again) / float(sent.packets_out))
     }
 
     /// What one connection took, and one operation.
     pub(super) fn figures(&self, cpu: Option<Duration>, operations: u64) -> Server {
         let growth = self.largest.filter(|largest| largest.standing >= LEAST_CONNECTIONS);
         let each =
-            |bytes: fn(&Growth) -> Option<u64>| growth.and_then(|growth| Some(count(bytes(&growth)?) / count(growth.standing)));
+            |bytes: fn(&Growth) -> Option<u64>| growth.and_then(|growth| Some(float(bytes(&growth)?) / float(growth.standing)));
         let costs = self.fit.solve().filter(|_| self.fitted >= LEAST_CPU);
-        let all = cpu.filter(|_| operations > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / count(operations));
+        let all = cpu.filter(|_| operations > 0).map(|cpu| cpu.as_secs_f64() * 1e6 / float(operations));
         let known = self.is_here || !matches!(self.who, Who::Unknown);
         let counted = self.network.zip(self.began.network).filter(|_| known).map(|((_, now), before)| now.since(&before));
         Server {
@@ -229,11 +228,6 @@ impl Follow {
             listen_drops: counted.map(|counted| counted.drops),
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^53 of anything takes years")]
-fn count(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use follow::{Follow, Who};
 
 use processes::Process;
 pub use sample::ServerSample;
-use sockdrawer::Address;
+use sockdrawer::{AcceptQueue, Address};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use threads::Threads;
@@ -30,6 +30,12 @@ pub(crate) fn is_here(target: &Address) -> bool {
         Address::Tcp(target) => listening::is_of_this_machine(target.ip().to_canonical()),
         _ => true,
     }
+}
+
+/// The accept queues of these targets that are in this network.
+pub(crate) fn accept_queues<'a>(targets: impl IntoIterator<Item = &'a Address>) -> Vec<AcceptQueue> {
+    let of = |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
+    targets.into_iter().filter_map(of).flatten().collect()
 }
 
 /// The processes that accept what is sent there, as far as this user may look: one that started another of them manages it, and has the

@@ -1,5 +1,6 @@
 //! The threads of this process: the server's, and all others.
 
+use super::processes;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,8 +26,7 @@ fn time(clock: ClockId) -> Duration {
 
 /// The threads of this process.
 pub(super) fn ids() -> BTreeSet<u32> {
-    let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    processes::ids("/proc/self/task").collect()
 }
 
 /// The server's threads, and what the others had used.

@@ -3,6 +3,7 @@
 use super::chart::{Chart, Line, Times};
 use super::unit::Unit;
 use crate::latency::Percentiles;
+use crate::numbers::float;
 use crate::series::Sample;
 use crate::server::ServerSample;
 use std::collections::BTreeMap;
@@ -56,8 +57,8 @@ impl Charts<'_> {
     }
 
     fn connections(&self) -> Chart {
-        let standing = self.line("standing", "c1 area", |sample| Some(count(sample.standing)));
-        let target = self.line("target", "c6 dashed", |sample| Some(count(sample.target)));
+        let standing = self.line("standing", "c1 area", |sample| Some(float(sample.standing)));
+        let target = self.line("target", "c6 dashed", |sample| Some(float(sample.target)));
         let lines = vec![standing, target];
         Chart {
             title: "Connections",
@@ -114,7 +115,7 @@ impl Charts<'_> {
         let so_far = |of: &[((&str, &str), u64)], sample: &Sample| {
             let is_of = |kind: (&str, &str)| of.iter().any(|(one, _)| *one == kind);
             let errors = sample.errors.iter().filter(|error| is_of((&error.phase, &error.errno)));
-            Some(count(errors.map(|error| error.count).sum()))
+            Some(float(errors.map(|error| error.count).sum()))
         };
         let mut lines: Vec<Line> = (1..)
             .zip(&kinds)
@@ -144,8 +145,8 @@ impl Charts<'_> {
     fn each(&self) -> Chart {
         let each = |bytes: fn(&ServerSample) -> Option<u64>| {
             move |sample: &Sample| {
-                let standing = Some(count(sample.standing)).filter(|standing| *standing > 0.0)?;
-                Some(count(bytes(sample.server.as_ref()?)?) / standing)
+                let standing = Some(float(sample.standing)).filter(|standing| *standing > 0.0)?;
+                Some(float(bytes(sample.server.as_ref()?)?) / standing)
             }
         };
         let lines = vec![
@@ -157,9 +158,9 @@ impl Charts<'_> {
     }
 
     fn memory(&self) -> Chart {
-        let client = self.line("client", "c1", |sample| sample.client.rss_bytes.map(count));
-        let server = self.server("server", "c3", |server| server.pss_bytes.or(server.rss_bytes).map(count));
-        let lines = vec![client, server, self.server("kernel, sockets", "c2", |server| server.socket_bytes.map(count))];
+        let client = self.line("client", "c1", |sample| sample.client.rss_bytes.map(float));
+        let server = self.server("server", "c3", |server| server.pss_bytes.or(server.rss_bytes).map(float));
+        let lines = vec![client, server, self.server("kernel, sockets", "c2", |server| server.socket_bytes.map(float))];
         Chart {
             title: "Memory",
             note: "Of all processes of each end, and of the kernel.",
@@ -184,9 +185,4 @@ impl Charts<'_> {
         let lines = vec![self.server("switches", "c1", |server| server.context_switches_per_second)];
         Chart { title: "Context switches", note: "Of the server's threads.", unit: Unit::Rate, logarithmic: false, lines }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a chart has no more than four digits")]
-pub(super) fn count(count: u64) -> f64 {
-    count as f64
 }

@@ -1,10 +1,10 @@
 //! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
 
-use super::charts::count;
 use super::escape;
 use super::unit::{Unit, moment};
 use crate::cause::cause;
 use crate::latency::Percentiles;
+use crate::numbers::{float, thousands};
 use crate::report::{Action, Errors, Report, Wall};
 use crate::results::Recorded;
 use crate::series::Sample;
@@ -15,7 +15,7 @@ pub(super) fn title(run: &Recorded) -> String {
     let connections = run.samples.iter().map(|sample| sample.standing).max();
     let connections = run.report.as_ref().map(|report| report.connections.peak).or(connections).unwrap_or(0);
     let workload = run.report.as_ref().map_or("an interrupted run", |report| &report.workload);
-    escape(&format!("{workload}, {} connections", Unit::Count.short(count(connections))))
+    escape(&format!("{workload}, {} connections", Unit::Count.short(float(connections))))
 }
 
 /// The head of the page.
@@ -70,21 +70,26 @@ fn of_report(report: &Report) -> Vec<Tile> {
         .bytes_per_connection
         .map(|bytes| ("server memory", Unit::Bytes.short(bytes), "for each connection".to_owned(), false));
     let mut tiles = vec![
-        ("connections", whole(connections.peak), format!("at once, {} attempted", whole(connections.attempted)), false),
+        ("connections", thousands(connections.peak), format!("at once, {} attempted", thousands(connections.attempted)), false),
         (
             "operations",
             Unit::Rate.short(operations.per_second),
-            format!("{} in {}", whole(operations.ok), moment(report.seconds)),
+            format!("{} in {}", thousands(operations.ok), moment(report.seconds)),
             false,
         ),
         ("p99", time(p99), format!("p50 {}, max {}", time(p50), time(max)), false),
         (
             "failed",
-            whole(failed),
-            format!("{} connects, {} operations", whole(connections.failed), whole(operations.failed)),
+            thousands(failed),
+            format!("{} connects, {} operations", thousands(connections.failed), thousands(operations.failed)),
             failed > 0,
         ),
-        ("lost", whole(connections.lost), format!("of {} established", whole(connections.established)), connections.lost > 0),
+        (
+            "lost",
+            thousands(connections.lost),
+            format!("of {} established", thousands(connections.established)),
+            connections.lost > 0,
+        ),
     ];
     tiles.extend(each);
     tiles
@@ -95,15 +100,20 @@ fn of_sample(sample: &Sample) -> Vec<Tile> {
     let failed = connections.failed + operations.failed;
     vec![
         ("until", moment(sample.at), "since the first connect".to_owned(), false),
-        ("connections", whole(sample.standing), format!("of {} wanted", whole(sample.target)), false),
-        ("operations", whole(operations.ok), "ended well".to_owned(), false),
+        ("connections", thousands(sample.standing), format!("of {} wanted", thousands(sample.target)), false),
+        ("operations", thousands(operations.ok), "ended well".to_owned(), false),
         (
             "failed",
-            whole(failed),
-            format!("{} connects, {} operations", whole(connections.failed), whole(operations.failed)),
+            thousands(failed),
+            format!("{} connects, {} operations", thousands(connections.failed), thousands(operations.failed)),
             failed > 0,
         ),
-        ("lost", whole(connections.lost), format!("of {} established", whole(connections.established)), connections.lost > 0),
+        (
+            "lost",
+            thousands(connections.lost),
+            format!("of {} established", thousands(connections.established)),
+            connections.lost > 0,
+        ),
     ]
 }
 
@@ -146,7 +156,7 @@ fn errors(report: &Report) -> String {
     let row = |error: &Errors| {
         let cause = cause(&error.phase, &error.errno, report.server.listen_overflows);
         let what = format!("{} {}", error.phase, error.errno);
-        vec![what, whole(error.count), cause.map_or_else(unknown, |cause| cause.to_string())]
+        vec![what, thousands(error.count), cause.map_or_else(unknown, |cause| cause.to_string())]
     };
     let rows: Vec<_> = report.errors.iter().map(row).collect();
     if rows.is_empty() {
@@ -174,14 +184,14 @@ fn counts(report: &Report) -> String {
     let seconds = |value: Option<f64>| value.map_or_else(unknown, |value| format!("{value:.2} s"));
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let rows = [
-        row("connects attempted", whole(connections.attempted)),
-        row("established", whole(connections.established)),
-        row("failed", whole(connections.failed)),
-        row("lost", whole(connections.lost)),
-        row("closed by this side", whole(connections.closed)),
-        row("open at the end", whole(connections.open)),
-        row("operations that ended well", whole(operations.ok)),
-        row("operations that failed", whole(operations.failed)),
+        row("connects attempted", thousands(connections.attempted)),
+        row("established", thousands(connections.established)),
+        row("failed", thousands(connections.failed)),
+        row("lost", thousands(connections.lost)),
+        row("closed by this side", thousands(connections.closed)),
+        row("open at the end", thousands(connections.open)),
+        row("operations that ended well", thousands(operations.ok)),
+        row("operations that failed", thousands(operations.failed)),
         row("CPU time of the client", seconds(report.client.cpu_seconds)),
         row("processes of the client", report.client.processes.to_string()),
         row("CPU time of the server", seconds(server.cpu_seconds)),
@@ -189,7 +199,7 @@ fn counts(report: &Report) -> String {
         row("CPU of the server, an accept", known(Unit::Time, server.cpu_us_per_accept)),
         row("memory of the server, a connection", known(Unit::Bytes, server.bytes_per_connection)),
         row("memory of the kernel, a connection", known(Unit::Bytes, server.kernel_bytes_per_connection)),
-        row("accept queue was full", server.listen_overflows.map_or_else(unknown, |times| format!("{} times", whole(times)))),
+        row("accept queue was full", server.listen_overflows.map_or_else(unknown, |times| format!("{} times", thousands(times)))),
     ];
     table("Counts and costs", "", &["", ""], &rows)
 }
@@ -202,7 +212,7 @@ fn machine(report: &Report) -> String {
         row("CPU", machine.cpu.clone().unwrap_or_else(unknown)),
         row("architecture", machine.architecture.to_string()),
         row("kernel", machine.kernel.clone().unwrap_or_else(unknown)),
-        row("memory", machine.memory_bytes.map_or_else(unknown, |bytes| Unit::Bytes.short(count(bytes)))),
+        row("memory", machine.memory_bytes.map_or_else(unknown, |bytes| Unit::Bytes.short(float(bytes)))),
     ];
     table("Machine", "", &["", ""], &rows)
 }
@@ -233,17 +243,4 @@ fn known(unit: Unit, value: Option<f64>) -> String {
 
 fn unknown() -> String {
     "–".to_owned()
-}
-
-/// With commas between thousands.
-fn whole(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
