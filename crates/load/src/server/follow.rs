@@ -65,7 +65,7 @@ struct Growth {
 
 /// What takes long is asked so seldom that it takes this part of a core.
 fn due(now: Instant, took: Duration) -> Instant {
-    now + 50 * took
+    now + 100 * took
 }
 
 impl Follow {
