@@ -19,7 +19,7 @@
 //!     fn closed(&mut self, _end: End) {}
 //! }
 //!
-//! let pace = Pace { interval: Duration::ZERO.into(), timeout: Duration::from_secs(1), budget: Budget::Each(2), lifetime: None };
+//! let pace = Pace { interval: Duration::ZERO.into(), timeout: Duration::from_secs(1), budget: Budget::Each(2), lifetime: None, seed: 0 };
 //! let mut connection = Connection::open(ping::Client::new(pace, Count::default));
 //! connection.receive(b"Pong");
 //! connection.receive(b"Pong");

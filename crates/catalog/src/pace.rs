@@ -114,13 +114,15 @@ pub struct Pace {
     /// After this time a connection ends by itself ([`End::Complete`]); what it has asked by then is answered first. None: it
     /// stays.
     pub lifetime: Option<Duration>,
+    /// Chooses the random points. Pools that connect at the same time need seeds that differ: the numbers of their connections do not.
+    pub seed: u64,
 }
 
 /// A random point of a connection's first interval, so that connections begun together do not ask together.
-pub(crate) fn first(interval: Duration, now: Instant, id: ConnectionId) -> Instant {
+pub(crate) fn first(interval: Duration, now: Instant, seed: u64, id: ConnectionId) -> Instant {
     match u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX) {
         0 => now,
-        interval => now + Duration::from_nanos(scatter(id.0) % interval),
+        interval => now + Duration::from_nanos(scatter(seed ^ scatter(id.0)) % interval),
     }
 }
 
@@ -196,7 +198,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
 
     /// When the first question of a schedule is due.
     fn soon(&self, now: Instant, cx: &Context<'_>) -> Instant {
-        first(self.pace.interval.get().unwrap_or_default(), now, cx.id())
+        first(self.pace.interval.get().unwrap_or_default(), now, self.pace.seed, cx.id())
     }
 
     /// At rest until `due`: asks now, sets the timer for it, or ends.
@@ -307,5 +309,21 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
         ended::<M>(cx, why, self.end, self.waiting_for());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_seed_gives_the_same_connections_other_points() {
+        let (now, interval) = (Instant::now(), Duration::from_secs(1));
+        let points = |seed| {
+            (1..=100).map(|id| first(interval, now, seed, ConnectionId(id)) - now).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(points(7), points(7));
+        assert!(points(7).is_disjoint(&points(8)) && points(7).iter().all(|point| *point < interval));
+        assert_eq!(first(Duration::ZERO, now, 7, ConnectionId(1)), now, "back to back there is none");
     }
 }

@@ -17,7 +17,8 @@ const MOST_WORKERS: usize = 128;
 /// What the connections of a run do.
 pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let timeout = plan.timeout;
-    let pace = || Pace { interval: shared.interval(), timeout, budget: shared.budget(), lifetime: plan.lifetime };
+    let pace =
+        || Pace { interval: shared.interval(), timeout, budget: shared.budget(), lifetime: plan.lifetime, seed: plan.seed };
     let (one, other) = (shared.clone(), shared.clone());
     let meter = move || Recorder::new(one.clone());
     let meter_of_messages = move || Recorder::of_messages(other.clone());
@@ -29,7 +30,7 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
         }
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
         Workload::Http(wanted) => Watched(http::Client::new(visits(plan, wanted, shared), meter)).into(),
-        Workload::Acks(messages) => Watched(acks::Client::new(messages.options(timeout, shared), meter_of_messages)).into(),
+        Workload::Acks(messages) => Watched(acks::Client::new(messages.options(plan, shared), meter_of_messages)).into(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a run of `acks` sends, and how it is answered.
 
+use crate::plan::Plan;
 use crate::shared::Shared;
 use sockdrawer::{Behaviour, Model};
 use sockdrawer_catalog::acks::{self, AckPattern, Acks};
@@ -42,9 +43,9 @@ impl Messages {
         HEADER + u64::from(self.size)
     }
 
-    pub(crate) fn options(&self, timeout: Duration, shared: &Shared) -> acks::Options {
+    pub(crate) fn options(&self, plan: &Plan, shared: &Shared) -> acks::Options {
         let Messages { pattern, size, batch, window, interval, .. } = *self;
-        acks::Options { pattern, size, batch, window, interval, timeout, budget: shared.budget() }
+        acks::Options { pattern, size, batch, window, interval, timeout: plan.timeout, budget: shared.budget(), seed: plan.seed }
     }
 
     /// The server in this process, and who runs its connections.

@@ -102,7 +102,13 @@ mod tests {
     fn numbers(answered: u64, asking: bool) -> (Numbers, u64) {
         let shared = Arc::new(Shared::new(None, Duration::ZERO));
         let interval = Duration::from_secs(if asking { 0 } else { 5 });
-        let pace = Pace { interval: interval.into(), timeout: Duration::from_secs(9), budget: Budget::Unlimited, lifetime: None };
+        let pace = Pace {
+            interval: interval.into(),
+            timeout: Duration::from_secs(9),
+            budget: Budget::Unlimited,
+            lifetime: None,
+            seed: 0,
+        };
         let mut client = Connection::open(Watched(ping::Client::new(pace, move || Recorder::new(shared.clone()))));
         client.advance(interval);
         (0..answered).for_each(|_| client.receive(b"Pong"));

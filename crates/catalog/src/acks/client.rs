@@ -39,6 +39,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How many messages are sent. When it is spent, a connection says that no more comes, and expects every ack, then the end.
     pub budget: Budget,
+    /// Chooses the random points, as in [`Pace`](crate::Pace).
+    pub seed: u64,
 }
 
 impl Default for Options {
@@ -51,6 +53,7 @@ impl Default for Options {
             interval: Duration::ZERO,
             timeout: Duration::from_secs(30),
             budget: Budget::Unlimited,
+            seed: 0,
         }
     }
 }
@@ -340,7 +343,7 @@ impl<M: Meter> Protocol for Streaming<M> {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         meter::<M>(cx).connected(self.connect_time);
         let options = &self.stream.options;
-        self.start = Some(first(options.interval, cx.now(), cx.id()));
+        self.start = Some(first(options.interval, cx.now(), options.seed, cx.id()));
         let most = match self.stream.interval {
             0 => (options.window / options.batch + 1).min(MOST_BATCHES),
             _ => options.window.min(MOST_SCHEDULED),

@@ -92,7 +92,7 @@ mod tests {
     type Speaking = Connection<Client<fn() -> Book>>;
 
     fn open(expect: Option<&str>, interval: Duration) -> Speaking {
-        let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None };
+        let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None, seed: 0 };
         let expect = expect.map(|expect| expect.parse().expect(expect));
         connect(Client::new(b"PING\r\n".to_vec(), expect, pace, Book::default))
     }

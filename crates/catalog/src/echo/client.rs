@@ -101,6 +101,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             budget: Budget::Each(operations),
             lifetime: None,
+            seed: 0,
         };
         connect(Client::new(size, 42, pace, Book::default as fn() -> Book))
     }

@@ -74,7 +74,7 @@ mod tests {
     type Pinging = Connection<Client<fn() -> Book>>;
 
     fn client(interval: Duration, budget: Budget) -> Client<fn() -> Book> {
-        Client::new(Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None }, Book::default)
+        Client::new(Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None, seed: 0 }, Book::default)
     }
 
     fn back_to_back() -> Pinging {
@@ -188,7 +188,8 @@ mod tests {
     }
 
     fn living(interval: Duration, lifetime: Duration) -> Pinging {
-        let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime) };
+        let pace =
+            Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime), seed: 0 };
         connect(Client::new(pace, Book::default))
     }
 
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn a_suspended_client_answers_for_what_it_asked_and_begins_anew() {
         let interval = Interval::new(100 * MILLI);
-        let pace = Pace { interval: interval.clone(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None };
+        let pace = Pace { interval: interval.clone(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None, seed: 0 };
         let mut connection: Pinging = connect(Client::new(pace, Book::default));
         connection.advance(100 * MILLI);
         interval.suspend();

@@ -92,7 +92,7 @@ impl Pair {
         let interval = if choices & 32 == 0 { Duration::ZERO } else { Duration::from_millis(1) };
         let budget = if choices & 64 == 0 { Budget::Unlimited } else { Budget::Each(40) };
         let (batch, window) = if choices & 128 == 0 { (1, 8) } else { (3, 10) };
-        let options = Options { pattern, size: 5, batch, window, interval, timeout: TIMEOUT, budget };
+        let options = Options { pattern, size: 5, batch, window, interval, timeout: TIMEOUT, budget, seed: 0 };
         let client = Client::new(options.clone(), Book::default as fn() -> Book);
         let connection = Connection::open_with(client, peer(sockdrawer::Side::Connected, Duration::ZERO), WATER);
         let server = Reference::new(pattern);
