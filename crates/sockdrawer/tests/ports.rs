@@ -134,7 +134,7 @@ fn ports_that_were_asked_for_are_used_and_no_others() {
     alone(|| {
         set("ipv4/ip_local_port_range", "20000 20009");
         let server = listener(([127, 0, 0, 1], 0).into());
-        let target = getsockname(&server).expect("bound").try_into().expect("an address");
+        let target: SocketAddr = getsockname(&server).expect("bound").try_into().expect("an address");
         let start = |ports| {
             let client = Client::default();
             let mut connecting = Connecting::to(vec![Address::Tcp(target)]);
@@ -145,6 +145,11 @@ fn ports_that_were_asked_for_are_used_and_no_others() {
         assert!(pool.wait(PATIENCE, |status| status.counts.connect_failed + status.counts.connected == 5));
         let notes = client.notes();
         assert_eq!((notes.stood.len(), notes.failed.len()), (3, 2));
+        let (pool, client) = start((target.port(), target.port())).expect("starts");
+        assert!(pool.wait(PATIENCE, |status| status.counts.connect_failed + status.counts.connected == 5));
+        let notes = client.notes();
+        let none = vec![rustix::io::Errno::ADDRNOTAVAIL.raw_os_error(); 5];
+        assert_eq!((notes.stood.len(), notes.failed), (0, none), "the target's own port alone");
         for wrong in [(0, 5), (20_006, 20_004), (19_999, 20_004), (20_004, 20_010)] {
             assert!(
                 matches!(start(wrong).err(), Some(Error::Invalid { setting: "connecting.local_ports", .. })),

@@ -221,9 +221,10 @@ impl Flow {
 
     /// From the first part of the ports that has a free one.
     fn connect_from_a_port(&self, ports: &Ports, turn: usize, (socket, target): (BorrowedFd<'_>, &Address)) -> Result<(), Errno> {
-        let parts = internet(target).map_or([None; 2], |to| ports.towards(to, turn));
-        let mut full = None;
-        for part in parts.into_iter().flatten() {
+        let Some(to) = internet(target) else { return self.system.connect(socket, target) };
+        // What was asked for may have none but the target's own.
+        let mut full = ports.asked.then_some(Err(Errno::ADDRNOTAVAIL));
+        for part in ports.towards(to, turn).into_iter().flatten() {
             match self.system.limit_ports(socket, part) {
                 Err(errno) if ports.asked => return Err(errno),
                 // A kernel without it has ports all the same, and the target's own may be the one that it gives.
