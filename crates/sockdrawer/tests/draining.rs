@@ -373,6 +373,31 @@ impl Protocol for Stays {
     }
 }
 
+/// Those that still connect are none that can be asked: they go on.
+#[test]
+fn a_drain_of_so_many_leaves_those_that_connect() {
+    const EACH: usize = 20;
+    let (_server, at) = start(Config::accept(Stays).loops(1));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let full = silent.local_addr().expect("bound");
+    // Nobody accepts: with a full queue a handshake does not end.
+    let _queued: Vec<TcpStream> =
+        std::iter::from_fn(|| TcpStream::connect_timeout(&full, Duration::from_millis(300)).ok()).collect();
+    let mut connecting = Connecting::to(vec![at.into(), full.into()]);
+    connecting.total = Some(2 * EACH as u64);
+    connecting.timeout = PATIENCE;
+    let pool = Pool::start(Config::connect(Stays, connecting).loops(2).limit(2 * EACH)).expect("starts");
+    let begun = |status: &sockdrawer::Status| (status.counts.connects, status.counts.connected) == (2 * EACH as u64, EACH as u64);
+    assert!(pool.wait(PATIENCE, begun), "{:?}", pool.status());
+    for (how, asked) in [(Drain::within(PATIENCE), EACH / 2), (Drain::within(PATIENCE).rate(10_000.0), EACH / 2)] {
+        let most = if how.rate.is_some() { 2 * EACH } else { asked };
+        assert_eq!(pool.drain(&Selector::All, how.at_most(most)), Drained { asked, ended: asked, purged: 0 });
+        assert_eq!(pool.status().counts.connect_failed, 0);
+    }
+    assert_eq!(pool.connections(&Selector::All).len(), EACH, "those that connect");
+    pool.kill(&Selector::All);
+}
+
 /// Two who ask for fewer at the same time, one of them slowly, have both what they ask for.
 #[test]
 fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {

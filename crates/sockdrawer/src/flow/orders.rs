@@ -137,6 +137,11 @@ impl Flow {
         is_first
     }
 
+    /// The same, and false also where no connection stands yet.
+    pub(crate) fn drain_standing(&mut self, token: u64) -> bool {
+        self.seats.find(token).is_some_and(|seat| self.seats.at(seat).has_protocol()) && self.drain_one(token)
+    }
+
     pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
         if let Some(seat) = self.seats.find(token) {
             self.purge(seat, within);

@@ -18,7 +18,8 @@ pub struct Drain {
     pub deadline: Duration,
     /// The most to ask in a second, in random order; None: all at once.
     pub rate: Option<f64>,
-    /// So many of those that were not asked yet, chosen at random, or all where there are fewer; with processes each takes its part.
+    /// So many of those that stand and were not asked yet, chosen at random, or all where there are fewer; with processes each takes
+    /// its part.
     /// Who had no turn before the deadline stays. None, and always when a pool ends: all.
     pub at_most: Option<usize>,
     /// Before [`Pool::shutdown`](crate::Pool::shutdown) stops accepting, readiness is false for so long, for those who send
@@ -176,8 +177,8 @@ impl Core {
             if next.is_empty() && targets.len() == 0 {
                 break;
             }
-            // Those that have ended, or were asked by somebody else, have others in their place.
-            asked.extend(those(next, answer, |flow, token| flow.drain_one(token)));
+            // Those that still connect, have ended, or were asked by somebody else, have others in their place.
+            asked.extend(those(next, answer, Flow::drain_standing));
         }
         asked
     }
