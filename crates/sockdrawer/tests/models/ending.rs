@@ -50,8 +50,9 @@ pub(crate) fn a_drain_takes_no_longer_than_its_deadline(bench: &Bench) -> Outcom
 }
 
 pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
+    const AT_ONCE: usize = 5;
     let (pool, at) = bench.start(bench.actor())?;
-    let crowd = bench.crowd(12);
+    let crowd = bench.crowd(24);
     let readers: Vec<_> = (0..crowd)
         .map(|_| {
             let mut client = Client::served(at);
@@ -59,6 +60,19 @@ pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
         })
         .collect();
     let mut left = crowd;
+    if crowd > 1 {
+        let in_time = pool.drain(&Selector::All, Drain::within(Duration::from_millis(600)).rate(5.0).at_most(crowd));
+        assert!((1..=4).contains(&in_time.asked) && in_time.purged == 0, "{in_time:?}");
+        assert!(pool.wait(PATIENCE, |status| status.connections == crowd - in_time.asked), "{:#?}", pool.status());
+        left -= in_time.asked + 2 * AT_ONCE;
+        let slowly = pool.clone();
+        let slowly = thread::spawn(move || slowly.drain(&Selector::All, Drain::within(PATIENCE).rate(20.0).at_most(AT_ONCE)));
+        assert!(pool.wait(PATIENCE, |status| status.connections < crowd - in_time.asked), "{:#?}", pool.status());
+        let expected = Drained { asked: AT_ONCE, ended: AT_ONCE, purged: 0 };
+        assert_eq!(pool.drain(&Selector::All, Drain::within(PATIENCE).at_most(AT_ONCE)), expected);
+        assert_eq!(slowly.join().expect("no panic"), expected);
+        assert!(pool.wait(PATIENCE, |status| status.connections == left), "nobody was asked twice: {:#?}", pool.status());
+    }
     for (how, most) in [
         (Drain::within(PATIENCE), 0),
         (Drain::within(PATIENCE), crowd / 2),

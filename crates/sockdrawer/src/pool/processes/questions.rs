@@ -285,20 +285,25 @@ impl Questions {
         let now = Instant::now();
         let until = deadline(now, how.deadline);
         let mut moments = Moments::at(how.rate.unwrap_or_default(), now);
-        for pid in &meant {
-            let asked = moments.next().min(until);
-            let left = Drain::within(until.saturating_duration_since(asked));
+        let mut turns: Vec<(u32, Instant)> = meant.into_iter().map(|pid| (pid, moments.next().min(until))).collect();
+        if how.at_most.is_some() {
+            // Who has no turn in time stays; who has one is nobody else's to choose.
+            turns.retain(|(_, asked)| *asked < until);
+            self.draining.extend(turns.iter().map(|(pid, _)| *pid));
+        }
+        for (pid, asked) in &turns {
+            let left = Drain::within(until.saturating_duration_since(*asked));
             if programs.contains(pid) {
                 self.draining.insert(*pid);
                 self.deadlines.push((until, *pid, Then::Signal(fork::SIGTERM)));
             } else {
-                self.deadlines.push((asked, *pid, Then::Ask(number, left)));
+                self.deadlines.push((*asked, *pid, Then::Ask(number, left)));
             }
             self.deadlines.push((deadline(until, PURGE_MORE + PURGE_MORE), *pid, Then::Signal(fork::SIGKILL)));
         }
         let question = self.open.entry(number).or_insert_with(|| Question { kind: Kind::Drain, ..Question::default() });
-        question.left.extend(&meant);
-        question.asked.extend(meant);
+        question.left.extend(turns.iter().map(|(pid, _)| *pid));
+        question.asked.extend(turns.iter().map(|(pid, _)| *pid));
     }
 
     /// The pool's last question.
