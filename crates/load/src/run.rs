@@ -7,6 +7,7 @@ use crate::clients;
 use crate::http::{Begun, Http};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
+use crate::numbers::float;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
 use crate::proc::{self, private_bytes, resident_bytes};
@@ -462,11 +463,6 @@ fn errors(tally: &Tally) -> Vec<Errors> {
         count: tally.unfinished,
     });
     errors.chain(unfinished).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^53 operations take years")]
-fn float(count: u64) -> f64 {
-    count as f64
 }
 
 /// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the

@@ -1,6 +1,7 @@
 //! How many connections there are to be, and when: a plan's stages, as they come and as people change them.
 
 use crate::agent::Aim;
+use crate::numbers::float;
 use crate::plan::{Plan, Stage};
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ impl Schedule {
         let rate = match self.from.abs_diff(self.to) {
             0 => self.rate,
             _ if time == 0.0 => self.rate,
-            way => Some(float(way) / time),
+            way => Some(float(way as u64) / time),
         };
         Aim { connections: self.to, rate }
     }
@@ -84,7 +85,7 @@ impl Schedule {
     pub(crate) fn target(&self, at: Duration) -> usize {
         let Some(ends) = self.ends.filter(|ends| at < *ends && *ends > self.began) else { return self.to };
         let part = at.saturating_sub(self.began).as_secs_f64() / (ends - self.began).as_secs_f64();
-        let way = whole(part * float(self.from.abs_diff(self.to)));
+        let way = whole(part * float(self.from.abs_diff(self.to) as u64));
         if self.to >= self.from { self.from + way } else { self.from - way }
     }
 
@@ -96,11 +97,6 @@ impl Schedule {
     pub(crate) fn ends(&self) -> Option<Duration> {
         self.ends
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "more than 2^53 connections do not exist")]
-fn float(count: usize) -> f64 {
-    count as f64
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of what was a usize")]

@@ -10,6 +10,7 @@ pub use child::agent;
 pub(crate) use here::Here;
 pub(crate) use remote::Remote;
 
+use crate::numbers::float;
 use crate::plan::{Plan, Processes};
 use crate::tally::Tally;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,7 @@ pub(crate) struct Aim {
 impl Aim {
     /// The part of one of so many agents.
     fn part(&self, number: usize, of: usize) -> Aim {
-        Aim { connections: part(self.connections, number, of), rate: self.rate.map(|rate| rate / float(of)) }
+        Aim { connections: part(self.connections, number, of), rate: self.rate.map(|rate| rate / float(of as u64)) }
     }
 }
 
@@ -215,9 +216,9 @@ impl Plan {
             let (all, number, of) = (operations, number as u64, of as u64);
             all / of + u64::from(number < all % of)
         });
-        plan.connect_rate = self.connect_rate.map(|rate| rate / float(of));
+        plan.connect_rate = self.connect_rate.map(|rate| rate / float(of as u64));
         if let crate::Workload::Http(wanted) = &mut plan.workload {
-            wanted.rate = wanted.rate.map(|rate| rate / float(of));
+            wanted.rate = wanted.rate.map(|rate| rate / float(of as u64));
         }
         plan.stages.clear();
         plan.seed = self.seed.wrapping_add(number as u64);
@@ -232,11 +233,6 @@ impl Plan {
 
 fn part(whole: usize, number: usize, of: usize) -> usize {
     whole / of + usize::from(number < whole % of)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "processes are few")]
-fn float(count: usize) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]
