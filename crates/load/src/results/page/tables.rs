@@ -64,7 +64,6 @@ fn of_report(report: &Report) -> Vec<Tile> {
     let (connections, operations) = (&report.connections, &report.operations);
     let time = |value| known(Unit::Time, value);
     let Percentiles { p50, p99, max, .. } = report.latency_us.operation;
-    let failed = connections.failed + operations.failed;
     let each = report
         .server
         .bytes_per_connection
@@ -78,43 +77,31 @@ fn of_report(report: &Report) -> Vec<Tile> {
             false,
         ),
         ("p99", time(p99), format!("p50 {}, max {}", time(p50), time(max)), false),
-        (
-            "failed",
-            thousands(failed),
-            format!("{} connects, {} operations", thousands(connections.failed), thousands(operations.failed)),
-            failed > 0,
-        ),
-        (
-            "lost",
-            thousands(connections.lost),
-            format!("of {} established", thousands(connections.established)),
-            connections.lost > 0,
-        ),
     ];
+    tiles.extend(ended_badly([connections.failed, operations.failed], connections.lost, connections.established));
     tiles.extend(each);
     tiles
 }
 
+/// Connects and operations that failed, and connections that were lost.
+fn ended_badly([connects, operations]: [u64; 2], lost: u64, established: u64) -> [Tile; 2] {
+    let failed = connects + operations;
+    let of = format!("{} connects, {} operations", thousands(connects), thousands(operations));
+    [
+        ("failed", thousands(failed), of, failed > 0),
+        ("lost", thousands(lost), format!("of {} established", thousands(established)), lost > 0),
+    ]
+}
+
 fn of_sample(sample: &Sample) -> Vec<Tile> {
     let (connections, operations) = (&sample.connections, &sample.operations);
-    let failed = connections.failed + operations.failed;
-    vec![
+    let mut tiles = vec![
         ("until", moment(sample.at), "since the first connect".to_owned(), false),
         ("connections", thousands(sample.standing), format!("of {} wanted", thousands(sample.target)), false),
         ("operations", thousands(operations.ok), "ended well".to_owned(), false),
-        (
-            "failed",
-            thousands(failed),
-            format!("{} connects, {} operations", thousands(connections.failed), thousands(operations.failed)),
-            failed > 0,
-        ),
-        (
-            "lost",
-            thousands(connections.lost),
-            format!("of {} established", thousands(connections.established)),
-            connections.lost > 0,
-        ),
-    ]
+    ];
+    tiles.extend(ended_badly([connections.failed, operations.failed], connections.lost, connections.established));
+    tiles
 }
 
 fn tiles(tiles: &[Tile]) -> String {
