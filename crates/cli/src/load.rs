@@ -95,11 +95,7 @@ pub(crate) fn verdict(report: &Report) -> Exit {
 }
 
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(report).map_err(not_json)
-}
-
-pub(crate) fn not_json(error: serde_json::Error) -> Failure {
-    Failure::run(format_args!("cannot write the report as JSON: {error}"))
+    serde_json::to_string(report).map_err(Failure::not_json)
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.

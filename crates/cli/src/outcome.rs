@@ -55,6 +55,11 @@ impl Failure {
         Failure::new(Exit::Failed, line)
     }
 
+    /// A report could not be written as JSON.
+    pub(crate) fn not_json(error: serde_json::Error) -> Failure {
+        Failure::run(format_args!("cannot write the report as JSON: {error}"))
+    }
+
     /// Line breaks would make several lines of one; a value given on the command line may contain them.
     fn new(exit: Exit, line: impl fmt::Display) -> Failure {
         let line = line.to_string().split_whitespace().collect::<Vec<_>>().join(" ");

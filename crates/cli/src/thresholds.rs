@@ -1,6 +1,5 @@
 //! `--threshold`: from its text to what is judged, and from the judgements to the exit code.
 
-use crate::load;
 use crate::names;
 use crate::outcome::{Exit, Failure};
 use crate::values::BadValue;
@@ -26,7 +25,7 @@ pub(crate) fn parse_for_one(text: &str) -> Result<Threshold, BadValue> {
 
 /// What the result says to the thresholds is written into it.
 pub(crate) fn judge(thresholds: &[Threshold], report: &mut Report) -> Result<(), Failure> {
-    let result = serde_json::to_value(&*report).map_err(load::not_json)?;
+    let result = serde_json::to_value(&*report).map_err(Failure::not_json)?;
     report.thresholds = thresholds.iter().map(|threshold| threshold.check(&result)).collect();
     Ok(())
 }

@@ -84,7 +84,7 @@ impl Protocol for Line {
 mod tests {
     use super::*;
     use crate::orders::Order;
-    use crate::run::Progress;
+    use crate::series::Progress;
     use sockdrawer::testing::Connection;
     use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! What a run that goes on can be told: by people at its keys or its control socket, or by a search for the most that holds.
 
-use crate::run::Progress;
+use crate::series::Progress;
 use sockdrawer_catalog::{count, time};
 use std::fmt;
 use std::str::FromStr;

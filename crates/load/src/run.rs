@@ -13,13 +13,12 @@ use crate::plan::{End, Plan};
 use crate::proc::{self, private_bytes, resident_bytes};
 use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::schedule::Schedule;
-use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Sample};
+use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Progress, Sample};
 use crate::server::{self, Cost, LEAST_CONNECTIONS, Watch};
-use crate::tally::{Numbers, Tally, cause};
+use crate::stop::Stop;
+use crate::tally::{Tally, cause};
 use crate::wall::Evidence;
-use serde::{Serialize, Serializer};
 use sockdrawer::{Drain, Error, Pool};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two calls of the progress callback.
@@ -32,53 +31,6 @@ const SLICE: Duration = Duration::from_millis(50);
 const FIRST_SLICE: Duration = Duration::from_millis(1);
 /// A process of clients that does not end in so many times what it may take is stuck.
 const PATIENCE: u32 = 6;
-
-/// Ends a run early, from another thread; what was reached until then is reported.
-#[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
-
-impl Stop {
-    /// Not stopped.
-    pub fn new() -> Stop {
-        Stop::default()
-    }
-
-    /// Ends the run.
-    pub fn stop(&self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.0.1.notify_all();
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for it, so long at most.
-    pub(crate) fn wait(&self, within: Duration) {
-        let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.0.1.wait_timeout_while(set, within, |set| !*set));
-    }
-}
-
-/// Where a run is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Progress {
-    /// Since the first connect; serialized, in seconds.
-    #[serde(serialize_with = "as_seconds")]
-    pub elapsed: Duration,
-    /// What it is about.
-    pub phase: Phase,
-    /// Connections that are wanted.
-    pub target: u64,
-    /// Connections that stand.
-    pub standing: u64,
-    /// What happened so far.
-    pub numbers: Numbers,
-    /// How long operations took in the last whole second, in microseconds.
-    pub operation: Percentiles,
-    /// Nothing begins until somebody says so.
-    pub suspended: bool,
-}
 
 /// Who wants to know how a run is going.
 pub trait Observer {
@@ -440,10 +392,6 @@ impl<'a> Run<'a> {
             http: None,
         }
     }
-}
-
-fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_f64(time.as_secs_f64())
 }
 
 /// Descriptors that a process of clients may open.

@@ -3,7 +3,8 @@
 use crate::latency::{Latency, Percentiles};
 use crate::report::Errors;
 use crate::server::ServerSample;
-use serde::{Deserialize, Serialize};
+use crate::tally::Numbers;
+use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 
 /// What a run is about at a moment.
@@ -102,6 +103,30 @@ pub struct ClientSample {
     pub rss_bytes: Option<u64>,
     /// Processes.
     pub processes: u32,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Progress {
+    /// Since the first connect; serialized, in seconds.
+    #[serde(serialize_with = "as_seconds")]
+    pub elapsed: Duration,
+    /// What it is about.
+    pub phase: Phase,
+    /// Connections that are wanted.
+    pub target: u64,
+    /// Connections that stand.
+    pub standing: u64,
+    /// What happened so far.
+    pub numbers: Numbers,
+    /// How long operations took in the last whole second, in microseconds.
+    pub operation: Percentiles,
+    /// Nothing begins until somebody says so.
+    pub suspended: bool,
+}
+
+fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
 }
 
 /// The times that a [`Sample`] summarizes, whole.

@@ -1,7 +1,6 @@
 //! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
 //! named.
 
-use crate::budget::Need;
 use crate::cause::{ACCEPT_FASTER, cause};
 use crate::numbers::median;
 use crate::report::{Errors, Report, Wall, time};
@@ -164,19 +163,6 @@ fn accept_queue(report: &Report) -> Option<Wall> {
     was_felt.then(|| wall("accept queue", why, ACCEPT_FASTER))
 }
 
-/// What a run lacks that was not begun.
-pub(crate) fn before(need: &Need) -> Wall {
-    let had = need.had.map_or_else(|| "?".to_owned(), |had| need.amount(had));
-    let why = format!("{} {} are needed, there are {had} ({})", need.amount(need.needed), need.what, need.how);
-    let name = match (need.end, need.what) {
-        (_, "memory") => "memory".to_owned(),
-        ("both", _) => format!("client {}", need.what),
-        (end, "free ports") => format!("{end} ports"),
-        (end, what) => format!("{end} {what}"),
-    };
-    Wall { name, why, remedy: need.remedy.clone().unwrap_or_else(|| "use fewer connections".to_owned()) }
-}
-
 fn wall(name: &str, why: String, remedy: &str) -> Wall {
     Wall { name: name.to_owned(), why, remedy: remedy.to_owned() }
 }
@@ -289,15 +275,5 @@ mod tests {
             (name(&again(0.03), &failed("answer", "ETIMEDOUT")), name(&again(0.03), &clean())),
             ("packets".into(), "none".into())
         );
-    }
-
-    #[test]
-    fn what_the_budget_lacks_is_a_wall_too() {
-        let need = |end, what| Need::new(end, what, (9, Some(5)), "somehow".to_owned());
-        let names =
-            [("client", "ports"), ("client", "descriptors"), ("both", "memory"), ("both", "files"), ("client", "free ports")];
-        let names = names.map(|(end, what)| before(&need(end, what)).name);
-        assert_eq!(names, ["client ports", "client descriptors", "memory", "client files", "client ports"]);
-        assert_eq!(before(&need("client", "ports")).why, "9 ports are needed, there are 5 (somehow)");
     }
 }

@@ -3,8 +3,8 @@
 use super::{Account, Aim, Here, State, Word, frames};
 use crate::plan::Plan;
 use crate::proc::{private_bytes, resident_bytes};
-use crate::run::Stop;
 use crate::server::process_time;
+use crate::stop::Stop;
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
 use std::io::{self, StdoutLock, stdin, stdout};

@@ -4,7 +4,7 @@
 use super::child::{CHILD, Request, Told};
 use super::{Account, Aim, State, Word, frames};
 use crate::plan::Plan;
-use crate::run::Stop;
+use crate::stop::Stop;
 use crate::tally::Numbers;
 use sockdrawer::{Address, Error};
 use std::io;

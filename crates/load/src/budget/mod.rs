@@ -8,12 +8,11 @@ pub(crate) use facts::Facts;
 pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
-use crate::agent::OTHERS;
 use crate::numbers::float;
 pub(crate) use crate::numbers::thousands;
 use crate::plan::{Plan, Stage};
 use crate::report::Wall;
-use crate::wall;
+use crate::share::OTHERS;
 use serde::Serialize;
 use sockdrawer::Address;
 use sockdrawer_catalog::time;
@@ -63,7 +62,7 @@ impl Budget {
 
     /// What lacks, as the wall of a run that is not begun.
     pub fn wall(&self) -> Option<Wall> {
-        self.lacking().map(wall::before)
+        self.lacking().map(Need::wall)
     }
 
     /// What the run cannot work without: the first thing that lacks.

@@ -1,6 +1,7 @@
 //! One thing that a run needs, beside what there is of it.
 
 use crate::numbers::{float, thousands};
+use crate::report::Wall;
 use crate::results::bytes;
 use serde::Serialize;
 use std::fmt;
@@ -49,6 +50,19 @@ pub enum Fit {
 }
 
 impl Need {
+    /// As the wall of a run that was not begun because of it.
+    pub(super) fn wall(&self) -> Wall {
+        let had = self.had.map_or_else(|| "?".to_owned(), |had| self.amount(had));
+        let why = format!("{} {} are needed, there are {had} ({})", self.amount(self.needed), self.what, self.how);
+        let name = match (self.end, self.what) {
+            (_, "memory") => "memory".to_owned(),
+            ("both", _) => format!("client {}", self.what),
+            (end, "free ports") => format!("{end} ports"),
+            (end, what) => format!("{end} {what}"),
+        };
+        Wall { name, why, remedy: self.remedy.clone().unwrap_or_else(|| "use fewer connections".to_owned()) }
+    }
+
     /// Enough where `had` is no less than `needed`, else `otherwise` with this remedy.
     pub(crate) fn new(end: &'static str, what: &'static str, (needed, had): (u64, Option<u64>), how: String) -> Need {
         Need { end, what, needed, had, unit: Unit::Count, how, fit: Fit::Enough, remedy: None }
@@ -102,5 +116,15 @@ mod tests {
         assert_eq!((need(Some(30_000)).fit, need(None).fit, need(Some(29_999)).fit), (Fit::Enough, Fit::Enough, Fit::Lacking));
         assert_eq!(need(None).to_string(), "client ports                 30,000 of ?             1 source");
         assert_eq!(need(Some(5)).to_string(), "client ports                 30,000 of 5             1 source; TOO FEW: add some");
+    }
+
+    #[test]
+    fn what_the_budget_lacks_is_a_wall_too() {
+        let need = |end, what| Need::new(end, what, (9, Some(5)), "somehow".to_owned());
+        let names =
+            [("client", "ports"), ("client", "descriptors"), ("both", "memory"), ("both", "files"), ("client", "free ports")];
+        let names = names.map(|(end, what)| need(end, what).wall().name);
+        assert_eq!(names, ["client ports", "client descriptors", "memory", "client files", "client ports"]);
+        assert_eq!(need("client", "ports").wall().why, "9 ports are needed, there are 5 (somehow)");
     }
 }

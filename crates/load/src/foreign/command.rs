@@ -1,6 +1,6 @@
 //! The command that changes the server.
 
-use crate::run::Stop;
+use crate::stop::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};

@@ -18,7 +18,7 @@ pub use preflight::Refused;
 pub use report::{Change, Report};
 pub use table::Table;
 
-use crate::run::Stop;
+use crate::stop::Stop;
 use crate::trial::Until;
 use sockdrawer::testing::trial::{Clients, Echo, Exchange, Pairs, Plan, Seen, Tally, mix};
 use sockdrawer::{Address, Error};

@@ -1,0 +1,31 @@
+//! Ending what goes on, from another thread.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Ends a run early, from another thread; what was reached until then is reported.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<(Mutex<bool>, Condvar)>);
+
+impl Stop {
+    /// Not stopped.
+    pub fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// Ends the run.
+    pub fn stop(&self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for it, so long at most.
+    pub(crate) fn wait(&self, within: Duration) {
+        let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.1.wait_timeout_while(set, within, |set| !*set));
+    }
+}
