@@ -36,8 +36,9 @@ impl PlanFile {
     pub(crate) fn named_in(matches: &ArgMatches) -> Result<Option<PlanFile>, Failure> {
         let Some((name, given)) = matches.subcommand() else { return Ok(None) };
         let Ok(Some(path)) = given.try_get_one::<PathBuf>("plan") else { return Ok(None) };
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format_args!("cannot read the plan {}: {error}", path.display())))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format_args!("cannot read the plan {}: {error}; name a file that is there", path.display()))
+        })?;
         let arguments = Arguments::command();
         let command = arguments.find_subcommand(name).unwrap_or(&arguments);
         let mut file =
