@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Times, kept to three digits from 1 ns to an hour. About 270 KB whatever it counts, so there is one for each loop, not for each
+/// Times, kept to three digits from 1 ns to an hour. About 270 KB from the first one on, so there is one for each loop, not for each
 /// connection. Serialized, it is the text of [`Latency::encode`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct Latency(Histogram<u64>);
+pub struct Latency(Option<Histogram<u64>>);
 
 /// A text that is no [`Latency`]: it says why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,11 @@ impl Latency {
 
     /// None yet.
     pub fn new() -> Latency {
-        Latency(Histogram::new_with_bounds(1, Latency::LONGEST, 3).expect("three digits of 1 ns to 1 h are valid bounds"))
+        Latency(None)
+    }
+
+    fn counters() -> Histogram<u64> {
+        Histogram::new_with_bounds(1, Latency::LONGEST, 3).expect("three digits of 1 ns to 1 h are valid bounds")
     }
 
     /// One more. Longer than an hour counts as an hour.
@@ -41,23 +45,34 @@ impl Latency {
 
     /// So many more, alike.
     pub fn record_many(&mut self, took: Duration, count: u64) {
-        self.0.saturating_record_n(nanoseconds(took), count);
+        if count > 0 {
+            self.0.get_or_insert_with(Latency::counters).saturating_record_n(nanoseconds(took), count);
+        }
     }
 
     /// All of `other` too.
     pub fn add(&mut self, other: &Latency) {
-        self.0.add(&other.0).expect("histograms of equal bounds add up");
+        // Most are empty at most times, or the first of a sum, and each has 33,000 counters.
+        match (&mut self.0, &other.0) {
+            (_, None) => {}
+            (none @ None, Some(other)) => *none = Some(other.clone()),
+            (Some(sum), Some(other)) => sum.add(other).expect("histograms of equal bounds add up"),
+        }
     }
 
     /// Without those of `other`, which are among these.
     pub(crate) fn subtract(&mut self, other: &Latency) {
-        self.0.subtract(&other.0).expect("what is subtracted was added");
+        if let (Some(all), Some(other)) = (&mut self.0, &other.0) {
+            all.subtract(other).expect("what is subtracted was added");
+        }
     }
 
     /// As text that other programs read too: the HDR histogram's form V2, compressed, in base64. No count is lost.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
-        V2DeflateSerializer::new().serialize(&self.0, &mut bytes).expect("memory takes counts below 2^63");
+        V2DeflateSerializer::new()
+            .serialize(self.0.as_ref().unwrap_or(&Latency::counters()), &mut bytes)
+            .expect("memory takes counts below 2^63");
         BASE64_STANDARD.encode(bytes)
     }
 
@@ -78,49 +93,49 @@ impl Latency {
         let histogram = Deserializer::new().deserialize::<u64, _>(&mut bytes.as_slice());
         let histogram = histogram.map_err(|error| NoLatency(error.to_string()))?;
         let bounds = |of: &Histogram<u64>| (of.low(), of.high(), of.sigfig());
-        if bounds(&histogram) != bounds(&Latency::new().0) {
+        if bounds(&histogram) != bounds(&Latency::counters()) {
             return Err(NoLatency("its bounds are not 1 ns to 1 h with three digits".to_owned()));
         }
-        Ok(Latency(histogram))
+        Ok(Latency((!histogram.is_empty()).then_some(histogram)))
     }
 
     /// How many.
     pub fn count(&self) -> u64 {
-        self.0.len()
+        self.0.as_ref().map_or(0, Histogram::len)
     }
 
     /// How many took from `from` to `to`, to three digits.
     pub(crate) fn between(&self, from: Duration, to: Duration) -> u64 {
-        self.0.count_between(nanoseconds(from), nanoseconds(to))
+        self.0.as_ref().map_or(0, |times| times.count_between(nanoseconds(from), nanoseconds(to)))
     }
 
     /// What half of them did not exceed.
     pub(crate) fn median(&self) -> Option<Duration> {
-        (self.count() > 0).then(|| Duration::from_nanos(self.0.value_at_quantile(0.5)))
+        self.0.as_ref().map(|times| Duration::from_nanos(times.value_at_quantile(0.5)))
     }
 
     /// Microseconds that this part of them did not exceed; None where nothing was measured, as in all that follows.
     pub(crate) fn at(&self, quantile: f64) -> Option<f64> {
-        (self.count() > 0).then(|| microseconds(self.0.value_at_quantile(quantile)))
+        self.0.as_ref().map(|times| microseconds(times.value_at_quantile(quantile)))
     }
 
     pub(crate) fn min(&self) -> Option<f64> {
-        (self.count() > 0).then(|| microseconds(self.0.min()))
+        self.0.as_ref().map(|times| microseconds(times.min()))
     }
 
     pub(crate) fn mean(&self) -> Option<f64> {
-        (self.count() > 0).then(|| self.0.mean() / 1000.0)
+        self.0.as_ref().map(|times| times.mean() / 1000.0)
     }
 
     /// The standard deviation.
     pub(crate) fn deviation(&self) -> Option<f64> {
-        (self.count() > 0).then(|| self.0.stdev() / 1000.0)
+        self.0.as_ref().map(|times| times.stdev() / 1000.0)
     }
 
     /// The numbers that people read; None where nothing was measured.
     pub fn percentiles(&self) -> Percentiles {
         let at = |quantile| self.at(quantile);
-        let max = (self.count() > 0).then(|| microseconds(self.0.max()));
+        let max = self.0.as_ref().map(|times| microseconds(times.max()));
         Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max }
     }
 }
@@ -211,7 +226,12 @@ mod tests {
     }
 
     fn buckets(latency: &Latency) -> Vec<(u64, u64)> {
-        latency.0.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration())).collect()
+        latency
+            .0
+            .iter()
+            .flat_map(Histogram::iter_recorded)
+            .map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
+            .collect()
     }
 
     #[test]
