@@ -158,6 +158,10 @@ impl Remote {
     pub(super) fn take_all(remotes: &mut [Remote], last: bool) -> Account {
         let within = if last { ANSWERS_AT_LAST } else { ANSWERS_WITHIN };
         let (mut sum, until) = (Account::default(), Instant::now() + within);
+        if last {
+            // What it still has to answer was asked before its end.
+            remotes.iter_mut().for_each(|remote| remote.listen_until(until, |remote| !remote.asked));
+        }
         let asked: Vec<bool> = remotes.iter_mut().map(|remote| remote.ask_for_account() || last).collect();
         for (remote, asked) in remotes.iter_mut().zip(asked) {
             remote.listen_until(if asked { until } else { Instant::now() }, |remote| !remote.asked && asked);
