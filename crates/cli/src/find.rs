@@ -93,8 +93,8 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
         plan.connect_rate = Some(CONNECT_RATE);
     }
     if !time_given {
-        plan.end =
-            if plan.is_short() || plan.http().is_some() { End::AfterFirstConnect(EACH) } else { End::AfterLastConnect(EACH) };
+        // Where connections are replaced, none is the last.
+        plan.end = if plan.renews() { End::AfterFirstConnect(EACH) } else { End::AfterLastConnect(EACH) };
     }
     if arguments.vary == Vary::Rate && matches!(plan.workload, Workload::Hello) {
         return Err(usage("--vary rate: a connection of hello has one operation: use --vary connect-rate"));

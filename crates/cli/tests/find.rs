@@ -37,3 +37,9 @@ fn the_most_that_was_asked_for_may_hold_and_the_least_may_not() {
     assert_eq!((code, amounts(&result), &result["found"]), (Some(99), vec![4, 2, 1], &Value::Null), "{result}");
     assert!(told.contains("nothing holds, not even 1 operations/s"), "{told}");
 }
+
+#[test]
+fn connections_with_a_lifetime_have_a_search_that_ends() {
+    let (code, result, _) = find("ping -c 2 --max 2 --lifetime 200ms --interval 50ms --json -");
+    assert_eq!((code, amounts(&result), &result["found"]), (Some(0), vec![2, 2], &2.into()), "{result}");
+}

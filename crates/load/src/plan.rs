@@ -88,6 +88,11 @@ pub enum Workload {
 }
 
 impl Workload {
+    /// Whether a connection that ends is replaced by another, by its nature.
+    pub fn renews(&self) -> bool {
+        matches!(self, Workload::Hello | Workload::Http(_))
+    }
+
     /// As it is named on the command line and in results.
     pub fn name(&self) -> &'static str {
         match self {
@@ -158,8 +163,8 @@ impl Plan {
     }
 
     /// Whether a connection that ends is replaced by another.
-    pub(crate) fn renews(&self) -> bool {
-        self.lifetime.is_some() || matches!(self.workload, Workload::Hello | Workload::Http(_))
+    pub fn renews(&self) -> bool {
+        self.lifetime.is_some() || self.workload.renews()
     }
 
     /// Whether there is an interval from one operation of a connection to the next, which may change.

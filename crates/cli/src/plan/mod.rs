@@ -145,7 +145,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
 fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>) -> Result<End, Failure> {
     let in_stages = arguments.stage.last().map(|ramp| ramp.0.connections);
     match (arguments.duration, arguments.hold) {
-        (_, Some(_)) if is_short(workload) => {
+        (_, Some(_)) if workload.renews() => {
             let name = workload.name();
             Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
         }
@@ -165,11 +165,6 @@ fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>
             Ok(End::AfterFirstConnect(DURATION.saturating_add(connecting)))
         }
     }
-}
-
-/// Whether an operation is a connection, or may be.
-fn is_short(workload: &Workload) -> bool {
-    matches!(workload, Workload::Hello | Workload::Http(_))
 }
 
 fn default_timeout(workload: &Workload) -> Duration {
