@@ -98,22 +98,42 @@ enum Request {
     Wrong,
 }
 
-/// `/test/fast` or `/test/slow` of a whole head, or None while `head` is the first part of one.
-fn request(head: &[u8]) -> Option<Request> {
-    let common = head.len().min(START.len());
-    if head[..common] != START[..common] {
-        return Some(Request::Wrong);
+/// The first line of a head, without its end; None while it is not whole.
+fn first_line(head: &[u8]) -> Option<&[u8]> {
+    let mut rest = head;
+    // By single bytes, because the line is short and this is done for each connection.
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\r') {
+        if rest.get(at + 1) == Some(&b'\n') {
+            return Some(&head[..head.len() - rest.len() + at]);
+        }
+        rest = &rest[at + 1..];
     }
-    let line = &head[common..];
-    let end = line.windows(2).position(|window| window == b"\r\n");
-    let (path, version) = line[..end.unwrap_or(line.len())].split_at(4.min(line.len().min(end.unwrap_or(usize::MAX))));
-    let known = [(&b"fast"[..], Request::Fast), (b"slow", Request::Slow)];
-    match known.iter().find(|(name, _)| *name == path) {
-        Some(_) if !is_version(version, end.is_some()) => Some(Request::Wrong),
-        Some((_, request)) => end.map(|_| *request),
-        None if end.is_none() && known.iter().any(|(name, _)| name.starts_with(path)) => None,
-        None => Some(Request::Wrong),
-    }
+    None
+}
+
+/// What a head asks for by its first line, or None while that is not whole and may become a request.
+fn request(head: &[u8], line: Option<&[u8]>) -> Option<Request> {
+    let Some(path) = line.unwrap_or(head).strip_prefix(START) else {
+        return (line.is_some() || !START.starts_with(head)).then_some(Request::Wrong);
+    };
+    let (request, version) = match path.split_first_chunk::<4>() {
+        Some((b"fast", version)) => (Request::Fast, version),
+        Some((b"slow", version)) => (Request::Slow, version),
+        Some(_) => return Some(Request::Wrong),
+        None => {
+            let begins = b"fast".starts_with(path) || b"slow".starts_with(path);
+            return (line.is_some() || !begins).then_some(Request::Wrong);
+        }
+    };
+    if is_version(version, line.is_some()) { line.map(|_| request) } else { Some(Request::Wrong) }
+}
+
+/// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
+fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
+    // As a rule there is no other line.
+    let first = head[line..].starts_with(HEAD_END).then_some(line);
+    let later = || head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END).map(|at| from + at);
+    first.or_else(later).map(|at| at + HEAD_END.len())
 }
 
 /// Nothing, or a space and an HTTP version; while its line is not whole, the first part of them.
@@ -139,8 +159,9 @@ impl Protocol for Connection {
         let head = &bytes[..bytes.len().min(MAX_HEAD)];
         // The end may have begun in the bytes that were looked at before.
         let from = usize::from(self.looked_at).saturating_sub(HEAD_END.len() - 1).min(head.len());
-        let end = head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END).map(|at| from + at + HEAD_END.len());
-        let request = match (request(head), end) {
+        let line = first_line(head);
+        let end = line.and_then(|line| end_of(head, line.len(), from));
+        let request = match (request(head, line), end) {
             (Some(Request::Fast | Request::Slow) | None, None) if head.len() < MAX_HEAD => {
                 self.looked_at = head.len() as u16;
                 return Step::Continue;

@@ -1,8 +1,8 @@
 //! What a pool runs, without its type: one service becomes, for each loop, a slab of states behind one virtual call per event.
 
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Input, JobResult, Local, Note, Output,
-    Peer, Post, Protocol, Receiving, Recipe, Saved, Saver, Service, Step, Timer,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Delegate, Input, Job, JobResult, Local,
+    Note, Output, Peer, Post, Protocol, Receiving, Recipe, Saved, Saver, Service, Step, Timer,
 };
 use crate::sys::panics;
 use std::any::Any;
@@ -124,7 +124,7 @@ pub struct Panicked(pub(crate) String);
 pub(crate) trait Table: Send {
     fn open(&mut self, peer: &Peer) -> Result<u32, Panicked>;
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked>;
-    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Result<Step, Panicked>;
+    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
     /// Tells the state and drops it.
     fn close(&mut self, slot: u32, why: Closed, frame: Frame<'_>) -> Result<(), Panicked>;
@@ -136,20 +136,57 @@ pub(crate) trait Table: Send {
     fn reserve(&mut self, capacity: usize);
 }
 
-/// What happened to a connection.
+/// What happened to a connection. Two words: one is made for each message.
 pub(crate) enum Event<'e, 'i> {
     Opened,
     Received(&'e mut Input<'i>),
     Finished,
     Timeout,
-    Done(JobResult),
-    Notified(Note),
+    /// For the callback to take, as the note is.
+    Done(&'e mut Option<JobResult>),
+    Notified(&'e mut Option<Note>),
     Writable,
     Draining,
 }
 
+/// What a callback answered, in a byte: nearly all say `Continue`, and a [`Step`] has room for a job.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    Continue,
+    Wait,
+    Finish,
+    Close,
+    Abort,
+    /// It is in [`Frame::more`].
+    More,
+}
+
+/// An answer that is more than a word.
+pub(crate) enum More {
+    Work(Job),
+    Delegate(Delegate),
+    Panicked(String),
+}
+
+impl Answer {
+    fn new(step: Step, more: &mut Option<More>) -> Answer {
+        let large = match step {
+            Step::Continue => return Answer::Continue,
+            Step::Wait => return Answer::Wait,
+            Step::Finish => return Answer::Finish,
+            Step::Close => return Answer::Close,
+            Step::Abort => return Answer::Abort,
+            Step::Work(job) => More::Work(job),
+            Step::Delegate(delegate) => More::Delegate(delegate),
+        };
+        *more = Some(large);
+        Answer::More
+    }
+}
+
 /// What a context is made of, less what the table knows itself.
 pub(crate) struct Frame<'a> {
+    pub(crate) more: &'a mut Option<More>,
     pub(crate) out: &'a mut Output,
     pub(crate) timer: &'a mut Timer,
     pub(crate) now: &'a Cell<Option<Instant>>,
@@ -161,8 +198,8 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    fn context(self, local: &'a mut Local) -> Context<'a> {
-        Context {
+    fn context(self, local: &'a mut Local) -> (Context<'a>, &'a mut Option<More>) {
+        let context = Context {
             out: self.out,
             timer: self.timer,
             local,
@@ -172,7 +209,8 @@ impl<'a> Frame<'a> {
             id: self.id,
             generation: self.generation,
             draining: self.draining,
-        }
+        };
+        (context, self.more)
     }
 }
 
@@ -219,19 +257,26 @@ impl<S: Service> Table for Slab<S> {
         Ok(state.map(|state| self.states.insert(state)))
     }
 
-    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Result<Step, Panicked> {
+    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Answer {
         let state = self.states.at(slot);
-        let mut context = frame.context(&mut *self.local);
+        let (mut context, more) = frame.context(&mut *self.local);
         let cx = &mut context;
-        guarded(|| match event {
-            Event::Opened => state.opened(cx),
-            Event::Received(input) => state.received(input, cx),
-            Event::Finished => state.finished(cx),
-            Event::Timeout => state.timeout(cx),
-            Event::Done(result) => state.done(result, cx),
-            Event::Notified(note) => state.notified(note, cx),
-            Event::Writable => state.writable(cx),
-            Event::Draining => state.draining(cx),
+        let answered = guarded(|| {
+            let step = match event {
+                Event::Opened => state.opened(cx),
+                Event::Received(input) => state.received(input, cx),
+                Event::Finished => state.finished(cx),
+                Event::Timeout => state.timeout(cx),
+                Event::Done(result) => state.done(result.take().expect("it is given once"), cx),
+                Event::Notified(note) => state.notified(note.take().expect("it is given once"), cx),
+                Event::Writable => state.writable(cx),
+                Event::Draining => state.draining(cx),
+            };
+            Answer::new(step, more)
+        });
+        answered.unwrap_or_else(|Panicked(message)| {
+            *more = Some(More::Panicked(message));
+            Answer::More
         })
     }
 
@@ -240,11 +285,10 @@ impl<S: Service> Table for Slab<S> {
     }
 
     fn close(&mut self, slot: u32, why: Closed, frame: Frame<'_>) -> Result<(), Panicked> {
-        let mut state = self.states.remove(slot);
-        let mut cx = frame.context(&mut *self.local);
+        let (mut cx, _) = frame.context(&mut *self.local);
+        let closed = guarded(|| self.states.at(slot).closed(why, &mut cx));
         // Two guards: a panic in `closed` must not keep Drop from running under a guard of its own.
-        let closed = guarded(|| state.closed(why, &mut cx));
-        let dropped = guarded(move || drop(state));
+        let dropped = guarded(|| self.states.remove(slot));
         closed.and(dropped)
     }
 
@@ -313,10 +357,12 @@ impl<T> Slots<T> {
         self.free = base;
     }
 
+    #[inline]
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
         &mut self.chunks[(slot >> self.chunk_bits) as usize][(slot & ((1 << self.chunk_bits) - 1)) as usize]
     }
 
+    #[inline]
     fn at(&mut self, slot: u32) -> &mut T {
         match self.slot(slot) {
             Slot::Live(state) => state,
@@ -337,13 +383,11 @@ impl<T> Slots<T> {
         number
     }
 
-    fn remove(&mut self, number: u32) -> T {
-        let free = self.free;
-        let Slot::Live(state) = std::mem::replace(self.slot(number), Slot::Free(free)) else {
-            unreachable!("a seat names a live slot")
-        };
-        self.free = number;
+    /// The state is dropped last, because its Drop may panic.
+    fn remove(&mut self, number: u32) {
+        let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;
-        state
+        let state = std::mem::replace(self.slot(number), Slot::Free(free));
+        debug_assert!(matches!(state, Slot::Live(_)), "a seat names a live slot");
     }
 }

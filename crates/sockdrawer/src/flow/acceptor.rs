@@ -14,6 +14,7 @@ use super::{Flow, lock};
 use crate::config::Reject;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
+use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Interest};
 use doorway::{Asked, Waiting};
 use std::collections::VecDeque;
@@ -130,7 +131,7 @@ impl Acceptor {
             state: State::Open,
             suspended: false,
             refusing: None,
-            asked: Asked::new(rules),
+            asked: Asked::new(rules, 0),
             doors: Vec::new(),
             door_waiter,
             left_doors: Vec::new(),
@@ -259,12 +260,14 @@ impl Flow {
     /// One accept4, with the options that the connection may be without.
     fn accept_from(&mut self, index: usize) -> Result<(OwnedFd, Option<SocketAddr>), Accepted> {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
-        let shard = held.shard.clone();
-        match self.system.accept(shard.socket()) {
+        match self.system.accept(held.shard.socket()) {
             Ok((socket, remote)) => {
+                let stale = held.shard.take_stale();
                 self.counters.accepted().add(1);
-                self.tell_resumed();
-                if shard.take_stale() && self.refresh().is_ok() {
+                if self.acceptor.starving {
+                    self.tell_resumed();
+                }
+                if stale && self.refresh().is_ok() {
                     let active = self.active;
                     let options = self.place(active).generation.settings.options;
                     // It fails where the connection is gone, which reading it will tell.
@@ -276,31 +279,41 @@ impl Flow {
         }
     }
 
-    /// One accept4. The policy may turn the connection away still.
-    fn accept(&mut self, index: usize, mut permit: Permit) -> Accepted {
-        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
-        let shard = held.shard.clone();
+    /// One accept4, where there is room for a connection and it was taken. The policy may turn it away still.
+    fn accept(&mut self, index: usize) -> Accepted {
         let (socket, remote) = match self.accept_from(index) {
             Ok(accepted) => accepted,
-            Err(failed) => return failed,
+            Err(failed) => {
+                self.give_room_back(index);
+                return failed;
+            }
         };
-        if self.acceptor.asked.rules.asks_after() {
+        let mut ticket = None;
+        if self.acceptor.asked.asks_after {
             match self.ask_after(index, remote) {
-                Ok(ticket) => permit.count_by(ticket),
+                Ok(counted) => ticket = counted,
                 Err(how) => {
-                    drop(permit);
+                    self.give_room_back(index);
                     self.reject(&socket, &how);
                     return Accepted::Yes;
                 }
             }
         }
-        let parcel = Parcel { socket, permit, remote, side: Side::Accepted, lag: Duration::ZERO, connect_time: Duration::ZERO };
-        self.bring_in(&shard, parcel);
-        if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes }
+        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+        if self.shared.placement.is_some() || held.shard.is_spread() {
+            let permit = Permit::of_parts(self.shared.gate.clone(), Some(held.door.clone()), ticket);
+            let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
+            self.bring_in(Parcel { socket, permit, remote, side: Side::Accepted, lag, connect_time });
+            return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
+        }
+        let seat = self.seats.take_counted(socket, &held.door, ticket);
+        self.enter(seat, &Peer::new(remote, Side::Accepted));
+        Accepted::Yes
     }
 
-    fn bring_in(&mut self, shard: &Shard, parcel: Parcel) {
-        if !shard.is_spread() || self.shared.placement.is_some() {
+    /// Brings a connection to where it is to run.
+    fn bring_in(&mut self, parcel: Parcel) {
+        if self.shared.placement.is_some() {
             return self.arrive(parcel);
         }
         let next = {
@@ -341,7 +354,8 @@ impl Flow {
         self.look_at_rules();
         self.count_parcel(&mut parcel.permit, parcel.remote);
         let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);
-        self.enter(parcel.socket, parcel.permit, &peer);
+        let seat = self.seats.take(parcel.socket, parcel.permit);
+        self.enter(seat, &peer);
     }
 
     fn accept_failed(&mut self, index: usize, errno: Errno) -> Accepted {
@@ -422,7 +436,7 @@ impl Flow {
         if !self.acceptor.doors.is_empty() {
             self.use_given_places();
         }
-        if self.acceptor.is_retiring() {
+        if self.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
             self.retire_empty_shards();
             if self.acceptor.state != State::Full {
                 self.leave_places();

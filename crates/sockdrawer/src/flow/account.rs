@@ -28,6 +28,11 @@ impl Account {
     pub(crate) fn pay_in(&mut self, seat: u32, permit: Permit) -> u16 {
         let (gate, door, ticket) = permit.into_parts();
         debug_assert!(Arc::ptr_eq(&gate, &self.gate), "a permit of another pool");
+        self.count(seat, door.as_ref(), ticket)
+    }
+
+    /// The same for what is counted at the gates already.
+    pub(crate) fn count(&mut self, seat: u32, door: Option<&Arc<Door>>, ticket: Option<Box<Ticket>>) -> u16 {
         self.held += 1;
         if let Some(ticket) = ticket {
             self.tickets.insert(seat, ticket);
@@ -35,14 +40,14 @@ impl Account {
         door.map_or(NO_DOOR, |door| self.number(door))
     }
 
-    fn number(&mut self, door: Arc<Door>) -> u16 {
-        let known = self.doors.iter().position(|(known, _)| Arc::ptr_eq(known, &door));
+    fn number(&mut self, door: &Arc<Door>) -> u16 {
+        let known = self.doors.iter().position(|(known, _)| Arc::ptr_eq(known, door));
         // One that nobody is in by makes room for another.
         let at = known.or_else(|| self.doors.iter().position(|(_, held)| *held == 0)).unwrap_or(self.doors.len());
         match self.doors.get_mut(at) {
             Some(place) if known.is_some() => place.1 += 1,
-            Some(place) => *place = (door, 1),
-            None => self.doors.push((door, 1)),
+            Some(place) => *place = (door.clone(), 1),
+            None => self.doors.push((door.clone(), 1)),
         }
         u16::try_from(at + 1).expect("fewer than 65,535 addresses")
     }

@@ -53,10 +53,14 @@ impl Buffers {
     }
 
     /// Appends to a buffer, one that is taken for it when there is none.
+    #[inline]
     pub(crate) fn push(&mut self, number: &mut u32, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
+        if !bytes.is_empty() {
+            self.append(number, bytes);
         }
+    }
+
+    fn append(&mut self, number: &mut u32, bytes: &[u8]) {
         if *number == NONE {
             self.warm = self.warm.saturating_sub(1);
             *number = self.free.pop().unwrap_or_else(|| {
@@ -67,12 +71,15 @@ impl Buffers {
         self.at(*number).push(bytes);
     }
 
-    /// Gives a buffer back; what it holds is forgotten.
+    /// Gives a buffer back, if there is one; what it holds is forgotten.
+    #[inline]
     pub(crate) fn release(&mut self, number: &mut u32) {
-        let number = std::mem::replace(number, NONE);
-        if number == NONE {
-            return;
+        if *number != NONE {
+            self.put_back(std::mem::replace(number, NONE));
         }
+    }
+
+    fn put_back(&mut self, number: u32) {
         let room = self.warm < KEPT_BUFFERS;
         let buffer = self.at(number);
         buffer.start = 0;

@@ -69,9 +69,16 @@ impl Flow {
     }
 
     /// Tells the protocol, once, when nothing partial was received and no job runs.
+    #[inline]
     pub(super) fn ask_to_drain(&mut self, seat: u32) {
+        if self.seats.at(seat).flags.any(Flags::DRAINING) {
+            self.tell_draining(seat);
+        }
+    }
+
+    fn tell_draining(&mut self, seat: u32) {
         let place = self.seats.at(seat);
-        let asked = place.flags.any(Flags::DRAINING) && !place.flags.any(Flags::TOLD_DRAINING);
+        let asked = !place.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
         let whole = place.kept == buffer::NONE || place.flags.any(Flags::PEER_FINISHED);
         let busy = place.flags.any(Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY));
@@ -192,9 +199,7 @@ impl Flow {
     pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
         let place = self.seats.at(seat);
         let (table, slot, id) = (place.table, place.slot, place.id);
-        let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let closed = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.close(slot, why, frame));
-        self.scratch.bytes.clear();
+        let closed = self.close_protocol(seat, table, slot, why);
         self.clear_timer(seat);
         self.buffers.release(&mut self.seats.at(seat).kept);
         if let Err(Panicked(message)) = closed {
@@ -202,6 +207,15 @@ impl Flow {
             self.tell_panic(Told::ConnectionPanicked { id, message });
         }
         self.left_generation(table);
+    }
+
+    /// The last call of a protocol. What it asks for is ignored.
+    pub(super) fn close_protocol(&mut self, seat: u32, table: u16, slot: u32, why: Closed) -> Result<(), Panicked> {
+        let (mut timer, now) = (Timer::Keep, Cell::new(None));
+        let closed = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.close(slot, why, frame));
+        self.scratch.clear();
+        self.scratch.tag = None;
+        closed
     }
 
     /// A connection is no longer of this generation.
@@ -223,7 +237,9 @@ impl Flow {
     /// Gives up the seat: the socket is closed and the permit goes back.
     pub(super) fn leave(&mut self, seat: u32, reset: bool) {
         let away = self.let_go(seat, reset);
-        self.card.iter().for_each(|card| card.write(None));
+        if let Some(card) = &self.card {
+            card.write(None);
+        }
         if reset && away.is_none() {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
@@ -234,11 +250,9 @@ impl Flow {
         if !place.flags.any(Flags::CONNECTING) {
             self.counters.closed().add(1);
         }
-        let (mut kept, mut unsent) = (place.kept, place.unsent);
-        (place.kept, place.unsent) = (buffer::NONE, buffer::NONE);
-        self.buffers.release(&mut kept);
-        self.buffers.release(&mut unsent);
-        let (token, working) = (self.seats.token(seat), self.seats.at(seat).flags.any(Flags::WORKING));
+        self.buffers.release(&mut place.kept);
+        self.buffers.release(&mut place.unsent);
+        let (token, working) = (super::seat::token(seat, place.epoch), place.flags.any(Flags::WORKING));
         match (self.seats.leave(seat, working || away.is_some()), away) {
             // Who has the socket has the permit.
             (Some(permit), Some(away)) => away.keep_permit(permit),

@@ -1,18 +1,16 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
 use super::buffer;
-use super::inbox::Letter;
 use super::seat::Flags;
-use super::worker::{Submitted, Task};
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
-use crate::behaviour::{Event, Frame, Panicked, Table};
+use crate::behaviour::{Answer, Event, Frame, More, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, ConnectionId, Input, Job, JobError, JobResult, Note, Peer, Side, Step, Timer};
+use crate::protocol::{Closed, ConnectionId, Input, Note, Peer, Side, Timer};
 use crate::sync::atomic::Ordering;
-use crate::sys::{Errno, Interest, Ready, panics};
+use crate::sys::{Errno, Ready, panics};
 use std::cell::Cell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// What the last read of a connection says about input still to come.
@@ -35,9 +33,8 @@ enum Read {
 }
 
 impl Flow {
-    /// Seats a connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
-    pub(super) fn enter(&mut self, socket: OwnedFd, permit: super::gate::Permit, peer: &Peer) {
-        let seat = self.seats.take(socket, permit);
+    /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
+    pub(super) fn enter(&mut self, seat: u32, peer: &Peer) {
         self.seats.at(seat).id = self.next_id();
         if peer.side() == Side::Connected {
             self.seats.at(seat).flags.set(Flags::CONNECTED);
@@ -57,10 +54,13 @@ impl Flow {
                 let (table, opened) = (self.active, self.seconds_open());
                 let place = self.seats.at(seat);
                 (place.table, place.slot, place.opened) = (table, slot, opened);
-                let epoch = self.seats.at(seat).epoch;
-                self.write_card(seat, peer);
+                let epoch = place.epoch;
+                if self.card.is_some() {
+                    self.write_card(seat, peer);
+                }
                 // epoll hears of the connection only when it has been read and stays: many are over by then.
-                self.call(seat, Event::Opened);
+                let answer = self.dispatch(seat, Event::Opened);
+                self.act(seat, answer, Tail::Unknown, false);
                 if self.is_still(seat, epoch) {
                     // Who connected has just sent its first words, if any: there can be no answer yet.
                     match self.seats.at(seat).side() {
@@ -98,6 +98,15 @@ impl Flow {
     /// epoll speaks.
     pub(super) fn connection_event(&mut self, token: u64, ready: Ready) {
         let Some(seat) = self.seats.find(token) else { return };
+        // Nearly always: there is input, and it is wanted.
+        if ready.is_input() && !self.seats.at(seat).flags.any(Flags::UNREAD) {
+            return self.readable(seat);
+        }
+        self.rare_event(seat, token, ready);
+    }
+
+    #[cold]
+    fn rare_event(&mut self, seat: u32, token: u64, ready: Ready) {
         let flags = self.seats.at(seat).flags;
         if flags.any(Flags::CONNECTING) {
             return self.connect_event(seat);
@@ -108,7 +117,7 @@ impl Flow {
         if flags.any(Flags::AWAY) {
             return;
         }
-        let may_receive = self.seats.at(seat).may_receive() && !flags.any(Flags::FLUSHING.and(Flags::PEER_FINISHED));
+        let may_receive = !flags.any(Flags::UNREAD);
         // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
         if ready.broken && !may_receive {
             return self.check_broken(seat);
@@ -151,8 +160,7 @@ impl Flow {
     pub(super) fn readable(&mut self, seat: u32) {
         let epoch = self.seats.at(seat).epoch;
         for turn in 1..=READS_PER_TURN {
-            let last = turn == READS_PER_TURN;
-            match self.read_once(seat, last) {
+            match self.read_once(seat, turn == READS_PER_TURN) {
                 Read::Full => {}
                 Read::Short | Read::Over => break,
             }
@@ -165,31 +173,30 @@ impl Flow {
         }
     }
 
+    #[inline]
     fn read_once(&mut self, seat: u32, last: bool) -> Read {
         let place = self.seats.at(seat);
-        if !place.has_protocol() || !place.may_receive() || place.flags.any(Flags::PEER_FINISHED) {
-            return Read::Over;
-        }
+        let Some(socket) = place.socket.as_ref().filter(|_| !place.flags.any(Flags::UNREAD)) else { return Read::Over };
         place.flags.clear(Flags::WORKED);
-        let kept = place.kept;
-        let length = self.buffers.len(kept);
-        if length > 0 {
-            self.read[..length].copy_from_slice(self.buffers.at(kept).bytes());
+        let mut length = 0;
+        if place.kept != buffer::NONE {
+            let kept = self.buffers.at(place.kept).bytes();
+            length = kept.len();
+            self.read[..length].copy_from_slice(kept);
         }
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
         match self.system.receive(socket.as_fd(), &mut self.read[length..length + READ_BYTES]) {
-            Ok(0) => {
-                self.seats.at(seat).flags.set(Flags::PEER_FINISHED);
-                self.tell_finished(seat);
-                Read::Over
-            }
-            Ok(count) => {
+            Ok(count) if count > 0 => {
+                place.bytes_in += count as u64;
+                self.buffers.release(&mut place.kept);
                 self.counters.bytes_in().add(count as u64);
-                self.seats.at(seat).bytes_in += count as u64;
-                self.buffers.release(&mut self.seats.at(seat).kept);
                 let full = count == READ_BYTES;
                 self.offer(seat, length + count, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
+            }
+            Ok(_) => {
+                place.flags.set(Flags::PEER_FINISHED);
+                self.tell_finished(seat);
+                Read::Over
             }
             Err(Errno::AGAIN | Errno::INTR) => Read::Short,
             Err(errno) => {
@@ -200,21 +207,22 @@ impl Flow {
     }
 
     /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves.
+    #[inline]
     fn offer(&mut self, seat: u32, length: usize, short: bool, more_follows: bool) {
         let mut read = std::mem::take(&mut self.read);
         let mut input = Input::new(&mut read[..length]);
-        let outcome = self.dispatch(seat, Event::Received(&mut input));
+        let answer = self.dispatch(seat, Event::Received(&mut input));
         let taken = input.taken();
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
-        self.buffers.push(&mut self.seats.at(seat).kept, &read[taken..length]);
+        let place = self.seats.at(seat);
+        let epoch = place.epoch;
+        self.buffers.push(&mut place.kept, &read[taken..length]);
         self.read = read;
-        let epoch = self.seats.at(seat).epoch;
-        self.act(seat, outcome, tail, more_follows);
-        if !self.is_still(seat, epoch) || !self.seats.at(seat).has_protocol() {
+        self.act(seat, answer, tail, more_follows);
+        if !self.is_still(seat, epoch) {
             return;
         }
-        let (table, may_receive) = (self.seats.at(seat).table, self.seats.at(seat).may_receive());
-        if may_receive && length - taken > self.place(table).generation.settings.max_partial {
+        if length != taken && self.is_too_long(seat, length - taken) {
             self.counters.too_long().add(1);
             return self.end(seat, Closed::TooLong, true);
         }
@@ -224,20 +232,28 @@ impl Flow {
         }
     }
 
-    /// Calls the protocol. What it appended waits in the scratch.
-    pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_, '_>) -> Result<Step, Panicked> {
+    /// Whether a connection that goes on left more of its input than it may.
+    fn is_too_long(&mut self, seat: u32, left: usize) -> bool {
+        let place = self.seats.at(seat);
+        let (goes_on, table) = (place.has_protocol() && place.may_receive(), place.table);
+        goes_on && left > self.place(table).generation.settings.max_partial
+    }
+
+    /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
+    pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_, '_>) -> Answer {
         let (table, slot) = (self.seats.at(seat).table, self.seats.at(seat).slot);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let outcome = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.dispatch(slot, event, frame));
+        let answer = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.dispatch(slot, event, frame));
         self.take_tag(seat);
         match timer {
             Timer::Keep => {}
             Timer::Off => self.clear_timer(seat),
             Timer::At(at) => self.set_timer(seat, at, now.get().unwrap_or_else(Instant::now)),
         }
-        outcome
+        answer
     }
 
+    #[inline]
     pub(super) fn with_frame<T>(
         &mut self,
         seat: u32,
@@ -249,15 +265,16 @@ impl Flow {
         let place = self.places[usize::from(table)].as_mut().expect("a generation with connections stays");
         let seat_of = self.seats.at(seat);
         self.scratch.backlog = self.buffers.len(seat_of.unsent);
-        (self.scratch.high_water, self.scratch.tag) = (place.generation.settings.high_water, None);
+        self.scratch.high_water = place.high_water;
         let frame = Frame {
+            more: &mut self.more,
             out: &mut self.scratch,
             timer,
             now,
             post: &self.post,
             token: super::seat::token(seat, seat_of.epoch),
             id: seat_of.id,
-            generation: place.generation.id,
+            generation: place.id,
             draining: seat_of.flags.any(Flags::DRAINING),
         };
         call(&mut *place.table, frame)
@@ -275,13 +292,13 @@ impl Flow {
     fn call(&mut self, seat: u32, event: Event<'_, '_>) {
         let epoch = self.seats.at(seat).epoch;
         let held = !self.seats.at(seat).may_receive();
-        let outcome = self.dispatch(seat, event);
-        self.follow(seat, epoch, outcome, held);
+        let answer = self.dispatch(seat, event);
+        self.follow(seat, epoch, answer, held);
     }
 
     /// What follows from a callback; input that was held until it may be offered again.
-    pub(super) fn follow(&mut self, seat: u32, epoch: u32, outcome: Result<Step, Panicked>, held: bool) {
-        self.act(seat, outcome, Tail::Unknown, false);
+    pub(super) fn follow(&mut self, seat: u32, epoch: u32, answer: Answer, held: bool) {
+        self.act(seat, answer, Tail::Unknown, false);
         if held && self.is_still(seat, epoch) {
             self.resume(seat);
         }
@@ -315,93 +332,56 @@ impl Flow {
         }
         place.flags.set(Flags::TOLD_FINISHED);
         let epoch = place.epoch;
-        let outcome = self.dispatch(seat, Event::Finished);
-        self.act(seat, outcome, Tail::Unknown, false);
+        let answer = self.dispatch(seat, Event::Finished);
+        self.act(seat, answer, Tail::Unknown, false);
         if self.is_still(seat, epoch) {
             self.ask_to_drain(seat);
         }
     }
 
     /// Does what the protocol asked for.
-    fn act(&mut self, seat: u32, outcome: Result<Step, Panicked>, tail: Tail, more_follows: bool) {
-        let step = match outcome {
-            Ok(step) => step,
-            Err(Panicked(message)) => {
-                self.count_panic(seat, message);
-                return self.end(seat, Closed::Panicked, true);
-            }
-        };
-        if !matches!(step, Step::Wait) {
-            self.seats.at(seat).flags.clear(Flags::WAITING);
-        }
-        match step {
-            Step::Continue => {
+    fn act(&mut self, seat: u32, answer: Answer, tail: Tail, more_follows: bool) {
+        match answer {
+            Answer::Continue => {
+                self.seats.at(seat).flags.clear(Flags::WAITING);
                 if !more_follows || self.scratch.bytes.len() >= SCRATCH_BYTES {
                     self.send(seat, false);
                 }
             }
-            Step::Wait => {
+            Answer::Wait => {
                 self.seats.at(seat).flags.set(Flags::WAITING);
                 self.send(seat, false);
             }
-            Step::Work(job) => {
-                let epoch = self.seats.at(seat).epoch;
+            Answer::Finish => {
+                self.seats.at(seat).flags.clear(Flags::WAITING);
+                self.finish_sending(seat);
+            }
+            Answer::Close => self.close(seat, tail),
+            Answer::Abort => self.end(seat, Closed::Aborted, true),
+            Answer::More => self.act_more(seat),
+        }
+    }
+
+    #[cold]
+    fn act_more(&mut self, seat: u32) {
+        match self.more.take().expect("the answer said so") {
+            More::Work(job) => {
+                let place = self.seats.at(seat);
+                place.flags.clear(Flags::WAITING);
+                let epoch = place.epoch;
                 self.send(seat, false);
                 if self.is_still(seat, epoch) {
                     self.work(seat, job);
                 }
             }
-            Step::Delegate(delegate) => self.start_leaving(seat, delegate),
-            Step::Finish => self.finish_sending(seat),
-            Step::Close => self.close(seat, tail),
-            Step::Abort => self.end(seat, Closed::Aborted, true),
-        }
-    }
-
-    fn work(&mut self, seat: u32, job: Job) {
-        if self.seats.at(seat).flags.any(Flags::WORKING) {
-            self.count_panic(seat, "a protocol asked for a second job while one runs".to_owned());
-            return self.end(seat, Closed::Panicked, true);
-        }
-        self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
-        let token = self.seats.token(seat);
-        match self.shared.workers.submit(Task { job, token, inbox: self.inbox.clone() }) {
-            Submitted::Queued => self.counters.jobs().add(1),
-            Submitted::NoWorkers(task) => {
-                self.counters.jobs().add(1);
-                self.unread.push_back(Letter::Done(token, task.job.run()));
+            More::Delegate(delegate) => {
+                self.seats.at(seat).flags.clear(Flags::WAITING);
+                self.start_leaving(seat, delegate);
             }
-            Submitted::QueueFull(task) => {
-                panics::discard(task.job);
-                self.counters.jobs_refused().add(1);
-                self.unread.push_back(Letter::Done(token, JobResult::refused(JobError::QueueFull)));
+            More::Panicked(message) => {
+                self.count_panic(seat, message);
+                self.end(seat, Closed::Panicked, true);
             }
-        }
-    }
-
-    pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
-        if let Some(payload) = result.take_panic() {
-            let message = panics::message(payload);
-            self.counters.job_panics().add(1);
-            self.tell_panic(Told::JobPanicked { message });
-        }
-        let Some(seat) = self.seats.find(token) else {
-            panics::discard(result);
-            return drop(self.orphans.remove(&token));
-        };
-        let place = self.seats.at(seat);
-        if !place.has_protocol() {
-            place.flags.clear(Flags::WORKING);
-            panics::discard(result);
-            return;
-        }
-        let epoch = place.epoch;
-        // Held until the callback, so that it resumes; then the job is over.
-        let outcome = self.dispatch(seat, Event::Done(result));
-        self.seats.at(seat).flags.clear(Flags::WORKING);
-        self.follow(seat, epoch, outcome, true);
-        if self.is_still(seat, epoch) {
-            self.settle(seat, false);
         }
     }
 
@@ -429,7 +409,7 @@ impl Flow {
             }
         }
         self.counters.notes().add(1);
-        self.callback(seat, Event::Notified(note));
+        self.callback(seat, Event::Notified(&mut Some(note)));
     }
 
     pub(super) fn timer_due(&mut self, seat: u32, now: Instant) {
@@ -449,33 +429,45 @@ impl Flow {
     }
 
     /// Sends what the scratch holds; the rest of it, if any, waits for the socket to have room.
+    #[inline]
     pub(super) fn send(&mut self, seat: u32, more: bool) {
-        if self.scratch.bytes.is_empty() {
-            return;
-        }
-        let bytes = std::mem::take(&mut self.scratch.bytes);
-        let backlog = self.buffers.len(self.seats.at(seat).unsent);
-        let sent = if backlog > 0 { Ok(0) } else { self.send_some(seat, &bytes, more) };
-        match sent {
-            Ok(sent) => {
-                self.buffers.push(&mut self.seats.at(seat).unsent, &bytes[sent..]);
-                let table = self.seats.at(seat).table;
-                if backlog + bytes.len() - sent > self.place(table).generation.settings.high_water {
-                    let full = self.place(table).full();
-                    self.seats.at(seat).flags.set(full);
-                }
-                self.recycle(bytes);
-            }
-            Err(errno) => {
-                self.recycle(bytes);
-                self.fail(seat, errno);
-            }
+        if !self.scratch.bytes.is_empty() {
+            self.send_scratch(seat, more);
         }
     }
 
+    fn send_scratch(&mut self, seat: u32, more: bool) {
+        let bytes = std::mem::take(&mut self.scratch.bytes);
+        let unsent = self.seats.at(seat).unsent;
+        let sent = if unsent == buffer::NONE { self.send_some(seat, &bytes, more) } else { Ok(0) };
+        if let Ok(sent) = sent
+            && sent < bytes.len()
+        {
+            self.keep_unsent(seat, &bytes[sent..]);
+        }
+        self.recycle(bytes);
+        if let Err(errno) = sent {
+            self.fail(seat, errno);
+        }
+    }
+
+    #[cold]
+    fn keep_unsent(&mut self, seat: u32, bytes: &[u8]) {
+        let place = self.seats.at(seat);
+        self.buffers.push(&mut place.unsent, bytes);
+        let (backlog, table) = (self.buffers.len(place.unsent), place.table);
+        if backlog > self.place(table).high_water {
+            let full = self.place(table).full();
+            self.seats.at(seat).flags.set(full);
+        }
+    }
+
+    #[inline]
     fn recycle(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
-        bytes.shrink_to(4 * SCRATCH_BYTES);
+        if bytes.capacity() > 4 * SCRATCH_BYTES {
+            bytes.shrink_to(4 * SCRATCH_BYTES);
+        }
         self.scratch.bytes = bytes;
     }
 
@@ -526,64 +518,6 @@ impl Flow {
                 self.resume(seat);
             }
         }
-    }
-
-    /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
-    /// usually done before the peer's next message.
-    pub(super) fn settle(&mut self, seat: u32, unwanted: bool) {
-        if self.leaves(seat) {
-            return;
-        }
-        let place = self.seats.at(seat);
-        let flags = place.flags;
-        let finished = flags.any(Flags::PEER_FINISHED);
-        let wanted = if flags.any(Flags::LINGERING) { true } else { place.has_protocol() && place.may_receive() && !finished };
-        let watched = flags.any(Flags::WATCH_READ);
-        let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
-        let write = place.unsent != buffer::NONE;
-        let interest = Interest { read, write };
-        if !flags.any(Flags::WATCHED) {
-            // A job ends by itself; who waits for somebody else must hear when the peer is gone, which epoll always tells.
-            let waits = flags.any(Flags::WAITING) && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
-            if !read && !write && !waits {
-                return;
-            }
-        } else if read == watched && write == flags.any(Flags::WATCH_WRITE) {
-            return;
-        }
-        if let Err(errno) = self.awaken() {
-            return self.fail(seat, errno);
-        }
-        let token = self.seats.token(seat);
-        let epoll = self.epoll.as_fd();
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
-        let done = if flags.any(Flags::WATCHED) {
-            self.system.rewatch(epoll, socket, token, interest)
-        } else {
-            self.system.watch(epoll, socket, token, interest)
-        };
-        match done {
-            Ok(()) => {
-                let flags = &mut self.seats.at(seat).flags;
-                flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
-                flags.set(Flags::WATCHED);
-                if read {
-                    flags.set(Flags::WATCH_READ);
-                }
-                if write {
-                    flags.set(Flags::WATCH_WRITE);
-                }
-            }
-            // ENOMEM, ENOSPC (max_user_watches): the connection cannot be served.
-            Err(errno) => self.fail(seat, errno),
-        }
-    }
-
-    pub(super) fn unwatch(&mut self, seat: u32) {
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
-        // It fails only for a socket that is not watched.
-        let _ = self.system.unwatch(self.epoll.as_fd(), socket);
-        self.seats.at(seat).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
     }
 
     pub(super) fn count_panic(&mut self, seat: u32, message: String) {

@@ -160,10 +160,15 @@ impl Flow {
     }
 
     /// The seat is given up while the connection is away, or about to go. Whoever has the socket can do nothing more with it.
+    #[inline]
     pub(super) fn let_go(&mut self, seat: u32, reset: bool) -> Option<Arc<Away>> {
         if !self.seats.at(seat).flags.any(Flags::LEAVING.and(Flags::AWAY)) {
             return None;
         }
+        self.end_trip(seat, reset)
+    }
+
+    fn end_trip(&mut self, seat: u32, reset: bool) -> Option<Arc<Away>> {
         match self.trips.remove(&seat)? {
             Trip::Leaving(delegate) => {
                 panics::discard(delegate);
@@ -239,8 +244,8 @@ impl Flow {
         match outcome {
             Outcome::Note(note) => {
                 self.counters.notes().add(1);
-                let outcome = self.dispatch(seat, Event::Notified(note));
-                self.follow(seat, epoch, outcome, true);
+                let answer = self.dispatch(seat, Event::Notified(&mut Some(note)));
+                self.follow(seat, epoch, answer, true);
                 if self.is_still(seat, epoch) {
                     self.settle(seat, false);
                 }

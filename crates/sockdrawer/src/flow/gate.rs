@@ -49,14 +49,6 @@ impl Permit {
         Permit { gate: Some(gate), door: None, ticket: None }
     }
 
-    /// Also the right to a connection that comes in here; `place` is of this door's gate.
-    pub(crate) fn at(mut self, door: &Arc<Door>, mut place: Permit) -> Permit {
-        let gate = place.gate.take();
-        debug_assert!(gate.is_some_and(|gate| Arc::ptr_eq(&gate, &door.gate)), "a place at another door");
-        self.door = Some(door.clone());
-        self
-    }
-
     pub(crate) fn door(&self) -> Option<&Arc<Door>> {
         self.door.as_ref()
     }
@@ -65,6 +57,11 @@ impl Permit {
     pub(super) fn into_parts(mut self) -> (Arc<Gate>, Option<Arc<Door>>, Option<Box<Ticket>>) {
         let gate = self.gate.take().expect("a permit is paid in once");
         (gate, self.door.take(), self.ticket.take())
+    }
+
+    /// Leaves it counted, for an account.
+    pub(super) fn keep_counted(self) {
+        drop(self.into_parts());
     }
 
     pub(super) fn of_parts(gate: Arc<Gate>, door: Option<Arc<Door>>, ticket: Option<Box<Ticket>>) -> Permit {
@@ -142,18 +139,22 @@ impl Gate {
 
     /// A permit, unless all are taken or others wait for one.
     pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
-        let others_wait = self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0);
-        if others_wait { None } else { self.try_take() }
+        self.count_one().then(|| Permit::new(self.clone()))
     }
 
-    fn try_take(self: &Arc<Gate>) -> Option<Permit> {
-        let taken = self.add_to_taken()?;
-        let permit = self.hold();
+    /// The same for who gives it an owner later, an account or a permit, or puts it back.
+    pub(super) fn count_one(&self) -> bool {
+        let others_wait = self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0);
+        if others_wait {
+            return false;
+        }
+        let Some(taken) = self.add_to_taken() else { return false };
+        let held = self.hold();
         self.look_upwards(taken);
-        if permit.is_none() {
+        if !held {
             self.take_from_taken();
         }
-        permit
+        held
     }
 
     /// Returns how many are taken now. Who adds looks at the alarms afterwards.
@@ -170,15 +171,12 @@ impl Gate {
         }
     }
 
-    /// A permit for what was added to `taken`, unless this process can hold no more: then the caller takes it from `taken` again,
-    /// and it goes to another.
-    fn hold(self: &Arc<Gate>) -> Option<Permit> {
-        if let Some((held, most)) = self.own()
-            && held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_err()
-        {
-            return None;
-        }
-        Some(Permit::new(self.clone()))
+    /// Whether this process can hold what was added to `taken`. If not, the caller takes it from `taken` again, and it goes to
+    /// another.
+    fn hold(&self) -> bool {
+        self.own().is_none_or(|(held, most)| {
+            held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_ok()
+        })
     }
 
     /// This process's own count and bound.
@@ -277,8 +275,8 @@ impl Gate {
                 return false;
             }
             let taken = self.add_to_taken();
-            match taken.and_then(|_| self.hold()) {
-                Some(permit) => (taken, Some(self.hand(&mut queue, permit))),
+            match taken.filter(|_| self.hold()) {
+                Some(_) => (taken, Some(self.hand(&mut queue, Permit::new(self.clone())))),
                 None => {
                     self.note_waiting(&queue);
                     (taken, None)
@@ -353,8 +351,8 @@ impl Gate {
         for _ in 0..self.joint.given(index).swap(0, SeqCst) {
             let waiter = {
                 let mut queue = lock(&self.queue);
-                let permit = if queue.is_empty() { None } else { self.hold() };
-                permit.map(|permit| self.hand(&mut queue, permit))
+                let held = !queue.is_empty() && self.hold();
+                held.then(|| self.hand(&mut queue, Permit::new(self.clone())))
             };
             match waiter {
                 Some(waiter) => waiter.inbox.wake(),

@@ -20,6 +20,8 @@ pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod group;
 pub(crate) mod inbox;
+mod interest;
+mod jobs;
 pub(crate) mod joint;
 pub(crate) mod listener;
 pub(crate) mod orders;
@@ -34,7 +36,7 @@ mod tags;
 mod timer;
 pub(crate) mod worker;
 
-use crate::behaviour::{Panicked, Table};
+use crate::behaviour::{More, Panicked, Table};
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
 use crate::protocol::{ConnectionId, Output, Post, Receiving};
@@ -83,6 +85,9 @@ const NOTICED: u64 = u32::MAX as u64 - 31;
 struct Place {
     generation: Arc<Generation>,
     table: Box<dyn Table>,
+    /// Of the generation, which other loops write to for each connection.
+    id: u32,
+    high_water: usize,
 }
 
 impl Place {
@@ -130,6 +135,8 @@ pub(crate) struct Flow {
     connector: Connector,
     buffers: Buffers,
     scratch: Output,
+    /// Of the last callback.
+    more: Option<More>,
     read: Pages,
     wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
@@ -140,6 +147,8 @@ pub(crate) struct Flow {
     ids: std::ops::Range<u64>,
     panics_told: (u32, u32),
     start: Instant,
+    /// From then to this turn, once somebody asked.
+    seconds: Option<u32>,
     /// A bit for each descriptor of [`Flow::notice`] that had something.
     pub(crate) noticed: u32,
     /// Somebody else knows when its connection opened: the clock is not asked.
@@ -179,9 +188,13 @@ impl Flow {
         self.undated = true;
     }
 
-    /// Since the flow began.
-    fn seconds_open(&self) -> u32 {
-        if self.undated { 0 } else { u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX) }
+    /// Since the flow began. Asked once a turn: the clock costs more than the rest of opening a connection.
+    fn seconds_open(&mut self) -> u32 {
+        if self.undated {
+            return 0;
+        }
+        let start = self.start;
+        *self.seconds.get_or_insert_with(|| u32::try_from(start.elapsed().as_secs()).unwrap_or(u32::MAX))
     }
 
     /// Makes what it waits with. Before that, nobody but its own thread may have its inbox.
@@ -219,6 +232,7 @@ impl Flow {
             connector: Connector::new(Waiter::new(inbox.clone())),
             buffers: Buffers::default(),
             scratch: Output::default(),
+            more: None,
             read: Pages::default(),
             wheel: Wheel::new(start),
             far: HashMap::new(),
@@ -228,6 +242,7 @@ impl Flow {
             ids: 0..0,
             panics_told: (0, 0),
             start,
+            seconds: None,
             noticed: 0,
             undated: false,
             turn_until: None,
@@ -260,11 +275,14 @@ impl Flow {
     }
 
     /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
+    #[inline]
     fn refresh(&mut self) -> Result<(), Panicked> {
         let epoch = self.shared.switch.epoch();
-        if epoch == self.epoch {
-            return Ok(());
-        }
+        if epoch == self.epoch { Ok(()) } else { self.switch_to(epoch) }
+    }
+
+    #[cold]
+    fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
         let generation = self.shared.switch.current();
         let table = generation.table(self.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
@@ -277,7 +295,8 @@ impl Flow {
         self.epoch = epoch;
         self.drop_empty_places(true);
         let free = self.places.iter().position(Option::is_none);
-        let place = Some(Place { generation, table });
+        let (id, high_water) = (generation.id, generation.settings.high_water);
+        let place = Some(Place { generation, table, id, high_water });
         let at = free.unwrap_or(self.places.len());
         if at == self.places.len() {
             self.places.push(place);
@@ -338,6 +357,7 @@ impl Flow {
 
     fn handle(&mut self, events: &Events) -> bool {
         self.counters.turns().add(1);
+        self.seconds = None;
         for index in 0..events.len() {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
@@ -439,6 +459,7 @@ impl Flow {
         self.wheel.set(&mut self.seats, seat, at.min(now + timer::FARTHEST), now);
     }
 
+    #[inline]
     fn clear_timer(&mut self, seat: u32) {
         self.wheel.clear(&mut self.seats, seat);
         if !self.far.is_empty() {

@@ -212,11 +212,7 @@ impl Flow {
         let place = self.seats.at(seat);
         let (old_table, old_slot) = (place.table, place.slot);
         (place.table, place.slot) = (table, slot);
-        let (mut timer, now) = (crate::protocol::Timer::Keep, std::cell::Cell::new(None));
-        let told =
-            self.with_frame(seat, old_table, &mut timer, &now, |table, frame| table.close(old_slot, Closed::Adopted, frame));
-        self.scratch.bytes.clear();
-        if told.is_err() {
+        if self.close_protocol(seat, old_table, old_slot, Closed::Adopted).is_err() {
             self.counters.panics().add(1);
         }
         self.left_generation(old_table);

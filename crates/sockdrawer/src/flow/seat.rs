@@ -2,6 +2,8 @@
 
 use super::account::{Account, NO_DOOR};
 use super::buffer;
+use super::census::Ticket;
+use super::door::Door;
 use super::gate::{Gate, Permit};
 use super::timer::{NONE, Node};
 use crate::protocol::{ConnectionId, Side};
@@ -86,6 +88,19 @@ impl Flags {
     /// FULL, and input waits until it is not.
     pub(crate) const PAUSED: Flags = Flags(1 << 18);
 
+    /// While any of these is set, nobody reads.
+    pub(crate) const UNREAD: Flags = Flags(
+        Flags::CONNECTING.0
+            | Flags::FLUSHING.0
+            | Flags::LINGERING.0
+            | Flags::PEER_FINISHED.0
+            | Flags::WORKING.0
+            | Flags::WAITING.0
+            | Flags::PAUSED.0
+            | Flags::LEAVING.0
+            | Flags::AWAY.0,
+    );
+
     /// Whether any of these is set.
     pub(crate) fn any(self, flags: Flags) -> bool {
         self.0 & flags.0 != 0
@@ -133,6 +148,13 @@ impl Seat {
     /// Whether a protocol runs on it.
     pub(crate) fn has_protocol(&self) -> bool {
         self.is_taken() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING))
+    }
+
+    /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
+    pub(crate) fn is_settled(&self) -> bool {
+        let watching = Flags::WATCHED.0 | Flags::WATCH_READ.0;
+        let looked_at = watching | Flags::WATCH_WRITE.0 | Flags::UNREAD.0;
+        self.flags.0 & looked_at == watching && self.unsent == buffer::NONE
     }
 
     /// Whether `received` and `finished` may come.
@@ -199,11 +221,13 @@ impl Seats {
         (self.chunks.len() << self.chunk_bits) as u32
     }
 
+    #[inline]
     pub(crate) fn at(&mut self, seat: u32) -> &mut Seat {
         let (chunk, place) = self.split(seat);
         &mut self.chunks[chunk][place]
     }
 
+    #[inline]
     fn split(&self, seat: u32) -> (usize, usize) {
         ((seat >> self.chunk_bits) as usize, (seat & ((1 << self.chunk_bits) - 1)) as usize)
     }
@@ -222,17 +246,25 @@ impl Seats {
 
     /// Takes an empty seat.
     pub(crate) fn take(&mut self, socket: OwnedFd, permit: Permit) -> u32 {
+        self.take_empty(socket, |permits, number| permits.pay_in(number, permit))
+    }
+
+    /// The same for a connection that is counted already, at the gates of its pool and of its door.
+    pub(crate) fn take_counted(&mut self, socket: OwnedFd, door: &Arc<Door>, ticket: Option<Box<Ticket>>) -> u32 {
+        self.take_empty(socket, |permits, number| permits.count(number, Some(door), ticket))
+    }
+
+    fn take_empty(&mut self, socket: OwnedFd, account: impl FnOnce(&mut Account, u32) -> u16) -> u32 {
         if self.free == NONE {
             self.grow();
         }
         let number = self.free;
+        let door = account(&mut self.permits, number);
         let seat = self.at(number);
         let next = seat.timer.take_link();
-        seat.socket = Some(socket);
+        (seat.socket, seat.door) = (Some(socket), door);
         self.free = next;
         self.taken += 1;
-        let door = self.permits.pay_in(number, permit);
-        self.at(number).door = door;
         number
     }
 

@@ -32,6 +32,7 @@ impl Tags {
 
 impl Flow {
     /// Does what a callback said about the tag of its connection.
+    #[inline]
     pub(super) fn take_tag(&mut self, seat: u32) {
         if let Some(tag) = self.scratch.tag.take() {
             self.set_tag(seat, tag);

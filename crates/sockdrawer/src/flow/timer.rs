@@ -90,6 +90,7 @@ impl Wheel {
         self.hang(seats, seat, deadline);
     }
 
+    #[inline]
     pub(crate) fn clear(&mut self, seats: &mut Seats, seat: u32) {
         if seats.at(seat).timer.is_set() {
             self.unhang(seats, seat);

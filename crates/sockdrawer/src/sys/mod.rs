@@ -69,6 +69,13 @@ pub(crate) struct Ready {
     pub(crate) broken: bool,
 }
 
+impl Ready {
+    /// Whether there is input, and nothing else.
+    pub(crate) fn is_input(&self) -> bool {
+        self.read & !self.write & !self.broken
+    }
+}
+
 /// The system calls of the accept, connection and change paths. All sockets are non-blocking and close-on-exec.
 pub(crate) trait System: Send + Sync + 'static {
     fn socket(&self, address: &Address) -> Result<OwnedFd>;

@@ -1,6 +1,6 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, State};
+use super::{Accepted, Acceptor, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::flow::Flow;
@@ -35,14 +35,16 @@ impl Waiting {
 /// What a loop knows of the policy.
 pub(super) struct Asked {
     pub(super) rules: Arc<Rules>,
+    asks_before: bool,
+    pub(super) asks_after: bool,
     version: u64,
     /// From when on the token may be used that this loop has taken from the bucket, by the system's clock.
     reserved: Option<u64>,
 }
 
 impl Asked {
-    pub(super) fn new(rules: Arc<Rules>) -> Asked {
-        Asked { rules, version: 0, reserved: None }
+    pub(super) fn new(rules: Arc<Rules>, version: u64) -> Asked {
+        Asked { asks_before: rules.asks_before(), asks_after: rules.asks_after(), rules, version, reserved: None }
     }
 }
 
@@ -50,32 +52,34 @@ impl Flow {
     /// One connection from a shard, if it may come in now. `given`: a permit of the pool.
     pub(super) fn admit(&mut self, index: usize, given: Option<Permit>) -> Accepted {
         self.look_at_rules();
-        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
-        let door = held.door.clone();
+        let Some(Some(_)) = self.acceptor.held.get(index) else { return Accepted::Failed };
         if let Some(reject) = self.refuses_at(index) {
             drop(given);
             return self.turn_away(index, &reject);
         }
-        let Some(permit) = given.or_else(|| self.shared.gate.take()) else {
-            return self.without_room(index, &door, Room::PoolFull);
-        };
-        let Some(place) = self.place_at(&door) else {
-            drop(permit);
-            return self.without_room(index, &door, Room::ListenerFull);
-        };
-        let permit = permit.at(&door, place);
-        if self.acceptor.asked.rules.asks_before() {
-            match self.ask_before(&door) {
-                BeforeAccept::Take => {}
-                BeforeAccept::Hold => return self.hold(permit, HELD),
-                BeforeAccept::HoldFor(time) => return self.hold(permit, time),
+        if let Err(room) = self.take_room(index, given) {
+            return self.without_room(index, room);
+        }
+        if self.acceptor.asked.asks_before {
+            let answer = self.ask_before(&self.door_of(index));
+            let time = match answer {
+                BeforeAccept::Take => return self.accept(index),
+                BeforeAccept::Hold => HELD,
+                BeforeAccept::HoldFor(time) => time,
                 BeforeAccept::Reject(reject) => {
-                    drop(permit);
+                    self.give_room_back(index);
                     return self.turn_away(index, &reject);
                 }
-            }
+            };
+            // Nothing is accepted for so long, though there is room.
+            self.give_room_back(index);
+            return self.pause(crate::clock::deadline(Instant::now(), time));
         }
-        self.accept(index, permit)
+        self.accept(index)
+    }
+
+    pub(super) fn door_of(&self, index: usize) -> Arc<Door> {
+        self.acceptor.held[index].as_ref().expect("it is held").door.clone()
     }
 
     /// How all that come to a shard are turned away, if so.
@@ -84,36 +88,52 @@ impl Flow {
         self.acceptor.refusing.clone().or_else(|| door.refuses())
     }
 
-    /// Permits for a connection that is let in whatever the policy says, or None where there is no room for it. Then this loop
-    /// waits for a place, where it is the place that is missing.
-    pub(super) fn take_room(&mut self, index: usize) -> Result<Permit, Room> {
-        let door = self.acceptor.held[index].as_ref().expect("it is held").door.clone();
-        let permit = self.acceptor.waiter.claim().or_else(|| self.shared.gate.take()).ok_or(Room::PoolFull)?;
-        match self.place_at(&door) {
-            Some(place) => Ok(permit.at(&door, place)),
-            None => {
-                drop(permit);
-                Err(Room::ListenerFull)
-            }
+    /// Counts one more connection of the pool, by a permit that was given or a free one, and one more of the shard's door. Who takes
+    /// room seats a connection there or gives it back: no permit is made for what is seated at once.
+    pub(super) fn take_room(&mut self, index: usize, given: Option<Permit>) -> Result<(), Room> {
+        match given {
+            Some(permit) => permit.keep_counted(),
+            None if self.shared.gate.count_one() => {}
+            None => return Err(Room::PoolFull),
+        }
+        if self.take_place(index) {
+            return Ok(());
+        }
+        self.shared.gate.put_back();
+        Err(Room::ListenerFull)
+    }
+
+    /// Taken last, given back first: a door never counts more than its pool.
+    pub(super) fn give_room_back(&mut self, index: usize) {
+        // The mistake: room that no connection used is lost.
+        if !cfg!(sockdrawer_broken = "permit-leak") {
+            self.door_of(index).gate.put_back();
+            self.shared.gate.put_back();
         }
     }
 
-    /// A place at a door: one that was given, or a free one.
-    fn place_at(&mut self, door: &Arc<Door>) -> Option<Permit> {
-        if let Some(waiting) = self.acceptor.doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door)) {
+    /// A place at a shard's door: one that was given, or a free one.
+    fn take_place(&mut self, index: usize) -> bool {
+        let Acceptor { held, doors, door_waiter, .. } = &mut self.acceptor;
+        let door = &held[index].as_ref().expect("it is held").door;
+        if let Some(waiting) = doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door)) {
             if let Some(place) = waiting.place.take() {
-                return Some(place);
+                place.keep_counted();
+                return true;
             }
-            if let Some(place) = self.acceptor.door_waiter.claim_of(&door.gate) {
+            if let Some(place) = door_waiter.claim_of(&door.gate) {
                 // Who was given one is not in the queue any more.
                 waiting.waits = false;
-                return Some(place);
+                place.keep_counted();
+                return true;
             }
         }
-        door.gate.take()
+        door.gate.count_one()
     }
 
-    fn without_room(&mut self, index: usize, door: &Arc<Door>, room: Room) -> Accepted {
+    #[cold]
+    fn without_room(&mut self, index: usize, room: Room) -> Accepted {
+        let door = &self.door_of(index);
         match self.ask(door, room) {
             BeforeAccept::Reject(reject) => self.turn_away(index, &reject),
             BeforeAccept::HoldFor(time) if !time.is_zero() => self.pause(crate::clock::deadline(Instant::now(), time)),
@@ -184,12 +204,6 @@ impl Flow {
             self.counters.admission_panics().add(1);
             self.tell_panic(Told::AdmissionPanicked { message });
         }
-    }
-
-    /// Nothing is accepted for so long, though there is room.
-    fn hold(&mut self, permit: Permit, time: Duration) -> Accepted {
-        drop(permit);
-        self.pause(crate::clock::deadline(Instant::now(), time))
     }
 
     fn pause(&mut self, until: Instant) -> Accepted {
@@ -307,7 +321,7 @@ impl Flow {
         let version = self.shared.rules.version();
         if version != self.acceptor.asked.version {
             self.give_token_back();
-            self.acceptor.asked = Asked { rules: self.shared.rules.get(), version, reserved: None };
+            self.acceptor.asked = Asked::new(self.shared.rules.get(), version);
         }
     }
 

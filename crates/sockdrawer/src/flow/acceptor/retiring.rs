@@ -74,13 +74,14 @@ impl Flow {
                     }
                     continue;
                 }
-                match self.take_room(index) {
-                    Ok(permit) => _ = self.accept(index, permit),
+                let given = self.acceptor.waiter.claim();
+                match self.take_room(index, given) {
+                    Ok(()) => _ = self.accept(index),
                     Err(room) => match self.rejects_without_room(index, room) {
                         Some(reject) => _ = self.turn_away(index, &reject),
                         // Also while suspended: what waits here has been let in.
                         None if room == Room::ListenerFull => {
-                            let door = self.acceptor.held[index].as_ref().expect("it is held").door.clone();
+                            let door = self.door_of(index);
                             self.wait_at(&door);
                             break;
                         }

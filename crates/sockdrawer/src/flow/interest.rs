@@ -1,0 +1,74 @@
+//! What epoll is asked about a connection.
+
+use super::Flow;
+use super::buffer;
+use super::seat::Flags;
+use crate::sys::Interest;
+use std::os::fd::AsFd;
+
+impl Flow {
+    /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
+    /// usually done before the peer's next message.
+    #[inline]
+    pub(super) fn settle(&mut self, seat: u32, unwanted: bool) {
+        if !self.seats.at(seat).is_settled() {
+            self.change_interest(seat, unwanted);
+        }
+    }
+
+    fn change_interest(&mut self, seat: u32, unwanted: bool) {
+        if self.leaves(seat) {
+            return;
+        }
+        let place = self.seats.at(seat);
+        let flags = place.flags;
+        let finished = flags.any(Flags::PEER_FINISHED);
+        let wanted = if flags.any(Flags::LINGERING) { true } else { place.has_protocol() && place.may_receive() && !finished };
+        let watched = flags.any(Flags::WATCH_READ);
+        let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
+        let write = place.unsent != buffer::NONE;
+        let interest = Interest { read, write };
+        if !flags.any(Flags::WATCHED) {
+            // A job ends by itself; who waits for somebody else must hear when the peer is gone, which epoll always tells.
+            let waits = flags.any(Flags::WAITING) && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
+            if !read && !write && !waits {
+                return;
+            }
+        } else if read == watched && write == flags.any(Flags::WATCH_WRITE) {
+            return;
+        }
+        if let Err(errno) = self.awaken() {
+            return self.fail(seat, errno);
+        }
+        let token = self.seats.token(seat);
+        let epoll = self.epoll.as_fd();
+        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        let done = if flags.any(Flags::WATCHED) {
+            self.system.rewatch(epoll, socket, token, interest)
+        } else {
+            self.system.watch(epoll, socket, token, interest)
+        };
+        match done {
+            Ok(()) => {
+                let flags = &mut self.seats.at(seat).flags;
+                flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
+                flags.set(Flags::WATCHED);
+                if read {
+                    flags.set(Flags::WATCH_READ);
+                }
+                if write {
+                    flags.set(Flags::WATCH_WRITE);
+                }
+            }
+            // ENOMEM, ENOSPC (max_user_watches): the connection cannot be served.
+            Err(errno) => self.fail(seat, errno),
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, seat: u32) {
+        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        // It fails only for a socket that is not watched.
+        let _ = self.system.unwatch(self.epoll.as_fd(), socket);
+        self.seats.at(seat).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
+    }
+}

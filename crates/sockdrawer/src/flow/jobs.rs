@@ -1,0 +1,59 @@
+//! Jobs: what a protocol asked workers to do, and what came of it.
+
+use super::Flow;
+use super::inbox::Letter;
+use super::seat::Flags;
+use super::worker::{Submitted, Task};
+use crate::behaviour::Event;
+use crate::observe::Event as Told;
+use crate::protocol::{Closed, Job, JobError, JobResult};
+use crate::sys::panics;
+
+impl Flow {
+    pub(super) fn work(&mut self, seat: u32, job: Job) {
+        if self.seats.at(seat).flags.any(Flags::WORKING) {
+            self.count_panic(seat, "a protocol asked for a second job while one runs".to_owned());
+            return self.end(seat, Closed::Panicked, true);
+        }
+        self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
+        let token = self.seats.token(seat);
+        match self.shared.workers.submit(Task { job, token, inbox: self.inbox.clone() }) {
+            Submitted::Queued => self.counters.jobs().add(1),
+            Submitted::NoWorkers(task) => {
+                self.counters.jobs().add(1);
+                self.unread.push_back(Letter::Done(token, task.job.run()));
+            }
+            Submitted::QueueFull(task) => {
+                panics::discard(task.job);
+                self.counters.jobs_refused().add(1);
+                self.unread.push_back(Letter::Done(token, JobResult::refused(JobError::QueueFull)));
+            }
+        }
+    }
+
+    pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
+        if let Some(payload) = result.take_panic() {
+            let message = panics::message(payload);
+            self.counters.job_panics().add(1);
+            self.tell_panic(Told::JobPanicked { message });
+        }
+        let Some(seat) = self.seats.find(token) else {
+            panics::discard(result);
+            return drop(self.orphans.remove(&token));
+        };
+        let place = self.seats.at(seat);
+        if !place.has_protocol() {
+            place.flags.clear(Flags::WORKING);
+            panics::discard(result);
+            return;
+        }
+        let epoch = place.epoch;
+        // Held until the callback, so that it resumes; then the job is over.
+        let answer = self.dispatch(seat, Event::Done(&mut Some(result)));
+        self.seats.at(seat).flags.clear(Flags::WORKING);
+        self.follow(seat, epoch, answer, true);
+        if self.is_still(seat, epoch) {
+            self.settle(seat, false);
+        }
+    }
+}
