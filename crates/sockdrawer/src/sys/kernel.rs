@@ -1,6 +1,6 @@
 //! The system calls themselves.
 
-use super::{Errno, Events, Interest, Result, System, Woken, handshakes, options, steering};
+use super::{Errno, Events, Interest, Result, System, Woken, handshakes, milliseconds, options, steering};
 use crate::net::{Address, ListenOptions, SocketOptions};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -211,11 +211,15 @@ impl System for Kernel {
     }
 
     fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()> {
-        let timeout = timeout.map(timespec);
+        let exactly = timeout.map(timespec);
         events.0.clear();
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events.0), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno),
+        let waited = match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events.0), exactly.as_ref()) {
+            Err(Errno::NOSYS) => milliseconds::wait(epoll, &mut events.0, timeout),
+            waited => waited.map(|_| ()),
+        };
+        match waited {
+            Err(Errno::INTR) => Ok(()),
+            waited => waited,
         }
     }
 }

@@ -11,6 +11,7 @@ mod handshakes;
 pub(crate) mod inline;
 mod kernel;
 mod limits;
+mod milliseconds;
 mod namespace;
 mod options;
 mod pages;
@@ -151,7 +152,7 @@ pub(crate) trait System: Send + Sync + 'static {
     fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()>;
     fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
     fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()>;
-    /// None waits for ever. Exact to the clock, not to milliseconds.
+    /// None waits for ever. Exact to the clock, not to milliseconds, from kernel 5.11 on.
     fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()>;
 }
 
