@@ -153,9 +153,11 @@ fn chunk_bits(capacity: usize) -> u32 {
 
 /// All seats of a loop.
 pub(crate) struct Seats {
-    chunks: Vec<Box<[Seat]>>,
-    /// A chunk has 2 to the power of this many.
+    /// Memory is touched when a seat is made in it, not before.
+    chunks: Vec<Vec<Seat>>,
+    /// A chunk has room for 2 to the power of this many.
     chunk_bits: u32,
+    made: u32,
     free: u32,
     taken: usize,
     /// One permit for each taken seat.
@@ -166,28 +168,24 @@ impl Seats {
     /// Room for `capacity` connections without growing. They grow by as much, within reason.
     pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
         let chunk_bits = chunk_bits(capacity);
-        let mut seats = Seats { chunks: Vec::new(), chunk_bits, free: NONE, taken: 0, permits: Account::new(gate) };
+        let mut seats = Seats { chunks: Vec::new(), chunk_bits, made: 0, free: NONE, taken: 0, permits: Account::new(gate) };
         seats.reserve(capacity);
         seats
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        while (self.len() as usize) < capacity {
-            self.grow();
+        while self.chunks.len() << self.chunk_bits < capacity {
+            self.chunks.push(Vec::with_capacity(1 << self.chunk_bits));
         }
     }
 
-    fn grow(&mut self) {
-        let base = u32::try_from(self.chunks.len() << self.chunk_bits).expect("fewer than 4 billion seats");
-        let end = base + (1 << self.chunk_bits);
-        // The chunk's last seat links to those that were free before.
-        let chunk = (base + 1..=end).map(|next| {
-            let next = if next == end { self.free } else { next };
-            Seat { timer: Node::linked(next), ..Seat::EMPTY }
-        });
-        let chunk = chunk.collect();
-        self.chunks.push(chunk);
-        self.free = base;
+    fn make(&mut self) -> u32 {
+        let number = self.made;
+        self.reserve(number as usize + 1);
+        self.made = number.checked_add(1).expect("fewer than 4 billion seats");
+        let (chunk, _) = self.split(number);
+        self.chunks[chunk].push(Seat::EMPTY);
+        number
     }
 
     pub(crate) fn taken(&self) -> usize {
@@ -196,7 +194,7 @@ impl Seats {
 
     /// How many seats exist, taken or not.
     pub(crate) fn len(&self) -> u32 {
-        (self.chunks.len() << self.chunk_bits) as u32
+        self.made
     }
 
     pub(crate) fn at(&mut self, seat: u32) -> &mut Seat {
@@ -222,10 +220,7 @@ impl Seats {
 
     /// Takes an empty seat.
     pub(crate) fn take(&mut self, socket: OwnedFd, permit: Permit) -> u32 {
-        if self.free == NONE {
-            self.grow();
-        }
-        let number = self.free;
+        let number = if self.free == NONE { self.make() } else { self.free };
         let seat = self.at(number);
         let next = seat.timer.take_link();
         seat.socket = Some(socket);
@@ -289,11 +284,15 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_one_has_one_seat() {
+    fn a_table_has_room_for_its_capacity_and_seats_as_they_are_taken() {
         let gate = Gate::new(10);
-        assert_eq!(Seats::with_capacity(1, gate.clone()).len(), 1);
-        assert_eq!(Seats::with_capacity(5, gate.clone()).len(), 8);
-        assert_eq!(Seats::with_capacity(1500, gate).len(), 2048);
+        for (capacity, room) in [(1, 1), (5, 8), (1500, 2048)] {
+            let mut seats = Seats::with_capacity(capacity, gate.clone());
+            assert_eq!(seats.chunks.iter().map(Vec::capacity).sum::<usize>(), room);
+            assert_eq!(seats.len(), 0);
+            seats.take(socket(), gate.take().expect("free"));
+            assert_eq!(seats.len(), 1);
+        }
     }
 
     #[test]
