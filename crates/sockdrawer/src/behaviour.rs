@@ -317,8 +317,8 @@ impl<S: Service> Table for Slab<S> {
     }
 }
 
-/// States are made room for at most so many at once, in chunks that never move.
-const LARGEST_CHUNK: usize = 1024;
+/// States stand in chunks that never move, of 2 to the power of this many.
+const CHUNK_BITS: u32 = 6;
 
 enum Slot<T> {
     /// The next free one.
@@ -327,9 +327,9 @@ enum Slot<T> {
 }
 
 struct Slots<T> {
-    chunks: Vec<Box<[Slot<T>]>>,
-    /// A chunk has 2 to the power of this many.
-    chunk_bits: u32,
+    /// Memory is touched when a slot is made in it, not before.
+    chunks: Vec<Vec<Slot<T>>>,
+    made: u32,
     free: u32,
     live: usize,
 }
@@ -337,29 +337,28 @@ struct Slots<T> {
 impl<T> Slots<T> {
     /// Room for `capacity` states; it grows by as much, within reason.
     fn with_capacity(capacity: usize) -> Slots<T> {
-        let chunk_bits = capacity.clamp(1, LARGEST_CHUNK).next_power_of_two().trailing_zeros();
-        let mut slots = Slots { chunks: Vec::new(), chunk_bits, free: u32::MAX, live: 0 };
+        let mut slots = Slots { chunks: Vec::new(), made: 0, free: u32::MAX, live: 0 };
         slots.reserve(capacity);
         slots
     }
 
     fn reserve(&mut self, capacity: usize) {
-        while (self.chunks.len() << self.chunk_bits) < capacity {
-            self.grow();
+        while self.chunks.len() << CHUNK_BITS < capacity {
+            self.chunks.push(Vec::with_capacity(1 << CHUNK_BITS));
         }
     }
 
-    fn grow(&mut self) {
-        let base = u32::try_from(self.chunks.len() << self.chunk_bits).expect("fewer than 4 billion states");
-        let end = base + (1 << self.chunk_bits);
-        let free = self.free;
-        self.chunks.push((base + 1..=end).map(|next| Slot::Free(if next == end { free } else { next })).collect());
-        self.free = base;
+    fn make(&mut self) -> u32 {
+        let number = self.made;
+        self.reserve(number as usize + 1);
+        self.made = number.checked_add(1).expect("fewer than 4 billion states");
+        self.chunks[(number >> CHUNK_BITS) as usize].push(Slot::Free(u32::MAX));
+        number
     }
 
     #[inline]
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        &mut self.chunks[(slot >> self.chunk_bits) as usize][(slot & ((1 << self.chunk_bits) - 1)) as usize]
+        &mut self.chunks[(slot >> CHUNK_BITS) as usize][(slot & ((1 << CHUNK_BITS) - 1)) as usize]
     }
 
     #[inline]
@@ -371,10 +370,7 @@ impl<T> Slots<T> {
     }
 
     fn insert(&mut self, state: T) -> u32 {
-        if self.free == u32::MAX {
-            self.grow();
-        }
-        let number = self.free;
+        let number = if self.free == u32::MAX { self.make() } else { self.free };
         let Slot::Free(next) = std::mem::replace(self.slot(number), Slot::Live(state)) else {
             unreachable!("the free list holds free slots")
         };

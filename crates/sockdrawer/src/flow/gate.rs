@@ -174,9 +174,7 @@ impl Gate {
     /// Whether this process can hold what was added to `taken`. If not, the caller takes it from `taken` again, and it goes to
     /// another.
     fn hold(&self) -> bool {
-        self.own().is_none_or(|(held, most)| {
-            held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_ok()
-        })
+        self.own().is_none_or(|(held, most)| held.fetch_update(SeqCst, SeqCst, |held| (held < most).then_some(held + 1)).is_ok())
     }
 
     /// This process's own count and bound.

@@ -10,8 +10,9 @@ use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Seats are made at most so many at once, in chunks that never move.
-const LARGEST_CHUNK: usize = 1024;
+/// Seats stand in chunks that never move, of 2 to the power of this many: known when it is compiled, because a seat is looked up
+/// again and again, and few, because some loops have one connection.
+const CHUNK_BITS: u32 = 6;
 
 /// One connection. A million idle ones are 72 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
@@ -168,16 +169,11 @@ pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
     u64::from(epoch) << 32 | u64::from(seat)
 }
 
-/// How large the chunks of a table are that is to hold `capacity`, as a power of two.
-fn chunk_bits(capacity: usize) -> u32 {
-    capacity.clamp(1, LARGEST_CHUNK).next_power_of_two().trailing_zeros()
-}
-
 /// All seats of a loop.
 pub(crate) struct Seats {
-    chunks: Vec<Box<[Seat]>>,
-    /// A chunk has 2 to the power of this many.
-    chunk_bits: u32,
+    /// Memory is touched when a seat is made in it, not before.
+    chunks: Vec<Vec<Seat>>,
+    made: u32,
     free: u32,
     taken: usize,
     /// One permit for each taken seat.
@@ -187,29 +183,24 @@ pub(crate) struct Seats {
 impl Seats {
     /// Room for `capacity` connections without growing. They grow by as much, within reason.
     pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
-        let chunk_bits = chunk_bits(capacity);
-        let mut seats = Seats { chunks: Vec::new(), chunk_bits, free: NONE, taken: 0, permits: Account::new(gate) };
+        let mut seats = Seats { chunks: Vec::new(), made: 0, free: NONE, taken: 0, permits: Account::new(gate) };
         seats.reserve(capacity);
         seats
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        while (self.len() as usize) < capacity {
-            self.grow();
+        while self.chunks.len() << CHUNK_BITS < capacity {
+            self.chunks.push(Vec::with_capacity(1 << CHUNK_BITS));
         }
     }
 
-    fn grow(&mut self) {
-        let base = u32::try_from(self.chunks.len() << self.chunk_bits).expect("fewer than 4 billion seats");
-        let end = base + (1 << self.chunk_bits);
-        // The chunk's last seat links to those that were free before.
-        let chunk = (base + 1..=end).map(|next| {
-            let next = if next == end { self.free } else { next };
-            Seat { timer: Node::linked(next), ..Seat::EMPTY }
-        });
-        let chunk = chunk.collect();
-        self.chunks.push(chunk);
-        self.free = base;
+    fn make(&mut self) -> u32 {
+        let number = self.made;
+        self.reserve(number as usize + 1);
+        self.made = number.checked_add(1).expect("fewer than 4 billion seats");
+        let (chunk, _) = self.split(number);
+        self.chunks[chunk].push(Seat::EMPTY);
+        number
     }
 
     pub(crate) fn taken(&self) -> usize {
@@ -218,7 +209,7 @@ impl Seats {
 
     /// How many seats exist, taken or not.
     pub(crate) fn len(&self) -> u32 {
-        (self.chunks.len() << self.chunk_bits) as u32
+        self.made
     }
 
     #[inline]
@@ -229,7 +220,7 @@ impl Seats {
 
     #[inline]
     fn split(&self, seat: u32) -> (usize, usize) {
-        ((seat >> self.chunk_bits) as usize, (seat & ((1 << self.chunk_bits) - 1)) as usize)
+        ((seat >> CHUNK_BITS) as usize, (seat & ((1 << CHUNK_BITS) - 1)) as usize)
     }
 
     /// Whose token this is; None when that connection is gone.
@@ -255,10 +246,7 @@ impl Seats {
     }
 
     fn take_empty(&mut self, socket: OwnedFd, account: impl FnOnce(&mut Account, u32) -> u16) -> u32 {
-        if self.free == NONE {
-            self.grow();
-        }
-        let number = self.free;
+        let number = if self.free == NONE { self.make() } else { self.free };
         let door = account(&mut self.permits, number);
         let seat = self.at(number);
         let next = seat.timer.take_link();
@@ -321,11 +309,15 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_one_has_one_seat() {
+    fn a_table_has_room_for_its_capacity_and_seats_as_they_are_taken() {
         let gate = Gate::new(10);
-        assert_eq!(Seats::with_capacity(1, gate.clone()).len(), 1);
-        assert_eq!(Seats::with_capacity(5, gate.clone()).len(), 8);
-        assert_eq!(Seats::with_capacity(1500, gate).len(), 2048);
+        for (capacity, room) in [(1, 64), (64, 64), (1500, 1536)] {
+            let mut seats = Seats::with_capacity(capacity, gate.clone());
+            assert_eq!(seats.chunks.iter().map(Vec::capacity).sum::<usize>(), room);
+            assert_eq!(seats.len(), 0);
+            seats.take(socket(), gate.take().expect("free"));
+            assert_eq!(seats.len(), 1);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
 //! the kernel's place.
 
+pub(crate) mod code;
 #[cfg(test)]
 pub(crate) mod faulty;
 pub(crate) mod fork;
