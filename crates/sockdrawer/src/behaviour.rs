@@ -1,15 +1,13 @@
 //! What a pool runs, without its type: one service becomes, for each loop, a slab of states behind one virtual call per event.
 
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, ConnectionId, Context, Delegate, Input, Job, JobResult, Local,
-    Note, Output, Peer, Post, Protocol, Receiving, Recipe, Saved, Saver, Service, Step, Timer,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Input, Job, JobResult, Local, Note, Peer,
+    Protocol, Receiving, Recipe, Saved, Saver, Service, Step,
 };
 use crate::sys::panics;
 use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What a pool runs.
 #[derive(Clone)]
@@ -113,8 +111,13 @@ impl AnyService for Described {
     }
 }
 
-/// A loop's table of a generation, opaque to the outside.
-pub struct TableBox(pub(crate) Box<dyn Table>);
+/// What a loop has of a generation, opaque to the outside.
+pub struct TableBox {
+    pub(crate) table: Box<dyn Table>,
+    pub(crate) local: Box<Local>,
+    pub(crate) closing: Closing,
+    pub(crate) receiving: Receiving,
+}
 
 /// A panic of user code that was caught.
 #[derive(Clone, Debug)]
@@ -122,23 +125,20 @@ pub struct Panicked(pub(crate) String);
 
 /// The states of one generation in one loop, without their type. One virtual call for each event.
 pub(crate) trait Table: Send {
-    fn open(&mut self, peer: &Peer) -> Result<u32, Panicked>;
+    /// Makes a state and lets it speak. An error is a panic before there was one.
+    fn open(&mut self, peer: &Peer, cx: &mut Context<'_>, more: &mut Option<More>) -> Result<(u32, Answer), Panicked>;
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked>;
-    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Answer;
+    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
     /// Tells the state and drops it.
-    fn close(&mut self, slot: u32, why: Closed, frame: Frame<'_>) -> Result<(), Panicked>;
-    fn connect_failed(&mut self, failure: &ConnectFailure) -> Result<(), Panicked>;
-    fn local(&mut self) -> &mut Local;
-    fn closing(&self) -> Closing;
-    fn receiving(&self) -> Receiving;
+    fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked>;
+    fn connect_failed(&mut self, failure: &ConnectFailure, local: &mut Local) -> Result<(), Panicked>;
     fn live(&self) -> usize;
     fn reserve(&mut self, capacity: usize);
 }
 
 /// What happened to a connection. Two words: one is made for each message.
 pub(crate) enum Event<'e, 'i> {
-    Opened,
     Received(&'e mut Input<'i>),
     Finished,
     Timeout,
@@ -157,7 +157,7 @@ pub(crate) enum Answer {
     Finish,
     Close,
     Abort,
-    /// It is in [`Frame::more`].
+    /// It is in what stands beside.
     More,
 }
 
@@ -169,6 +169,7 @@ pub(crate) enum More {
 }
 
 impl Answer {
+    #[inline]
     fn new(step: Step, more: &mut Option<More>) -> Answer {
         let large = match step {
             Step::Continue => return Answer::Continue,
@@ -184,34 +185,11 @@ impl Answer {
     }
 }
 
-/// What a context is made of, less what the table knows itself.
-pub(crate) struct Frame<'a> {
-    pub(crate) more: &'a mut Option<More>,
-    pub(crate) out: &'a mut Output,
-    pub(crate) timer: &'a mut Timer,
-    pub(crate) now: &'a Cell<Option<Instant>>,
-    pub(crate) post: &'a Arc<dyn Post>,
-    pub(crate) token: u64,
-    pub(crate) id: ConnectionId,
-    pub(crate) generation: u32,
-    pub(crate) draining: bool,
-}
-
-impl<'a> Frame<'a> {
-    fn context(self, local: &'a mut Local) -> (Context<'a>, &'a mut Option<More>) {
-        let context = Context {
-            out: self.out,
-            timer: self.timer,
-            local,
-            now: self.now,
-            post: self.post,
-            token: self.token,
-            id: self.id,
-            generation: self.generation,
-            draining: self.draining,
-        };
-        (context, self.more)
-    }
+fn or_panicked(answered: Result<Answer, Panicked>, more: &mut Option<More>) -> Answer {
+    answered.unwrap_or_else(|Panicked(message)| {
+        *more = Some(More::Panicked(message));
+        Answer::More
+    })
 }
 
 fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
@@ -225,8 +203,8 @@ impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
         let (local, closing, receiving) = guarded(|| (service.local(), service.closing(), service.receiving()))?;
-        let states = Slots::with_capacity(capacity);
-        Ok(TableBox(Box::new(Slab { service, states, local, closing, receiving })))
+        let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
+        Ok(TableBox { table, local, closing, receiving })
     }
 
     fn kind(&self) -> Kind {
@@ -241,15 +219,20 @@ impl<S: Service> AnyService for Slabs<S> {
 struct Slab<S: Service> {
     service: Arc<S>,
     states: Slots<S::Protocol>,
-    local: Box<Local>,
-    closing: Closing,
-    receiving: Receiving,
 }
 
 impl<S: Service> Table for Slab<S> {
-    fn open(&mut self, peer: &Peer) -> Result<u32, Panicked> {
-        let state = guarded(|| self.service.open(peer))?;
-        Ok(self.states.insert(state))
+    fn open(&mut self, peer: &Peer, cx: &mut Context<'_>, more: &mut Option<More>) -> Result<(u32, Answer), Panicked> {
+        let mut opened = None;
+        let answered = guarded(|| {
+            let slot = self.states.insert(self.service.open(peer));
+            opened = Some(slot);
+            Answer::new(self.states.at(slot).opened(cx), more)
+        });
+        match opened {
+            Some(slot) => Ok((slot, or_panicked(answered, more))),
+            None => answered.map(|_| unreachable!("what did not panic has opened")),
+        }
     }
 
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked> {
@@ -257,13 +240,10 @@ impl<S: Service> Table for Slab<S> {
         Ok(state.map(|state| self.states.insert(state)))
     }
 
-    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, frame: Frame<'_>) -> Answer {
+    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer {
         let state = self.states.at(slot);
-        let (mut context, more) = frame.context(&mut *self.local);
-        let cx = &mut context;
         let answered = guarded(|| {
             let step = match event {
-                Event::Opened => state.opened(cx),
                 Event::Received(input) => state.received(input, cx),
                 Event::Finished => state.finished(cx),
                 Event::Timeout => state.timeout(cx),
@@ -274,38 +254,22 @@ impl<S: Service> Table for Slab<S> {
             };
             Answer::new(step, more)
         });
-        answered.unwrap_or_else(|Panicked(message)| {
-            *more = Some(More::Panicked(message));
-            Answer::More
-        })
+        or_panicked(answered, more)
     }
 
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked> {
         guarded(|| self.states.at(slot).save(to))
     }
 
-    fn close(&mut self, slot: u32, why: Closed, frame: Frame<'_>) -> Result<(), Panicked> {
-        let (mut cx, _) = frame.context(&mut *self.local);
-        let closed = guarded(|| self.states.at(slot).closed(why, &mut cx));
+    fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked> {
+        let closed = guarded(|| self.states.at(slot).closed(why, cx));
         // Two guards: a panic in `closed` must not keep Drop from running under a guard of its own.
         let dropped = guarded(|| self.states.remove(slot));
         closed.and(dropped)
     }
 
-    fn connect_failed(&mut self, failure: &ConnectFailure) -> Result<(), Panicked> {
-        guarded(|| self.service.connect_failed(failure, &mut *self.local))
-    }
-
-    fn local(&mut self) -> &mut Local {
-        &mut *self.local
-    }
-
-    fn closing(&self) -> Closing {
-        self.closing
-    }
-
-    fn receiving(&self) -> Receiving {
-        self.receiving
+    fn connect_failed(&mut self, failure: &ConnectFailure, local: &mut Local) -> Result<(), Panicked> {
+        guarded(|| self.service.connect_failed(failure, local))
     }
 
     fn live(&self) -> usize {

@@ -24,7 +24,7 @@ impl Flow {
         let place = self.seats.at(seat);
         let (flags, table, epoch) = (place.flags, place.table, place.epoch);
         let clean = tail == Tail::Clean && !flags.any(Flags::WORKED);
-        let peer_is_done = clean && self.place(table).table.closing() == Closing::PeerIsDone;
+        let peer_is_done = clean && self.place(table).closing == Closing::PeerIsDone;
         self.send(seat, true);
         if !self.is_still(seat, epoch) {
             return;
@@ -197,22 +197,22 @@ impl Flow {
 
     /// Tells the protocol and drops it; the seat stays.
     pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
-        let place = self.seats.at(seat);
-        let (table, slot, id) = (place.table, place.slot, place.id);
-        let closed = self.close_protocol(seat, table, slot, why);
+        let closed = self.close_protocol(seat, why);
         self.clear_timer(seat);
-        self.buffers.release(&mut self.seats.at(seat).kept);
+        let place = self.seats.at(seat);
+        let table = place.table;
+        self.buffers.release(&mut place.kept);
         if let Err(Panicked(message)) = closed {
-            self.counters.panics().add(1);
-            self.tell_panic(Told::ConnectionPanicked { id, message });
+            self.count_panic(seat, message);
         }
         self.left_generation(table);
     }
 
     /// The last call of a protocol. What it asks for is ignored.
-    pub(super) fn close_protocol(&mut self, seat: u32, table: u16, slot: u32, why: Closed) -> Result<(), Panicked> {
+    pub(super) fn close_protocol(&mut self, seat: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let closed = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.close(slot, why, frame));
+        let table = self.seats.at(seat).table;
+        let closed = self.with_context(seat, table, &mut timer, &now, |table, slot, cx, _| table.close(slot, why, cx));
         self.scratch.clear();
         self.scratch.tag = None;
         closed

@@ -3,10 +3,10 @@
 use super::buffer;
 use super::seat::Flags;
 use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
-use crate::behaviour::{Answer, Event, Frame, More, Panicked, Table};
+use crate::behaviour::{Answer, Event, More, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, ConnectionId, Input, Note, Peer, Side, Timer};
+use crate::protocol::{Closed, ConnectionId, Context, Input, Note, Peer, Side, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Ready, panics};
 use std::cell::Cell;
@@ -45,25 +45,14 @@ impl Flow {
 
     /// Gives a seat its protocol.
     pub(super) fn open_protocol(&mut self, seat: u32, peer: &Peer) {
-        let opened = self.join_generation().and_then(|()| {
-            let active = self.active;
-            self.place(active).table.open(peer).inspect_err(|_| self.left_generation(active))
-        });
-        match opened {
-            Ok(slot) => {
-                let (table, opened) = (self.active, self.seconds_open());
-                let place = self.seats.at(seat);
-                (place.table, place.slot, place.opened) = (table, slot, opened);
-                let epoch = place.epoch;
-                if self.card.is_some() {
-                    self.write_card(seat, peer);
-                }
-                // epoll hears of the connection only when it has been read and stays: many are over by then.
-                let answer = self.dispatch(seat, Event::Opened);
+        match self.join_generation().and_then(|()| self.call_open(seat, peer)) {
+            Ok(answer) => {
+                let epoch = self.seats.at(seat).epoch;
                 self.act(seat, answer, Tail::Unknown, false);
                 if self.is_still(seat, epoch) {
-                    // Who connected has just sent its first words, if any: there can be no answer yet.
-                    match self.seats.at(seat).side() {
+                    // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
+                    // has just sent its first words, if any: there can be no answer yet.
+                    match peer.side() {
                         Side::Accepted => self.readable(seat),
                         Side::Connected => self.settle(seat, false),
                     }
@@ -72,6 +61,28 @@ impl Flow {
             Err(Panicked(message)) => {
                 self.count_panic(seat, message);
                 self.leave(seat, true);
+            }
+        }
+    }
+
+    fn call_open(&mut self, seat: u32, peer: &Peer) -> Result<Answer, Panicked> {
+        let (table, opened) = (self.active, self.seconds_open());
+        let place = self.seats.at(seat);
+        (place.table, place.opened) = (table, opened);
+        if self.card.is_some() {
+            self.write_card(seat, peer);
+        }
+        let (mut timer, now) = (Timer::Keep, Cell::new(None));
+        let opened = self.with_context(seat, table, &mut timer, &now, |table, _, cx, more| table.open(peer, cx, more));
+        match opened {
+            Ok((slot, answer)) => {
+                self.seats.at(seat).slot = slot;
+                self.after_call(seat, timer, &now);
+                Ok(answer)
+            }
+            Err(panicked) => {
+                self.left_generation(table);
+                Err(panicked)
             }
         }
     }
@@ -165,7 +176,8 @@ impl Flow {
                 Read::Short | Read::Over => break,
             }
         }
-        if self.is_still(seat, epoch) {
+        // After reads that filled the buffer.
+        if !self.scratch.bytes.is_empty() && self.is_still(seat, epoch) {
             self.send(seat, false);
         }
         if self.is_still(seat, epoch) {
@@ -241,35 +253,42 @@ impl Flow {
 
     /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
     pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_, '_>) -> Answer {
-        let (table, slot) = (self.seats.at(seat).table, self.seats.at(seat).slot);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let answer = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.dispatch(slot, event, frame));
+        let table = self.seats.at(seat).table;
+        let answer =
+            self.with_context(seat, table, &mut timer, &now, |table, slot, cx, more| table.dispatch(slot, event, cx, more));
+        self.after_call(seat, timer, &now);
+        answer
+    }
+
+    /// Does what a callback said beside its answer.
+    #[inline]
+    fn after_call(&mut self, seat: u32, timer: Timer, now: &Cell<Option<Instant>>) {
         self.take_tag(seat);
         match timer {
             Timer::Keep => {}
             Timer::Off => self.clear_timer(seat),
             Timer::At(at) => self.set_timer(seat, at, now.get().unwrap_or_else(Instant::now)),
         }
-        answer
     }
 
     #[inline]
-    pub(super) fn with_frame<T>(
+    pub(super) fn with_context<T>(
         &mut self,
         seat: u32,
         table: u16,
         timer: &mut Timer,
         now: &Cell<Option<Instant>>,
-        call: impl FnOnce(&mut dyn Table, Frame<'_>) -> T,
+        call: impl FnOnce(&mut dyn Table, u32, &mut Context<'_>, &mut Option<More>) -> T,
     ) -> T {
         let place = self.places[usize::from(table)].as_mut().expect("a generation with connections stays");
         let seat_of = self.seats.at(seat);
         self.scratch.backlog = self.buffers.len(seat_of.unsent);
         self.scratch.high_water = place.high_water;
-        let frame = Frame {
-            more: &mut self.more,
+        let mut context = Context {
             out: &mut self.scratch,
             timer,
+            local: &mut *place.local,
             now,
             post: &self.post,
             token: super::seat::token(seat, seat_of.epoch),
@@ -277,7 +296,7 @@ impl Flow {
             generation: place.id,
             draining: seat_of.flags.any(Flags::DRAINING),
         };
-        call(&mut *place.table, frame)
+        call(&mut *place.table, seat_of.slot, &mut context, &mut self.more)
     }
 
     /// A callback other than `received`, and all that follows from it.
@@ -437,52 +456,40 @@ impl Flow {
     }
 
     fn send_scratch(&mut self, seat: u32, more: bool) {
-        let bytes = std::mem::take(&mut self.scratch.bytes);
-        let unsent = self.seats.at(seat).unsent;
-        let sent = if unsent == buffer::NONE { self.send_some(seat, &bytes, more) } else { Ok(0) };
-        if let Ok(sent) = sent
-            && sent < bytes.len()
-        {
-            self.keep_unsent(seat, &bytes[sent..]);
+        let place = self.seats.at(seat);
+        let mut sent = 0;
+        if place.unsent == buffer::NONE {
+            let socket = place.socket.as_ref().expect("a taken seat has a socket");
+            match self.system.send(socket.as_fd(), &self.scratch.bytes, more) {
+                Ok(count) => {
+                    sent = count;
+                    place.bytes_out += count as u64;
+                    self.counters.bytes_out().add(count as u64);
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => {
+                    self.scratch.clear();
+                    return self.fail(seat, errno);
+                }
+            }
         }
-        self.recycle(bytes);
-        if let Err(errno) = sent {
-            self.fail(seat, errno);
+        if sent < self.scratch.bytes.len() {
+            self.keep_unsent(seat, sent);
+        }
+        self.scratch.clear();
+        if self.scratch.bytes.capacity() > 4 * SCRATCH_BYTES {
+            self.scratch.bytes.shrink_to(4 * SCRATCH_BYTES);
         }
     }
 
     #[cold]
-    fn keep_unsent(&mut self, seat: u32, bytes: &[u8]) {
+    fn keep_unsent(&mut self, seat: u32, from: usize) {
         let place = self.seats.at(seat);
-        self.buffers.push(&mut place.unsent, bytes);
+        self.buffers.push(&mut place.unsent, &self.scratch.bytes[from..]);
         let (backlog, table) = (self.buffers.len(place.unsent), place.table);
         if backlog > self.place(table).high_water {
             let full = self.place(table).full();
             self.seats.at(seat).flags.set(full);
-        }
-    }
-
-    #[inline]
-    fn recycle(&mut self, mut bytes: Vec<u8>) {
-        bytes.clear();
-        if bytes.capacity() > 4 * SCRATCH_BYTES {
-            bytes.shrink_to(4 * SCRATCH_BYTES);
-        }
-        self.scratch.bytes = bytes;
-    }
-
-    fn send_some(&mut self, seat: u32, bytes: &[u8], more: bool) -> Result<usize, Errno> {
-        loop {
-            match self.with_socket(seat, |system, socket| system.send(socket, bytes, more)) {
-                Ok(sent) => {
-                    self.counters.bytes_out().add(sent as u64);
-                    self.seats.at(seat).bytes_out += sent as u64;
-                    return Ok(sent);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(0),
-                Err(errno) => return Err(errno),
-            }
         }
     }
 
@@ -493,10 +500,15 @@ impl Flow {
             return;
         }
         let bytes = std::mem::take(self.buffers.at(number));
-        let sent = self.send_some(seat, bytes.bytes(), false);
+        let sent = self.with_socket(seat, |system, socket| system.send(socket, bytes.bytes(), false));
         *self.buffers.at(number) = bytes;
         match sent {
-            Ok(sent) => self.buffers.at(number).take(sent),
+            Ok(sent) => {
+                self.buffers.at(number).take(sent);
+                self.counters.bytes_out().add(sent as u64);
+                self.seats.at(seat).bytes_out += sent as u64;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return self.fail(seat, errno),
         }
         let left = self.buffers.len(number);

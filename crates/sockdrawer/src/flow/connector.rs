@@ -332,7 +332,8 @@ impl Flow {
         }
         let told = self.refresh().and_then(|()| {
             let active = self.active;
-            self.place(active).table.connect_failed(failure)
+            let place = self.place(active);
+            place.table.connect_failed(failure, &mut *place.local)
         });
         if let Err(Panicked(message)) = told {
             self.counters.panics().add(1);

@@ -2,7 +2,7 @@
 //! switch; a loop looks at it once for each connection it accepts.
 
 use super::joint::Joint;
-use crate::behaviour::{AnyService, Kind, Panicked, Table, TableBox};
+use crate::behaviour::{AnyService, Kind, Panicked, TableBox};
 use crate::config::Settings;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -63,10 +63,10 @@ impl Generation {
 
     /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
     /// connection, what is no loop.
-    pub(crate) fn table(&self, index: Option<usize>) -> Result<Box<dyn Table>, Panicked> {
-        let Some(index) = index else { return self.service.table(1).map(|table| table.0) };
+    pub(crate) fn table(&self, index: Option<usize>) -> Result<TableBox, Panicked> {
+        let Some(index) = index else { return self.service.table(1) };
         let prepared = lock(&self.prepared).get_mut(index).and_then(Option::take);
-        prepared.map_or_else(|| self.service.table(self.capacity), Ok).map(|table| table.0)
+        prepared.map_or_else(|| self.service.table(self.capacity), Ok)
     }
 }
 

@@ -36,10 +36,10 @@ mod tags;
 mod timer;
 pub(crate) mod worker;
 
-use crate::behaviour::{More, Panicked, Table};
+use crate::behaviour::{More, Panicked, Table, TableBox};
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
-use crate::protocol::{ConnectionId, Output, Post, Receiving};
+use crate::protocol::{Closing, ConnectionId, Local, Output, Post, Receiving};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::{Errno, Events, Interest, Pages, System};
@@ -85,6 +85,9 @@ const NOTICED: u64 = u32::MAX as u64 - 31;
 struct Place {
     generation: Arc<Generation>,
     table: Box<dyn Table>,
+    local: Box<Local>,
+    closing: Closing,
+    receiving: Receiving,
     /// Of the generation, which other loops write to for each connection.
     id: u32,
     high_water: usize,
@@ -93,7 +96,7 @@ struct Place {
 impl Place {
     /// What a connection becomes whose unsent output passes the high-water mark.
     fn full(&self) -> Flags {
-        match self.table.receiving() {
+        match self.receiving {
             Receiving::UntilFull => Flags::FULL.and(Flags::PAUSED),
             Receiving::Always => Flags::FULL,
         }
@@ -284,7 +287,7 @@ impl Flow {
     #[cold]
     fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
         let generation = self.shared.switch.current();
-        let table = generation.table(self.index)?;
+        let TableBox { table, local, closing, receiving } = generation.table(self.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
         // that are never touched cost nothing.
         let room = generation.settings.max_partial + 2 * READ_BYTES;
@@ -296,7 +299,7 @@ impl Flow {
         self.drop_empty_places(true);
         let free = self.places.iter().position(Option::is_none);
         let (id, high_water) = (generation.id, generation.settings.high_water);
-        let place = Some(Place { generation, table, id, high_water });
+        let place = Some(Place { generation, table, local, closing, receiving, id, high_water });
         let at = free.unwrap_or(self.places.len());
         if at == self.places.len() {
             self.places.push(place);

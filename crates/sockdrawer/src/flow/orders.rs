@@ -209,13 +209,13 @@ impl Flow {
     }
 
     fn move_protocol(&mut self, seat: u32, table: u16, slot: u32) {
-        let place = self.seats.at(seat);
-        let (old_table, old_slot) = (place.table, place.slot);
-        (place.table, place.slot) = (table, slot);
-        if self.close_protocol(seat, old_table, old_slot, Closed::Adopted).is_err() {
+        let old = self.seats.at(seat).table;
+        if self.close_protocol(seat, Closed::Adopted).is_err() {
             self.counters.panics().add(1);
         }
-        self.left_generation(old_table);
+        let place = self.seats.at(seat);
+        (place.table, place.slot) = (table, slot);
+        self.left_generation(old);
         let generation = self.place(table).generation.id;
         self.card.iter().for_each(|card| card.moved(generation));
     }
@@ -223,7 +223,7 @@ impl Flow {
     /// Visits what each generation's service made for this loop.
     pub(crate) fn visit_locals(&mut self, visit: &mut dyn FnMut(&mut Local)) {
         for place in self.places.iter_mut().flatten() {
-            visit(place.table.local());
+            visit(&mut *place.local);
         }
     }
 
