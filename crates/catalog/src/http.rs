@@ -100,15 +100,8 @@ enum Request {
 
 /// The first line of a head, without its end; None while it is not whole.
 fn first_line(head: &[u8]) -> Option<&[u8]> {
-    let mut rest = head;
-    // By single bytes, because the line is short and this is done for each connection.
-    while let Some(at) = rest.iter().position(|byte| *byte == b'\r') {
-        if rest.get(at + 1) == Some(&b'\n') {
-            return Some(&head[..head.len() - rest.len() + at]);
-        }
-        rest = &rest[at + 1..];
-    }
-    None
+    let ends = memchr::memchr_iter(b'\r', head);
+    ends.into_iter().find(|at| head.get(at + 1) == Some(&b'\n')).map(|at| &head[..at])
 }
 
 /// What a head asks for by its first line, or None while that is not whole and may become a request.

@@ -128,7 +128,8 @@ pub(crate) trait Table: Send {
     /// Makes a state and lets it speak. An error is a panic before there was one.
     fn open(&mut self, peer: &Peer, cx: &mut Context<'_>, more: &mut Option<More>) -> Result<(u32, Answer), Panicked>;
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked>;
-    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
+    fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
+    fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
     /// Tells the state and drops it.
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked>;
@@ -137,9 +138,8 @@ pub(crate) trait Table: Send {
     fn reserve(&mut self, capacity: usize);
 }
 
-/// What happened to a connection. Two words: one is made for each message.
-pub(crate) enum Event<'e, 'i> {
-    Received(&'e mut Input<'i>),
+/// What happened to a connection, other than that input came.
+pub(crate) enum Event<'e> {
     Finished,
     Timeout,
     /// For the callback to take, as the note is.
@@ -169,7 +169,7 @@ pub(crate) enum More {
 }
 
 impl Answer {
-    #[inline]
+    #[inline(always)]
     fn new(step: Step, more: &mut Option<More>) -> Answer {
         let large = match step {
             Step::Continue => return Answer::Continue,
@@ -185,6 +185,7 @@ impl Answer {
     }
 }
 
+#[inline(always)]
 fn or_panicked(answered: Result<Answer, Panicked>, more: &mut Option<More>) -> Answer {
     answered.unwrap_or_else(|Panicked(message)| {
         *more = Some(More::Panicked(message));
@@ -192,6 +193,7 @@ fn or_panicked(answered: Result<Answer, Panicked>, more: &mut Option<More>) -> A
     })
 }
 
+#[inline(always)]
 fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked(panics::message(payload)))
 }
@@ -240,11 +242,15 @@ impl<S: Service> Table for Slab<S> {
         Ok(state.map(|state| self.states.insert(state)))
     }
 
-    fn dispatch(&mut self, slot: u32, event: Event<'_, '_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer {
+    fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer {
+        let state = self.states.at(slot);
+        or_panicked(guarded(|| Answer::new(state.received(input, cx), more)), more)
+    }
+
+    fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer {
         let state = self.states.at(slot);
         let answered = guarded(|| {
             let step = match event {
-                Event::Received(input) => state.received(input, cx),
                 Event::Finished => state.finished(cx),
                 Event::Timeout => state.timeout(cx),
                 Event::Done(result) => state.done(result.take().expect("it is given once"), cx),
@@ -281,8 +287,8 @@ impl<S: Service> Table for Slab<S> {
     }
 }
 
-/// States stand in chunks that never move, of 2 to the power of this many.
-const CHUNK_BITS: u32 = 6;
+/// States stand in chunks of so many, which never move.
+const CHUNK: usize = 16;
 
 enum Slot<T> {
     /// The next free one.
@@ -291,8 +297,9 @@ enum Slot<T> {
 }
 
 struct Slots<T> {
-    /// Memory is touched when a slot is made in it, not before.
-    chunks: Vec<Vec<Slot<T>>>,
+    chunks: Vec<Box<[Slot<T>; CHUNK]>>,
+    /// Memory for more of them, not touched yet.
+    room: Vec<Vec<Slot<T>>>,
     made: u32,
     free: u32,
     live: usize,
@@ -301,28 +308,32 @@ struct Slots<T> {
 impl<T> Slots<T> {
     /// Room for `capacity` states; it grows by as much, within reason.
     fn with_capacity(capacity: usize) -> Slots<T> {
-        let mut slots = Slots { chunks: Vec::new(), made: 0, free: u32::MAX, live: 0 };
+        let mut slots = Slots { chunks: Vec::new(), room: Vec::new(), made: 0, free: u32::MAX, live: 0 };
         slots.reserve(capacity);
         slots
     }
 
     fn reserve(&mut self, capacity: usize) {
-        while self.chunks.len() << CHUNK_BITS < capacity {
-            self.chunks.push(Vec::with_capacity(1 << CHUNK_BITS));
+        while (self.chunks.len() + self.room.len()) * CHUNK < capacity {
+            self.room.push(Vec::with_capacity(CHUNK));
         }
     }
 
     fn make(&mut self) -> u32 {
         let number = self.made;
-        self.reserve(number as usize + 1);
         self.made = number.checked_add(1).expect("fewer than 4 billion states");
-        self.chunks[(number >> CHUNK_BITS) as usize].push(Slot::Free(u32::MAX));
+        if number as usize == self.chunks.len() * CHUNK {
+            let mut chunk = self.room.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK));
+            chunk.resize_with(CHUNK, || Slot::Free(u32::MAX));
+            let Ok(chunk) = chunk.into_boxed_slice().try_into() else { unreachable!("it is as long as a chunk") };
+            self.chunks.push(chunk);
+        }
         number
     }
 
     #[inline]
     fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        &mut self.chunks[(slot >> CHUNK_BITS) as usize][(slot & ((1 << CHUNK_BITS) - 1)) as usize]
+        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 
     #[inline]
@@ -333,6 +344,7 @@ impl<T> Slots<T> {
         }
     }
 
+    #[inline]
     fn insert(&mut self, state: T) -> u32 {
         let number = if self.free == u32::MAX { self.make() } else { self.free };
         let Slot::Free(next) = std::mem::replace(self.slot(number), Slot::Live(state)) else {

@@ -258,6 +258,7 @@ impl Flow {
     }
 
     /// One accept4, with the options that the connection may be without.
+    #[inline]
     fn accept_from(&mut self, index: usize) -> Result<(OwnedFd, Option<SocketAddr>), Accepted> {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
         match self.system.accept(held.shard.socket()) {

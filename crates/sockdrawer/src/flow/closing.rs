@@ -196,6 +196,7 @@ impl Flow {
     }
 
     /// Tells the protocol and drops it; the seat stays.
+    #[inline]
     pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
         let closed = self.close_protocol(seat, why);
         self.clear_timer(seat);
@@ -209,6 +210,7 @@ impl Flow {
     }
 
     /// The last call of a protocol. What it asks for is ignored.
+    #[inline]
     pub(super) fn close_protocol(&mut self, seat: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let table = self.seats.at(seat).table;
@@ -219,6 +221,7 @@ impl Flow {
     }
 
     /// A connection is no longer of this generation.
+    #[inline]
     pub(super) fn left_generation(&mut self, table: u16) {
         let generation = &self.place(table).generation;
         generation.live.fetch_sub(1, Ordering::SeqCst);

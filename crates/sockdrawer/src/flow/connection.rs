@@ -1,16 +1,17 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
 use super::buffer;
-use super::seat::Flags;
-use super::{Flow, READ_BYTES, READS_PER_TURN, SCRATCH_BYTES};
+use super::seat::{Flags, Seat};
+use super::{Flow, SCRATCH_BYTES};
 use crate::behaviour::{Answer, Event, More, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, ConnectionId, Context, Input, Note, Peer, Side, Timer};
+use crate::protocol::{Closed, ConnectionId, Context, Local, Note, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Ready, panics};
 use std::cell::Cell;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What the last read of a connection says about input still to come.
@@ -22,18 +23,27 @@ pub(super) enum Tail {
     Unknown,
 }
 
-/// How one read went.
-enum Read {
-    /// The buffer was filled: there is probably more.
-    Full,
-    /// All there was.
-    Short,
-    /// The connection is gone, or must not be read now.
-    Over,
+/// What a callback gets to see of its connection.
+#[allow(clippy::too_many_arguments)] // The parts of a flow that it borrows, each for itself.
+#[inline(always)]
+pub(super) fn context<'a>(
+    seat: u32,
+    seat_of: &Seat,
+    generation: u32,
+    local: &'a mut Local,
+    out: &'a mut Output,
+    timer: &'a mut Timer,
+    now: &'a Cell<Option<Instant>>,
+    post: &'a Arc<dyn Post>,
+) -> Context<'a> {
+    let token = super::seat::token(seat, seat_of.epoch);
+    let draining = seat_of.flags.any(Flags::DRAINING);
+    Context { out, timer, local, now, post, token, id: seat_of.id, generation, draining }
 }
 
 impl Flow {
     /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
+    #[inline]
     pub(super) fn enter(&mut self, seat: u32, peer: &Peer) {
         self.seats.at(seat).id = self.next_id();
         if peer.side() == Side::Connected {
@@ -89,6 +99,7 @@ impl Flow {
 
     /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
     /// sees this connection, or it sees the newer generation.
+    #[inline]
     pub(super) fn join_generation(&mut self) -> Result<(), Panicked> {
         loop {
             self.refresh()?;
@@ -101,6 +112,7 @@ impl Flow {
         }
     }
 
+    #[inline]
     pub(super) fn is_still(&mut self, seat: u32, epoch: u32) -> bool {
         let seat = self.seats.at(seat);
         seat.epoch == epoch && seat.is_taken()
@@ -167,92 +179,8 @@ impl Flow {
         }
     }
 
-    /// Reads until a short read, a few times at most, and offers what came.
-    pub(super) fn readable(&mut self, seat: u32) {
-        let epoch = self.seats.at(seat).epoch;
-        for turn in 1..=READS_PER_TURN {
-            match self.read_once(seat, turn == READS_PER_TURN) {
-                Read::Full => {}
-                Read::Short | Read::Over => break,
-            }
-        }
-        // After reads that filled the buffer.
-        if !self.scratch.bytes.is_empty() && self.is_still(seat, epoch) {
-            self.send(seat, false);
-        }
-        if self.is_still(seat, epoch) {
-            self.settle(seat, false);
-        }
-    }
-
-    #[inline]
-    fn read_once(&mut self, seat: u32, last: bool) -> Read {
-        let place = self.seats.at(seat);
-        let Some(socket) = place.socket.as_ref().filter(|_| !place.flags.any(Flags::UNREAD)) else { return Read::Over };
-        place.flags.clear(Flags::WORKED);
-        let mut length = 0;
-        if place.kept != buffer::NONE {
-            let kept = self.buffers.at(place.kept).bytes();
-            length = kept.len();
-            self.read[..length].copy_from_slice(kept);
-        }
-        match self.system.receive(socket.as_fd(), &mut self.read[length..length + READ_BYTES]) {
-            Ok(count) if count > 0 => {
-                place.bytes_in += count as u64;
-                self.buffers.release(&mut place.kept);
-                self.counters.bytes_in().add(count as u64);
-                let full = count == READ_BYTES;
-                self.offer(seat, length + count, !full, full && !last);
-                if full { Read::Full } else { Read::Short }
-            }
-            Ok(_) => {
-                place.flags.set(Flags::PEER_FINISHED);
-                self.tell_finished(seat);
-                Read::Over
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Read::Short,
-            Err(errno) => {
-                self.fail(seat, errno);
-                Read::Over
-            }
-        }
-    }
-
-    /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves.
-    #[inline]
-    fn offer(&mut self, seat: u32, length: usize, short: bool, more_follows: bool) {
-        let mut read = std::mem::take(&mut self.read);
-        let mut input = Input::new(&mut read[..length]);
-        let answer = self.dispatch(seat, Event::Received(&mut input));
-        let taken = input.taken();
-        let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
-        let place = self.seats.at(seat);
-        let epoch = place.epoch;
-        self.buffers.push(&mut place.kept, &read[taken..length]);
-        self.read = read;
-        self.act(seat, answer, tail, more_follows);
-        if !self.is_still(seat, epoch) {
-            return;
-        }
-        if length != taken && self.is_too_long(seat, length - taken) {
-            self.counters.too_long().add(1);
-            return self.end(seat, Closed::TooLong, true);
-        }
-        // After a read that filled the buffer there is probably more that the peer has sent already.
-        if short {
-            self.ask_to_drain(seat);
-        }
-    }
-
-    /// Whether a connection that goes on left more of its input than it may.
-    fn is_too_long(&mut self, seat: u32, left: usize) -> bool {
-        let place = self.seats.at(seat);
-        let (goes_on, table) = (place.has_protocol() && place.may_receive(), place.table);
-        goes_on && left > self.place(table).generation.settings.max_partial
-    }
-
     /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
-    pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_, '_>) -> Answer {
+    pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_>) -> Answer {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let table = self.seats.at(seat).table;
         let answer =
@@ -263,7 +191,7 @@ impl Flow {
 
     /// Does what a callback said beside its answer.
     #[inline]
-    fn after_call(&mut self, seat: u32, timer: Timer, now: &Cell<Option<Instant>>) {
+    pub(super) fn after_call(&mut self, seat: u32, timer: Timer, now: &Cell<Option<Instant>>) {
         self.take_tag(seat);
         match timer {
             Timer::Keep => {}
@@ -285,22 +213,12 @@ impl Flow {
         let seat_of = self.seats.at(seat);
         self.scratch.backlog = self.buffers.len(seat_of.unsent);
         self.scratch.high_water = place.high_water;
-        let mut context = Context {
-            out: &mut self.scratch,
-            timer,
-            local: &mut *place.local,
-            now,
-            post: &self.post,
-            token: super::seat::token(seat, seat_of.epoch),
-            id: seat_of.id,
-            generation: place.id,
-            draining: seat_of.flags.any(Flags::DRAINING),
-        };
-        call(&mut *place.table, seat_of.slot, &mut context, &mut self.more)
+        let mut cx = context(seat, seat_of, place.id, &mut *place.local, &mut self.scratch, timer, now, &self.post);
+        call(&mut *place.table, seat_of.slot, &mut cx, &mut self.more)
     }
 
     /// A callback other than `received`, and all that follows from it.
-    pub(super) fn callback(&mut self, seat: u32, event: Event<'_, '_>) {
+    pub(super) fn callback(&mut self, seat: u32, event: Event<'_>) {
         let epoch = self.seats.at(seat).epoch;
         self.call(seat, event);
         if self.is_still(seat, epoch) {
@@ -308,7 +226,7 @@ impl Flow {
         }
     }
 
-    fn call(&mut self, seat: u32, event: Event<'_, '_>) {
+    fn call(&mut self, seat: u32, event: Event<'_>) {
         let epoch = self.seats.at(seat).epoch;
         let held = !self.seats.at(seat).may_receive();
         let answer = self.dispatch(seat, event);
@@ -344,7 +262,7 @@ impl Flow {
         }
     }
 
-    fn tell_finished(&mut self, seat: u32) {
+    pub(super) fn tell_finished(&mut self, seat: u32) {
         let place = self.seats.at(seat);
         if !place.has_protocol() || !place.may_receive() || place.flags.any(Flags::TOLD_FINISHED) {
             return;
@@ -359,7 +277,8 @@ impl Flow {
     }
 
     /// Does what the protocol asked for.
-    fn act(&mut self, seat: u32, answer: Answer, tail: Tail, more_follows: bool) {
+    #[inline]
+    pub(super) fn act(&mut self, seat: u32, answer: Answer, tail: Tail, more_follows: bool) {
         match answer {
             Answer::Continue => {
                 self.seats.at(seat).flags.clear(Flags::WAITING);
@@ -455,7 +374,7 @@ impl Flow {
         }
     }
 
-    fn send_scratch(&mut self, seat: u32, more: bool) {
+    pub(super) fn send_scratch(&mut self, seat: u32, more: bool) {
         let place = self.seats.at(seat);
         let mut sent = 0;
         if place.unsent == buffer::NONE {

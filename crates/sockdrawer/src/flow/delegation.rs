@@ -72,7 +72,7 @@ impl Flow {
             id: place.id,
             generation,
             side: place.side(),
-            system: self.system.clone(),
+            system: self.system.system().clone(),
             draining: place.flags.any(Flags::DRAINING),
             kept,
             peer_finished: place.flags.any(Flags::PEER_FINISHED),

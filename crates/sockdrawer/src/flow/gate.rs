@@ -143,6 +143,7 @@ impl Gate {
     }
 
     /// The same for who gives it an owner later, an account or a permit, or puts it back.
+    #[inline]
     pub(super) fn count_one(&self) -> bool {
         let others_wait = self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0);
         if others_wait {
@@ -225,6 +226,7 @@ impl Gate {
         self.give();
     }
 
+    #[inline]
     pub(super) fn put_back(self: &Arc<Gate>) {
         if let Some((held, _)) = self.own() {
             held.fetch_sub(1, SeqCst);

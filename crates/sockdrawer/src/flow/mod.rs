@@ -27,6 +27,7 @@ pub(crate) mod listener;
 pub(crate) mod orders;
 mod pace;
 mod ports;
+mod reading;
 pub(crate) mod rules;
 #[cfg(all(test, shuttle))]
 mod schedules;
@@ -42,7 +43,7 @@ use crate::observe::counters::Counters;
 use crate::protocol::{Closing, ConnectionId, Local, Output, Post, Receiving};
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
-use crate::sys::{Errno, Events, Interest, Pages, System};
+use crate::sys::{Calls, Errno, Events, Interest, Pages};
 pub(crate) use shared::{Basis, Placement, Shared};
 
 use acceptor::Acceptor;
@@ -117,7 +118,7 @@ pub(crate) struct Flow {
     /// None: it only serves, one connection at a time that was placed here.
     index: Option<usize>,
     shared: Arc<Shared>,
-    system: Arc<dyn System>,
+    system: Calls,
     epoll: Epoll,
     pub(crate) inbox: Arc<Inbox>,
     /// Of a flow that only serves, in a thread among others.
@@ -218,7 +219,7 @@ impl Flow {
         let at_once = capacity.min(64);
         Flow {
             index,
-            system: shared.system.clone(),
+            system: Calls::new(shared.system.clone()),
             epoll: Epoll(None),
             card: None,
             post: inbox.clone(),

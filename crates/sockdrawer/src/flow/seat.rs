@@ -10,9 +10,9 @@ use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Seats stand in chunks that never move, of 2 to the power of this many: known when it is compiled, because a seat is looked up
-/// again and again, and few, because some loops have one connection.
-const CHUNK_BITS: u32 = 6;
+/// Seats stand in chunks that never move: of a number that is known when this is compiled, because seats are looked up all the time, and
+/// a small one, because many loops have a single connection.
+const CHUNK: usize = 16;
 
 /// One connection. A million idle ones are 72 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
@@ -171,8 +171,9 @@ pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
 
 /// All seats of a loop.
 pub(crate) struct Seats {
-    /// Memory is touched when a seat is made in it, not before.
-    chunks: Vec<Vec<Seat>>,
+    chunks: Vec<Box<[Seat; CHUNK]>>,
+    /// Memory for more of them, not touched yet.
+    room: Vec<Vec<Seat>>,
     made: u32,
     free: u32,
     taken: usize,
@@ -183,23 +184,27 @@ pub(crate) struct Seats {
 impl Seats {
     /// Room for `capacity` connections without growing. They grow by as much, within reason.
     pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
-        let mut seats = Seats { chunks: Vec::new(), made: 0, free: NONE, taken: 0, permits: Account::new(gate) };
+        let mut seats =
+            Seats { chunks: Vec::new(), room: Vec::new(), made: 0, free: NONE, taken: 0, permits: Account::new(gate) };
         seats.reserve(capacity);
         seats
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        while self.chunks.len() << CHUNK_BITS < capacity {
-            self.chunks.push(Vec::with_capacity(1 << CHUNK_BITS));
+        while (self.chunks.len() + self.room.len()) * CHUNK < capacity {
+            self.room.push(Vec::with_capacity(CHUNK));
         }
     }
 
     fn make(&mut self) -> u32 {
         let number = self.made;
-        self.reserve(number as usize + 1);
         self.made = number.checked_add(1).expect("fewer than 4 billion seats");
-        let (chunk, _) = self.split(number);
-        self.chunks[chunk].push(Seat::EMPTY);
+        if number as usize == self.chunks.len() * CHUNK {
+            let mut chunk = self.room.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK));
+            chunk.resize_with(CHUNK, || Seat::EMPTY);
+            let Ok(chunk) = chunk.into_boxed_slice().try_into() else { unreachable!("it is as long as a chunk") };
+            self.chunks.push(chunk);
+        }
         number
     }
 
@@ -220,7 +225,7 @@ impl Seats {
 
     #[inline]
     fn split(&self, seat: u32) -> (usize, usize) {
-        ((seat >> CHUNK_BITS) as usize, (seat & ((1 << CHUNK_BITS) - 1)) as usize)
+        (seat as usize / CHUNK, seat as usize % CHUNK)
     }
 
     /// Whose token this is; None when that connection is gone.
@@ -259,7 +264,7 @@ impl Seats {
     /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
     pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
         let (socket, door) = self.empty(number);
-        drop(socket);
+        socket.map(crate::sys::close);
         if keep_permit {
             return Some(self.permits.draw(number, door));
         }
@@ -273,15 +278,16 @@ impl Seats {
         (socket.expect("a taken seat has a socket"), self.permits.draw(number, door))
     }
 
+    #[inline]
     fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
-        let free = self.free;
+        let free = std::mem::replace(&mut self.free, number);
+        self.taken -= 1;
         let seat = self.at(number);
         debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
+        let (socket, door) = (seat.socket.take(), seat.door);
         let epoch = seat.epoch.wrapping_add(1).max(1);
-        let left = std::mem::replace(seat, Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY });
-        self.free = number;
-        self.taken -= 1;
-        (left.socket, left.door)
+        *seat = Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY };
+        (socket, door)
     }
 }
 
@@ -311,12 +317,12 @@ mod tests {
     #[test]
     fn a_table_has_room_for_its_capacity_and_seats_as_they_are_taken() {
         let gate = Gate::new(10);
-        for (capacity, room) in [(1, 64), (64, 64), (1500, 1536)] {
+        for (capacity, room) in [(1, 16), (16, 16), (1500, 1504)] {
             let mut seats = Seats::with_capacity(capacity, gate.clone());
-            assert_eq!(seats.chunks.iter().map(Vec::capacity).sum::<usize>(), room);
+            assert_eq!(seats.room.iter().map(Vec::capacity).sum::<usize>(), room);
             assert_eq!(seats.len(), 0);
             seats.take(socket(), gate.take().expect("free"));
-            assert_eq!(seats.len(), 1);
+            assert_eq!((seats.len(), seats.room.len()), (1, room / CHUNK - 1));
         }
     }
 

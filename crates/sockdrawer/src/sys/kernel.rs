@@ -18,6 +18,10 @@ pub(crate) struct Kernel;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 impl System for Kernel {
+    fn is_kernel(&self) -> bool {
+        true
+    }
+
     fn socket(&self, address: &Address) -> Result<OwnedFd> {
         let family = match address {
             Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
@@ -80,6 +84,7 @@ impl System for Kernel {
         rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))
     }
 
+    #[inline]
     fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
         let (socket, peer) = rustix::net::acceptfrom_with(listener, FLAGS)?;
         Ok((socket, peer.and_then(internet)))
@@ -113,10 +118,12 @@ impl System for Kernel {
         options::accept_queue(listener)
     }
 
+    #[inline]
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize> {
         rustix::net::recv(socket, into, RecvFlags::empty()).map(|(_, count)| count)
     }
 
+    #[inline]
     fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Result<usize> {
         let more = if more { SendFlags::MORE } else { SendFlags::empty() };
         rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more)

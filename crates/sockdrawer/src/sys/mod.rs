@@ -4,6 +4,7 @@
 //! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
 //! the kernel's place.
 
+mod calls;
 pub(crate) mod code;
 #[cfg(test)]
 pub(crate) mod faulty;
@@ -24,6 +25,7 @@ pub(crate) mod reactor;
 pub(crate) mod shared;
 pub(crate) mod steering;
 
+pub(crate) use calls::{Calls, close};
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monotonic, raise_descriptor_limit, wait_exactly};
 pub(crate) use namespace::private_network;
@@ -80,6 +82,10 @@ impl Ready {
 
 /// The system calls of the accept, connection and change paths. All sockets are non-blocking and close-on-exec.
 pub(crate) trait System: Send + Sync + 'static {
+    /// Whether this is the kernel, and not who answers in its place.
+    fn is_kernel(&self) -> bool {
+        false
+    }
     fn socket(&self, address: &Address) -> Result<OwnedFd>;
     /// `SO_REUSEADDR`, then bind.
     fn bind(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;

@@ -83,13 +83,15 @@ impl Flow {
     }
 
     /// How all that come to a shard are turned away, if so.
+    #[inline]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
         let door = &self.acceptor.held.get(index)?.as_ref()?.door;
-        self.acceptor.refusing.clone().or_else(|| door.refuses())
+        if self.acceptor.refusing.is_some() { self.acceptor.refusing.clone() } else { door.refuses() }
     }
 
     /// Counts one more connection of the pool, by a permit that was given or a free one, and one more of the shard's door. Who takes
     /// room seats a connection there or gives it back: no permit is made for what is seated at once.
+    #[inline]
     pub(super) fn take_room(&mut self, index: usize, given: Option<Permit>) -> Result<(), Room> {
         match given {
             Some(permit) => permit.keep_counted(),
@@ -113,6 +115,7 @@ impl Flow {
     }
 
     /// A place at a shard's door: one that was given, or a free one.
+    #[inline]
     fn take_place(&mut self, index: usize) -> bool {
         let Acceptor { held, doors, door_waiter, .. } = &mut self.acceptor;
         let door = &held[index].as_ref().expect("it is held").door;
@@ -317,12 +320,18 @@ impl Flow {
     }
 
     /// After a change of the policy, asks the new one: one load.
+    #[inline]
     pub(super) fn look_at_rules(&mut self) {
         let version = self.shared.rules.version();
         if version != self.acceptor.asked.version {
-            self.give_token_back();
-            self.acceptor.asked = Asked::new(self.shared.rules.get(), version);
+            self.take_rules(version);
         }
+    }
+
+    #[cold]
+    fn take_rules(&mut self, version: u64) {
+        self.give_token_back();
+        self.acceptor.asked = Asked::new(self.shared.rules.get(), version);
     }
 
     /// A token that this loop took and does not use.

@@ -1,0 +1,202 @@
+//! Input: from the socket to the protocol.
+
+use super::Flow;
+use super::buffer;
+use super::connection::{Tail, context};
+use super::seat::Flags;
+use super::{READ_BYTES, READS_PER_TURN};
+use crate::behaviour::Answer;
+use crate::protocol::{Closed, Input, Timer};
+use crate::sys::Errno;
+use std::cell::Cell;
+use std::os::fd::AsFd;
+
+/// How one read went.
+enum Read {
+    /// The buffer was filled: there is probably more.
+    Full,
+    /// All there was.
+    Short,
+    /// The connection is gone, or must not be read now.
+    Over,
+}
+
+/// What was offered to a protocol, and what came of it.
+struct Offered {
+    length: usize,
+    taken: usize,
+    answer: Answer,
+    /// The read that brought the last of it did not fill the buffer.
+    short: bool,
+    /// Another read follows at once.
+    more_follows: bool,
+}
+
+impl Flow {
+    /// Reads and offers what came. Nearly always one read brings all there is, the protocol takes it and goes on, and the kernel takes
+    /// its output: that way is written out here and looks nothing up twice, because of code and memory that the last connection used
+    /// the kernel leaves little in the processor's caches. Whatever turns out otherwise goes on elsewhere.
+    pub(super) fn readable(&mut self, seat: u32) {
+        let place = self.seats.at(seat);
+        let epoch = place.epoch;
+        let Some(socket) = place.socket.as_ref().filter(|_| !place.flags.any(Flags::UNREAD)) else {
+            return self.settle(seat, false);
+        };
+        if place.kept != buffer::NONE {
+            return self.read_on(seat, 1);
+        }
+        let count = match self.system.receive(socket.as_fd(), &mut self.read[..READ_BYTES]) {
+            Ok(count) if count > 0 => count,
+            nothing => return self.received_nothing(seat, nothing),
+        };
+        place.flags.clear(Flags::WORKED);
+        place.bytes_in += count as u64;
+        self.counters.bytes_in().add(count as u64);
+        let of = self.places[usize::from(place.table)].as_mut().expect("a generation with connections stays");
+        self.scratch.backlog = self.buffers.len(place.unsent);
+        self.scratch.high_water = of.high_water;
+        let (mut timer, now) = (Timer::Keep, Cell::new(None));
+        let mut input = Input::new(&mut self.read[..count]);
+        let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
+        let answer = of.table.received(place.slot, &mut input, &mut cx, &mut self.more);
+        let taken = input.taken();
+        let usual = matches!(answer, Answer::Continue) & (taken == count) & (count < READ_BYTES);
+        if !usual || timer != Timer::Keep || self.scratch.tag.is_some() {
+            self.after_call(seat, timer, &now);
+            let short = count < READ_BYTES;
+            return self.received(seat, Offered { length: count, taken, answer, short, more_follows: !short });
+        }
+        self.send(seat, false);
+        let place = self.seats.at(seat);
+        if place.epoch != epoch || place.flags.any(Flags::DRAINING) || !place.is_settled() {
+            self.after_reading(seat, epoch);
+        }
+    }
+
+    /// What is left to do when all input was offered and all output sent.
+    fn after_reading(&mut self, seat: u32, epoch: u32) {
+        if self.is_still(seat, epoch) {
+            self.ask_to_drain(seat);
+        }
+        if self.is_still(seat, epoch) {
+            self.settle(seat, false);
+        }
+    }
+
+    fn received_nothing(&mut self, seat: u32, read: Result<usize, Errno>) {
+        let epoch = self.seats.at(seat).epoch;
+        self.read_failed(seat, read);
+        if self.is_still(seat, epoch) {
+            self.settle(seat, false);
+        }
+    }
+
+    /// After the first read, and its offer.
+    fn received(&mut self, seat: u32, offered: Offered) {
+        let (epoch, full) = (self.seats.at(seat).epoch, offered.more_follows);
+        self.after_offer(seat, offered);
+        if !self.is_still(seat, epoch) {
+            return;
+        }
+        if full {
+            return self.read_on(seat, 2);
+        }
+        self.settle(seat, false);
+    }
+
+    /// Reads until a short read, a few times at most, and offers what came.
+    fn read_on(&mut self, seat: u32, from_turn: usize) {
+        let epoch = self.seats.at(seat).epoch;
+        for turn in from_turn..=READS_PER_TURN {
+            match self.read_once(seat, turn == READS_PER_TURN) {
+                Read::Full => {}
+                Read::Short | Read::Over => break,
+            }
+        }
+        if self.is_still(seat, epoch) {
+            self.send(seat, false);
+        }
+        if self.is_still(seat, epoch) {
+            self.settle(seat, false);
+        }
+    }
+
+    fn read_once(&mut self, seat: u32, last: bool) -> Read {
+        let place = self.seats.at(seat);
+        let Some(socket) = place.socket.as_ref().filter(|_| !place.flags.any(Flags::UNREAD)) else { return Read::Over };
+        place.flags.clear(Flags::WORKED);
+        let mut length = 0;
+        if place.kept != buffer::NONE {
+            let kept = self.buffers.at(place.kept).bytes();
+            length = kept.len();
+            self.read[..length].copy_from_slice(kept);
+        }
+        match self.system.receive(socket.as_fd(), &mut self.read[length..length + READ_BYTES]) {
+            Ok(count) if count > 0 => {
+                place.bytes_in += count as u64;
+                self.buffers.release(&mut place.kept);
+                self.counters.bytes_in().add(count as u64);
+                let full = count == READ_BYTES;
+                self.offer(seat, length + count, !full, full && !last);
+                if full { Read::Full } else { Read::Short }
+            }
+            nothing => self.read_failed(seat, nothing),
+        }
+    }
+
+    fn read_failed(&mut self, seat: u32, read: Result<usize, Errno>) -> Read {
+        match read {
+            Ok(_) => {
+                self.seats.at(seat).flags.set(Flags::PEER_FINISHED);
+                self.tell_finished(seat);
+                Read::Over
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Read::Short,
+            Err(errno) => {
+                self.fail(seat, errno);
+                Read::Over
+            }
+        }
+    }
+
+    /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves.
+    pub(super) fn offer(&mut self, seat: u32, length: usize, short: bool, more_follows: bool) {
+        let mut read = std::mem::take(&mut self.read);
+        let mut input = Input::new(&mut read[..length]);
+        let (mut timer, now) = (Timer::Keep, Cell::new(None));
+        let table = self.seats.at(seat).table;
+        let answer =
+            self.with_context(seat, table, &mut timer, &now, |table, slot, cx, more| table.received(slot, &mut input, cx, more));
+        let taken = input.taken();
+        self.read = read;
+        self.after_call(seat, timer, &now);
+        self.after_offer(seat, Offered { length, taken, answer, short, more_follows });
+    }
+
+    fn after_offer(&mut self, seat: u32, offered: Offered) {
+        let Offered { length, taken, answer, short, more_follows } = offered;
+        let place = self.seats.at(seat);
+        let epoch = place.epoch;
+        self.buffers.push(&mut place.kept, &self.read[taken..length]);
+        let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
+        self.act(seat, answer, tail, more_follows);
+        if !self.is_still(seat, epoch) {
+            return;
+        }
+        if length != taken && self.is_too_long(seat, length - taken) {
+            self.counters.too_long().add(1);
+            return self.end(seat, Closed::TooLong, true);
+        }
+        // After a read that filled the buffer there is probably more that the peer has sent already.
+        if short {
+            self.ask_to_drain(seat);
+        }
+    }
+
+    /// Whether a connection that goes on left more of its input than it may.
+    fn is_too_long(&mut self, seat: u32, left: usize) -> bool {
+        let place = self.seats.at(seat);
+        let (goes_on, table) = (place.has_protocol() && place.may_receive(), place.table);
+        goes_on && left > self.place(table).generation.settings.max_partial
+    }
+}
