@@ -344,7 +344,7 @@ impl<T> Slots<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, state: T) -> u32 {
         let number = if self.free == u32::MAX { self.make() } else { self.free };
         let Slot::Free(next) = std::mem::replace(self.slot(number), Slot::Live(state)) else {

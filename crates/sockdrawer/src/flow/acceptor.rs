@@ -258,7 +258,7 @@ impl Flow {
     }
 
     /// One accept4, with the options that the connection may be without.
-    #[inline]
+    #[inline(always)]
     fn accept_from(&mut self, index: usize) -> Result<(OwnedFd, Option<SocketAddr>), Accepted> {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
         match self.system.accept(held.shard.socket()) {
@@ -281,6 +281,7 @@ impl Flow {
     }
 
     /// One accept4, where there is room for a connection and it was taken. The policy may turn it away still.
+    #[inline(always)]
     fn accept(&mut self, index: usize) -> Accepted {
         let (socket, remote) = match self.accept_from(index) {
             Ok(accepted) => accepted,

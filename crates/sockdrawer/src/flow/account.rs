@@ -32,7 +32,7 @@ impl Account {
     }
 
     /// The same for what is counted at the gates already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(&mut self, seat: u32, door: Option<&Arc<Door>>, ticket: Option<Box<Ticket>>) -> u16 {
         self.held += 1;
         if let Some(ticket) = ticket {

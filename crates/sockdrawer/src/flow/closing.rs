@@ -196,7 +196,7 @@ impl Flow {
     }
 
     /// Tells the protocol and drops it; the seat stays.
-    #[inline]
+    #[inline(always)]
     pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
         let closed = self.close_protocol(seat, why);
         self.clear_timer(seat);
@@ -210,7 +210,7 @@ impl Flow {
     }
 
     /// The last call of a protocol. What it asks for is ignored.
-    #[inline]
+    #[inline(always)]
     pub(super) fn close_protocol(&mut self, seat: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let table = self.seats.at(seat).table;

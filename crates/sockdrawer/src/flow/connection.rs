@@ -43,7 +43,7 @@ pub(super) fn context<'a>(
 
 impl Flow {
     /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(&mut self, seat: u32, peer: &Peer) {
         self.seats.at(seat).id = self.next_id();
         if peer.side() == Side::Connected {
@@ -75,6 +75,7 @@ impl Flow {
         }
     }
 
+    #[inline(always)]
     fn call_open(&mut self, seat: u32, peer: &Peer) -> Result<Answer, Panicked> {
         let (table, opened) = (self.active, self.seconds_open());
         let place = self.seats.at(seat);
@@ -99,7 +100,7 @@ impl Flow {
 
     /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
     /// sees this connection, or it sees the newer generation.
-    #[inline]
+    #[inline(always)]
     pub(super) fn join_generation(&mut self) -> Result<(), Panicked> {
         loop {
             self.refresh()?;
@@ -200,7 +201,7 @@ impl Flow {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn with_context<T>(
         &mut self,
         seat: u32,

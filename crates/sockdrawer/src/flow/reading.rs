@@ -60,12 +60,21 @@ impl Flow {
         let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(place.slot, &mut input, &mut cx, &mut self.more);
         let taken = input.taken();
-        let usual = matches!(answer, Answer::Continue) & (taken == count) & (count < READ_BYTES);
-        if !usual || timer != Timer::Keep || self.scratch.tag.is_some() {
-            self.after_call(seat, timer, &now);
-            let short = count < READ_BYTES;
-            return self.received(seat, Offered { length: count, taken, answer, short, more_follows: !short });
+        if (taken == count) & (count < READ_BYTES) && timer == Timer::Keep && self.scratch.tag.is_none() {
+            match answer {
+                Answer::Continue => return self.answer(seat, epoch),
+                Answer::Close => return self.close(seat, Tail::Clean),
+                _ => {}
+            }
         }
+        self.after_call(seat, timer, &now);
+        let short = count < READ_BYTES;
+        self.received(seat, Offered { length: count, taken, answer, short, more_follows: !short });
+    }
+
+    /// Sends what the protocol appended. It took all there is.
+    #[inline(always)]
+    fn answer(&mut self, seat: u32, epoch: u32) {
         self.send(seat, false);
         let place = self.seats.at(seat);
         if place.epoch != epoch || place.flags.any(Flags::DRAINING) || !place.is_settled() {

@@ -250,6 +250,7 @@ impl Seats {
         self.take_empty(socket, |permits, number| permits.count(number, Some(door), ticket))
     }
 
+    #[inline(always)]
     fn take_empty(&mut self, socket: OwnedFd, account: impl FnOnce(&mut Account, u32) -> u16) -> u32 {
         let number = if self.free == NONE { self.make() } else { self.free };
         let door = account(&mut self.permits, number);

@@ -60,22 +60,28 @@ impl Flow {
         if let Err(room) = self.take_room(index, given) {
             return self.without_room(index, room);
         }
-        if self.acceptor.asked.asks_before {
-            let answer = self.ask_before(&self.door_of(index));
-            let time = match answer {
-                BeforeAccept::Take => return self.accept(index),
-                BeforeAccept::Hold => HELD,
-                BeforeAccept::HoldFor(time) => time,
-                BeforeAccept::Reject(reject) => {
-                    self.give_room_back(index);
-                    return self.turn_away(index, &reject);
-                }
-            };
-            // Nothing is accepted for so long, though there is room.
-            self.give_room_back(index);
-            return self.pause(crate::clock::deadline(Instant::now(), time));
+        if self.acceptor.asked.asks_before
+            && let Some(not_taken) = self.hold_or_reject(index)
+        {
+            return not_taken;
         }
         self.accept(index)
+    }
+
+    /// What the policy says where there is room; None: to take it.
+    fn hold_or_reject(&mut self, index: usize) -> Option<Accepted> {
+        let answer = self.ask_before(&self.door_of(index));
+        if let BeforeAccept::Take = answer {
+            return None;
+        }
+        self.give_room_back(index);
+        let time = match answer {
+            BeforeAccept::Reject(reject) => return Some(self.turn_away(index, &reject)),
+            BeforeAccept::HoldFor(time) => time,
+            _ => HELD,
+        };
+        // Nothing is accepted for so long, though there is room.
+        Some(self.pause(crate::clock::deadline(Instant::now(), time)))
     }
 
     pub(super) fn door_of(&self, index: usize) -> Arc<Door> {
@@ -83,7 +89,7 @@ impl Flow {
     }
 
     /// How all that come to a shard are turned away, if so.
-    #[inline]
+    #[inline(always)]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
         let door = &self.acceptor.held.get(index)?.as_ref()?.door;
         if self.acceptor.refusing.is_some() { self.acceptor.refusing.clone() } else { door.refuses() }
@@ -91,7 +97,7 @@ impl Flow {
 
     /// Counts one more connection of the pool, by a permit that was given or a free one, and one more of the shard's door. Who takes
     /// room seats a connection there or gives it back: no permit is made for what is seated at once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_room(&mut self, index: usize, given: Option<Permit>) -> Result<(), Room> {
         match given {
             Some(permit) => permit.keep_counted(),
@@ -115,7 +121,7 @@ impl Flow {
     }
 
     /// A place at a shard's door: one that was given, or a free one.
-    #[inline]
+    #[inline(always)]
     fn take_place(&mut self, index: usize) -> bool {
         let Acceptor { held, doors, door_waiter, .. } = &mut self.acceptor;
         let door = &held[index].as_ref().expect("it is held").door;
