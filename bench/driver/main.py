@@ -1,0 +1,126 @@
+"""The order of a run: build, measure row by row, write after each row."""
+import json
+import os
+import resource
+import signal
+import sys
+import time
+
+from . import peers as catalog
+from . import report
+from .failure import Failure, PeerFailure
+from .machine import machine
+from .measure import Measurement
+from .options import parse
+from .paths import PUBLISHED_CHART, PUBLISHED_JSON, relative
+from .server import cpus
+from .workloads import rows
+
+SCHEMA = 1
+
+
+def say(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def built(peers):
+    """Those that this machine can build, and why it cannot build the others."""
+    usable, skipped, done = [], [], {}
+    for peer in peers:
+        why = catalog.missing(peer)
+        if not why and peer.build:
+            if peer.build not in done:
+                say(f"building {peer.title}")
+                done[peer.build] = attempt(peer)
+            why = done[peer.build]
+        if why and peer.name in ("floor", catalog.OURS):
+            raise Failure(why)
+        if why:
+            say(f"{peer.name} is skipped: {why}")
+            skipped.append({"peer": peer.name, "why": why})
+        else:
+            usable.append(peer)
+    return usable, skipped
+
+
+def attempt(peer):
+    try:
+        peer.build()
+    except PeerFailure as failure:
+        return str(failure)
+    return None
+
+
+def header(options, peers, skipped):
+    def version(peer):
+        return (peer.version() if callable(peer.version) else peer.version) or "?"
+
+    return {
+        "schema": SCHEMA,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "peers": [{"name": peer.name, "title": peer.title, "about": peer.about, "version": version(peer)} for peer in peers],
+        "skipped": skipped,
+        "failures": [],
+        "rows": [],
+    }
+
+
+def measured(options):
+    available = catalog.all_peers(options.sockdrawer, options.ranch)
+    peers, skipped = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)])
+    results = header(options, peers, skipped)
+    for row in rows(options.only):
+        measurement = Measurement(row, peers, options, say)
+        figures = measurement.run()
+        results["failures"] += measurement.failures
+        results["rows"].append({"name": row.name, "title": row.title, "operation": row.operation, "idle": row.idle,
+                                "servers": figures})
+        # After each row: whoever ends the run early keeps what it has found.
+        report.write(options.out, results)
+    return results
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def allow_descriptors():
+    """An idle connection needs one at each end, and both ends inherit the limit."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < 16000:
+        raise Failure(f"a process may have {hard} open files, the idle row needs 16000: raise `ulimit -Hn`")
+
+
+def run(arguments):
+    options = parse(arguments, [peer.name for peer in catalog.all_peers() if peer.name not in ("floor", "again")])
+    if options.source:
+        with open(options.source) as file:
+            results = json.load(file)
+        report.write(options.out, results)
+    else:
+        cpus()
+        allow_descriptors()
+        results = measured(options)
+    print(report.markdown(results))
+    if options.publish:
+        report.publish(results)
+        say(f"written: docs/benchmarks.md, {relative(PUBLISHED_JSON)}, {relative(PUBLISHED_CHART)}")
+    say(f"written: results.md, results.json and chart.svg in {relative(os.path.abspath(options.out))}")
+    return 1 if results["failures"] else 0
+
+
+def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    try:
+        return run(sys.argv[1:])
+    except KeyboardInterrupt:
+        say("interrupted; all servers are stopped, rows that were finished are written")
+        return 130
+    except (Failure, OSError, json.JSONDecodeError) as failure:
+        say(str(failure))
+        return 1
