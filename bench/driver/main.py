@@ -23,11 +23,11 @@ def say(text):
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
-def built(peers):
+def built(peers, ranch_path):
     """Those that this machine can build, and why it cannot build the others."""
     usable, skipped, done = [], [], {}
     for peer in peers:
-        why = catalog.missing(peer)
+        why = catalog.missing(peer, ranch_path)
         if not why and peer.build:
             if peer.build not in done:
                 say(f"building {peer.title}")
@@ -70,7 +70,7 @@ def header(options, peers, skipped):
 
 def measured(options):
     available = catalog.all_peers(options.sockdrawer, options.ranch)
-    peers, skipped = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)])
+    peers, skipped = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)], options.ranch)
     results = header(options, peers, skipped)
     for row in rows(options.only):
         measurement = Measurement(row, peers, options, say)

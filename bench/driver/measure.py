@@ -137,6 +137,10 @@ class Measurement:
         server = self.servers[peer.name] = Server(peer, self.row)
         check(server, self.row)
 
+    def warm_up(self, peer):
+        asked = self.options.seconds
+        loaded(self.servers[peer.name], self.row, max(asked, min(peer.warm_up, 10 * asked)))
+
     def measured(self, peer):
         if self.row.idle:
             figure = idle(peer, self.row)
@@ -149,7 +153,7 @@ class Measurement:
             if not self.row.idle:
                 self.each(self.start)
                 self.say(f"{self.row.title}: {len(self.peers)} servers answer as they must, warming up")
-                self.each(lambda peer: loaded(self.servers[peer.name], self.row, self.options.seconds))
+                self.each(self.warm_up)
             for number in range(self.options.rounds):
                 self.say(f"{self.row.title}: round {number + 1} of {self.options.rounds}")
                 self.each(self.measured, number)

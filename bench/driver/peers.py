@@ -1,5 +1,6 @@
 """Who is measured, and how each is built and started. A server is told its protocol and its port, and uses all CPUs that it
 may: the driver gives each the same one."""
+import glob
 import os
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ class Peer:
     environment: object = field(default=lambda workload: {})
     idle_base: object = None  # the command whose memory is zero, if not its own before the connections
     splits: bool = True  # answers what arrives in pieces
+    warm_up: float = 0  # seconds under load before it is measured, for those that compile while they run
 
 
 def run(name, argv, cwd, environment=None):
@@ -57,6 +59,12 @@ def locked(lock, marker, name):
             if found and marker in line:
                 return line.replace(marker, " ").replace(name, " ").strip(' \t\n"').split()[0]
     return "?"
+
+
+def required(module, name):
+    """The version of a dependency in a go.mod."""
+    with open(module) as file:
+        return next(line.split(f"{name} ")[1].split()[0] for line in file if f"{name} " in line)
 
 
 def build_floor():
@@ -116,11 +124,76 @@ def rust_peers():
             peer("mio", "mio by hand", "readiness, one buffer for all connections", "mio_by_hand", "mio")]
 
 
-def all_peers(sockdrawer=None, ranch=None):
-    return [*floors(), ours(sockdrawer), *rust_peers()]
+def go_peers():
+    folder = os.path.join(PEERS, "go")
+    target = os.path.join(BUILD, "go")
+
+    def build():
+        # poll_opt is gnet's faster poller. Its gc_opt is not: it searches a table whenever a connection ends, which made short
+        # connections five times as expensive. The other peer knows neither.
+        run("go", ["go", "build", "-tags", "poll_opt", "-o", target + os.sep, "./..."], folder, {"GOFLAGS": "-mod=readonly"})
+
+    def peer(name, title, about, program, version):
+        return Peer(name, title, about, ("go",), lambda protocol, port, _row: [os.path.join(target, program), protocol, str(port)],
+                    build, version)
+
+    def gnet():
+        return f"gnet {required(os.path.join(folder, 'go.mod'), 'gnet/v2')}, {output(['go', 'env', 'GOVERSION'])}"
+
+    return [peer("gnet", "gnet", "`Multicore`, `ReusePort`, built with `poll_opt`", "gnet", gnet),
+            peer("go-net", "Go's net package", "a goroutine for each connection", "net", lambda: output(["go", "env", "GOVERSION"]))]
 
 
-def missing(peer):
+def netty():
+    folder = os.path.join(PEERS, "java")
+    target = os.path.join(BUILD, "java")
+
+    def build():
+        run("netty", ["mvn", "--quiet", "--batch-mode", f"-Dbench.out={target}", "package"], folder)
+
+    def version():
+        with open(os.path.join(folder, "pom.xml")) as pom:
+            return f"Netty {pom.read().split('<netty.version>')[1].split('<')[0]}, {output(['java', '-version'])}"
+
+    return Peer("netty", "Netty", "native epoll, one group of loops", ("java", "mvn"), lambda protocol, port, _row: [
+        "java", "-cp", f"{target}/netty.jar:{target}/lib/*", "bench.Main", protocol, str(port)], build, version, warm_up=20)
+
+
+def ranch(path):
+    target = os.path.join(BUILD, "ranch")
+    source = os.path.abspath(path) if path else ""
+
+    def build():
+        shutil.rmtree(target, ignore_errors=True)
+        os.makedirs(target)
+        # A source tree has the application's description in ebin, an installed one everything.
+        for file in glob.glob(os.path.join(source, "ebin", "*")):
+            shutil.copy(file, target)
+        modules = sorted(glob.glob(os.path.join(source, "src", "*.erl")))
+        if modules:
+            run("ranch", ["erlc", "-I", os.path.join(source, "include"), "-o", target, *modules], source)
+        if not all(os.path.exists(os.path.join(target, file)) for file in ("ranch.app", "ranch.beam")):
+            raise PeerFailure(f"{source} is no ranch: give --ranch the folder with ebin/ranch.app, and src or the compiled modules")
+        run("ranch", ["erlc", "-pa", target, "-o", target, os.path.join(PEERS, "erlang", "ranch_peer.erl")], source)
+
+    def version():
+        with open(os.path.join(target, "ranch.app")) as app:
+            release = output(["erl", "-noinput", "-eval", 'io:put_chars(erlang:system_info(otp_release)), halt().'])
+            return f"ranch {app.read().split('{vsn,')[1].split('}')[0].strip()}, Erlang/OTP {release}".replace('"', "")
+
+    # Schedulers that spin while they wait would be counted as work.
+    waits = ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]
+    return Peer("ranch", "ranch", "`{active, 100}`, schedulers that do not spin", ("erl", "erlc"), lambda protocol, port, _row: [
+        "erl", *waits, "-pa", target, "-noinput", "-s", "ranch_peer", "main", "-extra", protocol, str(port)], build, version)
+
+
+def all_peers(sockdrawer=None, ranch_path=None):
+    return [*floors(), ours(sockdrawer), *rust_peers(), *go_peers(), netty(), ranch(ranch_path)]
+
+
+def missing(peer, ranch_path):
     """Why this machine cannot build it, or None."""
+    if peer.name == "ranch" and not ranch_path:
+        return "no source of it was given; --ranch PATH does"
     tools = [tool for tool in peer.tools if not shutil.which(tool)]
     return f"{' and '.join(tools)} not found" if tools else None
