@@ -24,26 +24,29 @@ def say(text):
 
 
 def built(peers, ranch_path):
-    """Those that this machine can build, and why it cannot build the others."""
-    usable, skipped, done = [], [], {}
+    """Those that can be measured, why others are skipped, and those that should build and do not."""
+    usable, skipped, failures, done = [], [], [], {}
     for peer in peers:
-        why = catalog.missing(peer, ranch_path)
-        if not why and peer.build:
-            if peer.build not in done:
-                say(f"building {peer.title}")
-                done[peer.build] = attempt(peer)
-            why = done[peer.build]
-        if why and peer.name in ("floor", catalog.OURS):
-            raise Failure(why)
-        if why:
-            say(f"{peer.name} is skipped: {why}")
-            skipped.append({"peer": peer.name, "why": why})
+        absent = catalog.missing(peer, ranch_path)
+        if not absent and peer.build not in done:
+            done[peer.build] = attempt(peer)
+        broken = None if absent else done[peer.build]
+        if (absent or broken) and peer.name in ("floor", catalog.OURS):
+            raise Failure(absent or broken)
+        if absent:
+            say(f"{peer.name} is skipped: {absent}")
+            skipped.append({"peer": peer.name, "why": absent})
+        elif broken:
+            say(broken)
+            failures.append({"row": "all", "peer": peer.name, "why": broken})
         else:
             usable.append(peer)
-    return usable, skipped
+    return usable, skipped, failures
 
 
 def attempt(peer):
+    """Builds it, and what is built with it; says why it does not build, if it does not."""
+    say(f"building {peer.title}")
     try:
         peer.build()
     except PeerFailure as failure:
@@ -51,7 +54,7 @@ def attempt(peer):
     return None
 
 
-def header(options, peers, skipped):
+def header(options, peers, skipped, failures):
     def version(peer):
         return (peer.version() if callable(peer.version) else peer.version) or "?"
 
@@ -63,15 +66,15 @@ def header(options, peers, skipped):
         "seconds": options.seconds,
         "peers": [{"name": peer.name, "title": peer.title, "about": peer.about, "version": version(peer)} for peer in peers],
         "skipped": skipped,
-        "failures": [],
+        "failures": failures,
         "rows": [],
     }
 
 
 def measured(options):
     available = catalog.all_peers(options.sockdrawer, options.ranch)
-    peers, skipped = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)], options.ranch)
-    results = header(options, peers, skipped)
+    peers, skipped, failures = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)], options.ranch)
+    results = header(options, peers, skipped, failures)
     for row in rows(options.only):
         measurement = Measurement(row, peers, options, say)
         figures = measurement.run()
@@ -115,7 +118,8 @@ def run(arguments):
 
 def main():
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupted)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupted)
     try:
         return run(sys.argv[1:])
     except KeyboardInterrupt:

@@ -30,10 +30,10 @@ class Peer:
 
 
 def run(name, argv, cwd, environment=None):
-    """One step of a build; what it says goes to a log of the peer."""
+    """One step of a build; what it says goes to a log."""
     os.makedirs(LOGS, exist_ok=True)
     log = os.path.join(LOGS, f"build-{name}.log")
-    with open(log, "a") as file:
+    with open(log, "w") as file:
         print("$", *argv, file=file, flush=True)
         done = subprocess.run(argv, cwd=cwd, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL,
                               stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
@@ -78,9 +78,9 @@ def floor_command(protocol, port, _row):
 
 
 def floors():
-    shared = dict(tools=("cc",), command=floor_command, environment=FLOOR_ENVIRONMENT.get, splits=False,
+    shared = dict(tools=("cc",), command=floor_command, build=build_floor, environment=FLOOR_ENVIRONMENT.get, splits=False,
                   version=lambda: output(["cc", "--version"]))
-    return [Peer("floor", "C loop (the floor)", "epoll, and nothing that the work does not need", build=build_floor, **shared),
+    return [Peer("floor", "C loop (the floor)", "epoll, and nothing that the work does not need", **shared),
             Peer("again", "the floor, once more", "what this machine cannot tell apart", **shared)]
 
 

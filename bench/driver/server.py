@@ -70,7 +70,7 @@ class Server:
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise PeerFailure(f"{self.peer.name} ended while it started on port {self.port}{self.told()}")
+                raise PeerFailure(f"{self.peer.name} does not listen on port {self.port}{self.told()}")
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -79,10 +79,12 @@ class Server:
         raise PeerFailure(f"{self.peer.name} does not listen on port {self.port} after {START_SECONDS} s{self.told()}")
 
     def told(self):
-        """The last line of the log, which most servers give their reason in, and where the log is."""
+        """How it ended, if it did, the last line of its log, which most servers give their reason in, and where the log is."""
+        code = self.process.poll()
+        ended = "" if code is None else f"; it ended by signal {-code}" if code < 0 else f"; it ended with {code}"
         with open(self.log, errors="replace") as log:
             lines = log.read().strip().splitlines()
-        return f": {lines[-1][:200]}; see {relative(self.log)}" if lines else f"; {relative(self.log)} is empty"
+        return ended + (f": {lines[-1][:200]}; see {relative(self.log)}" if lines else f"; {relative(self.log)} is empty")
 
     def tree(self):
         found, new = [], [self.process.pid]
