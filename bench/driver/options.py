@@ -43,7 +43,7 @@ def parse(arguments, peers):
     parser.add_argument("--sockdrawer", metavar="PATH", help="measure this program [default: build the one of this repository]")
     parser.add_argument("--ranch", metavar="PATH", help="the folder of ranch 2, with src or ebin; without it ranch is skipped")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 1 second, to see that all works")
-    parser.add_argument("--check", action="store_true", help="sockdrawer and the floor alone, 1 round of 0.2 seconds: does all work?")
+    parser.add_argument("--check", action="store_true", help="does it work: sockdrawer and the floor alone, one short round of each workload, no results")
     parser.add_argument("--publish", action="store_true",
                         help="write the results to docs/benchmarks.md, its JSON and its chart as well")
     parser.add_argument("--from", dest="source", metavar="FILE", help="measure nothing: make table and chart of a results.json")

@@ -17,7 +17,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def cpus():
-    """The CPU of the clients and the CPU of the servers."""
+    """The CPU of the client and the CPU of the servers."""
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
         raise Failure("only one CPU may be used: client and server need one each; run this on a machine with two or more")

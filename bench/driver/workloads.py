@@ -38,3 +38,8 @@ FLOOR_ENVIRONMENT = {
 
 def rows(only):
     return [row for row in ROWS if row.workload in only]
+
+
+def first_rows():
+    """One of each workload."""
+    return list({row.workload: row for row in reversed(ROWS)}.values())
