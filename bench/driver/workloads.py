@@ -1,0 +1,45 @@
+"""What is measured: the rows of the table."""
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str  # in the JSON
+    title: str
+    workload: str  # what --only names
+    server: str  # the protocol that a server is asked for
+    client: str  # the mode of the client
+    connections: int
+    operation: str  # what is counted
+
+    @property
+    def idle(self):
+        return self.workload == "idle"
+
+
+ROWS = (
+    Row("ping-64", "Ping, 64 connections", "ping", "ping", "pp", 64, "round trip"),
+    Row("ping-1000", "Ping, 1,000 connections", "ping", "ping", "pp", 1000, "round trip"),
+    Row("http-50", "Short connections, 50 at once", "http", "http", "churn", 50, "connection"),
+    Row("acks-1", "Message stream, 1 connection", "acks", "acks", "ack", 1, "message"),
+    Row("acks-8", "Message stream, 8 connections", "acks", "acks", "ack", 8, "message"),
+    Row("idle-15000", "15,000 idle connections", "idle", "ping", "idle", 15000, "connection"),
+)
+WORKLOADS = tuple(dict.fromkeys(row.workload for row in ROWS))
+# The C loop that does best is another one for each workload: short connections are accepted one per event, read at once and
+# their FIN rides on the answer (MSG_MORE, then close); a stream is read 256 KiB at a time, down to a short read.
+FLOOR_ENVIRONMENT = {
+    "ping": {},
+    "idle": {},
+    "http": {"NACC": "1", "TRYREAD": "1", "MORE": "1"},
+    "acks": {"BUF": "262144", "ET": "1"},
+}
+
+
+def rows(only):
+    return [row for row in ROWS if row.workload in only]
+
+
+def first_rows():
+    """One of each workload."""
+    return list({row.workload: row for row in reversed(ROWS)}.values())
