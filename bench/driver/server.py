@@ -25,13 +25,15 @@ def cpus():
 
 
 def spawn(argv, cpu, environment=None, **streams):
+    """On that CPU; None leaves it to the scheduler."""
     parent = os.getpid()
 
     def prepare():
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        os.sched_setaffinity(0, {cpu})
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
 
     return subprocess.Popen(argv, env={**os.environ, **(environment or {})}, start_new_session=True, preexec_fn=prepare, **streams)
 
