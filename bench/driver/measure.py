@@ -39,13 +39,13 @@ class Client:
 
 def loaded(server, row, seconds):
     """One round under load."""
-    before = server.cpu_seconds()
+    before = server.cpu_seconds(row)
     with Client(server, row, ["-n", WITHOUT_END, "-t", str(seconds)]) as client:
         line = client.process.stdout.readline()
         client.process.wait()
         # What the kernel still does for the connections of this client is the server's too.
         time.sleep(0.05)
-        spent = server.cpu_seconds() - before
+        spent = server.cpu_seconds(row) - before
         try:
             result = json.loads(line)
         except ValueError:
@@ -108,7 +108,7 @@ class Measurement:
 
     def __init__(self, row, peers, options, say):
         self.row, self.options, self.say = row, options, say
-        self.peers = [peer for peer in peers if not (row.idle and peer.name == "again")]
+        self.peers = [peer for peer in peers if not (row.idle and peer.name == "again") and (peer.models or not row.model)]
         self.servers = {}
         self.rounds = {peer.name: [] for peer in self.peers}
         self.failures = []
@@ -152,8 +152,9 @@ class Measurement:
         try:
             if not self.row.idle:
                 self.each(self.start)
-                self.say(f"{self.row.title}: {len(self.peers)} servers answer as they must, warming up")
-                self.each(self.warm_up)
+                self.say(f"{self.row.title}: {len(self.peers)} servers answer as they must")
+                if not self.options.check:
+                    self.each(self.warm_up)
             for number in range(self.options.rounds):
                 self.say(f"{self.row.title}: round {number + 1} of {self.options.rounds}")
                 self.each(self.measured, number)
