@@ -4,13 +4,11 @@ import glob
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .failure import PeerFailure
 from .paths import BUILD, FLOOR, LOGS, PEERS, ROOT, relative
-from .workloads import FLOOR_ENVIRONMENT
 
-FLOOR_MODES = {"ping": "pp", "http": "http", "acks": "ack"}
 OURS = "sockdrawer"
 
 
@@ -23,7 +21,6 @@ class Peer:
     command: object  # from (protocol, port, row) to arguments
     build: object = None
     version: object = None  # a text, or a function that finds one
-    environment: object = field(default=lambda workload: {})
     idle_base: object = None  # the command whose memory is zero, if not its own before the connections
     models: bool = False  # has the models of one connection for each process or thread, and of one at a time
     splits: bool = True  # answers what arrives in pieces
@@ -71,17 +68,17 @@ def required(module, name):
 def build_floor():
     os.makedirs(BUILD, exist_ok=True)
     for program in ("floor_epoll", "floor_models", "client"):
-        run("floor", ["cc", "-O2", "-w", "-pthread", "-o", os.path.join(BUILD, program), program + ".c"], FLOOR)
+        run("floor", ["cc", "-O2", "-pthread", "-o", os.path.join(BUILD, program), program + ".c"], FLOOR)
 
 
 def floor_command(protocol, port, row):
     if row.model:
         return [os.path.join(BUILD, "floor_models"), row.model, str(port)]
-    return [os.path.join(BUILD, "floor_epoll"), FLOOR_MODES[protocol], str(port), "1"]
+    return [os.path.join(BUILD, "floor_epoll"), protocol, str(port)]
 
 
 def floors():
-    shared = dict(tools=("cc",), command=floor_command, build=build_floor, environment=FLOOR_ENVIRONMENT.get, models=True, splits=False,
+    shared = dict(tools=("cc",), command=floor_command, build=build_floor, models=True, splits=False,
                   version=lambda: output(["cc", "--version"]))
     return [Peer("floor", "C loop (the floor)", "epoll, and nothing that the work does not need", **shared),
             Peer("again", "the floor, once more", "what this machine cannot tell apart", **shared)]

@@ -24,7 +24,7 @@ def cpus():
     return allowed[0], allowed[1]
 
 
-def spawn(argv, cpu, environment=None, **streams):
+def spawn(argv, cpu, **streams):
     parent = os.getpid()
 
     def prepare():
@@ -33,7 +33,7 @@ def spawn(argv, cpu, environment=None, **streams):
             os._exit(1)
         os.sched_setaffinity(0, {cpu})
 
-    return subprocess.Popen(argv, env={**os.environ, **(environment or {})}, start_new_session=True, preexec_fn=prepare, **streams)
+    return subprocess.Popen(argv, start_new_session=True, preexec_fn=prepare, **streams)
 
 
 def free_port():
@@ -66,7 +66,7 @@ class Server:
         argv = (command or peer.command)(row.server, self.port, row)
         with open(self.log, "wb") as log:
             try:
-                self.process = spawn(argv, cpus()[1], peer.environment(row.workload), stdin=subprocess.DEVNULL, stdout=log,
+                self.process = spawn(argv, cpus()[1], stdin=subprocess.DEVNULL, stdout=log,
                                      stderr=subprocess.STDOUT)
             except OSError as error:
                 raise PeerFailure(f"{peer.name} does not start: {argv[0]}: {error.strerror}") from error
