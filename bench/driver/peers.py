@@ -103,7 +103,7 @@ def ours(path):
 
     # What was touched in expectation of connections must not hide: the zero is a server that expects one.
     return Peer(OURS, "sockdrawer", "`sockdrawer serve --loops 1`", () if path else ("cargo",), command(20000), build,
-                lambda: output([binary, "--version"]), idle_base=command(1), models=True)
+                lambda: output([binary, "--version"]) + (", given by --sockdrawer" if path else ""), idle_base=command(1), models=True)
 
 
 def rust_peers():
