@@ -71,7 +71,7 @@ def panel(row, x, y):
 
 
 def chart(results):
-    rows = results["rows"]
+    rows = [row for row in results["rows"] if not row["model"]]
     tall = HEAD + LINE * max([1, *(len(bars(row)) for row in rows)]) + FOOT
     down = -(-len(rows) // PANELS_ACROSS)
     height = down * tall + 24

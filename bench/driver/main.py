@@ -14,7 +14,7 @@ from .measure import Measurement
 from .options import parse
 from .paths import PUBLISHED_CHART, PUBLISHED_JSON, relative
 from .server import cpus
-from .workloads import first_rows, rows
+from .workloads import few_rows, rows
 
 SCHEMA = 1
 
@@ -75,12 +75,12 @@ def measured(options):
     available = catalog.all_peers(options.sockdrawer, options.ranch)
     peers, skipped, failures = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)], options.ranch)
     results = header(options, peers, skipped, failures)
-    for row in first_rows() if options.check else rows(options.only):
+    for row in few_rows() if options.check else rows(options.only):
         measurement = Measurement(row, peers, options, say)
         figures = measurement.run()
         results["failures"] += measurement.failures
         results["rows"].append({"name": row.name, "title": row.title, "operation": row.operation, "idle": row.idle,
-                                "servers": figures})
+                                "model": row.model, "servers": figures})
         # After each row: whoever ends the run early keeps what it has found.
         if not options.check:
             report.write(options.out, results)

@@ -10,16 +10,15 @@ from .failure import Failure, PeerFailure
 from .paths import BUILD
 from .server import Server, cpus, spawn
 
-WITHOUT_END = str(10**12)  # operations: the time ends a round
-IDLE_HOLD_SECONDS = "120"
+IDLE_HOLD_SECONDS = 120
 
 
 class Client:
     """The load, which checks every answer and counts."""
 
-    def __init__(self, server, row, options):
+    def __init__(self, server, row, seconds):
         self.server = server
-        argv = [os.path.join(BUILD, "client"), row.client, str(server.port), "-c", str(row.connections), *options]
+        argv = [os.path.join(BUILD, "client"), row.client, str(server.port), str(row.connections), str(seconds)]
         self.process = spawn(argv, cpus()[0], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def __enter__(self):
@@ -39,13 +38,13 @@ class Client:
 
 def loaded(server, row, seconds):
     """One round under load."""
-    before = server.cpu_seconds()
-    with Client(server, row, ["-n", WITHOUT_END, "-t", str(seconds)]) as client:
+    before = server.cpu_seconds(row)
+    with Client(server, row, seconds) as client:
         line = client.process.stdout.readline()
         client.process.wait()
         # What the kernel still does for the connections of this client is the server's too.
         time.sleep(0.05)
-        spent = server.cpu_seconds() - before
+        spent = server.cpu_seconds(row) - before
         try:
             result = json.loads(line)
         except ValueError:
@@ -76,9 +75,9 @@ def touched(peer, row, command, then):
 
 def grown(server, row, base):
     before = server.memory() if base is None else base
-    with Client(server, row, ["-h", IDLE_HOLD_SECONDS]) as client:
+    with Client(server, row, IDLE_HOLD_SECONDS) as client:
         line = client.process.stdout.readline()
-        if not line.startswith(f"READY {row.connections} "):
+        if line != f"READY {row.connections}\n":
             raise client.failed(line)
         time.sleep(0.5)  # what the server frees a little later
         return {"cost": (server.memory() - before) / row.connections, "rate": None, "p99_us": None}
@@ -108,7 +107,7 @@ class Measurement:
 
     def __init__(self, row, peers, options, say):
         self.row, self.options, self.say = row, options, say
-        self.peers = [peer for peer in peers if not (row.idle and peer.name == "again")]
+        self.peers = [peer for peer in peers if not (row.idle and peer.name == "again") and (peer.models or not row.model)]
         self.servers = {}
         self.rounds = {peer.name: [] for peer in self.peers}
         self.failures = []
@@ -152,8 +151,9 @@ class Measurement:
         try:
             if not self.row.idle:
                 self.each(self.start)
-                self.say(f"{self.row.title}: {len(self.peers)} servers answer as they must, warming up")
-                self.each(self.warm_up)
+                self.say(f"{self.row.title}: {len(self.peers)} servers answer as they must")
+                if not self.options.check:
+                    self.each(self.warm_up)
             for number in range(self.options.rounds):
                 self.say(f"{self.row.title}: round {number + 1} of {self.options.rounds}")
                 self.each(self.measured, number)

@@ -4,13 +4,11 @@ import glob
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .failure import PeerFailure
 from .paths import BUILD, FLOOR, LOGS, PEERS, ROOT, relative
-from .workloads import FLOOR_ENVIRONMENT
 
-FLOOR_MODES = {"ping": "pp", "http": "http", "acks": "ack"}
 OURS = "sockdrawer"
 
 
@@ -23,8 +21,8 @@ class Peer:
     command: object  # from (protocol, port, row) to arguments
     build: object = None
     version: object = None  # a text, or a function that finds one
-    environment: object = field(default=lambda workload: {})
     idle_base: object = None  # the command whose memory is zero, if not its own before the connections
+    models: bool = False  # has the models of one connection for each process or thread, and of one at a time
     splits: bool = True  # answers what arrives in pieces
     warm_up: float = 0  # seconds under load before it is measured, for those that compile while they run
 
@@ -69,16 +67,18 @@ def required(module, name):
 
 def build_floor():
     os.makedirs(BUILD, exist_ok=True)
-    for program in ("floor_epoll", "client"):
-        run("floor", ["cc", "-O2", "-w", "-pthread", "-o", os.path.join(BUILD, program), program + ".c"], FLOOR)
+    for program in ("floor_epoll", "floor_models", "client"):
+        run("floor", ["cc", "-O2", "-pthread", "-o", os.path.join(BUILD, program), program + ".c"], FLOOR)
 
 
-def floor_command(protocol, port, _row):
-    return [os.path.join(BUILD, "floor_epoll"), FLOOR_MODES[protocol], str(port), "1"]
+def floor_command(protocol, port, row):
+    if row.model:
+        return [os.path.join(BUILD, "floor_models"), row.model, str(port)]
+    return [os.path.join(BUILD, "floor_epoll"), protocol, str(port)]
 
 
 def floors():
-    shared = dict(tools=("cc",), command=floor_command, build=build_floor, environment=FLOOR_ENVIRONMENT.get, splits=False,
+    shared = dict(tools=("cc",), command=floor_command, build=build_floor, models=True, splits=False,
                   version=lambda: output(["cc", "--version"]))
     return [Peer("floor", "C loop (the floor)", "epoll, and nothing that the work does not need", **shared),
             Peer("again", "the floor, once more", "what this machine cannot tell apart", **shared)]
@@ -91,7 +91,8 @@ def ours(path):
         def argv(protocol, port, row):
             ack = ["--ack", "read"] if protocol == "acks" else []
             kept = ["--capacity", str(capacity)] if row.idle else []
-            return [binary, "serve", protocol, *ack, "--loops", "1", *kept, "--listen", f"127.0.0.1:{port}"]
+            model = ["--model", row.model] if row.model else ["--loops", "1"]
+            return [binary, "serve", protocol, *ack, *model, *kept, "--listen", f"127.0.0.1:{port}"]
         return argv
 
     def build():
@@ -102,7 +103,7 @@ def ours(path):
 
     # What was touched in expectation of connections must not hide: the zero is a server that expects one.
     return Peer(OURS, "sockdrawer", "`sockdrawer serve --loops 1`", () if path else ("cargo",), command(20000), build,
-                lambda: output([binary, "--version"]), idle_base=command(1))
+                lambda: output([binary, "--version"]) + (", given by --sockdrawer" if path else ""), idle_base=command(1), models=True)
 
 
 def rust_peers():

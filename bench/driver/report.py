@@ -32,12 +32,12 @@ def ordered(row):
 
 
 def overview(results, titles):
-    """All rows in one table, by their medians."""
-    lines = ["| | " + " | ".join(row["title"] for row in results["rows"]) + " |",
-             "| --- |" + " ---: |" * len(results["rows"])]
+    """What all have, in one table, by the medians."""
+    rows = [row for row in results["rows"] if not row["model"]]
+    lines = ["| | " + " | ".join(row["title"] for row in rows) + " |", "| --- |" + " ---: |" * len(rows)]
     for peer in results["peers"]:
         cells = []
-        for row in results["rows"]:
+        for row in rows:
             figures = row["servers"].get(peer["name"])
             if figures is None:
                 cells.append("-")
@@ -74,9 +74,11 @@ def markdown(results):
     titles = {peer["name"]: peer["title"] for peer in results["peers"]}
     machine = results["machine"]
     lines = [f"{results['date']}, {machine['cpu']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
-             f"Linux {machine['kernel']}, commit {machine['commit']}; {results['rounds']} rounds of {results['seconds']:g} s.", "",
-             "Server CPU per operation as a multiple of the floor's, and bytes per idle connection:", ""]
-    lines += overview(results, titles) + ["", "All figures are min / median / max of the rounds.", ""]
+             f"Linux {machine['kernel']}, commit {machine['commit']}; {results['rounds']} rounds of {results['seconds']:g} s.", ""]
+    if any(not row["model"] for row in results["rows"]):
+        lines += ["Server CPU per operation as a multiple of the floor's, and bytes per idle connection:", "",
+                  *overview(results, titles), ""]
+    lines += ["All figures are min / median / max of the rounds.", ""]
     for row in results["rows"]:
         lines += table(row, titles)
     lines += ["### Versions", "", "| | what is measured | version |", "| --- | --- | --- |"]

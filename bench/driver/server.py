@@ -24,7 +24,7 @@ def cpus():
     return allowed[0], allowed[1]
 
 
-def spawn(argv, cpu, environment=None, **streams):
+def spawn(argv, cpu, **streams):
     """On that CPU; None leaves it to the scheduler."""
     parent = os.getpid()
 
@@ -35,7 +35,7 @@ def spawn(argv, cpu, environment=None, **streams):
         if cpu is not None:
             os.sched_setaffinity(0, {cpu})
 
-    return subprocess.Popen(argv, env={**os.environ, **(environment or {})}, start_new_session=True, preexec_fn=prepare, **streams)
+    return subprocess.Popen(argv, start_new_session=True, preexec_fn=prepare, **streams)
 
 
 def free_port():
@@ -50,6 +50,16 @@ def free_port():
     raise Failure("no port between 19000 and 32000 is free: end what listens there")
 
 
+def ended_too(pid):
+    """CPU seconds of a process with all the threads it had and the children it has reaped."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 class Server:
     def __init__(self, peer, row, command=None):
         self.peer, self.port = peer, free_port()
@@ -58,7 +68,7 @@ class Server:
         argv = (command or peer.command)(row.server, self.port, row)
         with open(self.log, "wb") as log:
             try:
-                self.process = spawn(argv, cpus()[1], peer.environment(row.workload), stdin=subprocess.DEVNULL, stdout=log,
+                self.process = spawn(argv, cpus()[1], stdin=subprocess.DEVNULL, stdout=log,
                                      stderr=subprocess.STDOUT)
             except OSError as error:
                 raise PeerFailure(f"{peer.name} does not start: {argv[0]}: {error.strerror}") from error
@@ -101,8 +111,10 @@ class Server:
                 pass  # it ended meanwhile
         return found
 
-    def cpu_seconds(self):
-        """Of all its threads, user and system, in the nanoseconds of the scheduler."""
+    def cpu_seconds(self, row):
+        """User and system: of its threads in the nanoseconds of the scheduler; of threads and children that ended in ticks."""
+        if row.model:
+            return sum(map(ended_too, self.tree()))
         total = 0
         for pid in self.tree():
             try:

@@ -83,7 +83,9 @@ impl Server {
         match connection.drive(self.workload, &mut self.buffer).unwrap_or(Next::Close) {
             Next::Close => drop(self.connections.remove(key)),
             Next::Write => registry.reregister(&mut connection.stream, event.token(), Interest::READABLE | Interest::WRITABLE)?,
-            Next::Read if event.is_writable() => registry.reregister(&mut connection.stream, event.token(), Interest::READABLE)?,
+            Next::Read if event.is_writable() => {
+                registry.reregister(&mut connection.stream, event.token(), Interest::READABLE)?
+            }
             Next::Read => {}
         }
         Ok(())
