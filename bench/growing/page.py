@@ -69,7 +69,7 @@ def markdown(results):
                               for loops in LOOPS])
     if points := results.get("generations"):
         parts += table(["generations", *(f"{point['generations']:.0f}" for point in points)],
-                       [[f"{words}, µs", *(f"{point[key]:.{digits}f}" for point in points)]
+                       [[f"{words}, µs", *(f"{point[key]:.{digits}f}" if point[key] else "-" for point in points)]
                         for words, key, digits in (("an echo", "echo_us", 2), ("a change", "change_us", 0))])
     if points := results.get("timers"):
         parts += table(["armed timers", *(f"{point['timers']:,.0f}" for point in points)],
