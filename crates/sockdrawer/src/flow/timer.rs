@@ -1,6 +1,9 @@
 //! Deadlines: a hierarchical wheel of intrusive lists. A connection has one node, so a million timers cost no memory of their
 //! own; setting, moving and clearing one touches at most three seats.
 
+#[cfg(test)]
+mod growth;
+
 use super::seat::Seats;
 use std::time::{Duration, Instant};
 

@@ -1,0 +1,146 @@
+"""A process that is measured: pinned, in a session of its own, and dead when the driver is."""
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from .failure import Failure, PeerFailure
+from .paths import LOGS, relative
+
+START_SECONDS = 30
+PR_SET_PDEATHSIG = 1
+# Below the ports that the kernel gives to clients, so that none of those can be in the way.
+PORTS = iter(range(19000, 32000))
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def cpus():
+    """The CPU of the client and the CPU of the servers."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        raise Failure("only one CPU may be used: client and server need one each; run this on a machine with two or more")
+    return allowed[0], allowed[1]
+
+
+def spawn(argv, cpu, **streams):
+    """On that CPU; None leaves it to the scheduler."""
+    parent = os.getpid()
+
+    def prepare():
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
+
+    return subprocess.Popen(argv, start_new_session=True, preexec_fn=prepare, **streams)
+
+
+def free_port():
+    for port in PORTS:
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise Failure("no port between 19000 and 32000 is free: end what listens there")
+
+
+def ended_too(pid):
+    """CPU seconds of a process with all the threads it had and the children it has reaped."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+class Server:
+    def __init__(self, peer, row, command=None):
+        self.peer, self.port = peer, free_port()
+        os.makedirs(LOGS, exist_ok=True)
+        self.log = os.path.join(LOGS, f"{peer.name}-{row.name}.log")
+        argv = (command or peer.command)(row.server, self.port, row)
+        with open(self.log, "wb") as log:
+            try:
+                self.process = spawn(argv, cpus()[1], stdin=subprocess.DEVNULL, stdout=log,
+                                     stderr=subprocess.STDOUT)
+            except OSError as error:
+                raise PeerFailure(f"{peer.name} does not start: {argv[0]}: {error.strerror}") from error
+        try:
+            self.wait_until_it_listens()
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait_until_it_listens(self):
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise PeerFailure(f"{self.peer.name} does not listen on port {self.port}{self.told()}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise PeerFailure(f"{self.peer.name} does not listen on port {self.port} after {START_SECONDS} s{self.told()}")
+
+    def told(self):
+        """How it ended, if it did, the last line of its log, which most servers give their reason in, and where the log is."""
+        code = self.process.poll()
+        ended = "" if code is None else f"; it ended by signal {-code}" if code < 0 else f"; it ended with {code}"
+        with open(self.log, errors="replace") as log:
+            lines = log.read().strip().splitlines()
+        return ended + (f": {lines[-1][:200]}; see {relative(self.log)}" if lines else f"; {relative(self.log)} is empty")
+
+    def tree(self):
+        found, new = [], [self.process.pid]
+        while new:
+            pid = new.pop()
+            found.append(pid)
+            try:
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{thread}/children") as children:
+                        new += map(int, children.read().split())
+            except OSError:
+                pass  # it ended meanwhile
+        return found
+
+    def cpu_seconds(self, row):
+        """User and system: of its threads in the nanoseconds of the scheduler; of threads and children that ended in ticks."""
+        if row.model:
+            return sum(map(ended_too, self.tree()))
+        total = 0
+        for pid in self.tree():
+            try:
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{thread}/schedstat") as schedstat:
+                        total += int(schedstat.read().split()[0])
+            except OSError:
+                pass
+        return total / 1e9
+
+    def memory(self):
+        """Its user memory in bytes: proportional set size, so that nothing is counted twice."""
+        total = 0
+        for pid in self.tree():
+            try:
+                with open(f"/proc/{pid}/smaps_rollup") as rollup:
+                    total += sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024
+            except OSError:
+                pass
+        return total
+
+    def stop(self):
+        # Its session, and what made a session of its own.
+        for pid in reversed(self.tree()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        self.process.wait()

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Of the driver: what does the work wrong is not measured, and what is written can be read."""
+import os
+import socket
+import struct
+import sys
+import threading
+import unittest
+import xml.etree.ElementTree
+from types import SimpleNamespace
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from driver import chart, conformance, measure, report
+from driver.failure import PeerFailure
+from driver.workloads import ROWS
+
+
+class Wrong:
+    """A server of one answer: it reads once per connection, sends this and closes, or waits for the client's end."""
+
+    def __init__(self, answer, closes=True):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.answer, self.closes = answer, closes
+        self.peer = SimpleNamespace(name="wrong", splits=False)
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(self.answer)
+                if not self.closes:
+                    connection.recv(65536)
+
+    def told(self):
+        return ""
+
+
+def row(name):
+    return next(row for row in ROWS if row.name == name)
+
+
+class Conformance(unittest.TestCase):
+    def refused(self, name, answer, why, closes=True):
+        with self.assertRaises(PeerFailure) as caught:
+            conformance.check(Wrong(answer, closes), row(name))
+        self.assertIn(why, str(caught.exception))
+
+    def setUp(self):
+        self.timeout, conformance.TIMEOUT = conformance.TIMEOUT, 0.3
+
+    def tearDown(self):
+        conformance.TIMEOUT = self.timeout
+
+    def test_another_word_is_no_pong(self):
+        self.refused("ping-64", b"Pang", "b'Pong' expected, b'Pang' received")
+
+    def test_one_pong_does_not_answer_three_pings(self):
+        self.refused("ping-64", b"Pong", "three pings at once")
+
+    def test_an_answer_is_57_bytes(self):
+        self.assertEqual(len(conformance.ANSWER), 57)
+        self.refused("http-50", conformance.ANSWER[:-1], "a request")
+        self.refused("http-50", conformance.ANSWER + b"!", "the end of the stream expected, b'!' received")
+
+    def test_a_connection_that_stays_open_is_not_closed(self):
+        self.refused("http-50", conformance.ANSWER, "timed out", closes=False)
+
+    def test_an_acknowledgement_covers_what_was_sent(self):
+        self.refused("acks-1", struct.pack("<QI", 0, 1), "an acknowledgement of 0 that skips 1 after -1")
+        self.refused("acks-1", struct.pack("<QI", 1, 1), "an acknowledgement of 1 that skips 1 after -1, 0 sent")
+        self.refused("acks-1", struct.pack("<QI", 0, 0), "1000 messages")
+
+
+def figure(cost):
+    return {"cost": cost, "rate": 1000.0, "p99_us": None}
+
+
+def results():
+    rounds = {"floor": [figure(2.0), figure(4.0)], "sockdrawer": [figure(2.2), figure(4.0)], "ranch": [figure(20.0), figure(28.0)]}
+    rows = [{"name": row.name, "title": row.title, "operation": row.operation, "idle": row.idle, "model": row.model,
+             "servers": measure.summary(row, rounds)} for row in ROWS]
+    peers = [{"name": name, "title": name, "about": "<&>", "version": "1"} for name in rounds]
+    machine = {"cpu": "a <CPU>", "cores": 2, "memory_bytes": 2**30, "kernel": "6", "architecture": "x86_64", "commit": "abc"}
+    return {"date": "2026-01-01", "machine": machine, "rounds": 2, "seconds": 3.0, "peers": peers, "skipped": [], "failures": [],
+            "rows": rows}
+
+
+class Written(unittest.TestCase):
+    def test_a_ratio_is_of_one_round(self):
+        ratio = results()["rows"][0]["servers"]["sockdrawer"]["ratio"]
+        self.assertEqual((ratio["min"], ratio["median"], ratio["max"]), (1.0, 1.05, 1.1))
+
+    def test_idle_memory_has_no_ratio(self):
+        idle = next(row for row in results()["rows"] if row["idle"])
+        self.assertIsNone(idle["servers"]["sockdrawer"]["ratio"])
+
+    def test_the_chart_is_xml_and_has_every_bar(self):
+        svg = chart.chart(results())
+        root = xml.etree.ElementTree.fromstring(svg)
+        bars = [shape for shape in root if shape.tag.endswith("rect")]
+        self.assertEqual(len(bars), 2 * sum(not row.model for row in ROWS))
+        self.assertTrue(all(0 <= float(bar.get("width")) <= chart.BAR for bar in bars))
+
+    def test_the_table_has_every_row_and_each_server(self):
+        text = report.markdown(results())
+        for row in ROWS:
+            section = text.split(f"### {row.title}\n")[1].split("###")[0]
+            self.assertEqual(section.count("\n| "), 5)  # head, line, three servers
+        self.assertIn("| **sockdrawer** | 2.20 / 3.10 / 4.00 | 1.000 / 1.050 / 1.100 |", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
