@@ -18,7 +18,7 @@ from driver.workloads import ROWS
 
 
 class Wrong:
-    """A server of one answer: it reads once per connection, sends this and closes, or waits for the client's end."""
+    """A server of one answer: it reads once per connection, sends this and closes, or reads on until the client's end."""
 
     def __init__(self, answer, closes=True):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -33,8 +33,8 @@ class Wrong:
             with connection:
                 connection.recv(65536)
                 connection.sendall(self.answer)
-                if not self.closes:
-                    connection.recv(65536)
+                while not self.closes and connection.recv(65536):
+                    pass
 
     def told(self):
         return ""
@@ -60,7 +60,7 @@ class Conformance(unittest.TestCase):
         self.refused("ping-64", b"Pang", "b'Pong' expected, b'Pang' received")
 
     def test_one_pong_does_not_answer_three_pings(self):
-        self.refused("ping-64", b"Pong", "three pings at once")
+        self.refused("ping-64", b"Pong", "timed out", closes=False)
 
     def test_an_answer_is_57_bytes(self):
         self.assertEqual(len(conformance.ANSWER), 57)
@@ -73,7 +73,7 @@ class Conformance(unittest.TestCase):
     def test_an_acknowledgement_covers_what_was_sent(self):
         self.refused("acks-1", struct.pack("<QI", 0, 1), "an acknowledgement of 0 that skips 1 after -1")
         self.refused("acks-1", struct.pack("<QI", 1, 1), "an acknowledgement of 1 that skips 1 after -1, 0 sent")
-        self.refused("acks-1", struct.pack("<QI", 0, 0), "1000 messages")
+        self.refused("acks-1", struct.pack("<QI", 0, 0), "timed out", closes=False)
 
 
 def figure(cost):

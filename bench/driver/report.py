@@ -10,6 +10,10 @@ BEGIN = "<!-- bench/run --publish writes from here -->"
 END = "<!-- to here -->"
 
 
+def whole(value):
+    return f"{round(value):,}"
+
+
 def number(value):
     """Three digits that count, with thousands apart."""
     if value >= 100:
@@ -17,10 +21,10 @@ def number(value):
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def three(spread, scale=1):
+def three(spread, scale=1, form=number):
     if spread is None:
         return "-"
-    return " / ".join(number(spread[key] * scale) for key in ("min", "median", "max"))
+    return " / ".join(form(spread[key] * scale) for key in ("min", "median", "max"))
 
 
 def ordered(row):
@@ -42,7 +46,7 @@ def overview(results, titles):
             if figures is None:
                 cells.append("-")
             elif row["idle"]:
-                cells.append(f"{figures['cost']['median']:,.0f} B")
+                cells.append(f"{whole(figures['cost']['median'])} B")
             else:
                 cells.append(f"{figures['ratio']['median']:.2f}")
         lines.append(f"| {emphasis(peer['name'], titles)} | " + " | ".join(cells) + " |")
@@ -57,7 +61,7 @@ def table(row, titles):
     lines = [f"### {row['title']}", ""]
     if row["idle"]:
         lines += ["| | bytes of user memory per connection |", "| --- | ---: |"]
-        lines += [f"| {emphasis(name, titles)} | {three(row['servers'][name]['cost'])} |" for name in ordered(row)]
+        lines += [f"| {emphasis(name, titles)} | {three(row['servers'][name]['cost'], form=whole)} |" for name in ordered(row)]
         return lines + [""]
     scale, unit = (1000, "ns") if row["operation"] == "message" else (1, "µs")
     lines += [f"| | CPU per {row['operation']}, {unit} | × floor | {row['operation']}s/s | p99, µs |",
