@@ -179,7 +179,7 @@ impl Seats {
         }
     }
 
-    fn make(&mut self) -> u32 {
+    pub(super) fn make(&mut self) -> u32 {
         let number = self.made;
         self.reserve(number as usize + 1);
         self.made = number.checked_add(1).expect("fewer than 4 billion seats");
