@@ -4,14 +4,14 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de};
 use std::fmt;
 use std::time::Duration;
 
 /// Times, kept to three digits from 1 ns to an hour. About 270 KB from the first one on, so there is one for each loop, not for each
-/// connection. Serialized, it is the text of [`Latency::encode`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+/// connection. Serialized for people, it is the text of [`Latency::encode`]; between processes, which do it often, the times that there are
+/// and how many took each.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Latency(Option<Histogram<u64>>);
 
 /// A text that is no [`Latency`]: it says why.
@@ -146,17 +146,27 @@ impl Default for Latency {
     }
 }
 
-impl From<Latency> for String {
-    fn from(latency: Latency) -> String {
-        latency.encode()
+impl Serialize for Latency {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            return to.serialize_str(&self.encode());
+        }
+        let times = self.0.iter().flat_map(Histogram::iter_recorded);
+        let counts: Vec<(u64, u64)> = times.map(|time| (time.value_iterated_to(), time.count_at_value())).collect();
+        counts.serialize(to)
     }
 }
 
-impl TryFrom<String> for Latency {
-    type Error = NoLatency;
-
-    fn try_from(text: String) -> Result<Latency, NoLatency> {
-        Latency::decode(&text)
+impl<'de> Deserialize<'de> for Latency {
+    fn deserialize<D: de::Deserializer<'de>>(from: D) -> Result<Latency, D::Error> {
+        if from.is_human_readable() {
+            return Latency::decode(&String::deserialize(from)?).map_err(de::Error::custom);
+        }
+        let mut latency = Latency::new();
+        for (nanoseconds, count) in Vec::<(u64, u64)>::deserialize(from)? {
+            latency.record_many(Duration::from_nanos(nanoseconds), count);
+        }
+        Ok(latency)
     }
 }
 
@@ -243,7 +253,9 @@ mod tests {
         }
         let mut merged = Latency::new();
         for part in &parts {
-            let text = serde_json::to_string(part).expect("a text");
+            let bytes = postcard::to_allocvec(part).expect("memory takes it");
+            let crossed: Latency = postcard::from_bytes(&bytes).expect("the same bytes");
+            let text = serde_json::to_string(&crossed).expect("a text");
             merged.add(&serde_json::from_str(&text).expect("the same text"));
         }
         assert!(buckets(&whole).len() > 1_000, "the samples are in few buckets");

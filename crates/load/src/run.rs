@@ -31,6 +31,8 @@ const SLICE: Duration = Duration::from_millis(50);
 const FIRST_SLICE: Duration = Duration::from_millis(1);
 /// A process of clients that does not end in so many times what it may take is stuck.
 const PATIENCE: u32 = 6;
+/// To close a connection may keep both ends busy for so long, on few CPUs for many processes.
+const CLOSING: Duration = Duration::from_micros(200);
 
 /// Who wants to know how a run is going.
 pub trait Observer {
@@ -140,7 +142,10 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
+        // Before any is closed: what stands to the end is what memory is told of.
+        let standing = self.agents.state().standing;
         self.agents.halt()?;
+        self.watch.weigh(standing);
         self.gather(false);
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
@@ -271,7 +276,8 @@ impl<'a> Run<'a> {
         match &mut self.agents {
             Agents::Here(here) => here.settle(stop),
             Agents::There(remotes) => {
-                Remote::settle_all(remotes, stop, PATIENCE * (self.plan.timeout + SECOND));
+                let closing = CLOSING * u32::try_from(self.plan.connections).unwrap_or(u32::MAX);
+                Remote::settle_all(remotes, stop, PATIENCE * (self.plan.timeout + SECOND) + closing);
                 Ok(Duration::ZERO)
             }
         }

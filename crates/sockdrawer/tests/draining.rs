@@ -267,6 +267,11 @@ impl Protocol for Speaker {
         cx.send(&speech(self.0));
         Step::Wait
     }
+
+    // Who reads before the purge makes room for more, which is no reason to hear more.
+    fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Wait
+    }
 }
 
 /// A thousand clients that were answered, have not read it, and have sent so much more that the server will not read.

@@ -25,6 +25,8 @@ pub(super) enum Request {
         plan: Box<Plan>,
         targets: Vec<Address>,
         aim: Aim,
+        /// How many are started together.
+        processes: usize,
     },
     Aim(Aim),
     Word(Word),
@@ -60,10 +62,10 @@ pub fn agent() {
 
 fn run() -> io::Result<()> {
     let mut to = stdout().lock();
-    let Some(Request::Start { plan, targets, aim }) = frames::read(&mut stdin().lock())? else { return Ok(()) };
+    let Some(Request::Start { plan, targets, aim, processes }) = frames::read(&mut stdin().lock())? else { return Ok(()) };
     sockdrawer::raise_descriptor_limit()?;
     let before = process_time();
-    let here = match Here::start(&plan, targets, aim) {
+    let here = match Here::start(&plan, targets, aim, processes) {
         Ok(here) => here,
         Err(error) => return frames::write(&mut to, &Told::Begun(Err(error.to_string()))),
     };

@@ -21,6 +21,8 @@ const ANSWERED: Duration = Duration::from_millis(5);
 const IMPATIENCE: Duration = Duration::from_secs(1);
 /// What is cut off has this long to take what was written already.
 const CUT_WITHIN: Duration = Duration::from_millis(100);
+/// Of many connections that were cut off, one at least ends in this time.
+const CLOSES_SOME: Duration = Duration::from_secs(2);
 /// How long a connection that this side ends may wait for the peer's end: a run is over when its numbers are, and what a server
 /// still sends then is nobody's.
 const LINGER: Duration = Duration::from_millis(250);
@@ -48,7 +50,9 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim) -> Result<Here, Error> {
+    /// This process is one of so many that run clients of it: together they have a loop for each CPU, or one each. Each loop of clients has
+    /// histograms, and time that is cut into more threads than there are CPUs is lost to changing between them.
+    pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Here, Error> {
         let shared = Arc::new(Shared::new(plan.operations, plan.interval()));
         let renews = plan.renews();
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
@@ -63,6 +67,7 @@ impl Here {
         config.settings.linger = LINGER;
         // Clients of acks speak to themselves, with unsent messages too.
         config.settings.notes_when_full = NotesWhenFull::Keep;
+        config.loops = (config.loops / processes).max(1);
         let limit = if renews { aim.connections } else { plan.connections };
         // Clients have no jobs.
         let pool = Pool::start(config.limit(limit.max(1)).workers(0))?;
@@ -237,7 +242,17 @@ impl Here {
             }
         }
         self.pool.purge(&Selector::All, CUT_WITHIN);
+        self.wait_for_ends(stop);
         Ok(drained)
+    }
+
+    /// What all that ended counted is known when all have: as long as there are fewer and fewer, they are waited for.
+    fn wait_for_ends(&self, stop: &Stop) {
+        let mut left = usize::MAX;
+        while self.pool.status().connections < left {
+            left = self.pool.status().connections;
+            self.wait(&mut Patience::new(stop, CLOSES_SOME), |status| status.connections == 0);
+        }
     }
 
     /// Questions without answer.

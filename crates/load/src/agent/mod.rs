@@ -110,9 +110,9 @@ impl Agents {
     /// Begins what `plan` asks for.
     pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Agents, Error> {
         if processes == 0 {
-            return Here::start(plan, targets, aim).map(Agents::Here);
+            return Here::start(plan, targets, aim, 1).map(Agents::Here);
         }
-        let start = |number| Remote::start(&plan.part(number, processes), &targets, aim.part(number, processes));
+        let start = |number| Remote::start(&plan.part(number, processes), &targets, aim.part(number, processes), processes);
         let started: Result<Vec<Remote>, Error> = (0..processes).map(start).collect();
         let mut started = started?;
         started.iter_mut().try_for_each(Remote::begun)?;

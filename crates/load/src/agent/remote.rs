@@ -44,7 +44,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// Starts one; [`Remote::begun`] tells whether its clients began.
-    pub(super) fn start(plan: &Plan, targets: &[Address], aim: Aim) -> Result<Remote, Error> {
+    pub(super) fn start(plan: &Plan, targets: &[Address], aim: Aim, processes: usize) -> Result<Remote, Error> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sockdrawer").arg(CHILD).stdin(Stdio::piped()).stdout(Stdio::piped());
         // What is typed at the terminal is for the one that reports.
@@ -68,7 +68,7 @@ impl Remote {
             settled: false,
             lost: false,
         };
-        remote.ask(&Request::Start { plan: Box::new(plan.clone()), targets: targets.to_vec(), aim });
+        remote.ask(&Request::Start { plan: Box::new(plan.clone()), targets: targets.to_vec(), aim, processes });
         Ok(remote)
     }
 

@@ -1,5 +1,6 @@
 //! Sample after sample of a server, and what they say together.
 
+use super::family::Family;
 use super::fit::Fit;
 use super::network::{self, Network};
 use super::processes::{self, duration};
@@ -43,6 +44,8 @@ pub(super) struct Follow {
     memory_due: Instant,
     processes_due: Instant,
     largest: Option<Growth>,
+    /// Looked at for the last time.
+    weighed: bool,
     fit: Fit,
     fitted: Duration,
 }
@@ -85,6 +88,7 @@ impl Follow {
             memory_due: now,
             processes_due: now,
             largest: None,
+            weighed: false,
             fit: Fit::default(),
             fitted: Duration::ZERO,
         };
@@ -119,12 +123,36 @@ impl Follow {
             // Not asked: what came meanwhile belongs to the next stretch.
             self.done = before;
         }
-        // The last of the highest: memory of what stands for long is memory that is needed.
-        if fresh && self.largest.is_none_or(|largest| done.standing >= largest.standing) {
-            let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.saturating_sub(before));
-            self.largest = Some(Growth { standing: done.standing, user, kernel: self.sample.socket_bytes });
+        if fresh && !self.weighed {
+            self.note_growth(done.standing);
         }
         Some(self.sample)
+    }
+
+    /// Looks at the memory once more, whenever it was due, while so many stand.
+    pub(super) fn weigh(&mut self, standing: u64) {
+        let family = if let Who::Processes(roots) = &self.who { family::of(roots) } else { Family::new() };
+        self.see_kernel_memory();
+        self.see_memory(&family);
+        self.note_growth(standing);
+        self.weighed = true;
+    }
+
+    /// The last of the highest: memory of what stands for long is memory that is needed.
+    fn note_growth(&mut self, standing: u64) {
+        if self.largest.is_none_or(|largest| standing >= largest.standing) {
+            let user = self.sample.pss_bytes.zip(self.began.pss).map(|(now, before)| now.saturating_sub(before));
+            self.largest = Some(Growth { standing, user, kernel: self.sample.socket_bytes });
+        }
+    }
+
+    fn see_kernel_memory(&mut self) {
+        self.sample.socket_bytes = sockets::bytes().zip(self.began.sockets).map(|(now, before)| now.saturating_sub(before));
+    }
+
+    fn see_memory(&mut self, family: &Family) {
+        self.sample.pss_bytes = family::proportional_bytes(family).filter(|_| !family.is_empty());
+        self.sample.descriptors_left = family::descriptors_left(family);
     }
 
     /// Reads what is due. Returns the CPU time since the last look, where it was asked for.
@@ -135,7 +163,7 @@ impl Follow {
         self.sample.queued = (!queues.is_empty()).then(|| queues.iter().map(|queue| u64::from(queue.waiting)).sum());
         let fresh = now >= self.memory_due;
         if fresh {
-            self.sample.socket_bytes = sockets::bytes().zip(self.began.sockets).map(|(now, before)| now.saturating_sub(before));
+            self.see_kernel_memory();
             self.memory_due = due(now, now.elapsed());
         }
         let used = match &self.who {
@@ -170,8 +198,7 @@ impl Follow {
         self.processes_due = due(now, now.elapsed());
         if with_memory {
             let begun = Instant::now();
-            self.sample.pss_bytes = family::proportional_bytes(&family).filter(|_| !family.is_empty());
-            self.sample.descriptors_left = family::descriptors_left(&family);
+            self.see_memory(&family);
             self.memory_due = self.memory_due.max(due(now, begun.elapsed()));
         }
         let cpu = duration(family.values().map(|stat| stat.ticks).sum());

@@ -115,6 +115,11 @@ impl Watch {
         self.follow.sample(done, cpu)
     }
 
+    /// What the server takes now that nothing begins any more, with so many connections; samples that follow are of those that end.
+    pub(crate) fn weigh(&mut self, standing: u64) {
+        self.follow.weigh(standing);
+    }
+
     /// All that came of the samples, and what was used since the beginning. `ended` is the time of threads of the client that are not
     /// there any more; `operations` are all that ended well.
     pub(crate) fn end(&self, ended: Duration, operations: u64) -> (Cost, crate::report::Server) {

@@ -2,7 +2,6 @@
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
 use super::Flow;
-use super::buffer;
 use super::connection::Tail;
 use super::seat::Flags;
 use crate::behaviour::{Event, Panicked};
@@ -30,8 +29,8 @@ impl Flow {
             return;
         }
         self.forget_protocol(seat, Closed::Done);
-        let all_sent = self.seats.at(seat).unsent == buffer::NONE;
-        if all_sent && (peer_is_done || flags.any(Flags::PEER_FINISHED)) {
+        let unsent = self.seats.at(seat).flags.any(Flags::UNSENT);
+        if !unsent && (peer_is_done || flags.any(Flags::PEER_FINISHED)) {
             return self.leave(seat, false);
         }
         let flush = self.active_settings().flush;
@@ -43,7 +42,7 @@ impl Flow {
         let epoch = self.seats.at(seat).epoch;
         self.seats.at(seat).flags.set(Flags::FINISHING);
         self.send(seat, true);
-        if self.is_still(seat, epoch) && self.seats.at(seat).unsent == buffer::NONE {
+        if self.is_still(seat, epoch) && !self.seats.at(seat).flags.any(Flags::UNSENT) {
             self.all_sent(seat);
         }
     }
@@ -80,7 +79,7 @@ impl Flow {
         let place = self.seats.at(seat);
         let asked = !place.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
-        let whole = place.kept == buffer::NONE || place.flags.any(Flags::PEER_FINISHED);
+        let whole = !place.flags.any(Flags::KEPT) || place.flags.any(Flags::PEER_FINISHED);
         let busy = place.flags.any(Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY));
         if asked && place.has_protocol() && whole && !busy {
             place.flags.set(Flags::TOLD_DRAINING);
@@ -121,7 +120,7 @@ impl Flow {
         let flags = &mut self.seats.at(seat).flags;
         flags.set(Flags::FLUSHING);
         flags.clear(Flags::WAITING.and(Flags::FULL).and(Flags::PAUSED));
-        if self.seats.at(seat).unsent == buffer::NONE {
+        if !self.seats.at(seat).flags.any(Flags::UNSENT) {
             return self.all_sent(seat);
         }
         let now = Instant::now();
@@ -200,9 +199,8 @@ impl Flow {
     pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
         let closed = self.close_protocol(seat, why);
         self.clear_timer(seat);
-        let place = self.seats.at(seat);
-        let table = place.table;
-        self.buffers.release(&mut place.kept);
+        self.forget_kept(seat);
+        let table = self.seats.at(seat).table;
         if let Err(Panicked(message)) = closed {
             self.count_panic(seat, message);
         }
@@ -249,12 +247,12 @@ impl Flow {
         }
         self.clear_timer(seat);
         self.tags.forget(seat);
+        self.forget_kept(seat);
+        self.forget_unsent(seat);
         let place = self.seats.at(seat);
         if !place.flags.any(Flags::CONNECTING) {
             self.counters.closed().add(1);
         }
-        self.buffers.release(&mut place.kept);
-        self.buffers.release(&mut place.unsent);
         let (token, working) = (super::seat::token(seat, place.epoch), place.flags.any(Flags::WORKING));
         match (self.seats.leave(seat, working || away.is_some()), away) {
             // Who has the socket has the permit.

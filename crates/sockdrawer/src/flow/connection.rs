@@ -1,6 +1,5 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
-use super::buffer;
 use super::seat::{Flags, Seat};
 use super::{Flow, SCRATCH_BYTES};
 use crate::behaviour::{Answer, Event, More, Panicked, Table};
@@ -163,7 +162,7 @@ impl Flow {
         match self.with_socket(seat, |system, socket| system.take_error(socket)) {
             Err(errno) => self.fail(seat, errno),
             // Hung up on both sides: what is unsent can only fail now.
-            Ok(()) if self.seats.at(seat).unsent != buffer::NONE => self.flush(seat),
+            Ok(()) if self.seats.at(seat).flags.any(Flags::UNSENT) => self.flush(seat),
             // While a job runs or the protocol waits epoll would say so for ever, and nobody reads.
             Ok(()) => self.unwatch(seat),
         }
@@ -212,7 +211,7 @@ impl Flow {
     ) -> T {
         let place = self.places[usize::from(table)].as_mut().expect("a generation with connections stays");
         let seat_of = self.seats.at(seat);
-        self.scratch.backlog = self.buffers.len(seat_of.unsent);
+        self.scratch.backlog = if seat_of.flags.any(Flags::UNSENT) { self.unsent.bytes(seat).len() } else { 0 };
         self.scratch.high_water = place.high_water;
         let mut cx = context(seat, seat_of, place.id, &mut *place.local, &mut self.scratch, timer, now, &self.post);
         call(&mut *place.table, seat_of.slot, &mut cx, &mut self.more)
@@ -251,11 +250,11 @@ impl Flow {
         if !self.seats.at(seat).has_protocol() || !self.seats.at(seat).may_receive() {
             return;
         }
-        let mut kept = std::mem::replace(&mut self.seats.at(seat).kept, buffer::NONE);
-        let length = self.buffers.len(kept);
+        let kept = self.kept.bytes(seat);
+        let length = kept.len();
         if length > 0 {
-            self.read[..length].copy_from_slice(self.buffers.at(kept).bytes());
-            self.buffers.release(&mut kept);
+            self.read[..length].copy_from_slice(kept);
+            self.forget_kept(seat);
             self.offer(seat, length, false, false);
         }
         if self.is_still(seat, epoch) && self.seats.at(seat).flags.any(Flags::PEER_FINISHED) {
@@ -378,7 +377,7 @@ impl Flow {
     pub(super) fn send_scratch(&mut self, seat: u32, more: bool) {
         let place = self.seats.at(seat);
         let mut sent = 0;
-        if place.unsent == buffer::NONE {
+        if !place.flags.any(Flags::UNSENT) {
             let socket = place.socket.as_ref().expect("a taken seat has a socket");
             match self.system.send(socket.as_fd(), &self.scratch.bytes, more) {
                 Ok(count) => {
@@ -404,36 +403,45 @@ impl Flow {
 
     #[cold]
     fn keep_unsent(&mut self, seat: u32, from: usize) {
+        self.unsent.push(seat, &self.scratch.bytes[from..]);
         let place = self.seats.at(seat);
-        self.buffers.push(&mut place.unsent, &self.scratch.bytes[from..]);
-        let (backlog, table) = (self.buffers.len(place.unsent), place.table);
+        place.flags.set(Flags::UNSENT);
+        let (backlog, table) = (self.unsent.bytes(seat).len(), place.table);
         if backlog > self.place(table).high_water {
             let full = self.place(table).full();
             self.seats.at(seat).flags.set(full);
         }
     }
 
+    #[inline]
+    pub(super) fn forget_unsent(&mut self, seat: u32) {
+        let flags = &mut self.seats.at(seat).flags;
+        if flags.any(Flags::UNSENT) {
+            flags.clear(Flags::UNSENT);
+            self.unsent.release(seat);
+        }
+    }
+
     /// The socket has room: sends the backlog.
     pub(super) fn flush(&mut self, seat: u32) {
-        let number = self.seats.at(seat).unsent;
-        if number == buffer::NONE {
+        if !self.seats.at(seat).flags.any(Flags::UNSENT) {
             return;
         }
-        let bytes = std::mem::take(self.buffers.at(number));
+        let bytes = std::mem::take(self.unsent.at(seat));
         let sent = self.with_socket(seat, |system, socket| system.send(socket, bytes.bytes(), false));
-        *self.buffers.at(number) = bytes;
+        *self.unsent.at(seat) = bytes;
         match sent {
             Ok(sent) => {
-                self.buffers.at(number).take(sent);
+                self.unsent.at(seat).take(sent);
                 self.counters.bytes_out().add(sent as u64);
                 self.seats.at(seat).bytes_out += sent as u64;
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return self.fail(seat, errno),
         }
-        let left = self.buffers.len(number);
+        let left = self.unsent.bytes(seat).len();
         if left == 0 {
-            self.buffers.release(&mut self.seats.at(seat).unsent);
+            self.forget_unsent(seat);
         }
         let (flags, epoch) = (self.seats.at(seat).flags, self.seats.at(seat).epoch);
         if left == 0 && flags.any(Flags::FINISHING.and(Flags::FLUSHING)) {

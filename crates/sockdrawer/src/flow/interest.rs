@@ -1,7 +1,6 @@
 //! What epoll is asked about a connection.
 
 use super::Flow;
-use super::buffer;
 use super::seat::Flags;
 use crate::sys::Interest;
 use std::os::fd::AsFd;
@@ -26,7 +25,7 @@ impl Flow {
         let wanted = if flags.any(Flags::LINGERING) { true } else { place.has_protocol() && place.may_receive() && !finished };
         let watched = flags.any(Flags::WATCH_READ);
         let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
-        let write = place.unsent != buffer::NONE;
+        let write = flags.any(Flags::UNSENT);
         let interest = Interest { read, write };
         if !flags.any(Flags::WATCHED) {
             // A job ends by itself; who waits for somebody else must hear when the peer is gone, which epoll always tells.

@@ -137,7 +137,10 @@ pub(crate) struct Flow {
     epoch: u64,
     acceptor: Acceptor,
     connector: Connector,
-    buffers: Buffers,
+    /// Input that protocols did not take.
+    kept: Buffers,
+    /// Output that the kernel did not take.
+    unsent: Buffers,
     scratch: Output,
     /// Of the last callback.
     more: Option<More>,
@@ -234,7 +237,8 @@ impl Flow {
             acceptor: Acceptor::new(Waiter::new(inbox.clone()), Waiter::new(inbox.clone()), shared.rules.get()),
             // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
             connector: Connector::new(Waiter::new(inbox.clone())),
-            buffers: Buffers::default(),
+            kept: Buffers::default(),
+            unsent: Buffers::default(),
             scratch: Output::default(),
             more: None,
             read: Pages::default(),

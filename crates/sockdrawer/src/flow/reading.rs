@@ -1,7 +1,6 @@
 //! Input: from the socket to the protocol.
 
 use super::Flow;
-use super::buffer;
 use super::connection::{Tail, context};
 use super::seat::Flags;
 use super::{READ_BYTES, READS_PER_TURN};
@@ -42,7 +41,7 @@ impl Flow {
         let Some(socket) = place.socket.as_ref().filter(|_| !place.flags.any(Flags::UNREAD)) else {
             return self.settle(seat, false);
         };
-        if place.kept != buffer::NONE {
+        if place.flags.any(Flags::KEPT) {
             return self.read_on(seat, 1);
         }
         let count = match self.system.receive(socket.as_fd(), &mut self.read[..READ_BYTES]) {
@@ -53,7 +52,7 @@ impl Flow {
         place.bytes_in += count as u64;
         self.counters.bytes_in().add(count as u64);
         let of = self.places[usize::from(place.table)].as_mut().expect("a generation with connections stays");
-        self.scratch.backlog = self.buffers.len(place.unsent);
+        self.scratch.backlog = if place.flags.any(Flags::UNSENT) { self.unsent.bytes(seat).len() } else { 0 };
         self.scratch.high_water = of.high_water;
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let mut input = Input::new(&mut self.read[..count]);
@@ -135,16 +134,16 @@ impl Flow {
         let Some(socket) = place.socket.as_ref().filter(|_| !place.flags.any(Flags::UNREAD)) else { return Read::Over };
         place.flags.clear(Flags::WORKED);
         let mut length = 0;
-        if place.kept != buffer::NONE {
-            let kept = self.buffers.at(place.kept).bytes();
+        if place.flags.any(Flags::KEPT) {
+            let kept = self.kept.bytes(seat);
             length = kept.len();
             self.read[..length].copy_from_slice(kept);
         }
         match self.system.receive(socket.as_fd(), &mut self.read[length..length + READ_BYTES]) {
             Ok(count) if count > 0 => {
                 place.bytes_in += count as u64;
-                self.buffers.release(&mut place.kept);
                 self.counters.bytes_in().add(count as u64);
+                self.forget_kept(seat);
                 let full = count == READ_BYTES;
                 self.offer(seat, length + count, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
@@ -184,9 +183,11 @@ impl Flow {
 
     fn after_offer(&mut self, seat: u32, offered: Offered) {
         let Offered { length, taken, answer, short, more_follows } = offered;
-        let place = self.seats.at(seat);
-        let epoch = place.epoch;
-        self.buffers.push(&mut place.kept, &self.read[taken..length]);
+        let epoch = self.seats.at(seat).epoch;
+        if taken < length {
+            self.kept.push(seat, &self.read[taken..length]);
+            self.seats.at(seat).flags.set(Flags::KEPT);
+        }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(seat, answer, tail, more_follows);
         if !self.is_still(seat, epoch) {
@@ -199,6 +200,23 @@ impl Flow {
         // After a read that filled the buffer there is probably more that the peer has sent already.
         if short {
             self.ask_to_drain(seat);
+        }
+    }
+
+    /// Input to be offered before what comes.
+    pub(super) fn keep(&mut self, seat: u32, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.kept.push(seat, bytes);
+            self.seats.at(seat).flags.set(Flags::KEPT);
+        }
+    }
+
+    #[inline]
+    pub(super) fn forget_kept(&mut self, seat: u32) {
+        let flags = &mut self.seats.at(seat).flags;
+        if flags.any(Flags::KEPT) {
+            flags.clear(Flags::KEPT);
+            self.kept.release(seat);
         }
     }
 

@@ -1,7 +1,6 @@
 //! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
 
 use super::account::{Account, NO_DOOR};
-use super::buffer;
 use super::census::Ticket;
 use super::door::Door;
 use super::gate::{Gate, Permit};
@@ -14,8 +13,9 @@ use std::sync::Arc;
 /// a small one, because many loops have a single connection.
 const CHUNK: usize = 16;
 
-/// One connection. A million idle ones are 72 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
+/// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
+#[repr(align(64))] // So that to look at one is to fetch one line.
 pub(crate) struct Seat {
     /// None while the seat is empty; `timer.next` then links the empty ones. Also none while it is away.
     pub(crate) socket: Option<OwnedFd>,
@@ -27,10 +27,6 @@ pub(crate) struct Seat {
     /// While it connects: how late that was, in ns.
     pub(crate) bytes_out: u64,
     pub(crate) timer: Node,
-    /// Input that the protocol did not take.
-    pub(crate) kept: u32,
-    /// Output that the kernel did not take.
-    pub(crate) unsent: u32,
     /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
     /// discarded so far.
     pub(crate) slot: u32,
@@ -43,7 +39,7 @@ pub(crate) struct Seat {
     pub(crate) flags: Flags,
 }
 
-const _: () = assert!(size_of::<Seat>() <= 72);
+const _: () = assert!(size_of::<Seat>() <= 64);
 
 /// What a connection is doing; several at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,6 +84,10 @@ impl Flags {
     pub(crate) const AWAY: Flags = Flags(1 << 17);
     /// FULL, and input waits until it is not.
     pub(crate) const PAUSED: Flags = Flags(1 << 18);
+    /// There is input that the protocol did not take.
+    pub(crate) const KEPT: Flags = Flags(1 << 19);
+    /// There is output that the kernel did not take.
+    pub(crate) const UNSENT: Flags = Flags(1 << 20);
 
     /// While any of these is set, nobody reads.
     pub(crate) const UNREAD: Flags = Flags(
@@ -128,8 +128,6 @@ impl Seat {
         bytes_in: 0,
         bytes_out: 0,
         timer: Node::IDLE,
-        kept: buffer::NONE,
-        unsent: buffer::NONE,
         slot: 0,
         opened: 0,
         table: 0,
@@ -154,8 +152,8 @@ impl Seat {
     /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.
     pub(crate) fn is_settled(&self) -> bool {
         let watching = Flags::WATCHED.0 | Flags::WATCH_READ.0;
-        let looked_at = watching | Flags::WATCH_WRITE.0 | Flags::UNREAD.0;
-        self.flags.0 & looked_at == watching && self.unsent == buffer::NONE
+        let looked_at = watching | Flags::WATCH_WRITE.0 | Flags::UNSENT.0 | Flags::UNREAD.0;
+        self.flags.0 & looked_at == watching
     }
 
     /// Whether `received` and `finished` may come.
@@ -196,7 +194,7 @@ impl Seats {
         }
     }
 
-    fn make(&mut self) -> u32 {
+    pub(super) fn make(&mut self) -> u32 {
         let number = self.made;
         self.made = number.checked_add(1).expect("fewer than 4 billion seats");
         if number as usize == self.chunks.len() * CHUNK {
@@ -284,7 +282,7 @@ impl Seats {
         let free = std::mem::replace(&mut self.free, number);
         self.taken -= 1;
         let seat = self.at(number);
-        debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
+        debug_assert!(!seat.flags.any(Flags::KEPT.and(Flags::UNSENT)) && !seat.timer.is_set());
         let (socket, door) = (seat.socket.take(), seat.door);
         let epoch = seat.epoch.wrapping_add(1).max(1);
         *seat = Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY };
