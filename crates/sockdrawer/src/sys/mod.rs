@@ -21,12 +21,14 @@ pub(crate) mod process;
 pub(crate) mod reactor;
 pub(crate) mod shared;
 pub(crate) mod steering;
+mod unforked;
 
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monotonic, raise_descriptor_limit, wait_exactly};
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
+pub(crate) use unforked::Unforked;
 
 use crate::net::{Address, ListenOptions, SocketOptions};
 use std::net::{IpAddr, SocketAddr};
