@@ -14,6 +14,7 @@ use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, lock};
 use crate::sys::fork::{self, Ending, Forked};
+use crate::sys::{Errno, Unforked};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,16 +28,61 @@ const CHILDREN: usize = 1;
 
 /// The children of a helper.
 pub(crate) struct Children {
-    table: Mutex<Table>,
+    table: Unforked<Mutex<Table>>,
     joint: Arc<Joint>,
     life: Box<dyn Life>,
+    parent: u32,
 }
 
-#[derive(Default)]
+/// Places, in chunks that never move, for those that live: each is where a child counts among the shared numbers, too.
 struct Table {
-    alive: HashMap<u32, Child>,
-    free: Vec<usize>,
-    used: usize,
+    /// The place of each process.
+    places: HashMap<u32, usize>,
+    chunks: Vec<Unforked<Chunk>>,
+    free: Vec<Place>,
+}
+
+type Chunk = [Option<Child>; CHUNK];
+
+/// Children for whom there is room in a page.
+const CHUNK: usize = 32;
+
+const _: () = assert!(size_of::<Chunk>() <= 4096);
+
+/// One that nobody has.
+struct Place {
+    slot: usize,
+    counters: Counters,
+}
+
+impl Table {
+    /// What it writes for each child lies together.
+    fn new() -> Table {
+        Table { places: HashMap::with_capacity(CHUNK), chunks: Vec::new(), free: Vec::with_capacity(CHUNK) }
+    }
+
+    fn at(&mut self, slot: usize) -> &mut Option<Child> {
+        &mut self.chunks[slot / CHUNK][slot % CHUNK]
+    }
+
+    fn of(&mut self, pid: u32) -> Option<&mut Child> {
+        let slot = *self.places.get(&pid)?;
+        self.at(slot).as_mut()
+    }
+
+    fn alive(&self) -> impl Iterator<Item = (u32, &Child)> {
+        self.places.iter().filter_map(|(pid, slot)| Some((*pid, self.chunks[slot / CHUNK][slot % CHUNK].as_ref()?)))
+    }
+
+    fn grow(&mut self, joint: &Joint) -> Result<(), Errno> {
+        let first = self.chunks.len() * CHUNK;
+        self.chunks.push(Unforked::new([const { None }; CHUNK])?);
+        // As many as permits, which are at most as many as places among the shared numbers.
+        let slots = (first..(first + CHUNK).min(MOST_CHILDREN)).rev();
+        self.free.extend(slots.map(|slot| Place { slot, counters: joint.child(slot) }));
+        joint.set_children((first + CHUNK).min(MOST_CHILDREN));
+        Ok(())
+    }
 }
 
 /// A connection's own process, as its parent sees it.
@@ -47,7 +93,6 @@ pub(crate) struct Child {
     pub(crate) since: Instant,
     /// What it counts itself.
     pub(crate) counters: Counters,
-    slot: usize,
     permit: Permit,
 }
 
@@ -73,18 +118,19 @@ pub(crate) struct Birth {
 }
 
 impl Children {
-    pub(crate) fn new(life: impl Life + 'static, joint: Arc<Joint>) -> Arc<Children> {
-        Arc::new(Children { table: Mutex::default(), joint, life: Box::new(life) })
+    pub(crate) fn new(life: impl Life + 'static, joint: Arc<Joint>) -> Result<Arc<Children>, Errno> {
+        let table = Unforked::new(Mutex::new(Table::new()))?;
+        Ok(Arc::new(Children { table, joint, life: Box::new(life), parent: std::process::id() }))
     }
 
     /// Reads or changes one of those that live.
     pub(crate) fn with<T>(&self, pid: u32, visit: impl FnOnce(&Child) -> T) -> Option<T> {
-        lock(&self.table).alive.get(&pid).map(visit)
+        lock(&self.table).of(pid).map(|child| visit(child))
     }
 
     /// Counts the peers of those that live as the policy asks for, each once.
     pub(crate) fn take_census(&self, rules: &Rules) {
-        for child in lock(&self.table).alive.values_mut() {
+        for child in lock(&self.table).chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).flatten() {
             let counted = |census: &Arc<Census>| child.permit.ticket().is_some_and(|ticket| ticket.is_of(census));
             if rules.census.as_ref().is_some_and(counted) {
                 continue;
@@ -96,31 +142,33 @@ impl Children {
 
     /// What those that live have counted.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
-        lock(&self.table).alive.values().for_each(|child| child.counters.add_to(counts));
+        lock(&self.table).alive().for_each(|(_, child)| child.counters.add_to(counts));
     }
 
     /// The processes of those that are meant.
     pub(crate) fn choose(&self, mut wanted: impl FnMut(u32, &Child) -> bool) -> Vec<u32> {
-        lock(&self.table).alive.iter().filter(|(pid, child)| wanted(**pid, child)).map(|(pid, _)| *pid).collect()
+        lock(&self.table).alive().filter(|(pid, child)| wanted(*pid, child)).map(|(pid, _)| pid).collect()
     }
 
-    /// Takes note of all children that have ended, so that none is a zombie for longer than a turn. Returns their processes.
-    pub(crate) fn reap(&self, flow: &Flow) -> Vec<u32> {
-        let mut ended = Vec::new();
+    /// Takes note of all children that have ended, so that none is a zombie for longer than a turn, and tells their processes.
+    pub(crate) fn reap(&self, flow: &Flow, mut ended: impl FnMut(u32)) {
         while let Some((pid, ending)) = fork::ended_child() {
-            let Some(child) = lock(&self.table).alive.remove(&pid) else { continue };
-            self.bury(flow, &child, ending);
-            ended.push(pid);
-            lock(&self.table).free.push(child.slot);
+            let child = {
+                let mut table = lock(&self.table);
+                table.places.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
+            };
+            let Some((slot, child)) = child else { continue };
+            let counters = self.bury(flow, child, ending);
+            ended(pid);
+            lock(&self.table).free.push(Place { slot, counters });
         }
-        ended
     }
 
     /// A child goes on under another generation.
     pub(crate) fn moved(&self, pid: u32, to: &Arc<Generation>, flow: &Flow) {
         let before = {
             let mut table = lock(&self.table);
-            let Some(child) = table.alive.get_mut(&pid) else { return };
+            let Some(child) = table.of(pid) else { return };
             to.live.fetch_add(1, Ordering::SeqCst);
             std::mem::replace(&mut child.generation, to.clone())
         };
@@ -129,7 +177,8 @@ impl Children {
         }
     }
 
-    fn bury(&self, flow: &Flow, child: &Child, ending: Ending) {
+    /// Returns what it counted with, cleared.
+    fn bury(&self, flow: &Flow, child: Child, ending: Ending) -> Counters {
         let shared = flow.shared();
         let mut counts = Counts::default();
         child.counters.add_to(&mut counts);
@@ -147,16 +196,15 @@ impl Children {
         if child.generation.leave() {
             shared.tell(&Event::GenerationEnded(child.generation.id));
         }
+        child.counters
     }
 
-    fn slot(&self) -> usize {
+    fn place(&self) -> Result<Place, Errno> {
         let mut table = lock(&self.table);
-        table.free.pop().unwrap_or_else(|| {
-            table.used += 1;
-            self.joint.set_children(table.used);
-            // As many as permits, which are at most as many as slots.
-            table.used - 1
-        })
+        if table.free.is_empty() {
+            table.grow(&self.joint)?;
+        }
+        Ok(table.free.pop().expect("just grown"))
     }
 }
 
@@ -170,18 +218,24 @@ impl Placement for Children {
                 return flow.shared().tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };
-        let slot = self.slot();
-        let counters = self.joint.child(slot);
-        let parent = std::process::id();
-        match fork::fork() {
-            Ok(Forked::Child) => self.life.live(Birth { parcel, id, generation, counters, parent }),
-            Ok(Forked::Parent(pid)) => {
-                let child =
-                    Child { id, generation, peer: parcel.remote, since: Instant::now(), counters, slot, permit: parcel.permit };
-                lock(&self.table).alive.insert(pid, child);
+        let forked = self.place().and_then(|place| match fork::fork() {
+            Ok(forked) => Ok((forked, place)),
+            Err(errno) => {
+                lock(&self.table).free.push(place);
+                Err(errno)
+            }
+        });
+        match forked {
+            Ok((Forked::Child, Place { counters, .. })) => {
+                self.life.live(Birth { parcel, id, generation, counters, parent: self.parent })
+            }
+            Ok((Forked::Parent(pid), Place { slot, counters })) => {
+                let (peer, permit) = (parcel.remote, parcel.permit);
+                let mut table = lock(&self.table);
+                *table.at(slot) = Some(Child { id, generation, peer, since: Instant::now(), counters, permit });
+                table.places.insert(pid, slot);
             }
             Err(errno) => {
-                lock(&self.table).free.push(slot);
                 if generation.leave() {
                     flow.shared().tell(&Event::GenerationEnded(generation.id));
                 }

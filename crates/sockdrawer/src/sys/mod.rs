@@ -24,6 +24,7 @@ pub(crate) mod process;
 pub(crate) mod reactor;
 pub(crate) mod shared;
 pub(crate) mod steering;
+mod unforked;
 
 pub(crate) use calls::{Calls, close};
 pub(crate) use kernel::Kernel;
@@ -31,6 +32,7 @@ pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monoton
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
+pub(crate) use unforked::Unforked;
 
 use crate::net::{Address, ListenOptions, SocketOptions};
 use std::net::{IpAddr, SocketAddr};

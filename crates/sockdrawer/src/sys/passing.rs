@@ -50,18 +50,17 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[B
     }
 }
 
-/// Waits for one packet, unless told not to; None when the other end is gone. Descriptors are close-on-exec. Those that this
-/// process had no room for were closed by the kernel without a word, so who sends says how many there are.
+/// Waits for one packet, unless told not to, and returns its length; None when the other end is gone. Descriptors are close-on-exec.
+/// Those that this process had no room for were closed by the kernel without a word, so who sends says how many there are.
 ///
 /// # Errors
 /// `EAGAIN` when there is nothing and it must not wait. `EMSGSIZE` when the packet is longer than any of ours.
 pub(crate) fn receive_packet(
     socket: BorrowedFd<'_>,
-    into: &mut Vec<u8>,
+    into: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
     wait: bool,
-) -> Result<Option<()>> {
-    into.resize(MOST_BYTES, 0);
+) -> Result<Option<usize>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = if wait { RecvFlags::CMSG_CLOEXEC } else { RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT };
@@ -76,11 +75,10 @@ pub(crate) fn receive_packet(
             descriptors.extend(passed);
         }
     }
-    into.truncate(received.bytes);
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    Ok((received.bytes > 0).then_some(()))
+    Ok((received.bytes > 0).then_some(received.bytes))
 }
 
 /// A place where packet ends of this user's processes are met, by a name that the kernel chose.
@@ -137,15 +135,15 @@ mod tests {
         let event = rustix::event::eventfd(7, rustix::event::EventfdFlags::empty()).expect("an eventfd");
         send_packet(one.as_fd(), b"first", &[event.as_fd(); MOST_DESCRIPTORS], true).expect("sent");
         send_packet(one.as_fd(), b"second", &[], true).expect("sent");
-        let (mut bytes, mut descriptors) = (Vec::new(), Vec::new());
-        assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true), Ok(Some(())));
-        assert_eq!((&bytes[..], descriptors.len()), (&b"first"[..], MOST_DESCRIPTORS));
+        let (mut bytes, mut descriptors) = (vec![0; MOST_BYTES], Vec::new());
+        assert_eq!(receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true), Ok(Some(5)));
+        assert_eq!((&bytes[..5], descriptors.len()), (&b"first"[..], MOST_DESCRIPTORS));
         let mut value = [0; 8];
         rustix::io::read(&descriptors[MOST_DESCRIPTORS - 1], &mut value).expect("readable");
         assert_eq!(u64::from_ne_bytes(value), 7, "it is the same eventfd");
         descriptors.clear();
-        receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true).expect("received");
-        assert_eq!((&bytes[..], descriptors.len()), (&b"second"[..], 0));
+        let length = receive_packet(two.as_fd(), &mut bytes, &mut descriptors, true).expect("received").expect("a packet");
+        assert_eq!((&bytes[..length], descriptors.len()), (&b"second"[..], 0));
         let full = loop {
             if let Err(errno) = send_packet(one.as_fd(), &[0; MOST_BYTES], &[], true) {
                 break errno;

@@ -64,7 +64,8 @@ pub(crate) fn helper_end() -> Option<OwnedFd> {
 /// Returns the end under the lowest number there is.
 pub(crate) fn settle_helper(end: OwnedFd) -> Result<OwnedFd> {
     close_others(&end)?;
-    let end = rustix::io::fcntl_dupfd_cloexec(&end, 3)?;
+    let lowest = rustix::io::fcntl_dupfd_cloexec(&end, 3)?;
+    let end = if lowest.as_raw_fd() < end.as_raw_fd() { lowest } else { end };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: signal(2) with SIG_IGN installs no code.
         if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {

@@ -86,7 +86,9 @@ impl Observer for Voice {
     }
 }
 
-/// A flow that was made before there was a connection for it, so that a child has little to do before its first byte.
+/// A flow that was made before there was a connection for it, so that a child has little to do before its first byte. What the child
+/// writes lies in one page, because it gets a copy of each page that it writes to.
+#[repr(align(4096))]
 pub(super) struct Seed {
     flow: Flow,
     permit: Option<Permit>,
@@ -96,10 +98,12 @@ pub(super) struct Seed {
 impl Ground {
     /// Has the flow of the next child ready. A panic of the service's `local` is met again by each child.
     pub(super) fn sow(&self, generation: &Arc<Generation>) {
-        *lock(&self.seed) = Some(Box::new(self.seed(generation)));
+        *lock(&self.seed) = Some(self.seed(generation));
     }
 
-    fn seed(&self, generation: &Arc<Generation>) -> Seed {
+    /// Not a part of what a child runs: what it has on the stack, each child would have to get pages for.
+    #[inline(never)]
+    fn seed(&self, generation: &Arc<Generation>) -> Box<Seed> {
         let joint = Arc::new(Joint::private());
         let gate = Gate::shared(joint.clone(), 1, None);
         let permit = gate.take().expect("the first connection of a gate for one");
@@ -107,7 +111,7 @@ impl Ground {
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut flow = Flow::asleep(shared, inbox);
         flow.prepare();
-        Seed { flow, permit: Some(permit), generation: generation.id }
+        Box::new(Seed { flow, permit: Some(permit), generation: generation.id })
     }
 }
 
@@ -115,7 +119,7 @@ fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
     let Birth { parcel, id, generation, counters, .. } = birth;
     let seed = lock(&ground.seed).take().filter(|seed| seed.generation == generation.id);
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
-    let Seed { flow, permit: own, .. } = Box::leak(seed.unwrap_or_else(|| Box::new(ground.seed(&generation))));
+    let Seed { flow, permit: own, .. } = Box::leak(seed.unwrap_or_else(|| ground.seed(&generation)));
     flow.shared().joint.ids().store(id.0, SeqCst);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut flow.counters, counters));

@@ -27,7 +27,7 @@ use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{Mutex, mpsc};
 use crate::sys::passing::Meeting;
-use crate::sys::{Errno, Events, Kernel, System, fork, panics};
+use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, panics};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -44,7 +44,8 @@ const EVENTS_PER_TURN: usize = 64;
 
 /// The whole life of a forking helper.
 pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, speaker: Arc<Speaker>, receiver: Receiver) -> ! {
-    match Forking::begin(start, descriptors, &speaker, receiver) {
+    let begun = Forking::begin(start, descriptors, &speaker, receiver).and_then(|helper| Unforked::new(helper).map_err(system));
+    match begun {
         Ok(mut helper) => {
             speaker.reply(number, Reply::Done);
             helper.serve();
@@ -64,6 +65,7 @@ struct Forking {
     ground: Arc<Ground>,
     speaker: Arc<Speaker>,
     receiver: Receiver,
+    events: Events,
     /// Readable when a child has ended.
     ended: OwnedFd,
     questions: Questions,
@@ -104,7 +106,9 @@ impl Forking {
         let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });
-        let children = Children::new(ground.clone(), joint.clone());
+        // What is written for each connection is made together, because forking makes each of its pages cost a copy.
+        let children = Children::new(ground.clone(), joint.clone()).map_err(system)?;
+        let events = Events::with_capacity(EVENTS_PER_TURN);
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
         let limit = joint.limit().load(SeqCst) as usize;
@@ -146,6 +150,7 @@ impl Forking {
             ground,
             speaker: speaker.clone(),
             receiver,
+            events,
             ended,
             questions,
             shards: HashMap::new(),
@@ -162,15 +167,14 @@ impl Forking {
     }
 
     fn serve(&mut self) {
-        let mut events = Events::with_capacity(EVENTS_PER_TURN);
         while !(self.last && self.questions.is_empty()) {
             self.flow.turn_until = self.questions.due();
-            self.flow.turn(&mut events, |_| ());
+            self.flow.turn(&mut self.events, |_| ());
             let noticed = std::mem::take(&mut self.flow.noticed);
             let has = |number: u32| noticed & (1 << number) != 0;
             if has(CHILDREN) {
                 fork::clear(self.ended.as_fd());
-                self.children.reap(&self.flow).into_iter().for_each(|pid| self.questions.ended(pid));
+                self.children.reap(&self.flow, |pid| self.questions.ended(pid));
             }
             if has(MEETING) {
                 while let Some((pid, home)) = self.ground.meeting.welcome() {

@@ -9,7 +9,7 @@ use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStat
 use crate::pool::{Adopted, Drain, Drained, Selector};
 use crate::protocol::{ConnectionId, Recipe};
 use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
-use crate::sys::{Errno, Result};
+use crate::sys::{Errno, Pages, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -267,7 +267,6 @@ impl Sender {
 /// Puts messages together again.
 #[derive(Default)]
 pub(crate) struct Receiver {
-    packet: Vec<u8>,
     parts: HashMap<u64, Message>,
 }
 
@@ -296,12 +295,12 @@ impl Receiver {
     }
 
     fn next<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<(T, Vec<OwnedFd>)>> {
+        // Not kept: a process that forks has few pages.
+        let mut packet = Pages::new(MOST_BYTES)?;
         loop {
             let mut passed = Vec::new();
-            if receive_packet(socket, &mut self.packet, &mut passed, wait)?.is_none() {
-                return Ok(None);
-            }
-            let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&self.packet).map_err(|_| Errno::BADMSG)?;
+            let Some(length) = receive_packet(socket, &mut packet, &mut passed, wait)? else { return Ok(None) };
+            let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&packet[..length]).map_err(|_| Errno::BADMSG)?;
             // A sender's messages come one after another: an older one of the same was given up in the middle.
             self.parts.retain(|number, _| *number == head.number || number >> PROCESS_SHIFT != head.number >> PROCESS_SHIFT);
             let message = self.parts.entry(head.number).or_default();
