@@ -110,6 +110,9 @@ fn config(arguments: ServeArguments) -> Result<Config, Failure> {
     if let Some(capacity) = arguments.capacity {
         config = config.capacity(capacity.in_memory());
     }
+    if let Some(time) = arguments.spin {
+        config = config.spin(time.0);
+    }
     if let Some(limit) = arguments.limit {
         config = config.limit(limit.in_memory());
     }
@@ -144,6 +147,9 @@ fn fits(model: Model, arguments: &ServeArguments) -> Result<(), Failure> {
     }
     if !has_loops(model) && arguments.workers.is_some() {
         return refuse("--workers", "the models prefork, loops and tasks");
+    }
+    if matches!(model, Model::Threads | Model::Fork | Model::Tasks) && arguments.spin.is_some() {
+        return refuse("--spin", "the models loops, prefork and single");
     }
     if model != Model::Prefork && arguments.processes.is_some() {
         return refuse("--processes", "the model prefork");

@@ -57,6 +57,10 @@ pub struct Config {
     pub delegates: usize,
     /// Connections for which memory is kept ready in each loop. Not a limit.
     pub capacity: usize,
+    /// How long a loop that had something to do asks for more before it sleeps. Zero, the default: not at all. One connection that
+    /// asks, waits and asks again gets its answers without two wake-ups each; who has many busy ones pays CPU for little. At most a
+    /// second. Not with [`Model::Threads`], [`Model::Fork`] and [`Model::Tasks`].
+    pub spin: Duration,
     /// The most connections at once; None: as many as descriptors allow.
     pub limit: Option<usize>,
     /// Who is let in: [`Limits`], or a policy of your own.
@@ -345,6 +349,7 @@ impl Config {
             worker_queue: 65_536,
             delegates: 1024,
             capacity: 1024,
+            spin: Duration::ZERO,
             limit: None,
             admission: Arc::new(Limits::default()),
             alarms: Vec::new(),
@@ -456,6 +461,13 @@ impl Config {
     #[must_use]
     pub fn capacity(mut self, capacity: usize) -> Config {
         self.capacity = capacity;
+        self
+    }
+
+    /// How long a loop that had something to do asks for more before it sleeps: [`Config::spin`](struct@Config).
+    #[must_use]
+    pub fn spin(mut self, time: Duration) -> Config {
+        self.spin = time;
         self
     }
 

@@ -76,6 +76,10 @@ pub(crate) struct ServeArguments {
     /// Connections for which each loop keeps memory ready; not a limit.
     #[arg(long, value_name = "N")]
     pub(crate) capacity: Option<Count>,
+    /// loops, prefork and single: how long a loop that had something to do asks for more before it sleeps: latency for CPU
+    /// [default: not at all].
+    #[arg(long, value_name = "T")]
+    pub(crate) spin: Option<Time>,
     /// The most connections at once [default: as many as descriptors allow].
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<Positive>,

@@ -77,6 +77,9 @@ const PREPARED_BYTES: usize = 1024;
 /// Panics told as events, for each loop and second; all are counted.
 const PANICS_TOLD_PER_SECOND: u32 = 10;
 
+/// What epoll_wait would have to be given to fail.
+const BAD_EPOLL: &str = "epoll_wait fails for a bad descriptor or pointer only";
+
 /// The tokens of epoll that are no connection: epoch 0. The inbox is 0, listeners follow; at the end come descriptors that the
 /// flow is only to notice.
 const INBOX_TOKEN: u64 = 0;
@@ -347,19 +350,39 @@ impl Flow {
 
     /// Waits for events and handles them once. True when there was an event.
     pub(crate) fn turn(&mut self, events: &mut Events, sleeping: impl Fn(bool)) -> bool {
-        let timeout = self.timeout();
         sleeping(true);
-        let waited = self.system.wait(self.epoll.as_fd(), events, timeout);
+        // After a turn in which there was something to do.
+        if let Some(time) = self.shared.spin().filter(|_| events.len() > 0) {
+            self.spin(events, time);
+        } else {
+            events.clear();
+        }
+        if events.len() == 0 {
+            let timeout = self.timeout();
+            let waited = self.system.wait(self.epoll.as_fd(), events, timeout);
+            waited.expect(BAD_EPOLL);
+        }
         sleeping(false);
-        waited.expect("epoll_wait fails for a bad descriptor or pointer only");
         self.handle(events)
+    }
+
+    /// Asks for events again and again, at most until a timer is due.
+    fn spin(&mut self, events: &mut Events, time: Duration) {
+        let until = Instant::now() + self.timeout().map_or(time, |timeout| timeout.min(time));
+        loop {
+            self.system.wait(self.epoll.as_fd(), events, Some(Duration::ZERO)).expect(BAD_EPOLL);
+            if events.len() > 0 || Instant::now() >= until {
+                return;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// The same for a thread that waits elsewhere: without waiting.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_now(&mut self, events: &mut Events) -> bool {
         let waited = self.system.wait(self.epoll.as_fd(), events, Some(Duration::ZERO));
-        waited.expect("epoll_wait fails for a bad descriptor or pointer only");
+        waited.expect(BAD_EPOLL);
         self.handle(events)
     }
 

@@ -20,6 +20,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{System, panics};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// What the loops of a pool share.
 pub(crate) struct Shared {
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     /// The next loop's: one that replaces another is another.
     pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
+    /// In ns, how long loops that had something to do ask for more before they sleep.
+    spin: AtomicU64,
     /// Addresses whose sockets loops still have to empty and give up.
     pub(crate) leaving: AtomicUsize,
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
@@ -109,6 +112,7 @@ impl Shared {
             roster: Mutex::new(Vec::new()),
             lives: AtomicU64::new(1),
             bell: Bell::default(),
+            spin: AtomicU64::new(0),
             leaving: AtomicUsize::new(0),
             stranded: Mutex::default(),
             placement: on.placement,
@@ -131,6 +135,16 @@ impl Shared {
         self.rules.set(rules);
         panics::discard(before);
         panicked.into_iter().for_each(|message| self.tell(&Told::AdmissionPanicked { message }));
+    }
+
+    pub(crate) fn set_spin(&self, time: Duration) {
+        self.spin.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// None: not at all.
+    pub(super) fn spin(&self) -> Option<Duration> {
+        let time = self.spin.load(Ordering::Relaxed);
+        (time > 0).then(|| Duration::from_nanos(time))
     }
 
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.

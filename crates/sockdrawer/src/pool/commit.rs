@@ -21,7 +21,10 @@ use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The longest time to spin.
+const MOST_SPIN: Duration = Duration::from_secs(1);
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
@@ -197,6 +200,7 @@ impl Core {
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
+        self.shared.set_spin(wanted.spin);
         self.shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
         self.shared.delegates.tune(model::delegates(wanted), wanted.stack);
         if control.config.backlog() != wanted.backlog() {
@@ -367,6 +371,12 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     }
     if config.loops > MOST_LOOPS {
         return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
+    }
+    if config.spin > MOST_SPIN {
+        return invalid("spin", "more than 1 s: a loop that never sleeps; some 50 us are what a wake-up costs");
+    }
+    if !config.spin.is_zero() && matches!(config.model, Model::Threads | Model::Fork | Model::Tasks) {
+        return invalid("spin", "only loops spin: those of the models loops, prefork and single");
     }
     if config.delegates == 0 {
         return invalid("delegates", "0 threads: a delegated connection would wait for ever; use at least 1");

@@ -97,6 +97,7 @@ impl Core {
             admission: config.admission.clone(),
             placement: model::placement(&config, move |panic| _ = died.send(Report::ThreadDied { panic })),
         });
+        shared.set_spin(config.spin);
         if on.process.is_none() {
             gate.set_alarms(&config.alarms);
         }

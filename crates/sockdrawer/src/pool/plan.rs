@@ -89,6 +89,7 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     plan.note("worker_queue", How::InPlace, &running.worker_queue, &wanted.worker_queue, usize::to_string);
     plan.note("delegates", How::InPlace, &running.delegates, &wanted.delegates, usize::to_string);
     plan.note("capacity", How::InPlace, &running.capacity, &wanted.capacity, usize::to_string);
+    plan.note("spin", How::InPlace, &running.spin, &wanted.spin, |time| format!("{time:?}"));
     plan.note("limit", How::InPlace, &running.limit, &wanted.limit, |limit| {
         limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string())
     });

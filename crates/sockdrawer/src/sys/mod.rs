@@ -177,6 +177,10 @@ impl Events {
         self.0.len()
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     pub(crate) fn get(&self, index: usize) -> Ready {
         use rustix::event::epoll::EventFlags;
         let event = self.0[index];

@@ -24,9 +24,7 @@ impl Scene {
         let start = Instant::now();
         let mut seats = Seats::with_capacity(count as usize, Gate::new(count as usize));
         // Nodes live in seats; taken or not makes no difference to the wheel.
-        for seat in 0..count {
-            seats.at(seat).timer.take_link();
-        }
+        (0..count).for_each(|_| _ = seats.make());
         // A walk through all of them: the step has no divisor in common with a power of ten.
         let order = (0..u64::from(count)).map(|n| (n * 7_368_787 % u64::from(count)) as u32).collect();
         Scene { wheel: Wheel::new(start), seats, start, order }

@@ -55,6 +55,7 @@ pub(crate) struct Tuning {
     pub(crate) inbox: usize,
     pub(crate) restarts: Restarts,
     pub(crate) stuck_after: Duration,
+    pub(crate) spin: Duration,
 }
 
 impl Tuning {
@@ -70,15 +71,17 @@ impl Tuning {
             inbox: config.inbox,
             restarts: config.restarts.data().unwrap_or_default(),
             stuck_after: config.stuck_after,
+            spin: config.spin,
         }
     }
 
     pub(crate) fn apply(self, config: &mut Config) {
-        let Tuning { loops, workers, stack, worker_queue, capacity, limits, inbox, delegates, restarts, stuck_after } = self;
+        let Tuning { loops, workers, stack, worker_queue, capacity, limits, inbox, delegates, restarts, stuck_after, spin } =
+            self;
         (config.loops, config.workers, config.stack, config.worker_queue) = (loops, workers, stack, worker_queue);
         (config.capacity, config.inbox, config.delegates) = (capacity, inbox, delegates);
         config.admission = Arc::new(limits);
-        (config.restarts, config.stuck_after) = (Arc::new(restarts), stuck_after);
+        (config.restarts, config.stuck_after, config.spin) = (Arc::new(restarts), stuck_after, spin);
     }
 }
 
