@@ -1,7 +1,7 @@
 //! Pooled buffers for what a connection cannot be rid of at once: input not taken, output not sent. Most connections have none.
 
-/// No buffer.
-pub(crate) const NONE: u32 = u32::MAX;
+use std::collections::HashMap;
+
 /// A buffer that grew beyond this gives its memory back.
 const KEPT_BYTES: usize = 64 * 1024;
 /// So many empty buffers keep their memory.
@@ -33,60 +33,51 @@ impl Buffer {
     }
 }
 
-/// The buffers of one loop, by number.
+/// The buffers of one loop for one purpose, by the seats that have one: an idle seat has no room for it.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    all: Vec<Buffer>,
-    free: Vec<u32>,
-    /// How many of the free ones keep memory; they are taken first.
-    warm: usize,
+    taken: HashMap<u32, Buffer>,
+    /// Empty ones with memory.
+    warm: Vec<Buffer>,
 }
 
 impl Buffers {
-    pub(crate) fn at(&mut self, number: u32) -> &mut Buffer {
-        &mut self.all[number as usize]
+    pub(crate) fn has(&self, seat: u32) -> bool {
+        !self.taken.is_empty() && self.taken.contains_key(&seat)
     }
 
-    /// Bytes in a buffer that may be none.
-    pub(crate) fn len(&self, number: u32) -> usize {
-        if number == NONE { 0 } else { self.all[number as usize].bytes().len() }
+    /// What a seat's buffer holds; nothing where it has none.
+    pub(crate) fn bytes(&self, seat: u32) -> &[u8] {
+        // Nearly always, and no hash is needed.
+        if self.taken.is_empty() {
+            return &[];
+        }
+        self.taken.get(&seat).map_or(&[], Buffer::bytes)
     }
 
-    /// Appends to a buffer, one that is taken for it when there is none.
-    pub(crate) fn push(&mut self, number: &mut u32, bytes: &[u8]) {
+    /// Of a seat that has one.
+    pub(crate) fn at(&mut self, seat: u32) -> &mut Buffer {
+        self.taken.get_mut(&seat).expect("the seat has a buffer")
+    }
+
+    /// Appends to a seat's buffer, one that is taken for it when there is none.
+    pub(crate) fn push(&mut self, seat: u32, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        if *number == NONE {
-            self.warm = self.warm.saturating_sub(1);
-            *number = self.free.pop().unwrap_or_else(|| {
-                self.all.push(Buffer::default());
-                u32::try_from(self.all.len() - 1).expect("fewer buffers than seats")
-            });
-        }
-        self.at(*number).push(bytes);
+        self.taken.entry(seat).or_insert_with(|| self.warm.pop().unwrap_or_default()).push(bytes);
     }
 
-    /// Gives a buffer back; what it holds is forgotten.
-    pub(crate) fn release(&mut self, number: &mut u32) {
-        let number = std::mem::replace(number, NONE);
-        if number == NONE {
+    /// Takes a seat's buffer away; what it holds is forgotten.
+    pub(crate) fn release(&mut self, seat: u32) {
+        if self.taken.is_empty() {
             return;
         }
-        let room = self.warm < KEPT_BUFFERS;
-        let buffer = self.at(number);
-        buffer.start = 0;
-        buffer.bytes.clear();
-        if room && buffer.bytes.capacity() <= KEPT_BYTES {
-            self.warm += 1;
-            self.free.push(number);
-        } else {
-            buffer.bytes = Vec::new();
-            // Below the warm ones, which are the last `warm` of the list.
-            let below = self.free.len() - self.warm;
-            self.free.push(number);
-            let last = self.free.len() - 1;
-            self.free.swap(below, last);
+        let Some(mut buffer) = self.taken.remove(&seat) else { return };
+        if self.warm.len() < KEPT_BUFFERS && buffer.bytes.capacity() <= KEPT_BYTES {
+            buffer.start = 0;
+            buffer.bytes.clear();
+            self.warm.push(buffer);
         }
     }
 }
@@ -98,54 +89,56 @@ mod tests {
     #[test]
     fn bytes_come_out_as_they_went_in() {
         let mut buffers = Buffers::default();
-        let mut number = NONE;
         let (mut written, mut read) = (0_u32, 0_u32);
         for round in 1..200_usize {
             for _ in 0..round % 7 + 1 {
-                buffers.push(&mut number, &written.to_le_bytes());
+                buffers.push(7, &written.to_le_bytes());
                 written += 1;
             }
             for _ in 0..(round % 5).min((written - read) as usize) {
-                assert_eq!(buffers.at(number).bytes()[..4], read.to_le_bytes());
-                buffers.at(number).take(4);
+                assert_eq!(buffers.bytes(7)[..4], read.to_le_bytes());
+                buffers.at(7).take(4);
                 read += 1;
             }
         }
-        assert_eq!(buffers.len(number), (written - read) as usize * 4);
-        buffers.release(&mut number);
-        assert_eq!((number, buffers.len(number)), (NONE, 0));
+        assert_eq!((buffers.bytes(7).len(), buffers.has(7)), ((written - read) as usize * 4, true));
+        buffers.release(7);
+        assert_eq!((buffers.bytes(7), buffers.has(7)), (&[][..], false));
+    }
+
+    #[test]
+    fn each_seat_has_its_own() {
+        let mut buffers = Buffers::default();
+        buffers.push(1, b"one");
+        buffers.push(2, b"");
+        buffers.push(3, b"three");
+        assert_eq!([1, 2, 3].map(|seat| buffers.bytes(seat)), [&b"one"[..], b"", b"three"]);
+        assert!(!buffers.has(2), "nothing needs no buffer");
+        buffers.release(1);
+        assert_eq!((buffers.bytes(1), buffers.bytes(3)), (&b""[..], &b"three"[..]));
     }
 
     #[test]
     fn a_buffer_given_back_is_used_again_and_large_memory_is_not_kept() {
         let mut buffers = Buffers::default();
-        let (mut one, mut two) = (NONE, NONE);
-        buffers.push(&mut one, &vec![1; KEPT_BYTES + 1]);
-        let first = one;
-        buffers.release(&mut one);
-        buffers.push(&mut two, b"x");
-        assert_eq!((first, buffers.len(two)), (two, 1));
-        assert!(buffers.at(two).bytes.capacity() <= KEPT_BYTES);
+        buffers.push(1, &vec![1; KEPT_BYTES + 1]);
+        buffers.release(1);
+        assert!(buffers.warm.is_empty());
+        buffers.push(1, b"x");
+        let memory = buffers.bytes(1).as_ptr();
+        buffers.release(1);
+        buffers.push(2, b"y");
+        assert_eq!((buffers.bytes(2), buffers.bytes(2).as_ptr()), (&b"y"[..], memory));
     }
 
     #[test]
     fn memory_kept_before_a_burst_is_used_again_after_it() {
         let mut buffers = Buffers::default();
-        let mut burst = vec![NONE; 4 * KEPT_BUFFERS];
-        burst.iter_mut().for_each(|number| buffers.push(number, b"x"));
-        burst.iter_mut().for_each(|number| buffers.release(number));
-        for used_at_once in [1, KEPT_BUFFERS / 2, KEPT_BUFFERS] {
-            for _ in 0..3 {
-                let mut numbers = vec![NONE; used_at_once];
-                for number in &mut numbers {
-                    let top = *buffers.free.last().expect("the burst left more");
-                    assert!(buffers.at(top).bytes.capacity() > 0, "it allocates again");
-                    buffers.push(number, b"x");
-                }
-                numbers.iter_mut().for_each(|number| buffers.release(number));
-            }
-        }
-        let kept = buffers.all.iter().filter(|buffer| buffer.bytes.capacity() > 0).count();
-        assert!(kept <= KEPT_BUFFERS, "{kept} keep memory");
+        let burst = 4 * KEPT_BUFFERS as u32;
+        (0..burst).for_each(|seat| buffers.push(seat, b"x"));
+        (0..burst).for_each(|seat| buffers.release(seat));
+        assert_eq!(buffers.warm.len(), KEPT_BUFFERS, "so many keep memory");
+        (0..KEPT_BUFFERS as u32).for_each(|seat| buffers.push(seat, b"x"));
+        assert!(buffers.warm.is_empty(), "those are used before memory is asked for");
     }
 }

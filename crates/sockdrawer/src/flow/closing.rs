@@ -2,7 +2,6 @@
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
 use super::Flow;
-use super::buffer;
 use super::connection::Tail;
 use super::seat::Flags;
 use crate::behaviour::{Event, Panicked};
@@ -30,7 +29,7 @@ impl Flow {
             return;
         }
         self.forget_protocol(seat, Closed::Done);
-        let all_sent = self.seats.at(seat).unsent == buffer::NONE;
+        let all_sent = !self.unsent.has(seat);
         if all_sent && (peer_is_done || flags.any(Flags::PEER_FINISHED)) {
             return self.leave(seat, false);
         }
@@ -43,7 +42,7 @@ impl Flow {
         let epoch = self.seats.at(seat).epoch;
         self.seats.at(seat).flags.set(Flags::FINISHING);
         self.send(seat, true);
-        if self.is_still(seat, epoch) && self.seats.at(seat).unsent == buffer::NONE {
+        if self.is_still(seat, epoch) && !self.unsent.has(seat) {
             self.all_sent(seat);
         }
     }
@@ -70,10 +69,11 @@ impl Flow {
 
     /// Tells the protocol, once, when nothing partial was received and no job runs.
     pub(super) fn ask_to_drain(&mut self, seat: u32) {
+        let partial = self.kept.has(seat);
         let place = self.seats.at(seat);
         let asked = place.flags.any(Flags::DRAINING) && !place.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
-        let whole = place.kept == buffer::NONE || place.flags.any(Flags::PEER_FINISHED);
+        let whole = !partial || place.flags.any(Flags::PEER_FINISHED);
         let busy = place.flags.any(Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY));
         if asked && place.has_protocol() && whole && !busy {
             place.flags.set(Flags::TOLD_DRAINING);
@@ -114,7 +114,7 @@ impl Flow {
         let flags = &mut self.seats.at(seat).flags;
         flags.set(Flags::FLUSHING);
         flags.clear(Flags::WAITING.and(Flags::FULL).and(Flags::PAUSED));
-        if self.seats.at(seat).unsent == buffer::NONE {
+        if !self.unsent.has(seat) {
             return self.all_sent(seat);
         }
         let now = Instant::now();
@@ -196,7 +196,7 @@ impl Flow {
         let closed = self.with_frame(seat, table, &mut timer, &now, |table, frame| table.close(slot, why, frame));
         self.scratch.bytes.clear();
         self.clear_timer(seat);
-        self.buffers.release(&mut self.seats.at(seat).kept);
+        self.kept.release(seat);
         if let Err(Panicked(message)) = closed {
             self.counters.panics().add(1);
             self.tell_panic(Told::ConnectionPanicked { id, message });
@@ -234,10 +234,8 @@ impl Flow {
         if !place.flags.any(Flags::CONNECTING) {
             self.counters.closed().add(1);
         }
-        let (mut kept, mut unsent) = (place.kept, place.unsent);
-        (place.kept, place.unsent) = (buffer::NONE, buffer::NONE);
-        self.buffers.release(&mut kept);
-        self.buffers.release(&mut unsent);
+        self.kept.release(seat);
+        self.unsent.release(seat);
         let (token, working) = (self.seats.token(seat), self.seats.at(seat).flags.any(Flags::WORKING));
         match (self.seats.leave(seat, working || away.is_some()), away) {
             // Who has the socket has the permit.

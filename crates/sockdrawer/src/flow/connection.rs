@@ -1,6 +1,5 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
-use super::buffer;
 use super::inbox::Letter;
 use super::seat::Flags;
 use super::worker::{Submitted, Task};
@@ -130,7 +129,7 @@ impl Flow {
         match self.with_socket(seat, |system, socket| system.take_error(socket)) {
             Err(errno) => self.fail(seat, errno),
             // Hung up on both sides: what is unsent can only fail now.
-            Ok(()) if self.seats.at(seat).unsent != buffer::NONE => self.flush(seat),
+            Ok(()) if self.unsent.has(seat) => self.flush(seat),
             // While a job runs or the protocol waits epoll would say so for ever, and nobody reads.
             Ok(()) => self.unwatch(seat),
         }
@@ -171,10 +170,10 @@ impl Flow {
             return Read::Over;
         }
         place.flags.clear(Flags::WORKED);
-        let kept = place.kept;
-        let length = self.buffers.len(kept);
+        let kept = self.kept.bytes(seat);
+        let length = kept.len();
         if length > 0 {
-            self.read[..length].copy_from_slice(self.buffers.at(kept).bytes());
+            self.read[..length].copy_from_slice(kept);
         }
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
         match self.system.receive(socket.as_fd(), &mut self.read[length..length + READ_BYTES]) {
@@ -186,7 +185,7 @@ impl Flow {
             Ok(count) => {
                 self.counters.bytes_in().add(count as u64);
                 self.seats.at(seat).bytes_in += count as u64;
-                self.buffers.release(&mut self.seats.at(seat).kept);
+                self.kept.release(seat);
                 let full = count == READ_BYTES;
                 self.offer(seat, length + count, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
@@ -206,7 +205,7 @@ impl Flow {
         let outcome = self.dispatch(seat, Event::Received(&mut input));
         let taken = input.taken();
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
-        self.buffers.push(&mut self.seats.at(seat).kept, &read[taken..length]);
+        self.kept.push(seat, &read[taken..length]);
         self.read = read;
         let epoch = self.seats.at(seat).epoch;
         self.act(seat, outcome, tail, more_follows);
@@ -248,7 +247,7 @@ impl Flow {
     ) -> T {
         let place = self.places[usize::from(table)].as_mut().expect("a generation with connections stays");
         let seat_of = self.seats.at(seat);
-        self.scratch.backlog = self.buffers.len(seat_of.unsent);
+        self.scratch.backlog = self.unsent.bytes(seat).len();
         (self.scratch.high_water, self.scratch.tag) = (place.generation.settings.high_water, None);
         let frame = Frame {
             out: &mut self.scratch,
@@ -296,11 +295,11 @@ impl Flow {
         if !self.seats.at(seat).has_protocol() || !self.seats.at(seat).may_receive() {
             return;
         }
-        let mut kept = std::mem::replace(&mut self.seats.at(seat).kept, buffer::NONE);
-        let length = self.buffers.len(kept);
+        let kept = self.kept.bytes(seat);
+        let length = kept.len();
         if length > 0 {
-            self.read[..length].copy_from_slice(self.buffers.at(kept).bytes());
-            self.buffers.release(&mut kept);
+            self.read[..length].copy_from_slice(kept);
+            self.kept.release(seat);
             self.offer(seat, length, false, false);
         }
         if self.is_still(seat, epoch) && self.seats.at(seat).flags.any(Flags::PEER_FINISHED) {
@@ -454,11 +453,11 @@ impl Flow {
             return;
         }
         let bytes = std::mem::take(&mut self.scratch.bytes);
-        let backlog = self.buffers.len(self.seats.at(seat).unsent);
+        let backlog = self.unsent.bytes(seat).len();
         let sent = if backlog > 0 { Ok(0) } else { self.send_some(seat, &bytes, more) };
         match sent {
             Ok(sent) => {
-                self.buffers.push(&mut self.seats.at(seat).unsent, &bytes[sent..]);
+                self.unsent.push(seat, &bytes[sent..]);
                 let table = self.seats.at(seat).table;
                 if backlog + bytes.len() - sent > self.place(table).generation.settings.high_water {
                     let full = self.place(table).full();
@@ -496,20 +495,19 @@ impl Flow {
 
     /// The socket has room: sends the backlog.
     pub(super) fn flush(&mut self, seat: u32) {
-        let number = self.seats.at(seat).unsent;
-        if number == buffer::NONE {
+        if !self.unsent.has(seat) {
             return;
         }
-        let bytes = std::mem::take(self.buffers.at(number));
+        let bytes = std::mem::take(self.unsent.at(seat));
         let sent = self.send_some(seat, bytes.bytes(), false);
-        *self.buffers.at(number) = bytes;
+        *self.unsent.at(seat) = bytes;
         match sent {
-            Ok(sent) => self.buffers.at(number).take(sent),
+            Ok(sent) => self.unsent.at(seat).take(sent),
             Err(errno) => return self.fail(seat, errno),
         }
-        let left = self.buffers.len(number);
+        let left = self.unsent.bytes(seat).len();
         if left == 0 {
-            self.buffers.release(&mut self.seats.at(seat).unsent);
+            self.unsent.release(seat);
         }
         let (flags, epoch) = (self.seats.at(seat).flags, self.seats.at(seat).epoch);
         if left == 0 && flags.any(Flags::FINISHING.and(Flags::FLUSHING)) {
@@ -540,7 +538,7 @@ impl Flow {
         let wanted = if flags.any(Flags::LINGERING) { true } else { place.has_protocol() && place.may_receive() && !finished };
         let watched = flags.any(Flags::WATCH_READ);
         let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
-        let write = place.unsent != buffer::NONE;
+        let write = self.unsent.has(seat);
         let interest = Interest { read, write };
         if !flags.any(Flags::WATCHED) {
             // A job ends by itself; who waits for somebody else must hear when the peer is gone, which epoll always tells.

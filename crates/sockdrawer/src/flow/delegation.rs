@@ -2,7 +2,6 @@
 
 use super::Flow;
 use super::away::{Away, Back, Hold, Leaving, Outcome, Returned};
-use super::buffer;
 use super::connection::Tail;
 use super::seat::Flags;
 use crate::behaviour::Event;
@@ -50,7 +49,7 @@ impl Flow {
         if !place.flags.any(Flags::LEAVING.and(Flags::AWAY)) {
             return false;
         }
-        if place.flags.any(Flags::LEAVING) && place.has_protocol() && place.unsent == buffer::NONE {
+        if place.flags.any(Flags::LEAVING) && place.has_protocol() && !self.unsent.has(seat) {
             self.hand_over(seat);
         }
         self.seats.at(seat).flags.any(Flags::AWAY)
@@ -64,9 +63,9 @@ impl Flow {
         }
         let (token, table) = (self.seats.token(seat), self.seats.at(seat).table);
         let generation = self.place(table).generation.id;
+        let kept = self.kept.bytes(seat).to_vec();
+        self.kept.release(seat);
         let place = self.seats.at(seat);
-        let kept = if place.kept == buffer::NONE { Vec::new() } else { self.buffers.at(place.kept).bytes().to_vec() };
-        self.buffers.release(&mut place.kept);
         let leaving = Leaving {
             token,
             id: place.id,
@@ -225,7 +224,7 @@ impl Flow {
             panics::discard((outcome, notes));
             return self.all_sent(seat);
         }
-        self.buffers.push(&mut self.seats.at(seat).kept, &kept);
+        self.kept.push(seat, &kept);
         self.go_on(seat, outcome);
         notes.into_iter().for_each(|note| self.note(token, note));
         if let Some(by) = purge_by.filter(|_| self.is_still(seat, epoch)) {

@@ -128,7 +128,10 @@ pub(crate) struct Flow {
     epoch: u64,
     acceptor: Acceptor,
     connector: Connector,
-    buffers: Buffers,
+    /// Input that protocols did not take.
+    kept: Buffers,
+    /// Output that the kernel did not take.
+    unsent: Buffers,
     scratch: Output,
     read: Pages,
     wheel: Wheel,
@@ -217,7 +220,8 @@ impl Flow {
             acceptor: Acceptor::new(Waiter::new(inbox.clone()), Waiter::new(inbox.clone()), shared.rules.get()),
             // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
             connector: Connector::new(Waiter::new(inbox.clone())),
-            buffers: Buffers::default(),
+            kept: Buffers::default(),
+            unsent: Buffers::default(),
             scratch: Output::default(),
             read: Pages::default(),
             wheel: Wheel::new(start),

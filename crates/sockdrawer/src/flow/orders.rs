@@ -1,7 +1,6 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Flow;
-use super::buffer;
 use super::card::Written;
 use super::inbox::Letter;
 use super::seat::{Flags, Seat};
@@ -35,15 +34,15 @@ pub(crate) trait Choice: Send + Sync {
 }
 
 /// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
-fn state(seat: &Seat) -> ConnectionState {
+fn state(seat: &Seat, sends: bool, keeps: bool) -> ConnectionState {
     let flags = seat.flags;
     let states = [
         (flags.any(Flags::CONNECTING), ConnectionState::Connecting),
         (flags.any(Flags::AWAY.and(Flags::LEAVING)), ConnectionState::Delegated),
         (flags.any(Flags::WORKING), ConnectionState::Working),
-        (seat.unsent != buffer::NONE, ConnectionState::Sending),
+        (sends, ConnectionState::Sending),
         (flags.any(Flags::WAITING), ConnectionState::Waiting),
-        (seat.kept != buffer::NONE, ConnectionState::Receiving),
+        (keeps, ConnectionState::Receiving),
     ];
     states.into_iter().find(|(holds, _)| *holds).map_or(ConnectionState::Idle, |(_, state)| state)
 }
@@ -97,6 +96,7 @@ impl Flow {
                 let Traits { id, generation, peer, age, listener, tag } = self.traits(token as u32, uptime, true);
                 let (listener, tag) = (listener.cloned(), tag.map(str::to_owned));
                 let (received, sent) = self.bytes_away(token as u32);
+                let (sends, keeps) = (self.unsent.has(token as u32), self.kept.has(token as u32));
                 let place = self.seats.at(token as u32);
                 let carried = if place.flags.any(Flags::CONNECTING) { (0, 0) } else { (place.bytes_in, place.bytes_out) };
                 ConnectionStatus {
@@ -108,7 +108,7 @@ impl Flow {
                     age,
                     bytes_in: carried.0 + received,
                     bytes_out: carried.1 + sent,
-                    state: state(place),
+                    state: state(place, sends, keeps),
                     draining: place.flags.any(Flags::DRAINING),
                     tag,
                 }

@@ -1,7 +1,6 @@
 //! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
 
 use super::account::{Account, NO_DOOR};
-use super::buffer;
 use super::gate::{Gate, Permit};
 use super::timer::{NONE, Node};
 use crate::protocol::{ConnectionId, Side};
@@ -11,7 +10,7 @@ use std::sync::Arc;
 /// Seats are made at most so many at once, in chunks that never move.
 const LARGEST_CHUNK: usize = 1024;
 
-/// One connection. A million idle ones are 72 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
+/// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
 pub(crate) struct Seat {
     /// None while the seat is empty; `timer.next` then links the empty ones. Also none while it is away.
@@ -24,10 +23,6 @@ pub(crate) struct Seat {
     /// While it connects: how late that was, in ns.
     pub(crate) bytes_out: u64,
     pub(crate) timer: Node,
-    /// Input that the protocol did not take.
-    pub(crate) kept: u32,
-    /// Output that the kernel did not take.
-    pub(crate) unsent: u32,
     /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
     /// discarded so far.
     pub(crate) slot: u32,
@@ -40,7 +35,7 @@ pub(crate) struct Seat {
     pub(crate) flags: Flags,
 }
 
-const _: () = assert!(size_of::<Seat>() <= 72);
+const _: () = assert!(size_of::<Seat>() <= 64);
 
 /// What a connection is doing; several at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,8 +107,6 @@ impl Seat {
         bytes_in: 0,
         bytes_out: 0,
         timer: Node::IDLE,
-        kept: buffer::NONE,
-        unsent: buffer::NONE,
         slot: 0,
         opened: 0,
         table: 0,
@@ -251,7 +244,7 @@ impl Seats {
     fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
         let free = self.free;
         let seat = self.at(number);
-        debug_assert!(seat.kept == buffer::NONE && seat.unsent == buffer::NONE && !seat.timer.is_set());
+        debug_assert!(!seat.timer.is_set());
         let epoch = seat.epoch.wrapping_add(1).max(1);
         let left = std::mem::replace(seat, Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY });
         self.free = number;
