@@ -25,6 +25,7 @@ pub const MAX_HEAD: usize = 4096;
 
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const START: &[u8] = b"GET /test/";
+const VERSION: &[u8] = b" HTTP/";
 
 /// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,27 +99,43 @@ enum Request {
     Wrong,
 }
 
-/// The first line of a head, without its end; None while it is not whole.
-fn first_line(head: &[u8]) -> Option<&[u8]> {
-    let ends = memchr::memchr_iter(b'\r', head);
-    ends.into_iter().find(|at| head.get(at + 1) == Some(&b'\n')).map(|at| &head[..at])
+/// The first line of a head, as far as it is there.
+enum Line {
+    /// It asks for this, and is so long without its end.
+    Whole(Request, usize),
+    Partial,
+    Wrong,
 }
 
-/// What a head asks for by its first line, or None while that is not whole and may become a request.
-fn request(head: &[u8], line: Option<&[u8]>) -> Option<Request> {
-    let Some(path) = line.unwrap_or(head).strip_prefix(START) else {
-        return (line.is_some() || !START.starts_with(head)).then_some(Request::Wrong);
+/// Reads `GET /test/fast` or `slow`, then an HTTP version or nothing, to the end of the line.
+fn first_line(head: &[u8]) -> Line {
+    let Some(rest) = head.strip_prefix(START) else { return begins(&[START], head) };
+    let (request, rest) = match rest.split_first_chunk::<4>() {
+        Some((b"fast", rest)) => (Request::Fast, rest),
+        Some((b"slow", rest)) => (Request::Slow, rest),
+        _ => return begins(&[b"fast", b"slow"], rest),
     };
-    let (request, version) = match path.split_first_chunk::<4>() {
-        Some((b"fast", version)) => (Request::Fast, version),
-        Some((b"slow", version)) => (Request::Slow, version),
-        Some(_) => return Some(Request::Wrong),
-        None => {
-            let begins = b"fast".starts_with(path) || b"slow".starts_with(path);
-            return (line.is_some() || !begins).then_some(Request::Wrong);
+    let rest = match rest.strip_prefix(VERSION) {
+        Some(version) => {
+            let length = version.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+            if length == 0 && !version.is_empty() {
+                return Line::Wrong;
+            }
+            &version[length..]
         }
+        None if rest.starts_with(b" ") => return begins(&[VERSION], rest),
+        None => rest,
     };
-    if is_version(version, line.is_some()) { line.map(|_| request) } else { Some(Request::Wrong) }
+    match rest {
+        [b'\r', b'\n', ..] => Line::Whole(request, head.len() - rest.len()),
+        [] | [b'\r'] => Line::Partial,
+        _ => Line::Wrong,
+    }
+}
+
+/// What is not any of these may still become one.
+fn begins(words: &[&[u8]], text: &[u8]) -> Line {
+    if words.iter().any(|word| word.starts_with(text)) { Line::Partial } else { Line::Wrong }
 }
 
 /// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
@@ -127,16 +144,6 @@ fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
     let first = head[line..].starts_with(HEAD_END).then_some(line);
     let later = || head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END).map(|at| from + at);
     first.or_else(later).map(|at| at + HEAD_END.len())
-}
-
-/// Nothing, or a space and an HTTP version; while its line is not whole, the first part of them.
-fn is_version(text: &[u8], whole: bool) -> bool {
-    // The end of the line may have begun.
-    let (text, whole) = text.strip_suffix(b"\r").filter(|_| !whole).map_or((text, whole), |text| (text, true));
-    match text.strip_prefix(b" HTTP/") {
-        Some(version) => (!version.is_empty() || !whole) && version.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'),
-        None => text.is_empty() || (!whole && b" HTTP/".starts_with(text)),
-    }
 }
 
 impl Connection {
@@ -152,16 +159,15 @@ impl Protocol for Connection {
         let head = &bytes[..bytes.len().min(MAX_HEAD)];
         // The end may have begun in the bytes that were looked at before.
         let from = usize::from(self.looked_at).saturating_sub(HEAD_END.len() - 1).min(head.len());
-        let line = first_line(head);
-        let end = line.and_then(|line| end_of(head, line.len(), from));
-        let request = match (request(head, line), end) {
-            (Some(Request::Fast | Request::Slow) | None, None) if head.len() < MAX_HEAD => {
-                self.looked_at = head.len() as u16;
-                return Step::Continue;
-            }
-            (Some(request), Some(_)) => request,
-            _ => Request::Wrong,
+        let (request, end) = match first_line(head) {
+            Line::Whole(request, line) => (request, end_of(head, line, from)),
+            Line::Partial => (Request::Fast, None),
+            Line::Wrong => (Request::Wrong, None),
         };
+        if end.is_none() && request != Request::Wrong && head.len() < MAX_HEAD {
+            self.looked_at = head.len() as u16;
+            return Step::Continue;
+        }
         match (request, end, self.slow) {
             (Request::Wrong, _, _) | (_, None, _) => {
                 // Nothing is owed: what the peer sent besides needs no care.
