@@ -27,19 +27,34 @@ pub mod ping;
 pub mod time;
 mod visit;
 
-use sockdrawer::Build;
+use sockdrawer::{Behaviour, Build};
 
 pub use pace::{Answer, Ask, Asking, Budget, Interval, Pace};
 
 /// The servers, by the names of their recipes: what a program whose pools run in other processes tells
 /// [`sockdrawer::processes`].
 pub const RECIPES: [(&str, Build); 5] = [
-    (echo::Echo::NAME, |options| Ok(echo::Echo::from_options(options)?.into())),
-    (hello::Hello::NAME, |options| Ok(hello::Hello::from_options(options)?.into())),
-    (ping::Ping::NAME, |options| Ok(ping::Ping::from_options(options)?.into())),
-    (http::Http::NAME, |options| Ok(http::Http::from_options(options)?.into())),
-    (acks::Acks::NAME, |options| Ok(acks::Acks::from_options(options)?.into())),
+    (echo::Echo::NAME, |options| Ok(echo::Echo::from_options(options)?.behaviour())),
+    (hello::Hello::NAME, |options| Ok(hello::Hello::from_options(options)?.behaviour())),
+    (ping::Ping::NAME, |options| Ok(ping::Ping::from_options(options)?.behaviour())),
+    (http::Http::NAME, |options| Ok(http::Http::from_options(options)?.behaviour())),
+    (acks::Acks::NAME, |options| Ok(acks::Acks::from_options(options)?.behaviour())),
 ];
+
+macro_rules! behaviours {
+    ($($service:ty),*) => {
+        $(impl $service {
+            /// What a pool runs. The same as `into`, but compiled in this crate: a program that is compiled for size calls it, and its
+            /// connections run as fast.
+            #[must_use]
+            pub fn behaviour(self) -> Behaviour {
+                self.into()
+            }
+        })*
+    };
+}
+
+behaviours!(echo::Echo, hello::Hello, ping::Ping, http::Http, acks::Acks);
 
 /// The options of a recipe are not those of the service that its name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -183,14 +183,14 @@ fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, F
     belongs("--ack", arguments.ack.is_some(), Protocol::Acks, arguments.protocol)?;
     belongs("-- PROGRAM", !arguments.program.is_empty(), Protocol::Exec, arguments.protocol)?;
     Ok(match arguments.protocol {
-        Protocol::Echo => Echo.into(),
-        Protocol::Hello => Hello.into(),
-        Protocol::Ping => Ping.into(),
+        Protocol::Echo => Echo.behaviour(),
+        Protocol::Hello => Hello.behaviour(),
+        Protocol::Ping => Ping.behaviour(),
         Protocol::Http => {
             let slow_duration = arguments.slow_duration.map_or(Http::default().slow_duration, |time| time.0);
-            Http { slow_duration, in_worker }.into()
+            Http { slow_duration, in_worker }.behaviour()
         }
-        Protocol::Acks => Acks { pattern: arguments.ack.unwrap_or_default() }.into(),
+        Protocol::Acks => Acks { pattern: arguments.ack.unwrap_or_default() }.behaviour(),
         Protocol::Exec => {
             let [program, rest @ ..] = arguments.program.as_slice() else {
                 return Err(Failure::usage(

@@ -230,6 +230,7 @@ impl<'a> Input<'a> {
     }
 
     /// What is there and not taken.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
@@ -243,17 +244,20 @@ impl<'a> Input<'a> {
     ///
     /// # Panics
     /// When there are fewer: a bug of the protocol, which ends its connection.
+    #[inline]
     pub fn take(&mut self, count: usize) {
         assert!(count <= self.bytes.len() - self.taken, "a protocol took more than there is");
         self.taken += count;
     }
 
     /// Takes all there is.
+    #[inline]
     pub fn take_all(&mut self) {
         self.taken = self.bytes.len();
     }
 
     /// How many bytes were taken.
+    #[inline]
     pub fn taken(&self) -> usize {
         self.taken
     }
@@ -282,6 +286,7 @@ impl Output {
     }
 
     /// Appends `bytes`.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
@@ -419,6 +424,7 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// Appends bytes to send.
+    #[inline]
     pub fn send(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }

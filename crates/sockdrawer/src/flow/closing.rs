@@ -29,8 +29,7 @@ impl Flow {
             return;
         }
         self.forget_protocol(seat, Closed::Done);
-        let unsent = self.seats.at(seat).flags.any(Flags::UNSENT);
-        if !unsent && (peer_is_done || flags.any(Flags::PEER_FINISHED)) {
+        if (peer_is_done || flags.any(Flags::PEER_FINISHED)) && !self.seats.at(seat).flags.any(Flags::UNSENT) {
             return self.leave(seat, false);
         }
         let flush = self.active_settings().flush;
@@ -237,6 +236,18 @@ impl Flow {
 
     /// Gives up the seat: the socket is closed and the permit goes back.
     pub(super) fn leave(&mut self, seat: u32, reset: bool) {
+        let place = self.seats.at(seat);
+        if reset || place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some() {
+            return self.leave_entangled(seat, reset);
+        }
+        self.tags.forget(seat);
+        self.counters.closed().add(1);
+        self.seats.leave(seat, false);
+        self.acceptor.descriptor_freed();
+    }
+
+    /// The same where the seat is known elsewhere.
+    fn leave_entangled(&mut self, seat: u32, reset: bool) {
         let away = self.let_go(seat, reset);
         if let Some(card) = &self.card {
             card.write(None);

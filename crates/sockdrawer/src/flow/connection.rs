@@ -57,7 +57,9 @@ impl Flow {
         match self.join_generation().and_then(|()| self.call_open(seat, peer)) {
             Ok(answer) => {
                 let epoch = self.seats.at(seat).epoch;
-                self.act(seat, answer, Tail::Unknown, false);
+                if !matches!(answer, Answer::Continue) || !self.scratch.bytes.is_empty() {
+                    self.act(seat, answer, Tail::Unknown, false);
+                }
                 if self.is_still(seat, epoch) {
                     // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
                     // has just sent its first words, if any: there can be no answer yet.
@@ -87,7 +89,9 @@ impl Flow {
         match opened {
             Ok((slot, answer)) => {
                 self.seats.at(seat).slot = slot;
-                self.after_call(seat, timer, &now);
+                if timer != Timer::Keep || self.scratch.tag.is_some() {
+                    self.after_call(seat, timer, &now);
+                }
                 Ok(answer)
             }
             Err(panicked) => {
@@ -114,8 +118,8 @@ impl Flow {
 
     #[inline]
     pub(super) fn is_still(&mut self, seat: u32, epoch: u32) -> bool {
-        let seat = self.seats.at(seat);
-        seat.epoch == epoch && seat.is_taken()
+        // A seat that is left begins another epoch.
+        self.seats.at(seat).epoch == epoch
     }
 
     /// epoll speaks.

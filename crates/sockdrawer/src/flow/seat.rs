@@ -102,6 +102,10 @@ impl Flags {
             | Flags::AWAY.0,
     );
 
+    /// While none of these is set, nobody but the seat knows of the connection, unless it has a timer.
+    pub(crate) const ENTANGLED: Flags =
+        Flags(Flags::CONNECTING.0 | Flags::WORKING.0 | Flags::LEAVING.0 | Flags::AWAY.0 | Flags::KEPT.0 | Flags::UNSENT.0);
+
     /// Whether any of these is set.
     pub(crate) fn any(self, flags: Flags) -> bool {
         self.0 & flags.0 != 0
