@@ -38,7 +38,15 @@ impl Account {
         if let Some(ticket) = ticket {
             self.tickets.insert(seat, ticket);
         }
-        door.map_or(NO_DOOR, |door| self.number(door))
+        match (door, self.doors.first_mut()) {
+            (None, _) => NO_DOOR,
+            // As a rule there is one.
+            (Some(door), Some((first, held))) if Arc::ptr_eq(door, first) => {
+                *held += 1;
+                1
+            }
+            (Some(door), _) => self.number(door),
+        }
     }
 
     fn number(&mut self, door: &Arc<Door>) -> u16 {

@@ -159,13 +159,16 @@ impl Gate {
     }
 
     /// Returns how many are taken now. Who adds looks at the alarms afterwards.
+    #[inline]
     fn add_to_taken(&self) -> Option<u64> {
-        let limit = self.joint.limit().load(SeqCst);
-        let added = self.joint.taken().fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1));
+        let [taken, limit, ..] = self.joint.lines();
+        let limit = limit.load(SeqCst);
+        let added = taken.fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1));
         added.ok().map(|before| before + 1)
     }
 
     /// Alarms are told to user code, which may end connections: not under the queue's lock.
+    #[inline]
     fn look_upwards(&self, taken: u64) {
         if taken >= self.joint.raise_line().load(SeqCst) {
             self.alarms.look(&self.joint, taken);
@@ -242,9 +245,11 @@ impl Gate {
         }
     }
 
+    #[inline]
     fn take_from_taken(&self) {
-        let left = self.joint.taken().fetch_sub(1, SeqCst) - 1;
-        if left < self.joint.clear_line().load(SeqCst) {
+        let [taken, _, _, clear] = self.joint.lines();
+        let left = taken.fetch_sub(1, SeqCst) - 1;
+        if left < clear.load(SeqCst) {
             self.alarms.look(&self.joint, left);
         }
     }

@@ -97,6 +97,14 @@ impl Joint {
         &self.words[ALARMS + word]
     }
 
+    /// Of this gate: what [`Joint::taken`], [`Joint::limit`], [`Joint::raise_line`] and [`Joint::clear_line`] are, looked up together,
+    /// as they are for each connection.
+    #[inline]
+    pub(crate) fn lines(&self) -> [&AtomicU64; 4] {
+        let [taken, limit, _, _, raise, clear] = &self.words[self.gate..self.gate + 6] else { unreachable!("six of them") };
+        [taken, limit, raise, clear]
+    }
+
     /// So many permits taken raise an alarm.
     pub(crate) fn raise_line(&self) -> &AtomicU64 {
         &self.words[self.gate + 4]
