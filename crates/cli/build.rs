@@ -4,6 +4,10 @@
 //! `-C target-feature=+crt-static` does the same, but for whole builds only, of which procedural macros are a part. So the libraries
 //! that the compiler asks for by name are found here instead, as scripts of the linker that name the static ones.
 
+//
+// Not with SOCKDRAWER_SHARED set: a static C library resolves the names of hosts by what nsswitch.conf(5) names beside `files` and `dns`
+// with libraries of its own version, which another machine need not have.
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -22,6 +26,10 @@ const LIBRARIES: [(&str, &[&str]); 7] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
+    println!("cargo::rerun-if-env-changed=SOCKDRAWER_SHARED");
+    if env::var_os("SOCKDRAWER_SHARED").is_some() {
+        return;
+    }
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|is| is.split(',').any(|one| one == value));
     let gnu = is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu");
     let native = env::var_os("HOST") == env::var_os("TARGET");
@@ -30,10 +38,22 @@ fn main() {
     }
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names it")).join("static");
     // Without static libraries, which some distributions have in packages of their own, it is linked as any other program.
-    if write_scripts(&folder).is_some() {
+    if write_scripts(&folder).is_some_and(|()| links(&folder)) {
         println!("cargo::rustc-link-arg-bins=-L{}", folder.display());
         println!("cargo::rustc-link-arg-bins=-static-pie");
     }
+}
+
+/// Whether the smallest program can be linked so: its first instructions, too, are in a file of their own.
+fn links(folder: &Path) -> bool {
+    let (source, program) = (folder.join("probe.c"), folder.join("probe"));
+    let mut linker = Command::new(driver());
+    linker.arg("-static-pie").arg("-o").arg(program).arg(&source);
+    fs::write(&source, "int main(void) { return 0; }\n").is_ok() && linker.output().is_ok_and(|output| output.status.success())
+}
+
+fn driver() -> std::ffi::OsString {
+    env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into())
 }
 
 fn write_scripts(folder: &Path) -> Option<()> {
@@ -47,8 +67,7 @@ fn write_scripts(folder: &Path) -> Option<()> {
 
 /// Where the linker's driver has a library; it answers with the name alone when it has none.
 fn find(archive: &str) -> Option<String> {
-    let driver = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
-    let answer = Command::new(driver).arg(format!("-print-file-name={archive}")).output().ok()?;
+    let answer = Command::new(driver()).arg(format!("-print-file-name={archive}")).output().ok()?;
     let path = String::from_utf8(answer.stdout).ok()?.trim().to_owned();
     Path::new(&path).is_absolute().then_some(path)
 }

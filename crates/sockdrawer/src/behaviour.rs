@@ -298,7 +298,7 @@ enum Slot<T> {
 
 struct Slots<T> {
     chunks: Vec<Box<[Slot<T>; CHUNK]>>,
-    /// Memory for more of them, not touched yet.
+    /// Memory for more of them.
     room: Vec<Vec<Slot<T>>>,
     made: u32,
     free: u32,
@@ -306,7 +306,7 @@ struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Room for `capacity` states; it grows by as much, within reason.
+    /// Room for `capacity` states without asking for memory.
     fn with_capacity(capacity: usize) -> Slots<T> {
         let mut slots = Slots { chunks: Vec::new(), room: Vec::new(), made: 0, free: u32::MAX, live: 0 };
         slots.reserve(capacity);
@@ -317,6 +317,7 @@ impl<T> Slots<T> {
         while (self.chunks.len() + self.room.len()) * CHUNK < capacity {
             self.room.push(Vec::with_capacity(CHUNK));
         }
+        self.chunks.reserve(self.room.len());
     }
 
     fn make(&mut self) -> u32 {
@@ -360,6 +361,6 @@ impl<T> Slots<T> {
         let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;
         let state = std::mem::replace(self.slot(number), Slot::Free(free));
-        debug_assert!(matches!(state, Slot::Live(_)), "a seat names a live slot");
+        assert!(matches!(state, Slot::Live(_)), "a seat names a live slot");
     }
 }

@@ -56,12 +56,12 @@ pub fn raise_descriptor_limit() -> std::io::Result<usize> {
     Ok(sys::raise_descriptor_limit()?)
 }
 
-/// Lets go of the pages of code and constants that this process has mapped until now, in memory that is 2 to 3 MB. A program that
+/// Lets go of the pages of its own code and constants that this program has used until now, in memory that is 2 to 3 MB. A program that
 /// starts once and then holds sockets needs a tenth of them again; those come back by themselves, at the price of a page fault for
-/// each 64 KiB. The library never does it by itself.
+/// each 64 KiB. Breakpoints that a debugger has set are gone with them. The library never does it by itself.
 ///
 /// # Errors
-/// The system's, where /proc is not mounted.
+/// The system's, for memory that is locked.
 ///
 /// ```
 /// // After all that only starting needed.
@@ -69,7 +69,7 @@ pub fn raise_descriptor_limit() -> std::io::Result<usize> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn forget_start() -> std::io::Result<()> {
-    sys::code::forget()
+    Ok(sys::code::forget()?)
 }
 
 /// The queue of a socket that listens: connections that are complete and were not accepted yet.

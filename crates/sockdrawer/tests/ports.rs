@@ -133,7 +133,8 @@ fn every_port_is_used_but_the_targets_own() {
 fn ports_that_were_asked_for_are_used_and_no_others() {
     alone(|| {
         set("ipv4/ip_local_port_range", "20000 20009");
-        let server = listener(([127, 0, 0, 1], 0).into());
+        // Not one of those that are asked for first: no client has the port that it connects to.
+        let server = listener(([127, 0, 0, 1], 20_000).into());
         let target: SocketAddr = getsockname(&server).expect("bound").try_into().expect("an address");
         let start = |ports| {
             let client = Client::default();

@@ -2,6 +2,7 @@
 
 mod doorway;
 mod retiring;
+mod trouble;
 
 pub(crate) use retiring::Retiring;
 
@@ -22,6 +23,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trouble::{Trouble, trouble};
 
 /// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
 const STARVED: Duration = Duration::from_millis(100);
@@ -98,30 +100,6 @@ enum Accepted {
     Nothing,
     /// Not this one, or not now.
     Failed,
-}
-
-/// What an errno of accept4 means, after accept(2) and what Linux passes on from the new socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
-    Nothing,
-    /// This connection failed before it was accepted; the next may do.
-    Connection,
-    /// No descriptor or memory. The connection stays in the queue.
-    Resource,
-    /// The socket does not listen any more, or never did.
-    Listener,
-}
-
-fn trouble(errno: Errno) -> Trouble {
-    match errno {
-        Errno::AGAIN => Trouble::Nothing,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Trouble::Resource,
-        Errno::INVAL | Errno::BADF | Errno::NOTSOCK => Trouble::Listener,
-        // ECONNABORTED, EINTR, EPROTO, EPERM (a firewall rule), and the network's errors pending on the new socket: ENETDOWN,
-        // ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, ETIMEDOUT. What is unknown is taken for one
-        // of these: the listener is polled again and nothing spins, because accept4 removed the connection or reported once.
-        _ => Trouble::Connection,
-    }
 }
 
 impl Acceptor {
@@ -353,6 +331,8 @@ impl Flow {
 
     /// A connection enters this loop.
     pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
+        // Who serves one after the other may not have had a turn since the last.
+        self.seconds = None;
         self.look_at_rules();
         self.count_parcel(&mut parcel.permit, parcel.remote);
         let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);
@@ -588,22 +568,5 @@ impl Flow {
             // It fails only for a socket that is not watched.
             let _ = self.system.unwatch(self.epoll.as_fd(), held.shard.socket());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_errno_of_accept_has_its_class() {
-        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
-            assert_eq!(trouble(errno), Trouble::Resource);
-        }
-        for errno in [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM, Errno::HOSTUNREACH, Errno::TIMEDOUT] {
-            assert_eq!(trouble(errno), Trouble::Connection);
-        }
-        assert_eq!(trouble(Errno::AGAIN), Trouble::Nothing);
-        assert_eq!(trouble(Errno::INVAL), Trouble::Listener);
     }
 }

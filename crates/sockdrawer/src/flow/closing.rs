@@ -210,8 +210,7 @@ impl Flow {
     #[inline(always)]
     pub(super) fn close_protocol(&mut self, seat: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let table = self.seats.at(seat).table;
-        let closed = self.with_context(seat, table, &mut timer, &now, |table, slot, cx, _| table.close(slot, why, cx));
+        let closed = self.with_context(seat, &mut timer, &now, |table, slot, cx, _| table.close(slot, why, cx));
         self.scratch.clear();
         self.scratch.tag = None;
         closed

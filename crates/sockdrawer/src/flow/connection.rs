@@ -85,7 +85,7 @@ impl Flow {
             self.write_card(seat, peer);
         }
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let opened = self.with_context(seat, table, &mut timer, &now, |table, _, cx, more| table.open(peer, cx, more));
+        let opened = self.with_context(seat, &mut timer, &now, |table, _, cx, more| table.open(peer, cx, more));
         match opened {
             Ok((slot, answer)) => {
                 self.seats.at(seat).slot = slot;
@@ -186,9 +186,7 @@ impl Flow {
     /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
     pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_>) -> Answer {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let table = self.seats.at(seat).table;
-        let answer =
-            self.with_context(seat, table, &mut timer, &now, |table, slot, cx, more| table.dispatch(slot, event, cx, more));
+        let answer = self.with_context(seat, &mut timer, &now, |table, slot, cx, more| table.dispatch(slot, event, cx, more));
         self.after_call(seat, timer, &now);
         answer
     }
@@ -208,13 +206,12 @@ impl Flow {
     pub(super) fn with_context<T>(
         &mut self,
         seat: u32,
-        table: u16,
         timer: &mut Timer,
         now: &Cell<Option<Instant>>,
         call: impl FnOnce(&mut dyn Table, u32, &mut Context<'_>, &mut Option<More>) -> T,
     ) -> T {
-        let place = self.places[usize::from(table)].as_mut().expect("a generation with connections stays");
         let seat_of = self.seats.at(seat);
+        let place = self.places[usize::from(seat_of.table)].as_mut().expect("a generation with connections stays");
         self.scratch.backlog = if seat_of.flags.any(Flags::UNSENT) { self.unsent.bytes(seat).len() } else { 0 };
         self.scratch.high_water = place.high_water;
         let mut cx = context(seat, seat_of, place.id, &mut *place.local, &mut self.scratch, timer, now, &self.post);
@@ -389,6 +386,7 @@ impl Flow {
                     place.bytes_out += count as u64;
                     self.counters.bytes_out().add(count as u64);
                 }
+                // A call that does not wait is not interrupted; if it were, epoll would say when to go on.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => {
                     self.scratch.clear();

@@ -172,9 +172,8 @@ impl Flow {
         let mut read = std::mem::take(&mut self.read);
         let mut input = Input::new(&mut read[..length]);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let table = self.seats.at(seat).table;
         let answer =
-            self.with_context(seat, table, &mut timer, &now, |table, slot, cx, more| table.received(slot, &mut input, cx, more));
+            self.with_context(seat, &mut timer, &now, |table, slot, cx, more| table.received(slot, &mut input, cx, more));
         let taken = input.taken();
         self.read = read;
         self.after_call(seat, timer, &now);

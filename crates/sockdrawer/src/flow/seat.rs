@@ -173,8 +173,9 @@ pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
 
 /// All seats of a loop.
 pub(crate) struct Seats {
+    #[allow(clippy::vec_box)] // A chunk never moves.
     chunks: Vec<Box<[Seat; CHUNK]>>,
-    /// Memory for more of them, not touched yet.
+    /// Memory for more of them.
     room: Vec<Vec<Seat>>,
     made: u32,
     free: u32,
@@ -184,7 +185,7 @@ pub(crate) struct Seats {
 }
 
 impl Seats {
-    /// Room for `capacity` connections without growing. They grow by as much, within reason.
+    /// Room for `capacity` connections without asking for memory.
     pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
         let mut seats =
             Seats { chunks: Vec::new(), room: Vec::new(), made: 0, free: NONE, taken: 0, permits: Account::new(gate) };
@@ -196,6 +197,7 @@ impl Seats {
         while (self.chunks.len() + self.room.len()) * CHUNK < capacity {
             self.room.push(Vec::with_capacity(CHUNK));
         }
+        self.chunks.reserve(self.room.len());
     }
 
     pub(super) fn make(&mut self) -> u32 {
@@ -267,7 +269,9 @@ impl Seats {
     /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
     pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
         let (socket, door) = self.empty(number);
-        socket.map(crate::sys::close);
+        if let Some(socket) = socket {
+            crate::sys::close(socket);
+        }
         if keep_permit {
             return Some(self.permits.draw(number, door));
         }

@@ -47,7 +47,8 @@ impl Calls {
     }
 }
 
-/// Closes it. As when it is dropped, but compiled into the caller and no point at which a thread may be cancelled.
+/// Closes it, as dropping does, but by the system call alone: by way of the C library, which looks whether the thread is to be cancelled,
+/// it is 50 instructions more for each connection.
 #[inline]
 pub(crate) fn close(descriptor: OwnedFd) {
     // SAFETY: it was owned, and `into_raw_fd` has given it up.

@@ -221,7 +221,7 @@ impl System for Kernel {
         let exactly = timeout.map(timespec);
         events.0.clear();
         let waited = match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events.0), exactly.as_ref()) {
-            Err(Errno::NOSYS) => milliseconds::wait(epoll, &mut events.0, timeout),
+            Err(Errno::NOSYS | Errno::PERM) => milliseconds::wait(epoll, &mut events.0, timeout),
             waited => waited.map(|_| ()),
         };
         match waited {

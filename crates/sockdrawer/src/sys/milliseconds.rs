@@ -1,5 +1,5 @@
-//! Waiting where `epoll_pwait2` is missing: on kernels before 5.11, behind filters of system calls that do not know it, under
-//! valgrind 3.19.
+//! Waiting where `epoll_pwait2` is missing: on kernels before 5.11, behind filters of system calls that do not know it (ENOSYS, or
+//! EPERM from older ones), under valgrind 3.19.
 #![allow(unsafe_code)]
 
 use super::{Errno, Result};

@@ -1,0 +1,44 @@
+//! What to do when accept4 fails.
+
+use crate::sys::Errno;
+
+/// What an errno of accept4 means, after accept(2) and what Linux passes on from the new socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Nothing,
+    /// This connection failed before it was accepted; the next may do.
+    Connection,
+    /// No descriptor or memory. The connection stays in the queue.
+    Resource,
+    /// The socket does not listen any more, or never did.
+    Listener,
+}
+
+pub(super) fn trouble(errno: Errno) -> Trouble {
+    match errno {
+        Errno::AGAIN => Trouble::Nothing,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Trouble::Resource,
+        Errno::INVAL | Errno::BADF | Errno::NOTSOCK => Trouble::Listener,
+        // ECONNABORTED, EINTR, EPROTO, EPERM (a firewall rule), and the network's errors pending on the new socket: ENETDOWN,
+        // ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, ETIMEDOUT. What is unknown is taken for one
+        // of these: the listener is polled again and nothing spins, because accept4 removed the connection or reported once.
+        _ => Trouble::Connection,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_errno_of_accept_has_its_class() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert_eq!(trouble(errno), Trouble::Resource);
+        }
+        for errno in [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM, Errno::HOSTUNREACH, Errno::TIMEDOUT] {
+            assert_eq!(trouble(errno), Trouble::Connection);
+        }
+        assert_eq!(trouble(Errno::AGAIN), Trouble::Nothing);
+        assert_eq!(trouble(Errno::INVAL), Trouble::Listener);
+    }
+}
