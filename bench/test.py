@@ -51,7 +51,7 @@ class Conformance(unittest.TestCase):
         self.assertIn(why, str(caught.exception))
 
     def setUp(self):
-        self.timeout, conformance.TIMEOUT = conformance.TIMEOUT, 0.3
+        self.timeout, conformance.TIMEOUT = conformance.TIMEOUT, 1
 
     def tearDown(self):
         conformance.TIMEOUT = self.timeout
