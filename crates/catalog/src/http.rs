@@ -140,10 +140,15 @@ fn begins(words: &[&[u8]], text: &[u8]) -> Line {
 
 /// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
 fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
-    // As a rule there is no other line.
-    let first = head[line..].starts_with(HEAD_END).then_some(line);
-    let later = || head[from..].windows(HEAD_END.len()).position(|window| window == HEAD_END).map(|at| from + at);
-    first.or_else(later).map(|at| at + HEAD_END.len())
+    let from = from.max(line);
+    find_end(&head[from..]).map(|at| from + at + HEAD_END.len())
+}
+
+/// Looks at each fourth byte: one of them is part of the end, wherever that lies.
+fn find_end(bytes: &[u8]) -> Option<usize> {
+    let looked_at = (HEAD_END.len() - 1..bytes.len()).step_by(HEAD_END.len());
+    let mut ends = looked_at.filter(|at| matches!(bytes[*at], b'\r' | b'\n'));
+    ends.find_map(|at| (at + 1 - HEAD_END.len()..=at).find(|start| bytes[*start..].starts_with(HEAD_END)))
 }
 
 impl Connection {
