@@ -85,7 +85,7 @@ def floors():
 
 
 def ours(path):
-    binary = path or os.path.join(ROOT, "target", "release", "sockdrawer")
+    binary = path or os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
 
     def command(capacity):
         def argv(protocol, port, row):

@@ -137,8 +137,8 @@ class Server:
         return total
 
     def stop(self):
-        # Its session, and what made a session of its own.
-        for pid in reversed(self.tree()):
+        # Its session, and what made a session of its own. Who replaces processes that die goes first.
+        for pid in self.tree():
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:

@@ -39,7 +39,7 @@ def program(path):
         built = subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "sockdrawer-cli"], cwd=ROOT)
         if built.returncode != 0:
             raise Failure("the program does not build")
-    return path or os.path.join(ROOT, "target", "release", "sockdrawer")
+    return path or os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
 
 
 def kept():
