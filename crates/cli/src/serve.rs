@@ -49,8 +49,6 @@ enum News {
 fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
     let waiting = pool.clone();
     tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
-    // Most of the code that was used so far is used once. Where it stays, nothing else is different.
-    let _ = sockdrawer::forget_start();
     let mut draining = false;
     loop {
         match told.recv().expect("this thread has a sender, too") {

@@ -56,22 +56,6 @@ pub fn raise_descriptor_limit() -> std::io::Result<usize> {
     Ok(sys::raise_descriptor_limit()?)
 }
 
-/// Lets go of the pages of its own code and constants that this program has used until now, in memory that is 2 to 3 MB. A program that
-/// starts once and then holds sockets needs a tenth of them again; those come back by themselves, at the price of a page fault for
-/// each 64 KiB. Breakpoints that a debugger has set are gone with them. The library never does it by itself.
-///
-/// # Errors
-/// The system's, for memory that is locked.
-///
-/// ```
-/// // After all that only starting needed.
-/// sockdrawer::forget_start()?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn forget_start() -> std::io::Result<()> {
-    Ok(sys::code::forget()?)
-}
-
 /// The queue of a socket that listens: connections that are complete and were not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {

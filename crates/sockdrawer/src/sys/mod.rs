@@ -5,7 +5,6 @@
 //! the kernel's place.
 
 mod calls;
-pub(crate) mod code;
 #[cfg(test)]
 pub(crate) mod faulty;
 pub(crate) mod fork;
