@@ -42,7 +42,8 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn has(&self, seat: u32) -> bool {
+    #[cfg(test)]
+    fn has(&self, seat: u32) -> bool {
         !self.taken.is_empty() && self.taken.contains_key(&seat)
     }
 

@@ -34,15 +34,15 @@ pub(crate) trait Choice: Send + Sync {
 }
 
 /// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
-fn state(seat: &Seat, sends: bool, keeps: bool) -> ConnectionState {
+fn state(seat: &Seat) -> ConnectionState {
     let flags = seat.flags;
     let states = [
         (flags.any(Flags::CONNECTING), ConnectionState::Connecting),
         (flags.any(Flags::AWAY.and(Flags::LEAVING)), ConnectionState::Delegated),
         (flags.any(Flags::WORKING), ConnectionState::Working),
-        (sends, ConnectionState::Sending),
+        (flags.any(Flags::UNSENT), ConnectionState::Sending),
         (flags.any(Flags::WAITING), ConnectionState::Waiting),
-        (keeps, ConnectionState::Receiving),
+        (flags.any(Flags::KEPT), ConnectionState::Receiving),
     ];
     states.into_iter().find(|(holds, _)| *holds).map_or(ConnectionState::Idle, |(_, state)| state)
 }
@@ -96,7 +96,6 @@ impl Flow {
                 let Traits { id, generation, peer, age, listener, tag } = self.traits(token as u32, uptime, true);
                 let (listener, tag) = (listener.cloned(), tag.map(str::to_owned));
                 let (received, sent) = self.bytes_away(token as u32);
-                let (sends, keeps) = (self.unsent.has(token as u32), self.kept.has(token as u32));
                 let place = self.seats.at(token as u32);
                 let carried = if place.flags.any(Flags::CONNECTING) { (0, 0) } else { (place.bytes_in, place.bytes_out) };
                 ConnectionStatus {
@@ -108,7 +107,7 @@ impl Flow {
                     age,
                     bytes_in: carried.0 + received,
                     bytes_out: carried.1 + sent,
-                    state: state(place, sends, keeps),
+                    state: state(place),
                     draining: place.flags.any(Flags::DRAINING),
                     tag,
                 }

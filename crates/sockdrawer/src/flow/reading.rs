@@ -76,7 +76,8 @@ impl Flow {
     fn answer(&mut self, seat: u32, epoch: u32) {
         self.send(seat, false);
         let place = self.seats.at(seat);
-        if place.epoch != epoch || place.flags.any(Flags::DRAINING) || !place.is_settled() {
+        // One that was left is not settled either.
+        if place.flags.any(Flags::DRAINING) || !place.is_settled() {
             self.after_reading(seat, epoch);
         }
     }
