@@ -76,6 +76,10 @@ impl Service for Acks {
         Ok(connection)
     }
 
+    fn asks_for_remote(&self) -> bool {
+        false
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         recipe(Acks::NAME, self.pattern.to_string())
     }

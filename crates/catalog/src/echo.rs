@@ -44,6 +44,10 @@ impl Service for Echo {
         Ok(Connection)
     }
 
+    fn asks_for_remote(&self) -> bool {
+        false
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         recipe(Echo::NAME, [])
     }

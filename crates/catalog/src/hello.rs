@@ -42,6 +42,10 @@ impl Service for Hello {
         Closing::PeerIsDone
     }
 
+    fn asks_for_remote(&self) -> bool {
+        false
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         recipe(Hello::NAME, [])
     }

@@ -78,6 +78,10 @@ impl Service for Http {
         Closing::PeerIsDone
     }
 
+    fn asks_for_remote(&self) -> bool {
+        false
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         recipe(Http::NAME, if self.in_worker { time::format(self.slow_duration) } else { "none".to_owned() })
     }

@@ -40,6 +40,10 @@ impl Service for Ping {
         Ok(Connection { answered: from.u64()? as u32 })
     }
 
+    fn asks_for_remote(&self) -> bool {
+        false
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         recipe(Ping::NAME, [])
     }

@@ -32,6 +32,10 @@ impl<S: Service> Service for Watched<S> {
         self.0.receiving()
     }
 
+    fn asks_for_remote(&self) -> bool {
+        self.0.asks_for_remote()
+    }
+
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
         self.0.connect_failed(failure, local);
     }

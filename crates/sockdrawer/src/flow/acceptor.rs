@@ -11,6 +11,7 @@ use super::gate::{Permit, Waiter};
 use super::inbox::Letter;
 use super::listener::Shard;
 use super::rules::Rules;
+use super::shared::Shared;
 use super::{Flow, lock};
 use crate::config::Reject;
 use crate::observe::Event as Told;
@@ -137,6 +138,12 @@ impl Acceptor {
         }
     }
 
+    /// Whether a turn has more to do here than what events bring.
+    #[inline(always)]
+    pub(super) fn has_more(&self, shared: &Shared) -> bool {
+        (self.state != State::Open) | !self.doors.is_empty() | (shared.leaving.load(SeqCst) > 0)
+    }
+
     /// A descriptor was closed: who starves may try now.
     pub(super) fn descriptor_freed(&mut self) {
         if let State::Starved(until) = &mut self.state {
@@ -235,62 +242,6 @@ impl Flow {
         }
     }
 
-    /// One accept4, with the options that the connection may be without.
-    #[inline(always)]
-    fn accept_from(&mut self, index: usize) -> Result<(OwnedFd, Option<SocketAddr>), Accepted> {
-        let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
-        match self.system.accept(held.shard.socket()) {
-            Ok((socket, remote)) => {
-                let stale = held.shard.take_stale();
-                self.counters.accepted().add(1);
-                if self.acceptor.starving {
-                    self.tell_resumed();
-                }
-                if stale && self.refresh().is_ok() {
-                    let active = self.active;
-                    let options = self.place(active).generation.settings.options;
-                    // It fails where the connection is gone, which reading it will tell.
-                    let _ = self.system.set_options(socket.as_fd(), &options);
-                }
-                Ok((socket, remote))
-            }
-            Err(errno) => Err(self.accept_failed(index, errno)),
-        }
-    }
-
-    /// One accept4, where there is room for a connection and it was taken. The policy may turn it away still.
-    #[inline(always)]
-    fn accept(&mut self, index: usize) -> Accepted {
-        let (socket, remote) = match self.accept_from(index) {
-            Ok(accepted) => accepted,
-            Err(failed) => {
-                self.give_room_back(index);
-                return failed;
-            }
-        };
-        let mut ticket = None;
-        if self.acceptor.asked.asks_after {
-            match self.ask_after(index, remote) {
-                Ok(counted) => ticket = counted,
-                Err(how) => {
-                    self.give_room_back(index);
-                    self.reject(&socket, &how);
-                    return Accepted::Yes;
-                }
-            }
-        }
-        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
-        if self.shared.placement.is_some() || held.shard.is_spread() {
-            let permit = Permit::of_parts(self.shared.gate.clone(), Some(held.door.clone()), ticket);
-            let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
-            self.bring_in(Parcel { socket, permit, remote, side: Side::Accepted, lag, connect_time });
-            return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
-        }
-        let seat = self.seats.take_counted(socket, &held.door, ticket);
-        self.enter(seat, &Peer::new(remote, Side::Accepted));
-        Accepted::Yes
-    }
-
     /// Brings a connection to where it is to run.
     fn bring_in(&mut self, parcel: Parcel) {
         if self.shared.placement.is_some() {
@@ -331,8 +282,6 @@ impl Flow {
 
     /// A connection enters this loop.
     pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
-        // Who serves one after the other may not have had a turn since the last.
-        self.seconds = None;
         self.look_at_rules();
         self.count_parcel(&mut parcel.permit, parcel.remote);
         let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);
@@ -398,7 +347,7 @@ impl Flow {
         self.unwatch_shard(index);
     }
 
-    /// Once a turn: permits that were given, the end of a pause, shards that are to go.
+    /// Permits that were given, the end of a pause, shards that are to go.
     pub(super) fn acceptor_turn(&mut self) {
         match self.acceptor.state {
             State::Open => {}

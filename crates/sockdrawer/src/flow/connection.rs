@@ -78,6 +78,16 @@ impl Flow {
 
     #[inline(always)]
     fn call_open(&mut self, seat: u32, peer: &Peer) -> Result<Answer, Panicked> {
+        if self.names_peers && peer.is_unnamed() {
+            // The generation came into force after the accept.
+            let named = Peer::new(self.remote(seat), Side::Accepted);
+            return self.call_open_named(seat, &named);
+        }
+        self.call_open_named(seat, peer)
+    }
+
+    #[inline(always)]
+    fn call_open_named(&mut self, seat: u32, peer: &Peer) -> Result<Answer, Panicked> {
         let (table, opened) = (self.active, self.seconds_open());
         let place = self.seats.at(seat);
         (place.table, place.opened) = (table, opened);

@@ -51,6 +51,12 @@ enum Next {
 }
 
 impl Connector {
+    /// Whether it has, or may have, something to do.
+    #[inline(always)]
+    pub(super) fn has_more(&self) -> bool {
+        self.next != Next::Course
+    }
+
     pub(super) fn new(waiter: Arc<Waiter>) -> Connector {
         Connector {
             course: None,

@@ -157,12 +157,14 @@ pub(crate) struct Flow {
     ids: std::ops::Range<u64>,
     panics_told: (u32, u32),
     start: Instant,
-    /// From then to this turn, once somebody asked.
-    seconds: Option<u32>,
+    /// The same by the coarse clock.
+    began: u64,
     /// A bit for each descriptor of [`Flow::notice`] that had something.
     pub(crate) noticed: u32,
     /// Somebody else knows when its connection opened: the clock is not asked.
     undated: bool,
+    /// The generation in force or the model wants to know who comes.
+    names_peers: bool,
     /// Turns end by then, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
@@ -198,13 +200,13 @@ impl Flow {
         self.undated = true;
     }
 
-    /// Since the flow began. Asked once a turn: the clock costs more than the rest of opening a connection.
-    fn seconds_open(&mut self) -> u32 {
+    /// Since the flow began, by a clock that costs no more than a few loads.
+    #[inline]
+    fn seconds_open(&self) -> u32 {
         if self.undated {
             return 0;
         }
-        let start = self.start;
-        *self.seconds.get_or_insert_with(|| u32::try_from(start.elapsed().as_secs()).unwrap_or(u32::MAX))
+        u32::try_from((crate::sys::monotonic_coarse() - self.began) / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
     /// Makes what it waits with. Before that, nobody but its own thread may have its inbox.
@@ -253,9 +255,10 @@ impl Flow {
             ids: 0..0,
             panics_told: (0, 0),
             start,
-            seconds: None,
+            began: crate::sys::monotonic_coarse(),
             noticed: 0,
             undated: false,
+            names_peers: true,
             turn_until: None,
             stopping: false,
             inbox,
@@ -295,7 +298,7 @@ impl Flow {
     #[cold]
     fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
         let generation = self.shared.switch.current();
-        let TableBox { table, local, closing, receiving } = generation.table(self.index)?;
+        let TableBox { table, local, closing, receiving, asks_for_remote } = generation.table(self.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
         // that are never touched cost nothing.
         let room = generation.settings.max_partial + 2 * READ_BYTES;
@@ -304,6 +307,7 @@ impl Flow {
             self.read = Pages::new(room).map_err(none)?;
         }
         self.epoch = epoch;
+        self.names_peers = asks_for_remote || self.shared.placement.is_some();
         self.drop_empty_places(true);
         let free = self.places.iter().position(Option::is_none);
         let (id, high_water) = (generation.id, generation.settings.high_water);
@@ -388,7 +392,6 @@ impl Flow {
 
     fn handle(&mut self, events: &Events) -> bool {
         self.counters.turns().add(1);
-        self.seconds = None;
         for index in 0..events.len() {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
@@ -398,17 +401,36 @@ impl Flow {
                 (_, token) => self.connection_event(token, ready),
             }
         }
+        if !self.is_quiet() {
+            self.do_what_waits();
+        }
+        self.shared.bell.ring();
+        events.len() > 0
+    }
+
+    /// Whether there is nothing to do but what events bring, as is the rule: a turn looks at all of it by a few loads.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        let letters = self.has_letters() | self.shared.process.is_some();
+        let times = !self.wheel.is_empty() | self.turn_until.is_some();
+        !(letters | times | self.acceptor.has_more(&self.shared) | self.connector.has_more())
+    }
+
+    fn do_what_waits(&mut self) {
         self.shared.gate.collect();
         self.collect_places();
         self.read_letters();
         self.fire_timers();
         self.acceptor_turn();
         self.connect_more();
-        self.shared.bell.ring();
-        events.len() > 0
     }
 
+    #[inline(always)]
     fn timeout(&self) -> Option<Duration> {
+        if self.is_quiet() { None } else { self.time_left() }
+    }
+
+    fn time_left(&self) -> Option<Duration> {
         if self.has_letters() {
             return Some(Duration::ZERO);
         }

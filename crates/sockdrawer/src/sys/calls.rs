@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use super::{Events, Kernel, Result, System};
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
@@ -37,7 +36,7 @@ impl Calls {
     }
 
     #[inline]
-    pub(crate) fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
+    pub(crate) fn accept(&self, listener: BorrowedFd<'_>) -> Result<OwnedFd> {
         if self.direct { Kernel.accept(listener) } else { self.system.accept(listener) }
     }
 

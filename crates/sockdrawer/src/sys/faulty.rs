@@ -134,9 +134,14 @@ impl System for Faulty {
         Kernel.listen(socket, backlog)
     }
 
-    fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
+    fn accept(&self, listener: BorrowedFd<'_>) -> Result<OwnedFd> {
         self.pass("accept")?;
         Kernel.accept(listener)
+    }
+
+    fn accept_named(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
+        self.pass("accept")?;
+        Kernel.accept_named(listener)
     }
 
     fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()> {

@@ -85,7 +85,11 @@ impl System for Kernel {
     }
 
     #[inline]
-    fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
+    fn accept(&self, listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+        rustix::net::accept_with(listener, FLAGS)
+    }
+
+    fn accept_named(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)> {
         let (socket, peer) = rustix::net::acceptfrom_with(listener, FLAGS)?;
         Ok((socket, peer.and_then(internet)))
     }

@@ -1,4 +1,4 @@
-//! What the system lets this process have, and what time it is there.
+//! What the system lets this process have.
 
 use super::Result;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -26,12 +26,6 @@ pub(crate) fn local_ports() -> Option<(u16, u16)> {
 pub(crate) fn wait_exactly() {
     // Where it is refused, waits are as long as they were.
     let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
-}
-
-/// Nanoseconds of the system's clock that only goes forward. All processes see the same.
-pub(crate) fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Raises the soft limit to the hard one; what it is now.

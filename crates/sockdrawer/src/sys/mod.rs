@@ -5,6 +5,7 @@
 //! the kernel's place.
 
 mod calls;
+mod clock;
 #[cfg(test)]
 pub(crate) mod faulty;
 pub(crate) mod fork;
@@ -26,8 +27,9 @@ pub(crate) mod steering;
 mod unforked;
 
 pub(crate) use calls::{Calls, close};
+pub(crate) use clock::{monotonic, monotonic_coarse};
 pub(crate) use kernel::Kernel;
-pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, monotonic, raise_descriptor_limit, wait_exactly};
+pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, raise_descriptor_limit, wait_exactly};
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
@@ -114,7 +116,9 @@ pub(crate) trait System: Send + Sync + 'static {
     fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()>;
     /// Also changes the backlog of a socket that listens already.
     fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()>;
-    fn accept(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)>;
+    fn accept(&self, listener: BorrowedFd<'_>) -> Result<OwnedFd>;
+    /// The same, and who is at the other end: None for a Unix socket.
+    fn accept_named(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)>;
     fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;
     /// The pending error of a socket, cleared by asking.
     fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()>;

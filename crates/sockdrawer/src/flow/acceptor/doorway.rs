@@ -1,6 +1,6 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, Acceptor, State};
+use super::{Accepted, Acceptor, Parcel, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::flow::Flow;
@@ -9,6 +9,7 @@ use crate::flow::door::Door;
 use crate::flow::gate::Permit;
 use crate::flow::rules::Rules;
 use crate::observe::Event as Told;
+use crate::protocol::{Peer, Side};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -66,6 +67,91 @@ impl Flow {
             return not_taken;
         }
         self.accept(index)
+    }
+
+    /// One accept4, where there is room for a connection and it was taken. The kernel is asked who comes only where somebody wants to
+    /// know: that is about 2 % of a short connection.
+    #[inline(always)]
+    pub(super) fn accept(&mut self, index: usize) -> Accepted {
+        let held = self.acceptor.held[index].as_ref().expect("it is held");
+        if self.names_peers | self.acceptor.asked.asks_after | held.shard.is_spread() {
+            return self.accept_named(index);
+        }
+        match self.accept_from(index) {
+            Ok(socket) => {
+                let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+                let seat = self.seats.take_counted(socket, &held.door, None);
+                self.enter(seat, &Peer::UNNAMED);
+                Accepted::Yes
+            }
+            Err(failed) => {
+                self.give_room_back(index);
+                failed
+            }
+        }
+    }
+
+    /// The same, asking who comes. The policy may turn it away still, and it may run elsewhere.
+    fn accept_named(&mut self, index: usize) -> Accepted {
+        let (socket, remote) =
+            match self.system.accept_named(self.acceptor.held[index].as_ref().expect("it is held").shard.socket()) {
+                Ok(accepted) => accepted,
+                Err(errno) => {
+                    self.give_room_back(index);
+                    return self.accept_failed(index, errno);
+                }
+            };
+        self.note_accepted(index, &socket);
+        let mut ticket = None;
+        if self.acceptor.asked.asks_after {
+            match self.ask_after(index, remote) {
+                Ok(counted) => ticket = counted,
+                Err(how) => {
+                    self.give_room_back(index);
+                    self.reject(&socket, &how);
+                    return Accepted::Yes;
+                }
+            }
+        }
+        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+        if self.shared.placement.is_some() || held.shard.is_spread() {
+            let permit = Permit::of_parts(self.shared.gate.clone(), Some(held.door.clone()), ticket);
+            let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
+            self.bring_in(Parcel { socket, permit, remote, side: Side::Accepted, lag, connect_time });
+            return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
+        }
+        let seat = self.seats.take_counted(socket, &held.door, ticket);
+        self.enter(seat, &Peer::new(remote, Side::Accepted));
+        Accepted::Yes
+    }
+
+    /// One accept4.
+    #[inline(always)]
+    fn accept_from(&mut self, index: usize) -> Result<OwnedFd, Accepted> {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
+        match self.system.accept(held.shard.socket()) {
+            Ok(socket) => {
+                self.note_accepted(index, &socket);
+                Ok(socket)
+            }
+            Err(errno) => Err(self.accept_failed(index, errno)),
+        }
+    }
+
+    /// Counts it, and sets the options that it may be without.
+    #[inline(always)]
+    fn note_accepted(&mut self, index: usize, socket: &OwnedFd) {
+        self.counters.accepted().add(1);
+        if self.acceptor.starving {
+            self.tell_resumed();
+        }
+        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+        if held.shard.take_stale() && self.refresh().is_ok() {
+            let active = self.active;
+            let options = self.place(active).generation.settings.options;
+            // It fails where the connection is gone, which reading it will tell.
+            let _ = self.system.set_options(socket.as_fd(), &options);
+        }
     }
 
     /// What the policy says where there is room; None: to take it.
@@ -352,7 +438,7 @@ impl Flow {
     /// One accept4, and an end.
     pub(super) fn turn_away(&mut self, index: usize, how: &Reject) -> Accepted {
         match self.accept_from(index) {
-            Ok((socket, _)) => {
+            Ok(socket) => {
                 self.reject(&socket, how);
                 Accepted::Yes
             }
