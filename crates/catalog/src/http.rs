@@ -144,6 +144,10 @@ fn begins(words: &[&[u8]], text: &[u8]) -> Line {
 
 /// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
 fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
+    // A head of one line.
+    if head[line..].starts_with(HEAD_END) {
+        return Some(line + HEAD_END.len());
+    }
     let from = from.max(line);
     find_end(&head[from..]).map(|at| from + at + HEAD_END.len())
 }

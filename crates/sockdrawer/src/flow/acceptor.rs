@@ -93,7 +93,7 @@ enum State {
 }
 
 /// How one accept4 went.
-enum Accepted {
+pub(super) enum Accepted {
     Yes,
     /// It was not tried: this loop waits, or the door does.
     Held,

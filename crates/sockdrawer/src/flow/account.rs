@@ -97,8 +97,21 @@ impl Account {
 
     /// The same, straight back to the gate.
     pub(crate) fn put_back(&mut self, seat: u32, door: u16) {
-        self.held = self.held.checked_sub(1).expect("as many permits as seats");
         drop(self.take_ticket(seat));
+        self.put_back_unseated(door);
+    }
+
+    /// Whether what a connection was counted by may stay for the next: nobody else waits for it.
+    #[inline(always)]
+    pub(crate) fn may_spare(&self, door: u16) -> bool {
+        let Some((door, _)) = usize::from(door).checked_sub(1).and_then(|at| self.doors.get(at)) else { return false };
+        !(self.gate.is_waited_for() | door.gate.is_waited_for() | !self.tickets.is_empty())
+    }
+
+    /// What no connection was counted by at the end.
+    #[inline]
+    pub(crate) fn put_back_unseated(&mut self, door: u16) {
+        self.held = self.held.checked_sub(1).expect("as many permits as seats");
         if let Some(index) = usize::from(door).checked_sub(1) {
             let (door, held) = &mut self.doors[index];
             *held = held.checked_sub(1).expect("as many places as seats");

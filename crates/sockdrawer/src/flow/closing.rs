@@ -28,12 +28,38 @@ impl Flow {
         if !self.is_still(seat, epoch) {
             return;
         }
+        let place = self.seats.at(seat);
+        let over = (peer_is_done || flags.any(Flags::PEER_FINISHED)) && !place.flags.any(Flags::UNSENT);
+        if over && !self.is_entangled(seat) {
+            return self.end_plainly(seat, table);
+        }
         self.forget_protocol(seat, Closed::Done);
-        if (peer_is_done || flags.any(Flags::PEER_FINISHED)) && !self.seats.at(seat).flags.any(Flags::UNSENT) {
+        if over {
             return self.leave(seat, false);
         }
         let flush = self.active_settings().flush;
         self.start_closing(seat, flush);
+    }
+
+    /// The usual end: all is sent, the peer is silent, and nobody but the seat knows of the connection.
+    #[inline(always)]
+    fn end_plainly(&mut self, seat: u32, table: u16) {
+        if let Err(Panicked(message)) = self.close_protocol(seat, Closed::Done) {
+            self.count_panic(seat, message);
+        }
+        self.tags.forget(seat);
+        self.counters.closed().add(1);
+        let (socket, door) = self.seats.empty(seat);
+        socket.into_iter().for_each(crate::sys::close);
+        self.count_out(seat, door, table);
+        self.acceptor.descriptor_freed();
+    }
+
+    /// Whether somebody else than the seat knows of its connection.
+    #[inline(always)]
+    fn is_entangled(&mut self, seat: u32) -> bool {
+        let place = self.seats.at(seat);
+        place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some()
     }
 
     /// Step::Finish: sends what was appended, then our end.
@@ -235,8 +261,7 @@ impl Flow {
 
     /// Gives up the seat: the socket is closed and the permit goes back.
     pub(super) fn leave(&mut self, seat: u32, reset: bool) {
-        let place = self.seats.at(seat);
-        if reset || place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some() {
+        if reset || self.is_entangled(seat) {
             return self.leave_entangled(seat, reset);
         }
         self.tags.forget(seat);

@@ -54,61 +54,64 @@ impl Flow {
 
     /// Gives a seat its protocol.
     pub(super) fn open_protocol(&mut self, seat: u32, peer: &Peer) {
-        match self.join_generation().and_then(|()| self.call_open(seat, peer)) {
-            Ok(answer) => {
-                let epoch = self.seats.at(seat).epoch;
-                if !matches!(answer, Answer::Continue) || !self.scratch.bytes.is_empty() {
-                    self.act(seat, answer, Tail::Unknown, false);
-                }
-                if self.is_still(seat, epoch) {
-                    // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
-                    // has just sent its first words, if any: there can be no answer yet.
-                    match peer.side() {
-                        Side::Accepted => self.readable(seat),
-                        Side::Connected => self.settle(seat, false),
-                    }
-                }
-            }
-            Err(Panicked(message)) => {
-                self.count_panic(seat, message);
-                self.leave(seat, true);
-            }
+        match self.join_generation() {
+            Ok(()) => self.open_joined(seat, peer),
+            Err(panicked) => self.not_opened(seat, panicked),
         }
     }
 
-    #[inline(always)]
-    fn call_open(&mut self, seat: u32, peer: &Peer) -> Result<Answer, Panicked> {
-        if self.names_peers && peer.is_unnamed() {
+    /// The same where the generation in force counts it. Nearly always its protocol goes on and has nothing to say before it is
+    /// read: that way looks nothing up twice.
+    pub(super) fn open_joined(&mut self, seat: u32, peer: &Peer) {
+        let named;
+        let peer = if self.names_peers & peer.is_unnamed() {
             // The generation came into force after the accept.
-            let named = Peer::new(self.remote(seat), Side::Accepted);
-            return self.call_open_named(seat, &named);
-        }
-        self.call_open_named(seat, peer)
-    }
-
-    #[inline(always)]
-    fn call_open_named(&mut self, seat: u32, peer: &Peer) -> Result<Answer, Panicked> {
+            named = Peer::new(self.remote(seat), Side::Accepted);
+            &named
+        } else {
+            peer
+        };
         let (table, opened) = (self.active, self.seconds_open());
         let place = self.seats.at(seat);
         (place.table, place.opened) = (table, opened);
         if self.card.is_some() {
             self.write_card(seat, peer);
         }
+        let place = self.seats.at(seat);
+        let epoch = place.epoch;
+        let of = self.places[usize::from(table)].as_mut().expect("the generation in force has a place");
+        (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let opened = self.with_context(seat, &mut timer, &now, |table, _, cx, more| table.open(peer, cx, more));
-        match opened {
+        let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
+        match of.table.open(peer, &mut cx, &mut self.more) {
             Ok((slot, answer)) => {
-                self.seats.at(seat).slot = slot;
-                if timer != Timer::Keep || self.scratch.tag.is_some() {
+                place.slot = slot;
+                let silent = self.scratch.bytes.is_empty() & self.scratch.tag.is_none() & (timer == Timer::Keep);
+                if !(silent && matches!(answer, Answer::Continue)) {
                     self.after_call(seat, timer, &now);
+                    self.act(seat, answer, Tail::Unknown, false);
+                    if !self.is_still(seat, epoch) {
+                        return;
+                    }
                 }
-                Ok(answer)
+                // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
+                // has just sent its first words, if any: there can be no answer yet.
+                match peer.side() {
+                    Side::Accepted => self.readable(seat),
+                    Side::Connected => self.settle(seat, false),
+                }
             }
             Err(panicked) => {
                 self.left_generation(table);
-                Err(panicked)
+                self.not_opened(seat, panicked);
             }
         }
+    }
+
+    #[cold]
+    fn not_opened(&mut self, seat: u32, Panicked(message): Panicked) {
+        self.count_panic(seat, message);
+        self.leave(seat, true);
     }
 
     /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation

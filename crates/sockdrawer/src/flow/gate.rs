@@ -137,6 +137,11 @@ impl Gate {
         self.process.as_ref().map(|process| process.bell.as_fd())
     }
 
+    #[inline]
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0)
+    }
+
     /// A permit, unless all are taken or others wait for one.
     pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
         self.count_one().then(|| Permit::new(self.clone()))
@@ -145,12 +150,11 @@ impl Gate {
     /// The same for who gives it an owner later, an account or a permit, or puts it back.
     #[inline]
     pub(super) fn count_one(&self) -> bool {
-        let others_wait = self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0);
-        if others_wait {
+        if self.is_waited_for() {
             return false;
         }
         let Some(taken) = self.add_to_taken() else { return false };
-        let held = self.hold();
+        let held = self.process.is_none() || self.hold();
         self.look_upwards(taken);
         if !held {
             self.take_from_taken();
@@ -231,6 +235,17 @@ impl Gate {
 
     #[inline]
     pub(super) fn put_back(self: &Arc<Gate>) {
+        if self.process.is_some() {
+            return self.put_back_among_processes();
+        }
+        self.take_from_taken();
+        // Both sides store first and look second, so one of them sees the other.
+        if self.waiting.load(SeqCst) > 0 {
+            self.give();
+        }
+    }
+
+    fn put_back_among_processes(self: &Arc<Gate>) {
         if let Some((held, _)) = self.own() {
             held.fetch_sub(1, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
@@ -239,10 +254,7 @@ impl Gate {
             }
         }
         self.take_from_taken();
-        // Both sides store first and look second, so one of them sees the other.
-        if self.process.is_some() || self.waiting.load(SeqCst) > 0 {
-            self.give();
-        }
+        self.give();
     }
 
     #[inline]

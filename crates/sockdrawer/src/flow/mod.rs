@@ -33,6 +33,7 @@ pub(crate) mod rules;
 mod schedules;
 mod seat;
 mod shared;
+mod spare;
 mod tags;
 mod timer;
 pub(crate) mod worker;
@@ -55,6 +56,7 @@ use gate::{Permit, Waiter};
 use generation::Generation;
 use inbox::{Inbox, Letter};
 use seat::{Flags, Seats};
+use spare::Spare;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -129,6 +131,7 @@ pub(crate) struct Flow {
     post: Arc<dyn Post>,
     pub(crate) counters: Counters,
     seats: Seats,
+    spare: Option<Spare>,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     orphans: HashMap<u64, Permit>,
     /// Connections that are given away, or will be, by their seats.
@@ -233,6 +236,7 @@ impl Flow {
             post: inbox.clone(),
             counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
+            spare: None,
             orphans: HashMap::new(),
             trips: HashMap::new(),
             tags: Tags::default(),
@@ -297,6 +301,7 @@ impl Flow {
 
     #[cold]
     fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
+        self.spare_leaves_generation();
         let generation = self.shared.switch.current();
         let TableBox { table, local, closing, receiving, asks_for_remote } = generation.table(self.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
@@ -401,8 +406,10 @@ impl Flow {
                 (_, token) => self.connection_event(token, ready),
             }
         }
+        self.give_spare_back();
         if !self.is_quiet() {
             self.do_what_waits();
+            self.give_spare_back();
         }
         self.shared.bell.ring();
         events.len() > 0

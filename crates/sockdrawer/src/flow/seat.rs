@@ -254,6 +254,13 @@ impl Seats {
         self.take_empty(socket, |permits, number| permits.count(number, Some(door), ticket))
     }
 
+    /// The same for what another connection was counted by.
+    pub(crate) fn take_spare(&mut self, socket: OwnedFd, door: u16, id: ConnectionId) -> u32 {
+        let number = self.take_empty(socket, |_, _| door);
+        self.at(number).id = id;
+        number
+    }
+
     #[inline(always)]
     fn take_empty(&mut self, socket: OwnedFd, account: impl FnOnce(&mut Account, u32) -> u16) -> u32 {
         let number = if self.free == NONE { self.make() } else { self.free };
@@ -285,8 +292,9 @@ impl Seats {
         (socket.expect("a taken seat has a socket"), self.permits.draw(number, door))
     }
 
+    /// Empties a seat; its permit stays with the account.
     #[inline]
-    fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
+    pub(crate) fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
         let free = std::mem::replace(&mut self.free, number);
         self.taken -= 1;
         let seat = self.at(number);

@@ -58,6 +58,11 @@ impl Flow {
             drop(given);
             return self.turn_away(index, &reject);
         }
+        if given.is_none()
+            && let Some(accepted) = self.accept_into_spare(index)
+        {
+            return accepted;
+        }
         if let Err(room) = self.take_room(index, given) {
             return self.without_room(index, room);
         }
@@ -73,8 +78,7 @@ impl Flow {
     /// know: that is about 2 % of a short connection.
     #[inline(always)]
     pub(super) fn accept(&mut self, index: usize) -> Accepted {
-        let held = self.acceptor.held[index].as_ref().expect("it is held");
-        if self.names_peers | self.acceptor.asked.asks_after | held.shard.is_spread() {
+        if !self.accepts_plainly(index) {
             return self.accept_named(index);
         }
         match self.accept_from(index) {
@@ -89,6 +93,20 @@ impl Flow {
                 failed
             }
         }
+    }
+
+    /// Whether nobody asks who comes, and it runs here.
+    #[inline(always)]
+    pub(in crate::flow) fn accepts_plainly(&self, index: usize) -> bool {
+        let spread = self.acceptor.held[index].as_ref().is_none_or(|held| held.shard.is_spread());
+        !(self.names_peers | self.acceptor.asked.asks_after | spread)
+    }
+
+    /// Whether a shard is of this door, as the account numbers doors.
+    #[inline(always)]
+    pub(in crate::flow) fn is_door(&self, index: usize, number: u16) -> bool {
+        let (held, door) = (&self.acceptor.held[index], self.seats.permits.door(number));
+        held.as_ref().zip(door).is_some_and(|(held, door)| Arc::ptr_eq(&held.door, door))
     }
 
     /// The same, asking who comes. The policy may turn it away still, and it may run elsewhere.
@@ -127,7 +145,7 @@ impl Flow {
 
     /// One accept4.
     #[inline(always)]
-    fn accept_from(&mut self, index: usize) -> Result<OwnedFd, Accepted> {
+    pub(in crate::flow) fn accept_from(&mut self, index: usize) -> Result<OwnedFd, Accepted> {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
         match self.system.accept(held.shard.socket()) {
             Ok(socket) => {

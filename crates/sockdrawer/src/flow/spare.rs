@@ -1,0 +1,75 @@
+//! What a short connection was counted by, left for the next of the same turn: it is counted at the gates of its pool and its door and
+//! by its generation all the while, and nobody counts it out and in again.
+
+use super::Flow;
+use super::acceptor::Accepted;
+use crate::protocol::Peer;
+
+/// One place at the gates, and one in a generation, that no connection has. None outlives its turn or is kept from who waits.
+pub(super) struct Spare {
+    /// As the account numbers doors.
+    door: u16,
+    /// None where another generation came into force.
+    table: Option<u16>,
+}
+
+impl Flow {
+    /// A connection has left its seat: its places go back, or stay for the next.
+    #[inline(always)]
+    pub(super) fn count_out(&mut self, seat: u32, door: u16, table: u16) {
+        // What is no loop may have no further turn.
+        if self.index.is_some() && self.spare.is_none() && self.seats.permits.may_spare(door) {
+            self.spare = Some(Spare { door, table: Some(table) });
+        } else {
+            self.left_generation(table);
+            self.seats.permits.put_back(seat, door);
+        }
+    }
+
+    /// Accepts into the places that one before has left, if those are what the next needs.
+    #[inline(always)]
+    pub(super) fn accept_into_spare(&mut self, index: usize) -> Option<Accepted> {
+        let door = self.spare.as_ref()?.door;
+        if !self.accepts_plainly(index) || !self.is_door(index, door) {
+            self.give_spare_back();
+            return None;
+        }
+        let accepted = self.accept_from(index);
+        let Some(Spare { table, .. }) = self.spare.take() else { unreachable!("an accept takes no places") };
+        Some(match accepted {
+            Ok(socket) => {
+                let id = self.next_id();
+                let seat = self.seats.take_spare(socket, door, id);
+                // As in joining: counted first, looked at afterwards.
+                if (table == Some(self.active)) & (self.shared.switch.epoch() == self.epoch) {
+                    self.open_joined(seat, &Peer::UNNAMED);
+                } else {
+                    table.into_iter().for_each(|table| self.left_generation(table));
+                    self.open_protocol(seat, &Peer::UNNAMED);
+                }
+                Accepted::Yes
+            }
+            Err(failed) => {
+                table.into_iter().for_each(|table| self.left_generation(table));
+                self.seats.permits.put_back_unseated(door);
+                failed
+            }
+        })
+    }
+
+    /// At the end of a turn, and when somebody else needs the places.
+    #[inline(always)]
+    pub(super) fn give_spare_back(&mut self) {
+        if let Some(Spare { door, table }) = self.spare.take() {
+            table.into_iter().for_each(|table| self.left_generation(table));
+            self.seats.permits.put_back_unseated(door);
+        }
+    }
+
+    /// Another generation comes into force.
+    pub(super) fn spare_leaves_generation(&mut self) {
+        if let Some(table) = self.spare.as_mut().and_then(|spare| spare.table.take()) {
+            self.left_generation(table);
+        }
+    }
+}
