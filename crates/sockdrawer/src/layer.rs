@@ -165,6 +165,11 @@ pub trait Filtering: Send + Sync + 'static {
         Closing::PeerMaySend
     }
 
+    /// Whether [`Filtering::filter`] looks at [`Peer::remote`]: see [`Service::asks_for_remote`].
+    fn asks_for_remote(&self) -> bool {
+        true
+    }
+
     /// From what another process builds the same filter.
     fn recipe(&self) -> Option<Recipe> {
         None
@@ -235,6 +240,10 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
     fn receiving(&self) -> Receiving {
         self.service.receiving()
+    }
+
+    fn asks_for_remote(&self) -> bool {
+        self.filtering.asks_for_remote() || self.service.asks_for_remote()
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
