@@ -13,7 +13,7 @@ from .machine import machine
 from .measure import Measurement
 from .options import parse
 from .paths import PUBLISHED_CHART, PUBLISHED_JSON, relative
-from .server import cpus
+from .process import cpus
 from .workloads import few_rows, rows
 
 SCHEMA = 1
