@@ -1,4 +1,4 @@
-//! A loop that spins burns CPU for as long as it was told after it had something to do, and no longer.
+//! A loop that spins uses CPU for as long as it was told after it had something to do, and no longer.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const SPIN: Duration = Duration::from_millis(400);
 
-/// One test at a time: the CPU of the process is looked at.
+/// One test at a time: the threads of the process are looked at.
 fn main() {
     sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
     common::run_tests(&[
@@ -26,39 +26,38 @@ fn echo(model: Model) -> Config {
     Config::accept(Behaviour::from(Echo).with_recipe(recipe)).model(model).loops(1).processes(1)
 }
 
-/// What the threads of this process and of the pool's others have run for.
-fn cpu(pool: &Pool) -> Duration {
+/// For how long the threads of this process and of the pool's others ran or could have: to wait for a CPU is not to sleep.
+fn awake(pool: &Pool) -> Duration {
     let processes = pool.status().processes;
     let folders = std::iter::once(std::process::id()).chain(processes.iter().map(|process| process.pid));
     let tasks = folders.flat_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs"));
-    let ran = tasks.filter_map(|task| {
+    let times = tasks.filter_map(|task| {
         let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
+        Some(text.split(' ').take(2).map(|number| number.parse::<u64>().expect("nanoseconds")).sum::<u64>())
     });
-    Duration::from_nanos(ran.sum())
+    Duration::from_nanos(times.sum())
 }
 
-/// How much of a second after an exchange the loops run.
-fn burnt(pool: &Pool) -> Duration {
-    let before = cpu(pool);
+/// How much of a second that begins with an exchange, or with nothing, they were awake.
+fn awake_after(pool: &Pool, exchange: impl FnOnce()) -> Duration {
+    let before = awake(pool);
+    exchange();
     // waits because: that a loop sleeps can only be seen by what it does not use in a time.
     std::thread::sleep(Duration::from_secs(1));
-    cpu(pool) - before
+    awake(pool) - before
 }
 
 fn spins_and_sleeps(model: Model) {
     let (pool, at) = start(echo(model).spin(SPIN));
     let mut client = connect(at);
-    assert!(echoes(&mut client, b"one"));
-    let spun = burnt(&pool);
-    assert!(spun > SPIN / 8, "it slept: {spun:?}");
-    assert!(spun < SPIN * 3 / 2, "it went on: {spun:?}");
-    let idle = burnt(&pool);
-    assert!(idle < SPIN / 8, "a loop without events spins: {idle:?}");
+    let spun = awake_after(&pool, || assert!(echoes(&mut client, b"one")));
+    assert!(spun > SPIN * 3 / 4, "it slept: {spun:?}");
+    assert!(spun < SPIN * 2, "it went on: {spun:?}");
+    let idle = awake_after(&pool, || {});
+    assert!(idle < SPIN / 2, "a loop without events spins: {idle:?}");
     pool.update(|config| config.spin(Duration::ZERO)).expect("in place");
-    assert!(echoes(&mut client, b"two"));
-    let asleep = burnt(&pool);
-    assert!(asleep < SPIN / 8, "it spins still: {asleep:?}");
+    let asleep = awake_after(&pool, || assert!(echoes(&mut client, b"two")));
+    assert!(asleep < SPIN / 2, "it spins still: {asleep:?}");
     drop(client);
     pool.shutdown(Drain::within(PATIENCE));
 }
@@ -69,9 +68,8 @@ fn the_next_process_spins_too() {
     kill(pool.status().processes[0].pid);
     assert!(pool.wait(PATIENCE, |status| status.restarts == 1), "{:#?}", pool.status());
     let mut client = connect(at);
-    assert!(echoes(&mut client, b"one"));
-    let spun = burnt(&pool);
-    assert!(spun > SPIN / 8, "it slept: {spun:?}");
+    let spun = awake_after(&pool, || assert!(echoes(&mut client, b"one")));
+    assert!(spun > SPIN * 3 / 4, "it slept: {spun:?}");
     drop(client);
     pool.shutdown(Drain::within(PATIENCE));
 }
