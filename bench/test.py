@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 import xml.etree.ElementTree
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import chart, conformance, measure, report
+from driver import chart, conformance, measure, report, written
 from driver.failure import Failure, PeerFailure
 from driver.process import spawn
 from driver.program import listening
@@ -159,6 +160,17 @@ class Written(unittest.TestCase):
             section = text.split(f"### {row.title}\n")[1].split("###")[0]
             self.assertEqual(section.count("\n| "), 5)  # head, line, three servers
         self.assertIn("| **sockdrawer** | 2.20 / 3.10 / 4.00 | 1.000 / 1.050 / 1.100 |", text)
+
+    def test_a_page_has_what_is_written_between_two_lines_and_keeps_the_rest(self):
+        begin = "<!-- x --publish writes from here -->"
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page.md")
+            written.save(page, f"before\n{begin}\nold\n{written.END}\nafter\n")
+            written.publish(page, "x", "new\n")
+            with open(page) as file:
+                self.assertEqual(file.read(), f"before\n{begin}\n\nnew\n\n{written.END}\nafter\n")
+            with self.assertRaises(Failure):
+                written.publish(page, "y", "new\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A process that is measured: pinned, in a session of its own, and dead when the driver is."""
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 
@@ -18,6 +19,13 @@ def cpus():
     if len(allowed) < 2:
         raise Failure("only one CPU may be used: client and server need one each; run this on a machine with two or more")
     return allowed[0], allowed[1]
+
+
+def raise_descriptors():
+    """To what this user may have, which whoever is started inherits; how many that is."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def own(cpu, batch=False):

@@ -1,4 +1,4 @@
-"""A server of this repository's program, which says when it listens."""
+"""This repository's program: how it is built, and its servers, which say when they listen."""
 import os
 import select
 import subprocess
@@ -6,9 +6,19 @@ import time
 from contextlib import contextmanager
 
 from .failure import Failure
+from .paths import ROOT
 from .process import START_SECONDS, end, spawn
 
+BINARY = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
+CARGO = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer"]
 LISTENING = "listening on "
+
+
+def built():
+    """As it is released."""
+    if subprocess.run([*CARGO, "--quiet"], cwd=ROOT).returncode != 0:
+        raise Failure("the program does not build")
+    return BINARY
 
 
 def line_within(stream, seconds):
