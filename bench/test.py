@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Of the driver: what does the work wrong is not measured, and what is written can be read."""
 import os
+import select
+import signal
 import socket
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 import xml.etree.ElementTree
@@ -12,8 +16,10 @@ from types import SimpleNamespace
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import chart, conformance, measure, report
-from driver.failure import PeerFailure
+from driver import chart, conformance, measure, report, written
+from driver.failure import Failure, PeerFailure
+from driver.process import spawn
+from driver.program import listening
 from driver.workloads import ROWS
 
 
@@ -76,6 +82,48 @@ class Conformance(unittest.TestCase):
         self.refused("acks-1", struct.pack("<QI", 0, 0), "timed out", closes=False)
 
 
+class Started(unittest.TestCase):
+    """The servers here say what process they and their child are, and would stay for a minute."""
+
+    def gone(self, pids):
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(int(pid))
+            except ProcessLookupError:
+                continue
+            self.assertTrue(select.select([descriptor], [], [], 10)[0], f"process {pid} goes on")
+            os.close(descriptor)
+
+    def refused(self, script, why, **more):
+        with self.assertRaises(Failure) as caught:
+            with listening(["sh", "-c", script], None, **more):
+                self.fail("it never listened")
+        self.assertIn(why, str(caught.exception))
+
+    def test_a_server_that_never_listens_is_not_waited_for(self):
+        self.refused("exec sleep 60", "within 0.1 s where it listens, but nothing: sh -c", seconds=0.1)
+        self.refused("printf 'listening on 127.0.0.1:'; exec sleep 60", "but 'listening on 127.0.0.1:'", seconds=0.1)
+        self.refused("echo no port is free", "but 'no port is free'")
+        self.refused("exit 1", "but nothing")
+
+    def test_a_server_ends_with_all_it_started_whatever_came(self):
+        script = "sleep 60 & echo listening on $$,$!; wait"
+        with self.assertRaises(ZeroDivisionError):
+            with listening(["sh", "-c", script], None) as (server, address):
+                pids = address.split(",")
+                self.assertEqual(pids[0], str(server.pid))
+                raise ZeroDivisionError
+        self.gone(pids)
+
+    def test_a_server_does_not_outlive_its_driver(self):
+        driver = "from driver.process import spawn; spawn(['sh', '-c', 'echo $$; exec sleep 60'], None).wait()"
+        process = spawn([sys.executable, "-B", "-c", driver], None, stdout=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+        with process, process.stdout:
+            server = process.stdout.readline().strip()
+            process.send_signal(signal.SIGKILL)
+            self.gone([server])
+
+
 def figure(cost):
     return {"cost": cost, "rate": 1000.0, "p99_us": None}
 
@@ -112,6 +160,17 @@ class Written(unittest.TestCase):
             section = text.split(f"### {row.title}\n")[1].split("###")[0]
             self.assertEqual(section.count("\n| "), 5)  # head, line, three servers
         self.assertIn("| **sockdrawer** | 2.20 / 3.10 / 4.00 | 1.000 / 1.050 / 1.100 |", text)
+
+    def test_a_page_has_what_is_written_between_two_lines_and_keeps_the_rest(self):
+        begin = "<!-- x --publish writes from here -->"
+        with tempfile.TemporaryDirectory() as folder:
+            page = os.path.join(folder, "page.md")
+            written.save(page, f"before\n{begin}\nold\n{written.END}\nafter\n")
+            written.publish(page, "x", "new\n")
+            with open(page) as file:
+                self.assertEqual(file.read(), f"before\n{begin}\n\nnew\n\n{written.END}\nafter\n")
+            with self.assertRaises(Failure):
+                written.publish(page, "y", "new\n")
 
 
 if __name__ == "__main__":

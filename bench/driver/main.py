@@ -2,25 +2,22 @@
 import json
 import os
 import resource
-import signal
 import sys
 import time
 
 from . import peers as catalog
 from . import report
+from .command import ended, teller
 from .failure import Failure, PeerFailure
 from .machine import machine
 from .measure import Measurement
 from .options import parse
 from .paths import PUBLISHED_CHART, PUBLISHED_JSON, relative
-from .server import cpus
+from .process import cpus, raise_descriptors
 from .workloads import few_rows, rows
 
 SCHEMA = 1
-
-
-def say(text):
-    print(f"bench: {text}", file=sys.stderr, flush=True)
+say = teller("bench")
 
 
 def built(peers, ranch_path):
@@ -87,14 +84,9 @@ def measured(options):
     return results
 
 
-def interrupted(*_):
-    raise KeyboardInterrupt
-
-
 def allow_descriptors():
     """An idle connection needs one at each end, and both ends inherit the limit."""
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    hard = raise_descriptors()
     if hard != resource.RLIM_INFINITY and hard < 16000:
         raise Failure(f"a process may have {hard} open files, the idle row needs 16000: raise `ulimit -Hn`")
 
@@ -121,14 +113,4 @@ def run(arguments):
 
 
 def main():
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupted)
-    try:
-        return run(sys.argv[1:])
-    except KeyboardInterrupt:
-        say("interrupted; all servers are stopped, rows that were finished are written")
-        return 130
-    except (Failure, OSError, json.JSONDecodeError) as failure:
-        say(str(failure))
-        return 1
+    return ended(lambda: run(sys.argv[1:]), say, "all servers are stopped, rows that were finished are written")

@@ -8,7 +8,8 @@ import time
 from .conformance import check
 from .failure import Failure, PeerFailure
 from .paths import BUILD
-from .server import Server, cpus, spawn
+from .process import cpus, spawn
+from .server import Server
 
 IDLE_HOLD_SECONDS = 120
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .failure import PeerFailure
 from .paths import BUILD, FLOOR, LOGS, PEERS, ROOT, relative
+from .program import BINARY, CARGO
 
 OURS = "sockdrawer"
 
@@ -85,7 +86,7 @@ def floors():
 
 
 def ours(path):
-    binary = path or os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
+    binary = path or BINARY
 
     def command(capacity):
         def argv(protocol, port, row):
@@ -97,7 +98,7 @@ def ours(path):
 
     def build():
         if path is None:
-            run(OURS, ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli"], ROOT)
+            run(OURS, CARGO, ROOT)
         elif not os.access(path, os.X_OK):
             raise PeerFailure(f"{path} is no program: give --sockdrawer one, or leave it out to build this repository's")
 

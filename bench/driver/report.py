@@ -2,12 +2,10 @@
 import json
 import os
 
+from . import written
 from .chart import chart
-from .failure import Failure
-from .paths import PUBLISHED, PUBLISHED_CHART, PUBLISHED_JSON, relative
-
-BEGIN = "<!-- bench/run --publish writes from here -->"
-END = "<!-- to here -->"
+from .paths import PUBLISHED, PUBLISHED_CHART, PUBLISHED_JSON
+from .written import save
 
 
 def whole(value):
@@ -93,12 +91,6 @@ def markdown(results):
     return "\n".join(lines).rstrip() + "\n"
 
 
-def save(path, text):
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(text)
-
-
 def write(folder, results):
     save(os.path.join(folder, "results.md"), markdown(results))
     save(os.path.join(folder, "results.json"), json.dumps(results, indent=1) + "\n")
@@ -106,12 +98,6 @@ def write(folder, results):
 
 
 def publish(results):
-    with open(PUBLISHED) as file:
-        text = file.read()
-    before, begin, rest = text.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise Failure(f"{relative(PUBLISHED)} lacks the lines between which results stand: {BEGIN} and {END}")
-    save(PUBLISHED, f"{before}{BEGIN}\n\n{markdown(results)}\n{END}{after}")
+    written.publish(PUBLISHED, "bench/run", markdown(results))
     save(PUBLISHED_JSON, json.dumps(results, indent=1) + "\n")
     save(PUBLISHED_CHART, chart(results))

@@ -1,41 +1,15 @@
-"""A process that is measured: pinned, in a session of its own, and dead when the driver is."""
-import ctypes
+"""A peer's server, and what it uses."""
 import os
-import signal
 import socket
 import subprocess
 import time
 
 from .failure import Failure, PeerFailure
 from .paths import LOGS, relative
+from .process import START_SECONDS, cpus, end, spawn, tree
 
-START_SECONDS = 30
-PR_SET_PDEATHSIG = 1
 # Below the ports that the kernel gives to clients, so that none of those can be in the way.
 PORTS = iter(range(19000, 32000))
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def cpus():
-    """The CPU of the client and the CPU of the servers."""
-    allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) < 2:
-        raise Failure("only one CPU may be used: client and server need one each; run this on a machine with two or more")
-    return allowed[0], allowed[1]
-
-
-def spawn(argv, cpu, **streams):
-    """On that CPU; None leaves it to the scheduler."""
-    parent = os.getpid()
-
-    def prepare():
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-        if cpu is not None:
-            os.sched_setaffinity(0, {cpu})
-
-    return subprocess.Popen(argv, start_new_session=True, preexec_fn=prepare, **streams)
 
 
 def free_port():
@@ -68,8 +42,7 @@ class Server:
         argv = (command or peer.command)(row.server, self.port, row)
         with open(self.log, "wb") as log:
             try:
-                self.process = spawn(argv, cpus()[1], stdin=subprocess.DEVNULL, stdout=log,
-                                     stderr=subprocess.STDOUT)
+                self.process = spawn(argv, cpus()[1], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
             except OSError as error:
                 raise PeerFailure(f"{peer.name} does not start: {argv[0]}: {error.strerror}") from error
         try:
@@ -79,8 +52,8 @@ class Server:
             raise
 
     def wait_until_it_listens(self):
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        last = time.monotonic() + START_SECONDS
+        while time.monotonic() < last:
             if self.process.poll() is not None:
                 raise PeerFailure(f"{self.peer.name} does not listen on port {self.port}{self.told()}")
             try:
@@ -98,25 +71,12 @@ class Server:
             lines = log.read().strip().splitlines()
         return ended + (f": {lines[-1][:200]}; see {relative(self.log)}" if lines else f"; {relative(self.log)} is empty")
 
-    def tree(self):
-        found, new = [], [self.process.pid]
-        while new:
-            pid = new.pop()
-            found.append(pid)
-            try:
-                for thread in os.listdir(f"/proc/{pid}/task"):
-                    with open(f"/proc/{pid}/task/{thread}/children") as children:
-                        new += map(int, children.read().split())
-            except OSError:
-                pass  # it ended meanwhile
-        return found
-
     def cpu_seconds(self, row):
         """User and system: of its threads in the nanoseconds of the scheduler; of threads and children that ended in ticks."""
         if row.model:
-            return sum(map(ended_too, self.tree()))
+            return sum(map(ended_too, tree(self.process.pid)))
         total = 0
-        for pid in self.tree():
+        for pid in tree(self.process.pid):
             try:
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with open(f"/proc/{pid}/task/{thread}/schedstat") as schedstat:
@@ -128,7 +88,7 @@ class Server:
     def memory(self):
         """Its user memory in bytes: proportional set size, so that nothing is counted twice."""
         total = 0
-        for pid in self.tree():
+        for pid in tree(self.process.pid):
             try:
                 with open(f"/proc/{pid}/smaps_rollup") as rollup:
                     total += sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024
@@ -137,10 +97,4 @@ class Server:
         return total
 
     def stop(self):
-        # Its session, and what made a session of its own. Who replaces processes that die goes first.
-        for pid in self.tree():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
-        self.process.wait()
+        end(self.process)

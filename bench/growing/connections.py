@@ -2,13 +2,13 @@
 import json
 import os
 import resource
-import signal
 import statistics
 import subprocess
 import tempfile
 
 from driver.failure import Failure
-from driver.server import cpus, spawn
+from driver.process import cpus, own
+from driver.program import listening
 
 CONNECTIONS = (1, 64, 1_000, 10_000, 100_000)
 SIZES = {"4": "4 bytes", "1k": "1 KiB", "64k": "64 KiB"}
@@ -32,15 +32,6 @@ def server_argv(program, connections, loops):
     return argv if connections <= each else [*argv, "--model", "prefork", "--processes", str(-(-connections // each))]
 
 
-def served(program, connections, loops, pinned):
-    argv = server_argv(program, connections, loops)
-    server = spawn(argv, cpus()[1] if pinned else None, stdout=subprocess.PIPE, text=True)
-    line = server.stdout.readline()
-    if not line.startswith("listening on "):
-        raise Failure(f"the server does not start: {' '.join(argv)}")
-    return server, line.split()[-1]
-
-
 def sources(connections):
     """One source address has some 28,000 ports; a network of 14 has more than enough."""
     return [] if connections <= 10_000 else ["--source", "127.1.0.0/28"]
@@ -52,10 +43,9 @@ def loaded(program, target, connections, size, pinned):
         out = os.path.join(folder, "run")
         argv = [program, "load", "echo", target, "-c", str(connections), "--size", size, "--interval", "0", "--timeout", "60",
                 "--connect-rate", "20k", "--hold", str(HOLD_SECONDS), "--out", out, *sources(connections)]
-        client = spawn(argv, cpus()[0] if pinned else None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        complaint = client.communicate()[1]
+        client = subprocess.run(argv, **own(cpus()[0] if pinned else None), capture_output=True, text=True)
         if client.returncode != 0:
-            raise Failure(f"the load failed: {' '.join(argv)}: {complaint.strip()[-300:]}")
+            raise Failure(f"the load failed: {' '.join(argv)}: {client.stderr.strip()[-300:]}")
         with open(os.path.join(out, "result.json")) as file:
             result = json.load(file)
         with open(os.path.join(out, "series.ndjson")) as file:
@@ -76,12 +66,8 @@ def cost(series, connections):
 
 
 def measured(program, connections, size, loops=1, pinned=True):
-    server, target = served(program, connections, loops, pinned)
-    try:
+    with listening(server_argv(program, connections, loops), cpus()[1] if pinned else None) as (_server, target):
         result, series = loaded(program, target, connections, size, pinned)
-    finally:
-        server.send_signal(signal.SIGKILL)
-        server.wait()
     if result["operations"]["failed"] or result["connections"]["failed"] or result["connections"]["lost"]:
         raise Failure(f"of {connections} connections some failed: {result['errors']}")
     return cost(series, connections)

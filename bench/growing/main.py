@@ -2,14 +2,15 @@
 import argparse
 import json
 import os
-import resource
-import subprocess
-import sys
 import time
 
+from driver.command import ended, teller
 from driver.failure import Failure
 from driver.machine import machine
 from driver.paths import OUT, ROOT, relative
+from driver.process import raise_descriptors
+from driver.program import built
+from driver.written import publish, save
 
 from . import connections, inside, page
 
@@ -17,11 +18,7 @@ PARTS = {"connections": connections.by_size, "loops": connections.by_loops, "gen
 RESULTS = os.path.join(OUT, "growth.json")
 PUBLISHED = os.path.join(ROOT, "docs", "benchmarks", "growth.md")
 PUBLISHED_CHART = os.path.join(ROOT, "docs", "images", "growth.svg")
-BEGIN, END = "<!-- bench/growth --publish writes from here -->", "<!-- to here -->"
-
-
-def say(text):
-    print(f"growth: {text}", file=sys.stderr, flush=True)
+say = teller("growth")
 
 
 def parsed():
@@ -34,14 +31,6 @@ def parsed():
     return parser.parse_args()
 
 
-def program(path):
-    if path is None:
-        built = subprocess.run(["cargo", "build", "--release", "--quiet", "--package", "sockdrawer-cli"], cwd=ROOT)
-        if built.returncode != 0:
-            raise Failure("the program does not build")
-    return path or os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
-
-
 def kept():
     try:
         with open(RESULTS) as file:
@@ -50,29 +39,12 @@ def kept():
         return {}
 
 
-def save(path, text):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(text)
-
-
-def publish(results):
-    with open(PUBLISHED) as file:
-        before, begin, rest = file.read().partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise Failure(f"{relative(PUBLISHED)} lacks the lines between which results stand: {BEGIN} and {END}")
-    save(PUBLISHED, f"{before}{BEGIN}\n\n{page.markdown(results)}\n{END}{after}")
-    save(PUBLISHED_CHART, page.chart(results))
-
-
 def run():
     options = parsed()
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_descriptors()
     results = kept()
     if not options.source:
-        binary = program(options.sockdrawer)
+        binary = options.sockdrawer or built()
         for part in options.only or PARTS:
             found = PARTS[part](binary, say)
             if options.add and part in ("connections", "loops"):
@@ -85,17 +57,11 @@ def run():
     print(page.markdown(results))
     save(os.path.join(OUT, "growth.svg"), page.chart(results))
     if options.publish:
-        publish(results)
+        publish(PUBLISHED, "bench/growth", page.markdown(results))
+        save(PUBLISHED_CHART, page.chart(results))
     say(f"written: growth.json and growth.svg in {relative(OUT)}")
     return 0
 
 
 def main():
-    try:
-        return run()
-    except KeyboardInterrupt:
-        say("interrupted; parts that were finished are kept")
-        return 130
-    except (Failure, OSError, json.JSONDecodeError) as failure:
-        say(str(failure))
-        return 1
+    return ended(run, say, "parts that were finished are kept")

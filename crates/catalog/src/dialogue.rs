@@ -13,7 +13,7 @@
 mod client;
 mod pattern;
 
-pub use client::{Client, Question};
+pub use client::Question;
 pub use pattern::Pattern;
 
 use crate::escapes::{self, WrongEscape};

@@ -1,12 +1,12 @@
-//! `echo`: what comes in goes out. Three clients: [`Client`] measures, [`Churn`] opens and ends connections, [`Kept`] holds one and
-//! compares every byte.
+//! `echo`: what comes in goes out. Three clients: one of [`Block`]s measures, [`Churn`] opens and ends connections, [`Kept`] holds one
+//! and compares every byte.
 
 mod churn;
 mod client;
 mod kept;
 
 pub use churn::{Churn, ChurnSession};
-pub use client::{Block, Client};
+pub use client::Block;
 pub use kept::{Kept, KeptSession};
 
 use crate::{WrongOptions, recipe};

@@ -29,7 +29,7 @@ mod visit;
 
 use sockdrawer::{Behaviour, Build};
 
-pub use pace::{Answer, Ask, Asking, Budget, Interval, Pace};
+pub use pace::{Answer, Ask, Asking, Budget, Client, Interval, Pace};
 
 /// The servers, by the names of their recipes: what a program whose pools run in other processes tells
 /// [`sockdrawer::processes`].

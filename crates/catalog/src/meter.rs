@@ -3,7 +3,7 @@
 //! ```
 //! use sockdrawer::testing::Connection;
 //! use sockdrawer_catalog::meter::{End, Meter, Phase};
-//! use sockdrawer_catalog::{Budget, Pace, ping};
+//! use sockdrawer_catalog::{Budget, Client, Pace, ping};
 //! use std::time::{Duration, Instant};
 //!
 //! #[derive(Default)]
@@ -20,7 +20,7 @@
 //! }
 //!
 //! let pace = Pace { interval: Duration::ZERO.into(), timeout: Duration::from_secs(1), budget: Budget::Each(2), lifetime: None, seed: 0 };
-//! let mut connection = Connection::open(ping::Client::new(pace, Count::default));
+//! let mut connection = Connection::open(Client::new(ping::Question, pace, Count::default));
 //! connection.receive(b"Pong");
 //! connection.receive(b"Pong");
 //! assert_eq!(connection.local::<Count>().map(|count| count.operations), Some(2));

@@ -1,8 +1,8 @@
 //! When a client asks: at its own interval or back to back, one question under way on each connection.
 
-use crate::meter::{End, Meter, Phase, TIMED_OUT, ended, meter};
+use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
 use crate::numbers::scatter;
-use sockdrawer::{Closed, ConnectionId, Context, Input, Note, Peer, Protocol, Step};
+use sockdrawer::{Closed, ConnectFailure, ConnectionId, Context, Input, Local, Note, Peer, Protocol, Service, Step};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,6 +145,37 @@ pub trait Ask: Send + 'static {
     /// Takes what has come of the answer, or leaves a part of it for later. May send more of a long question. Bytes left when it
     /// is complete are a failure: they answer nothing that was asked.
     fn answered<M: Meter>(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Answer;
+}
+
+/// A client whose connections ask again and again, each for itself.
+#[derive(Clone, Debug)]
+pub struct Client<A, F> {
+    ask: A,
+    pace: Arc<Pace>,
+    meter: F,
+}
+
+impl<A, F> Client<A, F> {
+    /// Each connection begins with a clone of `ask`. `meter` makes the meter of a loop.
+    pub fn new(ask: A, pace: Pace, meter: F) -> Client<A, F> {
+        Client { ask, pace: Arc::new(pace), meter }
+    }
+}
+
+impl<A: Ask + Clone + Sync, M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<A, F> {
+    type Protocol = Asking<M, A>;
+
+    fn open(&self, peer: &Peer) -> Asking<M, A> {
+        Asking::new(self.pace.clone(), self.ask.clone(), peer)
+    }
+
+    fn local(&self) -> Box<Local> {
+        Box::new((self.meter)())
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
+        connect_failed::<M>(failure, local);
+    }
 }
 
 enum State {

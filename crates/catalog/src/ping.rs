@@ -2,7 +2,7 @@
 
 mod client;
 
-pub use client::{Client, Question};
+pub use client::Question;
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};

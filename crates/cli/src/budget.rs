@@ -3,8 +3,8 @@
 use crate::outcome::Failure;
 use sockdrawer_catalog::http::Close;
 use sockdrawer_catalog::time;
+use sockdrawer_load::Plan;
 use sockdrawer_load::budget::{Budget, Need};
-use sockdrawer_load::{Plan, Wall};
 
 /// A budget, and what it adds to the line that a run starts with.
 pub(crate) struct Told {
@@ -15,34 +15,22 @@ pub(crate) struct Told {
 /// Keeps `plan` within what this machine has, unless it is forced.
 ///
 /// # Errors
-/// When it does not fit.
-pub(crate) fn keep_within(plan: &mut Plan, force: bool) -> Result<Told, Failure> {
+/// What it lacks, when it does not fit.
+pub(crate) fn keep_within(plan: &mut Plan, force: bool) -> Result<Told, Need> {
     let budget = Budget::of(plan);
     if force {
         return Ok(Told { budget, words: String::new() });
     }
     if let Some(need) = budget.lacking() {
-        return Err(refused(plan, need));
+        return Err(need.clone());
     }
     let words = resting(plan, &budget);
     plan.connect_rate = budget.rate.or(plan.connect_rate);
     Ok(Told { budget, words })
 }
 
-/// The same for one try of a search: what does not fit is a wall, and told as one.
-pub(crate) fn fit(plan: &mut Plan, force: bool) -> Result<(), Wall> {
-    let budget = Budget::of(plan);
-    if force {
-        return Ok(());
-    }
-    if let Some(wall) = budget.wall() {
-        return Err(wall);
-    }
-    plan.connect_rate = budget.rate.or(plan.connect_rate);
-    Ok(())
-}
-
-fn refused(plan: &Plan, need: &Need) -> Failure {
+/// A run that lacks something is refused.
+pub(crate) fn refused(plan: &Plan, need: &Need) -> Failure {
     let Need { end, what, how, .. } = need;
     let (needed, had) = (need.amount(need.needed), need.had.map_or_else(String::new, |had| need.amount(had)));
     let remedy = need.remedy.as_deref().unwrap_or("use fewer");

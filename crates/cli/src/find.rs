@@ -127,8 +127,8 @@ fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
 /// One try. What this machine has too little for does not hold, and is not run.
 fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> Result<Tried, Failure> {
     let mut plan = varied(base, arguments.vary, amount);
-    if let Err(wall) = budget::fit(&mut plan, arguments.load.force) {
-        return Ok(Tried { amount, held: false, thresholds: Vec::new(), wall: Some(wall), report: None });
+    if let Err(need) = budget::keep_within(&mut plan, arguments.load.force) {
+        return Ok(Tried { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
     }
     let on_terminal = stderr().is_terminal();
     let mut show = Shown { on_terminal, amount: format!("{amount} {}", arguments.vary.words()) };

@@ -1,6 +1,6 @@
 //! Keys that change a run while it goes on, where a person is at the terminal.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr};
@@ -12,9 +12,7 @@ use std::time::Duration;
 
 /// What the keys do, for the line below the plan.
 pub(crate) const HELP: &str = "keys: + more connections, - fewer, space suspend or resume, n next stage, q stop";
-/// Between two looks whether this program is still the one that the terminal is for.
-const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
-/// While the terminal is for another program.
+/// Between two looks whether the terminal is for this program again, where a key was for another one.
 const ASIDE: Duration = Duration::from_millis(300);
 /// A key changes the connections by so many of a hundred of those that are wanted.
 const STEP: u64 = 10;
@@ -68,8 +66,8 @@ fn is_foreground() -> bool {
 fn read(orders: &Orders) {
     loop {
         let input = stdin();
-        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&LOOK_AGAIN)) {
-            Ok(0) | Err(Errno::INTR) => continue,
+        match poll(&mut [PollFd::new(&input, PollFlags::IN)], None) {
+            Err(Errno::INTR) => continue,
             Err(_) => return,
             Ok(_) if !is_foreground() => {
                 // What is typed is for another program, and stays readable until that takes it.

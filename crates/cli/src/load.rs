@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Runs the load and tells what came of it.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let mut plan = plan::plan(&arguments)?;
-    let Told { budget, words } = budget::keep_within(&mut plan, arguments.force)?;
+    let Told { budget, words } = budget::keep_within(&mut plan, arguments.force).map_err(|need| budget::refused(&plan, &need))?;
     let text = plan::text(&plan, &arguments.threshold);
     if arguments.dry_run {
         let begin = format!("{}{words}\n{budget}", words::start(&plan));

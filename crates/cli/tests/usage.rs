@@ -123,6 +123,12 @@ fn what_does_not_go_together() {
         refused(&format!("serve echo --model {model} --loops 1"), &["--loops is an option of the models", model, "leave it out"]);
         refused(&format!("serve echo --model {model} --workers 0"), &["--workers is an option of the models", model]);
     }
+    for model in ["threads", "fork", "tasks"] {
+        refused(
+            &format!("serve echo --model {model} --spin 50us"),
+            &["--spin is an option of the models loops, prefork and single", model],
+        );
+    }
     refused("serve echo --processes 2", &["--processes is an option of the model prefork, not of the model loops"]);
     refused("load ping --size 5", &["--size is an option of echo and acks, not of ping"]);
     refused("load http --interval 5", &["--interval is an option of ping, echo and acks, not of http"]);

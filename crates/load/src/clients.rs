@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use crate::tally::Recorder;
 use crate::watched::Watched;
 use sockdrawer::{Address, Behaviour, Config, Model};
-use sockdrawer_catalog::{Pace, acks, dialogue, echo, hello, http, ping};
+use sockdrawer_catalog::{Client, Pace, acks, dialogue, echo, hello, http, ping};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ pub(crate) fn client(plan: &Plan, shared: &Arc<Shared>) -> Behaviour {
     let meter = move || Recorder::new(one.clone());
     let meter_of_messages = move || Recorder::of_messages(other.clone());
     match &plan.workload {
-        Workload::Ping { .. } => Watched(ping::Client::new(pace(), meter)).into(),
-        Workload::Echo { size, .. } => Watched(echo::Client::new(*size, plan.seed, pace(), meter)).into(),
+        Workload::Ping { .. } => Watched(Client::new(ping::Question, pace(), meter)).into(),
+        Workload::Echo { size, .. } => Watched(Client::new(echo::Block::new(*size, plan.seed), pace(), meter)).into(),
         Workload::Dialogue(Dialogue { send, expect, .. }) => {
-            Watched(dialogue::Client::new(send.clone(), expect.clone(), pace(), meter)).into()
+            let question = dialogue::Question::new(send.clone(), expect.clone());
+            Watched(Client::new(question, pace(), meter)).into()
         }
         Workload::Hello => Watched(hello::Client { timeout, meter }).into(),
         Workload::Http(wanted) => Watched(http::Client::new(visits(plan, wanted, shared), meter)).into(),

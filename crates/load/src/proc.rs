@@ -37,8 +37,24 @@ pub(crate) fn memory_left() -> Option<f64> {
 }
 
 /// Memory of this process that no file has: what it has made itself.
-pub(crate) fn private_bytes() -> Option<u64> {
+fn private_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "RssAnon").and_then(kibibytes)
+}
+
+/// By how much the private memory of this process grows from now on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growth {
+    from: u64,
+}
+
+impl Growth {
+    pub(crate) fn from_now() -> Growth {
+        Growth { from: private_bytes().unwrap_or(0) }
+    }
+
+    pub(crate) fn bytes(self) -> u64 {
+        private_bytes().unwrap_or(0).saturating_sub(self.from)
+    }
 }
 
 /// A counter of a table with two lines for each protocol: names, then values in the same order.

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::numbers::float;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
-use crate::proc::{self, private_bytes, resident_bytes};
+use crate::proc::{self, resident_bytes};
 use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Progress, Sample};
@@ -68,8 +68,7 @@ pub struct Run<'a> {
     last: Last,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
-    /// Memory of this process before its clients began, and by how much that of all clients grew at most.
-    own_bytes: u64,
+    /// By how much the memory of all clients grew at most.
     grown_bytes: u64,
     evidence: Evidence,
 }
@@ -104,7 +103,7 @@ impl<'a> Run<'a> {
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
         let schedule = Schedule::new(plan);
-        let (start, own_bytes) = (Instant::now(), private_bytes().unwrap_or(0));
+        let start = Instant::now();
         let processes = plan.processes(descriptors());
         let agents = Agents::start(plan, targets, schedule.aim(), processes)?;
         Ok(Run {
@@ -122,7 +121,6 @@ impl<'a> Run<'a> {
             recent: Tally::default(),
             last: Last::default(),
             elsewhere: (Duration::ZERO, 0),
-            own_bytes,
             grown_bytes: 0,
             evidence: Evidence::new(),
         })
@@ -289,8 +287,7 @@ impl<'a> Run<'a> {
         self.recent.add(&tally);
         self.elsewhere = (cpu, rss_bytes);
         if !last {
-            let own = private_bytes().unwrap_or(0).saturating_sub(self.own_bytes);
-            self.grown_bytes = self.grown_bytes.max(if self.agents.processes_elsewhere() { grown_bytes } else { own });
+            self.grown_bytes = self.grown_bytes.max(grown_bytes);
         }
     }
 

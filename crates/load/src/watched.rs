@@ -99,7 +99,7 @@ mod tests {
     use crate::shared::Shared;
     use crate::tally::Numbers;
     use sockdrawer::testing::Connection;
-    use sockdrawer_catalog::{Budget, Pace, ping};
+    use sockdrawer_catalog::{Budget, Client, Pace, ping};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -113,7 +113,7 @@ mod tests {
             lifetime: None,
             seed: 0,
         };
-        let mut client = Connection::open(Watched(ping::Client::new(pace, move || Recorder::new(shared.clone()))));
+        let mut client = Connection::open(Watched(Client::new(ping::Question, pace, move || Recorder::new(shared.clone()))));
         client.advance(interval);
         (0..answered).for_each(|_| client.receive(b"Pong"));
         client.drain();

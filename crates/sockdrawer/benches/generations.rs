@@ -4,32 +4,19 @@
 //! Prints a line for each number of generations: the CPU of the loop for one echo of 4 bytes, in microseconds, and the median
 //! time of the changes that led there, in microseconds. All have the same 200 connections in all.
 
-use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{Echo, address, many, read, start};
+use sockdrawer::{Config, Pool};
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: usize = 200;
 const GENERATIONS: [usize; 6] = [1, 2, 5, 10, 20, 50];
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(700);
-
-struct Echo;
-
-impl Service for Echo {
-    type Protocol = Echo;
-    fn open(&self, _peer: &Peer) -> Echo {
-        Echo
-    }
-}
-
-impl Protocol for Echo {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(input.bytes());
-        input.take_all();
-        Step::Continue
-    }
-}
 
 /// A pool, and clients evenly spread over its generations.
 struct Scene {
@@ -40,8 +27,7 @@ struct Scene {
 
 impl Scene {
     fn new(generations: usize) -> Scene {
-        let config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(1);
-        let pool = Pool::start(config).expect("starts");
+        let (pool, _) = start(Config::accept(Echo).loops(1));
         let mut scene = Scene { pool, clients: Vec::new(), changes: Vec::new() };
         scene.connect(CONNECTIONS / generations);
         for _ in 1..generations {
@@ -57,8 +43,7 @@ impl Scene {
 
     /// Each was answered, and so belongs to the generation that is in force now.
     fn connect(&mut self, count: usize) {
-        let Some(Address::Tcp(address)) = self.pool.addresses().first().cloned() else { panic!("a TCP address") };
-        self.clients.extend((0..count).map(|_| client(address)));
+        self.clients.extend(many(address(&self.pool), count));
     }
 
     /// Every client asks, then every client reads: how many echoes there were.
@@ -67,24 +52,10 @@ impl Scene {
             client.write_all(b"Ping").expect("takes 4 bytes");
         }
         for client in &mut self.clients {
-            answered(client);
+            assert_eq!(read(client, 4).as_deref(), Some(&b"Ping"[..]));
         }
         self.clients.len() as u32
     }
-}
-
-fn client(address: SocketAddr) -> TcpStream {
-    let mut client = TcpStream::connect(address).expect("connects");
-    client.set_nodelay(true).expect("a socket option");
-    client.write_all(b"Ping").expect("takes 4 bytes");
-    answered(&mut client);
-    client
-}
-
-fn answered(client: &mut TcpStream) {
-    let mut answer = [0; 4];
-    client.read_exact(&mut answer).expect("is answered");
-    assert_eq!(&answer, b"Ping");
 }
 
 /// What threads named like loops have used until now.

@@ -4,28 +4,15 @@
 //! for changes of what connections are given. Adding and removing an address opens and closes sixteen sockets and is printed
 //! without a bound.
 
-use sockdrawer::{Config, Context, Endpoint, Input, Peer, Pool, Protocol, Service, Step};
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{Echo, start};
+use sockdrawer::{Config, Endpoint};
 use std::process::ExitCode;
 use std::time::Instant;
 
 const TIMES: usize = 1000;
-
-struct Echo;
-
-impl Service for Echo {
-    type Protocol = Echo;
-    fn open(&self, _peer: &Peer) -> Echo {
-        Echo
-    }
-}
-
-impl Protocol for Echo {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(input.bytes());
-        input.take_all();
-        Step::Continue
-    }
-}
 
 type Change = fn(Config, usize) -> Config;
 
@@ -71,8 +58,7 @@ fn listen(mut config: Config, more: bool) -> Config {
 }
 
 fn main() -> ExitCode {
-    let config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(2).workers(2);
-    let pool = Pool::start(config).expect("starts");
+    let (pool, _) = start(Config::accept(Echo).loops(2).workers(2));
     let mut good = true;
     println!("{:18} {:>8} {:>8}   (µs, {TIMES} times, idle loops)", "change", "p50", "p99");
     for (name, change, bounded) in CHANGES {

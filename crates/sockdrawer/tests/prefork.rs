@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes, many, overflow};
+use common::{PATIENCE, address, connect, echoes, kill, many, overflow};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Endpoint, Input, Listening, Model, Peer, Pool, Protocol, Recipe, Selector, Service,
     Status, Step,
@@ -185,9 +185,4 @@ fn has_answer(client: &TcpStream) -> bool {
     let answered = client.peek(&mut byte).is_ok_and(|count| count == 1);
     client.set_nonblocking(false).expect("a socket");
     answered
-}
-
-fn kill(pid: u32) {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
 }

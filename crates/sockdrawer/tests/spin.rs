@@ -1,51 +1,77 @@
-//! A loop that spins burns CPU for as long as it was told after it had something to do, and no longer.
+//! A loop that spins uses CPU for as long as it was told after it had something to do, and no longer.
 
 mod common;
 
-use common::{Echo, connect, echoes, start};
-use sockdrawer::{Config, Context, Error, Input, Model, Peer, Protocol, Service, Step};
-use std::sync::Mutex;
+use common::{Echo, PATIENCE, connect, echoes, kill, start};
+use sockdrawer::{Behaviour, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step};
 use std::time::{Duration, Instant};
 
-/// What this process's threads have run for.
-fn cpu() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc");
-    let ran = tasks.filter_map(|task| {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(ran.sum())
+const SPIN: Duration = Duration::from_millis(400);
+
+/// One test at a time: the threads of the process are looked at.
+fn main() {
+    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
+    common::run_tests(&[
+        ("a_loop_spins_for_as_long_as_it_was_told_and_then_sleeps", || spins_and_sleeps(Model::Loops)),
+        ("so_does_the_one_thread_of_single", || spins_and_sleeps(Model::Single)),
+        ("so_do_the_loops_of_helper_processes", || spins_and_sleeps(Model::Prefork)),
+        ("a_process_in_the_place_of_a_dead_one_spins_as_is_wanted_now", the_next_process_spins_too),
+        ("timers_and_letters_are_not_held_up_by_a_loop_that_spins", timers_and_letters_are_not_held_up),
+        ("who_does_not_loop_does_not_spin", who_does_not_loop_does_not_spin),
+    ]);
 }
 
-/// How much of a second after an exchange the loops of this process run.
-fn burnt() -> Duration {
-    let before = cpu();
+fn echo(model: Model) -> Config {
+    let recipe = Recipe { name: "echo".to_owned(), options: Vec::new() };
+    Config::accept(Behaviour::from(Echo).with_recipe(recipe)).model(model).loops(1).processes(1)
+}
+
+/// For how long the threads of this process and of the pool's others ran or could have: to wait for a CPU is not to sleep.
+fn awake(pool: &Pool) -> Duration {
+    let processes = pool.status().processes;
+    let folders = std::iter::once(std::process::id()).chain(processes.iter().map(|process| process.pid));
+    let tasks = folders.flat_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs"));
+    let times = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        Some(text.split(' ').take(2).map(|number| number.parse::<u64>().expect("nanoseconds")).sum::<u64>())
+    });
+    Duration::from_nanos(times.sum())
+}
+
+/// How much of a second that begins with an exchange, or with nothing, they were awake.
+fn awake_after(pool: &Pool, exchange: impl FnOnce()) -> Duration {
+    let before = awake(pool);
+    exchange();
     // waits because: that a loop sleeps can only be seen by what it does not use in a time.
     std::thread::sleep(Duration::from_secs(1));
-    cpu() - before
+    awake(pool) - before
 }
 
-/// One test at a time: the CPU of the process is looked at.
-static ALONE: Mutex<()> = Mutex::new(());
-
-#[test]
-fn a_loop_spins_for_as_long_as_it_was_told_and_then_sleeps() {
-    const SPIN: Duration = Duration::from_millis(400);
-    let _alone = ALONE.lock();
-    let (pool, at) = start(Config::accept(Echo).loops(1).spin(SPIN));
+fn spins_and_sleeps(model: Model) {
+    let (pool, at) = start(echo(model).spin(SPIN));
     let mut client = connect(at);
-    assert!(echoes(&mut client, b"one"));
-    let spun = burnt();
-    assert!(spun > SPIN / 8, "it slept: {spun:?}");
-    assert!(spun < SPIN * 3 / 2, "it went on: {spun:?}");
-    let idle = burnt();
-    assert!(idle < SPIN / 8, "a loop without events spins: {idle:?}");
+    let spun = awake_after(&pool, || assert!(echoes(&mut client, b"one")));
+    assert!(spun > SPIN * 3 / 4, "it slept: {spun:?}");
+    assert!(spun < SPIN * 2, "it went on: {spun:?}");
+    let idle = awake_after(&pool, || {});
+    assert!(idle < SPIN / 2, "a loop without events spins: {idle:?}");
     pool.update(|config| config.spin(Duration::ZERO)).expect("in place");
-    assert!(echoes(&mut client, b"two"));
-    let asleep = burnt();
-    assert!(asleep < SPIN / 8, "it spins still: {asleep:?}");
+    let asleep = awake_after(&pool, || assert!(echoes(&mut client, b"two")));
+    assert!(asleep < SPIN / 2, "it spins still: {asleep:?}");
     drop(client);
-    pool.shutdown(sockdrawer::Drain::within(Duration::from_secs(5)));
+    pool.shutdown(Drain::within(PATIENCE));
+}
+
+fn the_next_process_spins_too() {
+    let (pool, at) = start(echo(Model::Prefork));
+    pool.update(|config| config.spin(SPIN)).expect("in place");
+    kill(pool.status().processes[0].pid);
+    assert!(pool.wait(PATIENCE, |status| status.restarts == 1), "{:#?}", pool.status());
+    let mut client = connect(at);
+    let spun = awake_after(&pool, || assert!(echoes(&mut client, b"one")));
+    assert!(spun > SPIN * 3 / 4, "it slept: {spun:?}");
+    drop(client);
+    pool.shutdown(Drain::within(PATIENCE));
 }
 
 /// Answers 50 ms after it was asked.
@@ -70,27 +96,27 @@ impl Protocol for Later {
     }
 }
 
-#[test]
-fn timers_and_letters_are_not_held_up_by_a_loop_that_spins() {
-    let _alone = ALONE.lock();
+fn timers_and_letters_are_not_held_up() {
     let (pool, at) = start(Config::accept(Later).loops(1).spin(Duration::from_secs(1)));
     let mut client = connect(at);
     let asked = Instant::now();
     assert!(echoes(&mut client, b"one"));
     assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
     let began = Instant::now();
-    let status = pool.connections(&sockdrawer::Selector::All);
+    let status = pool.connections(&Selector::All);
     assert!(status.len() == 1 && began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
     drop(client);
-    pool.shutdown(sockdrawer::Drain::within(Duration::from_secs(5)));
+    pool.shutdown(Drain::within(PATIENCE));
 }
 
-#[test]
 fn who_does_not_loop_does_not_spin() {
-    for model in [Model::Threads, Model::Fork] {
-        let refused = sockdrawer::Pool::start(Config::accept(Echo).model(model).spin(Duration::from_micros(50)));
-        assert!(matches!(refused, Err(Error::Invalid { setting: "spin", .. })), "{model:?}");
+    let refuses =
+        |refused: Result<(), Error>| assert!(matches!(refused, Err(Error::Invalid { setting: "spin", .. })), "{refused:?}");
+    let tasks = cfg!(feature = "tokio").then_some(Model::Tasks);
+    for model in [Model::Threads, Model::Fork].into_iter().chain(tasks) {
+        refuses(Pool::start(echo(model).spin(Duration::from_micros(50))).map(drop));
+        let (pool, _) = start(echo(model));
+        refuses(pool.update(|config| config.spin(Duration::from_micros(50))).map(drop));
     }
-    let refused = sockdrawer::Pool::start(Config::accept(Echo).spin(Duration::from_secs(2)));
-    assert!(matches!(refused, Err(Error::Invalid { setting: "spin", .. })));
+    refuses(Pool::start(echo(Model::Loops).spin(Duration::from_secs(2))).map(drop));
 }

@@ -1,10 +1,10 @@
 //! The client of a server that speaks something else.
 
 use super::{Expect, Seen};
-use crate::meter::{Meter, connect_failed};
-use crate::pace::{Answer, Ask, Asking, Pace};
+use crate::meter::Meter;
+use crate::pace::{Answer, Ask};
 use regex_automata::util::primitives::StateID;
-use sockdrawer::{ConnectFailure, Context, Input, Local, Peer, Service};
+use sockdrawer::{Context, Input};
 use std::sync::Arc;
 
 /// What is said, and what must come back.
@@ -20,27 +20,20 @@ impl Dialogue {
     }
 }
 
-/// The client: one operation is a question and its answer.
+/// The question, and what has come of its answer: one operation of a [`Client`](crate::Client).
 #[derive(Clone, Debug)]
-pub struct Client<F> {
-    dialogue: Arc<Dialogue>,
-    pace: Arc<Pace>,
-    meter: F,
-}
-
-impl<F> Client<F> {
-    /// Asks `send` at this pace. The answer is what `expect` says; without it, whatever comes first, in one piece: the rest of an
-    /// answer that comes in more is a failure, or taken for the answer to the next question. `meter` makes the meter of a loop.
-    pub fn new(send: Vec<u8>, expect: Option<Expect>, pace: Pace, meter: F) -> Client<F> {
-        Client { dialogue: Arc::new(Dialogue { send, expect }), pace: Arc::new(pace), meter }
-    }
-}
-
-/// The question, and what has come of its answer.
-#[derive(Debug)]
 pub struct Question {
     dialogue: Arc<Dialogue>,
     seen: Seen,
+}
+
+impl Question {
+    /// Asks `send`. The answer is what `expect` says; without it, whatever comes first, in one piece: the rest of an answer that comes
+    /// in more is a failure, or taken for the answer to the next question.
+    pub fn new(send: Vec<u8>, expect: Option<Expect>) -> Question {
+        let dialogue = Dialogue { send, expect };
+        Question { seen: dialogue.nothing_yet(), dialogue: Arc::new(dialogue) }
+    }
 }
 
 impl Ask for Question {
@@ -59,42 +52,25 @@ impl Ask for Question {
     }
 }
 
-impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
-    type Protocol = Asking<M, Question>;
-
-    fn open(&self, peer: &Peer) -> Asking<M, Question> {
-        let question = Question { dialogue: self.dialogue.clone(), seen: self.dialogue.nothing_yet() };
-        Asking::new(self.pace.clone(), question, peer)
-    }
-
-    fn local(&self) -> Box<Local> {
-        Box::new((self.meter)())
-    }
-
-    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
-        connect_failed::<M>(failure, local);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dialogue::MAX_ANSWER;
     use crate::meter::tests::{Book, book, connect};
     use crate::meter::{End, Phase, TIMED_OUT};
-    use crate::pace::Budget;
+    use crate::pace::{Asking, Budget, Client, Pace};
     use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
     use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    type Speaking = Connection<Client<fn() -> Book>>;
+    type Speaking = Connection<Client<Question, fn() -> Book>>;
 
     fn open(expect: Option<&str>, interval: Duration) -> Speaking {
         let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None, seed: 0 };
         let expect = expect.map(|expect| expect.parse().expect(expect));
-        connect(Client::new(b"PING\r\n".to_vec(), expect, pace, Book::default))
+        connect(Client::new(Question::new(b"PING\r\n".to_vec(), expect), pace, Book::default))
     }
 
     fn failures(connection: &mut Speaking) -> Vec<(Phase, Option<i32>)> {

@@ -1,31 +1,14 @@
 //! The client that measures: a block out, the same block back.
 
 use super::WINDOW;
-use crate::meter::{Meter, connect_failed, meter};
+use crate::meter::{Meter, meter};
 use crate::numbers::Numbers;
-use crate::pace::{Answer, Ask, Asking, Pace};
-use sockdrawer::{ConnectFailure, ConnectionId, Context, Input, Local, Peer, Service};
-use std::sync::Arc;
+use crate::pace::{Answer, Ask};
+use sockdrawer::{ConnectionId, Context, Input};
 
-/// The client: one operation is a block of `size` bytes, sent and received whole. Every byte is compared.
+/// Blocks of one stream of numbered bytes: each, sent and received whole, is one operation of a [`Client`](crate::Client). Every byte is
+/// compared. The program's default is 4 bytes back to back with a time-out of 1 s.
 #[derive(Clone, Debug)]
-pub struct Client<F> {
-    size: u32,
-    seed: u64,
-    pace: Arc<Pace>,
-    meter: F,
-}
-
-impl<F> Client<F> {
-    /// Blocks of `size` bytes, at least 1, that differ for each `seed` and connection. The program's default is 4 bytes back to
-    /// back with a time-out of 1 s. `meter` makes the meter of a loop.
-    pub fn new(size: u32, seed: u64, pace: Pace, meter: F) -> Client<F> {
-        Client { size: size.max(1), seed, pace: Arc::new(pace), meter }
-    }
-}
-
-/// Blocks of one stream of numbered bytes.
-#[derive(Debug)]
 pub struct Block {
     size: u32,
     seed: u64,
@@ -36,6 +19,11 @@ pub struct Block {
 }
 
 impl Block {
+    /// Of `size` bytes, at least 1, that differ for each `seed` and connection.
+    pub fn new(size: u32, seed: u64) -> Block {
+        Block { size: size.max(1), seed, sent: 0, received: 0, end: 0 }
+    }
+
     fn numbers(&self, id: ConnectionId) -> Numbers {
         Numbers::new(self.seed, id)
     }
@@ -68,34 +56,17 @@ impl Ask for Block {
     }
 }
 
-impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
-    type Protocol = Asking<M, Block>;
-
-    fn open(&self, peer: &Peer) -> Asking<M, Block> {
-        let block = Block { size: self.size, seed: self.seed, sent: 0, received: 0, end: 0 };
-        Asking::new(self.pace.clone(), block, peer)
-    }
-
-    fn local(&self) -> Box<Local> {
-        Box::new((self.meter)())
-    }
-
-    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
-        connect_failed::<M>(failure, local);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::meter::tests::{Book, book, connect};
     use crate::meter::{End, Phase, TIMED_OUT};
-    use crate::pace::Budget;
+    use crate::pace::{Budget, Client, Pace};
     use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
     use std::time::Duration;
 
-    fn open(size: u32, operations: u64) -> Connection<Client<fn() -> Book>> {
+    fn open(size: u32, operations: u64) -> Connection<Client<Block, fn() -> Book>> {
         let pace = Pace {
             interval: Duration::ZERO.into(),
             timeout: Duration::from_secs(1),
@@ -103,7 +74,7 @@ mod tests {
             lifetime: None,
             seed: 0,
         };
-        connect(Client::new(size, 42, pace, Book::default as fn() -> Book))
+        connect(Client::new(Block::new(size, 42), pace, Book::default as fn() -> Book))
     }
 
     #[test]

@@ -1,27 +1,13 @@
-//! The client of `ping`.
+//! The client of `ping`: what it asks.
 
 use super::{PING, PONG};
-use crate::meter::{Meter, connect_failed};
-use crate::pace::{Answer, Ask, Asking, Pace};
-use sockdrawer::{ConnectFailure, Context, Input, Local, Peer, Service};
-use std::sync::Arc;
+use crate::meter::Meter;
+use crate::pace::{Answer, Ask};
+use sockdrawer::{Context, Input};
 
-/// The client: one operation is a `Ping` and its `Pong`.
-#[derive(Clone, Debug)]
-pub struct Client<F> {
-    pace: Arc<Pace>,
-    meter: F,
-}
-
-impl<F> Client<F> {
-    /// A client at this pace; the program's default is every 5 s with a time-out of 1 s. `meter` makes the meter of a loop.
-    pub fn new(pace: Pace, meter: F) -> Client<F> {
-        Client { pace: Arc::new(pace), meter }
-    }
-}
-
-/// `Ping`.
-#[derive(Debug)]
+/// `Ping`: with its `Pong` it is one operation of a [`Client`](crate::Client). The program's default is one every 5 s with a time-out
+/// of 1 s.
+#[derive(Clone, Copy, Debug)]
 pub struct Question;
 
 impl Ask for Question {
@@ -41,40 +27,25 @@ impl Ask for Question {
     }
 }
 
-impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
-    type Protocol = Asking<M, Question>;
-
-    fn open(&self, peer: &Peer) -> Asking<M, Question> {
-        Asking::new(self.pace.clone(), Question, peer)
-    }
-
-    fn local(&self) -> Box<Local> {
-        Box::new((self.meter)())
-    }
-
-    fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
-        connect_failed::<M>(failure, local);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
     use crate::meter::{End, Phase, TIMED_OUT};
-    use crate::pace::{Budget, Interval};
+    use crate::pace::{Asking, Budget, Client, Interval, Pace};
     use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
+    use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
     const MILLI: Duration = Duration::from_millis(1);
 
-    type Pinging = Connection<Client<fn() -> Book>>;
+    type Pinging = Connection<Client<Question, fn() -> Book>>;
 
-    fn client(interval: Duration, budget: Budget) -> Client<fn() -> Book> {
-        Client::new(Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None, seed: 0 }, Book::default)
+    fn client(interval: Duration, budget: Budget) -> Client<Question, fn() -> Book> {
+        Client::new(Question, Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None, seed: 0 }, Book::default)
     }
 
     fn back_to_back() -> Pinging {
@@ -190,7 +161,7 @@ mod tests {
     fn living(interval: Duration, lifetime: Duration) -> Pinging {
         let pace =
             Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: Some(lifetime), seed: 0 };
-        connect(Client::new(pace, Book::default))
+        connect(Client::new(Question, pace, Book::default))
     }
 
     #[test]
@@ -250,7 +221,7 @@ mod tests {
     fn a_suspended_client_answers_for_what_it_asked_and_begins_anew() {
         let interval = Interval::new(100 * MILLI);
         let pace = Pace { interval: interval.clone(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None, seed: 0 };
-        let mut connection: Pinging = connect(Client::new(pace, Book::default));
+        let mut connection: Pinging = connect(Client::new(Question, pace, Book::default));
         connection.advance(100 * MILLI);
         interval.suspend();
         connection.notify(look());

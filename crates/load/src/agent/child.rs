@@ -2,7 +2,7 @@
 
 use super::{Account, Aim, Here, State, Word, frames};
 use crate::plan::Plan;
-use crate::proc::{private_bytes, resident_bytes};
+use crate::proc::resident_bytes;
 use crate::server::process_time;
 use crate::stop::Stop;
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ fn listen(requests: &Sender<Request>, stop: &Stop) {
 }
 
 fn serve(mut here: Here, requests: &Receiver<Request>, stop: &Stop, before: Duration, to: &mut StdoutLock<'_>) -> io::Result<()> {
-    let (mut aims, at_first) = (0, private_bytes().unwrap_or(0));
+    let mut aims = 0;
     loop {
         match requests.recv_timeout(TELLS_EACH) {
             Ok(Request::Aim(aim)) => {
@@ -104,8 +104,7 @@ fn serve(mut here: Here, requests: &Receiver<Request>, stop: &Stop, before: Dura
             Ok(Request::Word(word)) => here.tell(word),
             Ok(Request::Take) => {
                 let cpu = process_time().saturating_sub(before);
-                let grown_bytes = private_bytes().unwrap_or(0).saturating_sub(at_first);
-                let account = Account { tally: here.take(), cpu, rss_bytes: resident_bytes().unwrap_or(0), grown_bytes };
+                let account = Account { cpu, rss_bytes: resident_bytes().unwrap_or(0), ..here.take() };
                 frames::write(to, &Told::Account(Box::new(account)))?;
             }
             // Both fail where the pool has given up, which its state says.

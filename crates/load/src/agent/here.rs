@@ -1,9 +1,10 @@
 //! Clients of this process: a pool that connects.
 
-use super::{Aim, State, Word};
+use super::{Account, Aim, State, Word};
 use crate::clients;
 use crate::http;
 use crate::plan::Plan;
+use crate::proc::Growth;
 use crate::server::own_time;
 use crate::shared::Shared;
 use crate::stop::Stop;
@@ -45,6 +46,7 @@ pub(crate) struct Here {
     scheduled: Option<f64>,
     /// What the thread that ends connections aims for, and whose turn it is to do so.
     ending: Arc<(Mutex<Aim>, Mutex<()>)>,
+    growth: Growth,
     /// What loops handed over and nobody took yet: one that is asked while it is busy hands it over later.
     handed_over: Arc<Mutex<Vec<Tally>>>,
 }
@@ -53,7 +55,7 @@ impl Here {
     /// This process is one of so many that run clients of it: together they have a loop for each CPU, or one each. Each loop of clients has
     /// histograms, and time that is cut into more threads than there are CPUs is lost to changing between them.
     pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Here, Error> {
-        let shared = Arc::new(Shared::new(plan.operations, plan.interval()));
+        let (growth, shared) = (Growth::from_now(), Arc::new(Shared::new(plan.operations, plan.interval())));
         let renews = plan.renews();
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
         let mut connecting = Connecting::to(targets);
@@ -82,6 +84,7 @@ impl Here {
             total,
             scheduled,
             ending: Arc::new((Mutex::new(aim), Mutex::new(()))),
+            growth,
             handed_over: Arc::default(),
         };
         here.suspend_or_resume();
@@ -192,13 +195,13 @@ impl Here {
         }
     }
 
-    /// What came of them since the last time.
-    pub(crate) fn take(&self) -> Tally {
+    /// What came of them since the last time. What they cost is in what this process costs, but for their memory.
+    pub(crate) fn take(&self) -> Account {
         let to = self.handed_over.clone();
         self.pool.gather(move |recorder: &mut Recorder| lock(&to).push(std::mem::take(&mut recorder.tally)));
         let mut sum = Tally::default();
         std::mem::take(&mut *lock(&self.handed_over)).iter().for_each(|one| sum.add(one));
-        sum
+        Account { tally: sum, grown_bytes: self.growth.bytes(), ..Account::default() }
     }
 
     /// No more connects, and no more questions of clients at rest.

@@ -95,7 +95,7 @@ pub(crate) struct Account {
     pub(crate) cpu: Duration,
     /// Memory of processes other than this one.
     pub(crate) rss_bytes: u64,
-    /// What of it came since their clients began.
+    /// Memory that clients have made since they began, of this process too.
     pub(crate) grown_bytes: u64,
 }
 
@@ -117,11 +117,6 @@ impl Agents {
         let mut started = started?;
         started.iter_mut().try_for_each(Remote::begun)?;
         Ok(Agents::There(started))
-    }
-
-    /// Whether other processes run the clients.
-    pub(crate) fn processes_elsewhere(&self) -> bool {
-        matches!(self, Agents::There(_))
     }
 
     /// Processes that run clients.
@@ -164,7 +159,7 @@ impl Agents {
     /// What came of all since the last time; at the last time, of all that there was.
     pub(crate) fn take(&mut self, last: bool) -> Account {
         match self {
-            Agents::Here(here) => Account { tally: here.take(), ..Account::default() },
+            Agents::Here(here) => here.take(),
             Agents::There(remotes) => Remote::take_all(remotes, last),
         }
     }

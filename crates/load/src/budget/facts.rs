@@ -58,7 +58,7 @@ pub(crate) fn limit(process: u32) -> Option<(u64, u64)> {
     Some((values.next()??, values.next()??))
 }
 
-/// Descriptors that a process has; None where this user may not look.
+/// Descriptors that a process has. None: it is gone or hidden, or this user may not count them; kernels from 6.2 on tell everybody.
 pub(crate) fn open(process: u32) -> Option<u64> {
     let folder = format!("/proc/{process}/fd");
     match std::fs::metadata(&folder).ok()?.len() {

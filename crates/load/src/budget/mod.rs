@@ -11,7 +11,6 @@ pub use ports::{Pairs, Ports, Room, Shortage};
 use crate::numbers::float;
 pub(crate) use crate::numbers::thousands;
 use crate::plan::{Plan, Stage};
-use crate::report::Wall;
 use crate::share::OTHERS;
 use serde::Serialize;
 use sockdrawer::Address;
@@ -58,11 +57,6 @@ impl Budget {
         needs.push(memory(plan, facts));
         let rate = fit.and_then(Result::ok).flatten();
         Budget { needs, rate, room }
-    }
-
-    /// What lacks, as the wall of a run that is not begun.
-    pub fn wall(&self) -> Option<Wall> {
-        self.lacking().map(Need::wall)
     }
 
     /// What the run cannot work without: the first thing that lacks.

@@ -51,7 +51,7 @@ pub enum Fit {
 
 impl Need {
     /// As the wall of a run that was not begun because of it.
-    pub(super) fn wall(&self) -> Wall {
+    pub fn wall(&self) -> Wall {
         let had = self.had.map_or_else(|| "?".to_owned(), |had| self.amount(had));
         let why = format!("{} {} are needed, there are {had} ({})", self.amount(self.needed), self.what, self.how);
         let name = match (self.end, self.what) {

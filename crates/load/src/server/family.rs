@@ -36,7 +36,7 @@ pub(super) fn proportional_bytes(family: &Family) -> Option<u64> {
     Some(sum)
 }
 
-/// Descriptors that the process with the fewest may still open. None where this user may not ask.
+/// Descriptors that the process with the fewest may still open. None where it is known of none.
 pub(super) fn descriptors_left(family: &Family) -> Option<u64> {
     let left = |id: &u32| Some(limit(*id)?.0.saturating_sub(open(*id)?));
     family.keys().filter_map(left).min()

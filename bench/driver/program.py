@@ -1,0 +1,47 @@
+"""This repository's program: how it is built, and its servers, which say when they listen."""
+import os
+import select
+import subprocess
+import time
+from contextlib import contextmanager
+
+from .failure import Failure
+from .paths import ROOT
+from .process import START_SECONDS, end, spawn
+
+BINARY = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
+CARGO = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer"]
+LISTENING = "listening on "
+
+
+def built():
+    """As it is released."""
+    if subprocess.run([*CARGO, "--quiet"], cwd=ROOT).returncode != 0:
+        raise Failure("the program does not build")
+    return BINARY
+
+
+def line_within(stream, seconds):
+    """The first line of a pipe, or what of it has come by then or by the pipe's end."""
+    line, last = b"", time.monotonic() + seconds
+    while not line.endswith(b"\n") and select.select([stream], [], [], max(0, last - time.monotonic()))[0]:
+        byte = os.read(stream.fileno(), 1)
+        if not byte:
+            break
+        line += byte
+    return line.decode(errors="replace")
+
+
+@contextmanager
+def listening(argv, cpu, batch=False, seconds=START_SECONDS, stderr=None):
+    """The server that this starts, and where it listens; afterwards it has ended, whatever came."""
+    server = spawn(argv, cpu, batch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, bufsize=0)
+    try:
+        line = line_within(server.stdout, seconds)
+        if not line.startswith(LISTENING) or not line.endswith("\n"):
+            said = repr(line.strip()) if line else "nothing"
+            raise Failure(f"the server does not say within {seconds} s where it listens, but {said}: {' '.join(argv)}")
+        yield server, line.split()[-1]
+    finally:
+        end(server)
+        server.stdout.close()
