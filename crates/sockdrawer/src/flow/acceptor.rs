@@ -230,16 +230,17 @@ impl Flow {
     pub(super) fn accept_event(&mut self, token: u64, events: usize) {
         let index = (token - 1) as usize;
         for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
-            // Without permits only who is turned away.
-            let takes = match self.acceptor.state {
-                State::Open => true,
-                State::Full => self.refuses_at(index).is_some(),
-                State::Starved(_) | State::Paused(_) => false,
-            };
-            if !takes || self.acceptor.suspended || !matches!(self.admit(index, None), Accepted::Yes) {
+            let open = (self.acceptor.state == State::Open) & !self.acceptor.suspended;
+            if !(open || self.turns_away_at(index)) || !matches!(self.admit(index, None), Accepted::Yes) {
                 return;
             }
         }
+    }
+
+    /// Without permits, only who is turned away is accepted.
+    #[cold]
+    fn turns_away_at(&self, index: usize) -> bool {
+        (self.acceptor.state == State::Full) & !self.acceptor.suspended && self.refuses_at(index).is_some()
     }
 
     /// Brings a connection to where it is to run.

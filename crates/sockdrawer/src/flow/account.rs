@@ -36,7 +36,7 @@ impl Account {
     pub(crate) fn count(&mut self, seat: u32, door: Option<&Arc<Door>>, ticket: Option<Box<Ticket>>) -> u16 {
         self.held += 1;
         if let Some(ticket) = ticket {
-            self.tickets.insert(seat, ticket);
+            self.count_by(seat, ticket);
         }
         match (door, self.doors.first_mut()) {
             (None, _) => NO_DOOR,
@@ -49,6 +49,7 @@ impl Account {
         }
     }
 
+    #[cold]
     fn number(&mut self, door: &Arc<Door>) -> u16 {
         let known = self.doors.iter().position(|(known, _)| Arc::ptr_eq(known, door));
         // One that nobody is in by makes room for another.
@@ -72,8 +73,14 @@ impl Account {
         Some(door.clone())
     }
 
+    #[inline]
     fn take_ticket(&mut self, seat: u32) -> Option<Box<Ticket>> {
-        if self.tickets.is_empty() { None } else { self.tickets.remove(&seat) }
+        if self.tickets.is_empty() { None } else { self.remove_ticket(seat) }
+    }
+
+    #[cold]
+    fn remove_ticket(&mut self, seat: u32) -> Option<Box<Ticket>> {
+        self.tickets.remove(&seat)
     }
 
     pub(crate) fn ticket(&self, seat: u32) -> Option<&Ticket> {
@@ -81,6 +88,7 @@ impl Account {
     }
 
     /// How the peer of a seat is counted from now on.
+    #[inline(never)]
     pub(crate) fn count_by(&mut self, seat: u32, ticket: Box<Ticket>) {
         self.tickets.insert(seat, ticket);
     }

@@ -48,6 +48,7 @@ impl Buffers {
     }
 
     /// What a seat's buffer holds; nothing where it has none.
+    #[inline(never)]
     pub(crate) fn bytes(&self, seat: u32) -> &[u8] {
         // Nearly always, and no hash is needed.
         if self.taken.is_empty() {

@@ -33,6 +33,12 @@ impl Flow {
         if over && !self.is_entangled(seat) {
             return self.end_plainly(seat, table);
         }
+        self.close_otherwise(seat, over);
+    }
+
+    /// Something is unsent, or may be unread, or somebody else knows of the connection.
+    #[inline(never)]
+    fn close_otherwise(&mut self, seat: u32, over: bool) {
         self.forget_protocol(seat, Closed::Done);
         if over {
             return self.leave(seat, false);
@@ -247,9 +253,14 @@ impl Flow {
     pub(super) fn left_generation(&mut self, table: u16) {
         let generation = &self.place(table).generation;
         generation.live.fetch_sub(1, Ordering::SeqCst);
-        if !generation.retired.load(Ordering::SeqCst) {
-            return;
+        if generation.retired.load(Ordering::SeqCst) {
+            self.left_retired(table);
         }
+    }
+
+    #[cold]
+    fn left_retired(&mut self, table: u16) {
+        let generation = &self.place(table).generation;
         if generation.has_ended() {
             let id = generation.id;
             self.shared.tell(&Told::GenerationEnded(id));

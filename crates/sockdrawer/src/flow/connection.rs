@@ -63,14 +63,11 @@ impl Flow {
     /// The same where the generation in force counts it. Nearly always its protocol goes on and has nothing to say before it is
     /// read: that way looks nothing up twice.
     pub(super) fn open_joined(&mut self, seat: u32, peer: &Peer) {
-        let named;
-        let peer = if self.names_peers & peer.is_unnamed() {
+        if self.names_peers & peer.is_unnamed() {
             // The generation came into force after the accept.
-            named = Peer::new(self.remote(seat), Side::Accepted);
-            &named
-        } else {
-            peer
-        };
+            let named = Peer::new(self.remote(seat), Side::Accepted);
+            return self.open_joined(seat, &named);
+        }
         let (table, opened) = (self.active, self.seconds_open());
         let place = self.seats.at(seat);
         (place.table, place.opened) = (table, opened);
@@ -87,12 +84,8 @@ impl Flow {
             Ok((slot, answer)) => {
                 place.slot = slot;
                 let silent = self.scratch.bytes.is_empty() & self.scratch.tag.is_none() & (timer == Timer::Keep);
-                if !(silent && matches!(answer, Answer::Continue)) {
-                    self.after_call(seat, timer, &now);
-                    self.act(seat, answer, Tail::Unknown, false);
-                    if !self.is_still(seat, epoch) {
-                        return;
-                    }
+                if !(silent && matches!(answer, Answer::Continue)) && !self.has_spoken(seat, epoch, answer, timer, &now) {
+                    return;
                 }
                 // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
                 // has just sent its first words, if any: there can be no answer yet.
@@ -106,6 +99,14 @@ impl Flow {
                 self.not_opened(seat, panicked);
             }
         }
+    }
+
+    /// Does what a protocol asked for when it was opened. Whether the connection goes on.
+    #[inline(never)]
+    fn has_spoken(&mut self, seat: u32, epoch: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
+        self.after_call(seat, timer, now);
+        self.act(seat, answer, Tail::Unknown, false);
+        self.is_still(seat, epoch)
     }
 
     #[cold]
@@ -475,6 +476,7 @@ impl Flow {
         }
     }
 
+    #[cold]
     pub(super) fn count_panic(&mut self, seat: u32, message: String) {
         self.counters.panics().add(1);
         let id: ConnectionId = self.seats.at(seat).id;

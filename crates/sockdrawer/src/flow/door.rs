@@ -84,8 +84,12 @@ impl Door {
         self.mode.load(Ordering::SeqCst) == SUSPENDED
     }
 
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.mode.load(Ordering::SeqCst) == REFUSING
+    }
+
     /// How to turn away whoever comes here, if so.
     pub(crate) fn refuses(&self) -> Option<Reject> {
-        (self.mode.load(Ordering::SeqCst) == REFUSING).then(|| lock(&self.reject).clone())
+        self.is_refusing().then(|| lock(&self.reject).clone())
     }
 }

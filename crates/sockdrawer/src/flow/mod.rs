@@ -376,6 +376,7 @@ impl Flow {
     }
 
     /// Asks for events again and again, at most until a timer is due.
+    #[inline(never)]
     fn spin(&mut self, events: &mut Events, time: Duration) {
         let until = Instant::now() + self.timeout().map_or(time, |timeout| timeout.min(time));
         loop {
@@ -423,6 +424,7 @@ impl Flow {
         !(letters | times | self.acceptor.has_more(&self.shared) | self.connector.has_more())
     }
 
+    #[inline(never)]
     fn do_what_waits(&mut self) {
         self.shared.gate.collect();
         self.collect_places();
@@ -437,6 +439,7 @@ impl Flow {
         if self.is_quiet() { None } else { self.time_left() }
     }
 
+    #[inline(never)]
     fn time_left(&self) -> Option<Duration> {
         if self.has_letters() {
             return Some(Duration::ZERO);

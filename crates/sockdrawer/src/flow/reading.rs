@@ -83,6 +83,7 @@ impl Flow {
     }
 
     /// What is left to do when all input was offered and all output sent.
+    #[inline(never)]
     fn after_reading(&mut self, seat: u32, epoch: u32) {
         if self.is_still(seat, epoch) {
             self.ask_to_drain(seat);
@@ -92,6 +93,7 @@ impl Flow {
         }
     }
 
+    #[inline(never)]
     fn received_nothing(&mut self, seat: u32, read: Result<usize, Errno>) {
         let epoch = self.seats.at(seat).epoch;
         self.read_failed(seat, read);
@@ -101,6 +103,7 @@ impl Flow {
     }
 
     /// After the first read, and its offer.
+    #[inline(never)]
     fn received(&mut self, seat: u32, offered: Offered) {
         let (epoch, full) = (self.seats.at(seat).epoch, offered.more_follows);
         self.after_offer(seat, offered);
@@ -114,6 +117,7 @@ impl Flow {
     }
 
     /// Reads until a short read, a few times at most, and offers what came.
+    #[inline(never)]
     fn read_on(&mut self, seat: u32, from_turn: usize) {
         let epoch = self.seats.at(seat).epoch;
         for turn in from_turn..=READS_PER_TURN {

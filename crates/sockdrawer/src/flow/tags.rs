@@ -23,10 +23,16 @@ impl Tags {
     }
 
     /// The seat is another connection's from now on, or nobody's.
+    #[inline]
     pub(crate) fn forget(&mut self, seat: u32) {
         if !self.0.is_empty() {
-            self.0.remove(&seat);
+            self.remove(seat);
         }
+    }
+
+    #[cold]
+    fn remove(&mut self, seat: u32) {
+        self.0.remove(&seat);
     }
 }
 

@@ -53,8 +53,10 @@ impl Flow {
     /// One connection from a shard, if it may come in now. `given`: a permit of the pool.
     pub(super) fn admit(&mut self, index: usize, given: Option<Permit>) -> Accepted {
         self.look_at_rules();
-        let Some(Some(_)) = self.acceptor.held.get(index) else { return Accepted::Failed };
-        if let Some(reject) = self.refuses_at(index) {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
+        if (self.acceptor.refusing.is_some() | held.door.is_refusing())
+            && let Some(reject) = self.refuses_at(index)
+        {
             drop(given);
             return self.turn_away(index, &reject);
         }
@@ -110,6 +112,7 @@ impl Flow {
     }
 
     /// The same, asking who comes. The policy may turn it away still, and it may run elsewhere.
+    #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
         let (socket, remote) =
             match self.system.accept_named(self.acceptor.held[index].as_ref().expect("it is held").shard.socket()) {
@@ -164,7 +167,14 @@ impl Flow {
             self.tell_resumed();
         }
         let held = self.acceptor.held[index].as_ref().expect("just accepted from");
-        if held.shard.take_stale() && self.refresh().is_ok() {
+        if held.shard.take_stale() {
+            self.set_stale_options(socket);
+        }
+    }
+
+    #[cold]
+    fn set_stale_options(&mut self, socket: &OwnedFd) {
+        if self.refresh().is_ok() {
             let active = self.active;
             let options = self.place(active).generation.settings.options;
             // It fails where the connection is gone, which reading it will tell.
@@ -173,6 +183,7 @@ impl Flow {
     }
 
     /// What the policy says where there is room; None: to take it.
+    #[inline(never)]
     fn hold_or_reject(&mut self, index: usize) -> Option<Accepted> {
         let answer = self.ask_before(&self.door_of(index));
         if let BeforeAccept::Take = answer {
@@ -193,7 +204,7 @@ impl Flow {
     }
 
     /// How all that come to a shard are turned away, if so.
-    #[inline(always)]
+    #[cold]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
         let door = &self.acceptor.held.get(index)?.as_ref()?.door;
         if self.acceptor.refusing.is_some() { self.acceptor.refusing.clone() } else { door.refuses() }
@@ -216,6 +227,7 @@ impl Flow {
     }
 
     /// Taken last, given back first: a door never counts more than its pool.
+    #[cold]
     pub(super) fn give_room_back(&mut self, index: usize) {
         // The mistake: room that no connection used is lost.
         if !cfg!(sockdrawer_broken = "permit-leak") {
@@ -227,6 +239,12 @@ impl Flow {
     /// A place at a shard's door: one that was given, or a free one.
     #[inline(always)]
     fn take_place(&mut self, index: usize) -> bool {
+        let door = &self.acceptor.held[index].as_ref().expect("it is held").door;
+        if self.acceptor.doors.is_empty() { door.gate.count_one() } else { self.take_waited_place(index) }
+    }
+
+    #[cold]
+    fn take_waited_place(&mut self, index: usize) -> bool {
         let Acceptor { held, doors, door_waiter, .. } = &mut self.acceptor;
         let door = &held[index].as_ref().expect("it is held").door;
         if let Some(waiting) = doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door)) {
