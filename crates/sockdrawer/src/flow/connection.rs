@@ -84,7 +84,8 @@ impl Flow {
             Ok((slot, answer)) => {
                 place.slot = slot;
                 let silent = self.scratch.bytes.is_empty() & self.scratch.tag.is_none() & (timer == Timer::Keep);
-                if !(silent && matches!(answer, Answer::Continue)) && !self.has_spoken(seat, epoch, answer, timer, &now) {
+                let usual = silent && matches!(answer, Answer::Continue);
+                if !usual && !self.has_spoken(seat, epoch, answer, timer, &now) {
                     return;
                 }
                 // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
