@@ -31,7 +31,7 @@ impl Flow {
     #[inline(always)]
     pub(super) fn accept_into_spare(&mut self, index: usize) -> Option<Accepted> {
         let door = self.spare.as_ref()?.door;
-        if !self.accepts_plainly(index) || !self.is_door(index, door) {
+        if !self.accepts_unasked(index) || !self.is_door(index, door) {
             self.give_spare_back();
             return None;
         }

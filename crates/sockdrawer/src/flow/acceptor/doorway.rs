@@ -104,6 +104,12 @@ impl Flow {
         !(self.names_peers | self.acceptor.asked.asks_after | spread)
     }
 
+    /// The same where no policy is asked before an accept either.
+    #[inline(always)]
+    pub(in crate::flow) fn accepts_unasked(&self, index: usize) -> bool {
+        !self.acceptor.asked.asks_before && self.accepts_plainly(index)
+    }
+
     /// Whether a shard is of this door, as the account numbers doors.
     #[inline(always)]
     pub(in crate::flow) fn is_door(&self, index: usize, number: u16) -> bool {
