@@ -101,7 +101,7 @@ fn many_in_one_turn_are_all_served_and_never_more_at_once_than_may_be() {
     in_time(|| {
         const LIMIT: usize = 2;
         let (once, go, waiting) = Once::new();
-        let config = Config::accept(Served(once.clone())).loops(2).capacity(LIMIT);
+        let config = Config::accept(Served(once.clone())).loops(2).limit(LIMIT);
         let (pool, at) = start(config);
         for _ in 0..20 {
             let first = ask(at, b"wait");
@@ -111,7 +111,7 @@ fn many_in_one_turn_are_all_served_and_never_more_at_once_than_may_be() {
             assert!(is_answered(first) && others.into_iter().all(is_answered));
         }
         assert_empty(&pool);
-        assert!(once.most.load(Ordering::SeqCst) <= LIMIT);
+        assert!(once.most.load(Ordering::SeqCst) <= LIMIT, "{} at once", once.most.load(Ordering::SeqCst));
         assert_eq!(once.live.load(Ordering::SeqCst), 0);
         let counts = pool.status().counts;
         assert_eq!((counts.accepted, counts.closed), (20 * 65, 20 * 65));
