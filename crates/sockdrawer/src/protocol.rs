@@ -359,7 +359,8 @@ impl Peer {
         Peer { remote, unnamed: false, side, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
 
-    /// Its address; None for a Unix socket, and for a service that does not [ask for it](Service::asks_for_remote).
+    /// Its address; None for a Unix socket, for a service that does not [ask for it](Service::asks_for_remote), and where the service came
+    /// into force in the moment of the accept and the peer was gone already.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }

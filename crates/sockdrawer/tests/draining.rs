@@ -413,6 +413,8 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
         connecting.total = Some(ALL as u64);
         let pool = Pool::start(Config::connect(Stays, connecting).loops(loops).limit(ALL)).expect("starts");
         assert!(pool.wait(PATIENCE, |status| status.counts.connected == ALL as u64), "{:?}", pool.status());
+        let of_each = || pool.status().loops.iter().map(|one| one.connections).collect::<Vec<_>>();
+        let before = of_each();
         let began = Instant::now();
         let hows = [Drain::within(PATIENCE).at_most(200).rate(2_000.0), Drain::within(PATIENCE).at_most(150)];
         let asking = hows.map(|how| {
@@ -426,10 +428,10 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
         let left = pool.connections(&Selector::All);
         assert_eq!((left.len(), pool.status().counts.closed), (250, 350), "{loops} loops");
         assert!(left.iter().all(|connection| !connection.draining));
-        if loops == 2 {
-            let of_each: Vec<usize> = pool.status().loops.iter().map(|one| one.connections).collect();
-            assert!(of_each.iter().all(|left| (50..200).contains(left)), "by chance: {of_each:?}");
-        }
+        // By chance, of each loop about as many as it had a share: they do not connect equally many on a busy machine.
+        let left = of_each();
+        let near = |(before, left): (&usize, &usize)| left.abs_diff(before * 250 / ALL) < 60;
+        assert!(before.iter().zip(&left).all(near), "{before:?} and then {left:?}");
         // More than there are, and not in time.
         let slowly = Drain::within(Duration::from_millis(100)).at_most(1_000).rate(100.0);
         let drained = pool.drain(&Selector::All, slowly);

@@ -53,12 +53,19 @@ impl Flow {
         if let Err(Panicked(message)) = self.close_protocol(seat, Closed::Done) {
             self.count_panic(seat, message);
         }
+        let door = self.empty_seat(seat);
+        self.count_out(seat, door, table);
+    }
+
+    /// Closes the socket of a seat that nobody else knows of. By which door its connection came in: it is counted still.
+    #[inline(always)]
+    fn empty_seat(&mut self, seat: u32) -> u16 {
         self.tags.forget(seat);
         self.counters.closed().add(1);
         let (socket, door) = self.seats.empty(seat);
         socket.into_iter().for_each(crate::sys::close);
-        self.count_out(seat, door, table);
         self.acceptor.descriptor_freed();
+        door
     }
 
     /// Whether somebody else than the seat knows of its connection.
@@ -275,10 +282,8 @@ impl Flow {
         if reset || self.is_entangled(seat) {
             return self.leave_entangled(seat, reset);
         }
-        self.tags.forget(seat);
-        self.counters.closed().add(1);
-        self.seats.leave(seat, false);
-        self.acceptor.descriptor_freed();
+        let door = self.empty_seat(seat);
+        self.seats.permits.put_back(seat, door);
     }
 
     /// The same where the seat is known elsewhere.

@@ -209,7 +209,7 @@ impl Flow {
         if self.undated {
             return 0;
         }
-        u32::try_from((crate::sys::monotonic_coarse() - self.began) / 1_000_000_000).unwrap_or(u32::MAX)
+        u32::try_from(crate::sys::monotonic_coarse().saturating_sub(self.began) / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
     /// Makes what it waits with. Before that, nobody but its own thread may have its inbox.

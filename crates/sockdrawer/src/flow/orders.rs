@@ -242,7 +242,7 @@ impl Flow {
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
         self.set_course(None);
-        self.give_spare_back();
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.give_spare_back()));
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.end(seat, why, false));

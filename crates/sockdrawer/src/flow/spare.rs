@@ -5,7 +5,8 @@ use super::Flow;
 use super::acceptor::Accepted;
 use crate::protocol::Peer;
 
-/// One place at the gates, and one in a generation, that no connection has. None outlives its turn or is kept from who waits.
+/// One place at the gates, and one in a generation, that no connection has. None outlives its turn, and there is none at a limit
+/// or where anybody waits.
 pub(super) struct Spare {
     /// As the account numbers doors.
     door: u16,
@@ -31,14 +32,13 @@ impl Flow {
     #[inline(always)]
     pub(super) fn accept_into_spare(&mut self, index: usize) -> Option<Accepted> {
         let door = self.spare.as_ref()?.door;
-        if !self.accepts_unasked(index) || !self.is_door(index, door) {
+        if !(self.accepts_unasked(index) && self.is_door(index, door) && self.seats.permits.may_spare(door)) {
             self.give_spare_back();
             return None;
         }
         let accepted = self.accept_from(index);
-        let Some(Spare { table, .. }) = self.spare.take() else { unreachable!("an accept takes no places") };
-        Some(match accepted {
-            Ok(socket) => {
+        Some(match (accepted, self.spare.take()) {
+            (Ok(socket), Some(Spare { table, .. })) => {
                 let id = self.next_id();
                 let seat = self.seats.take_spare(socket, door, id);
                 // As in joining: counted first, looked at afterwards.
@@ -50,11 +50,12 @@ impl Flow {
                 }
                 Accepted::Yes
             }
-            Err(failed) => {
-                table.into_iter().for_each(|table| self.left_generation(table));
-                self.seats.permits.put_back_unseated(door);
+            (Err(failed), spare) => {
+                self.spare = spare;
+                self.give_spare_back();
                 failed
             }
+            (Ok(_), None) => unreachable!("an accept takes no places"),
         })
     }
 

@@ -99,7 +99,7 @@ impl Flow {
 
     /// Whether nobody asks who comes, and it runs here.
     #[inline(always)]
-    pub(in crate::flow) fn accepts_plainly(&self, index: usize) -> bool {
+    fn accepts_plainly(&self, index: usize) -> bool {
         let spread = self.acceptor.held[index].as_ref().is_none_or(|held| held.shard.is_spread());
         !(self.names_peers | self.acceptor.asked.asks_after | spread)
     }
@@ -117,7 +117,7 @@ impl Flow {
         held.as_ref().zip(door).is_some_and(|(held, door)| Arc::ptr_eq(&held.door, door))
     }
 
-    /// The same, asking who comes. The policy may turn it away still, and it may run elsewhere.
+    /// One accept4 that asks who comes. The policy may turn it away still, and it may run elsewhere.
     #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
         let (socket, remote) =
