@@ -169,7 +169,7 @@ impl Core {
                 break;
             }
             let (soon, mut next) = (Instant::now() + PACE, Vec::new());
-            while due <= soon && asked.len() + next.len() < most {
+            while due <= soon && due < until && asked.len() + next.len() < most {
                 let Some(target) = targets.next() else { break };
                 next.push(target);
                 due = moments.next();
