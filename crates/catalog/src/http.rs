@@ -152,23 +152,11 @@ fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
     find_end(&head[from..]).map(|at| from + at + HEAD_END.len())
 }
 
-/// Looks at each fourth byte: one of them is part of the end, wherever that lies. Two at a time, because nearly all are none.
+/// Looks at each fourth byte: one of them is part of the end, wherever that lies.
 fn find_end(bytes: &[u8]) -> Option<usize> {
-    let may_be = |at: usize| bytes[at] <= b'\r';
-    let mut at = HEAD_END.len() - 1;
-    while at < bytes.len() {
-        let next = at + HEAD_END.len();
-        if next < bytes.len() && !(may_be(at) | may_be(next)) {
-            at = next + HEAD_END.len();
-            continue;
-        }
-        let found = (at + 1 - HEAD_END.len()..=at).find(|start| bytes[*start..].starts_with(HEAD_END));
-        if found.is_some() {
-            return found;
-        }
-        at = next;
-    }
-    None
+    let looked_at = (HEAD_END.len() - 1..bytes.len()).step_by(HEAD_END.len());
+    let mut ends = looked_at.filter(|at| matches!(bytes[*at], b'\r' | b'\n'));
+    ends.find_map(|at| (at + 1 - HEAD_END.len()..=at).find(|start| bytes[*start..].starts_with(HEAD_END)))
 }
 
 impl Connection {

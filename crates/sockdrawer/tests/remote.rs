@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{assert_empty, connect, connect_from, in_time, start};
+use common::{assert_empty, connect, connect_from, in_time, read_all, start};
 use sockdrawer::{Config, Context, Input, Limits, Peer, PerPeer, Pool, Protocol, Service, Step};
-use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +46,7 @@ impl Protocol for Said {
 }
 
 fn said(mut stream: TcpStream) -> u8 {
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said).expect("an orderly end");
+    let said = read_all(&mut stream).expect("an orderly end");
     assert_eq!(said.len(), 1, "it says one byte");
     said[0]
 }

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{PATIENCE, assert_empty, connect, in_time, start};
+use common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
 use sockdrawer::{AcceptRate, Closed, Closing, Config, Context, Input, Limits, Peer, Protocol, Selector, Service, Step};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -72,8 +72,7 @@ fn ask(at: std::net::SocketAddr, words: &[u8]) -> TcpStream {
 }
 
 fn is_answered(mut stream: TcpStream) -> bool {
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).is_ok() && answer == b"!"
+    read_all(&mut stream).is_ok_and(|answer| answer == b"!")
 }
 
 #[test]

@@ -113,8 +113,7 @@ impl Account {
     /// Whether what a connection was counted by may be the next one's: nobody else could want it.
     #[inline(always)]
     pub(crate) fn may_spare(&self, door: u16) -> bool {
-        let Some((door, _)) = usize::from(door).checked_sub(1).and_then(|at| self.doors.get(at)) else { return false };
-        self.tickets.is_empty() && self.gate.has_room() && door.gate.has_room()
+        self.door(door).is_some_and(|door| self.tickets.is_empty() && self.gate.has_room() && door.gate.has_room())
     }
 
     /// What no connection was counted by at the end.

@@ -62,8 +62,7 @@ impl Flow {
     fn empty_seat(&mut self, seat: u32) -> u16 {
         self.tags.forget(seat);
         self.counters.closed().add(1);
-        let (socket, door) = self.seats.empty(seat);
-        socket.into_iter().for_each(crate::sys::close);
+        let door = self.seats.vacate(seat);
         self.acceptor.descriptor_freed();
         door
     }

@@ -161,7 +161,7 @@ impl Gate {
             return false;
         }
         let Some(taken) = self.add_to_taken() else { return false };
-        let held = self.process.is_none() || self.hold();
+        let held = self.hold();
         self.look_upwards(taken);
         if !held {
             self.take_from_taken();
@@ -242,17 +242,6 @@ impl Gate {
 
     #[inline]
     pub(super) fn put_back(self: &Arc<Gate>) {
-        if self.process.is_some() {
-            return self.put_back_among_processes();
-        }
-        self.take_from_taken();
-        // Both sides store first and look second, so one of them sees the other.
-        if self.waiting.load(SeqCst) > 0 {
-            self.give();
-        }
-    }
-
-    fn put_back_among_processes(self: &Arc<Gate>) {
         if let Some((held, _)) = self.own() {
             held.fetch_sub(1, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
@@ -261,7 +250,10 @@ impl Gate {
             }
         }
         self.take_from_taken();
-        self.give();
+        // Both sides store first and look second, so one of them sees the other.
+        if self.process.is_some() || self.waiting.load(SeqCst) > 0 {
+            self.give();
+        }
     }
 
     #[inline]

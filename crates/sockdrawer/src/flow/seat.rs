@@ -255,10 +255,8 @@ impl Seats {
     }
 
     /// The same for what another connection was counted by.
-    pub(crate) fn take_spare(&mut self, socket: OwnedFd, door: u16, id: ConnectionId) -> u32 {
-        let number = self.take_empty(socket, |_, _| door);
-        self.at(number).id = id;
-        number
+    pub(crate) fn take_spare(&mut self, socket: OwnedFd, door: u16) -> u32 {
+        self.take_empty(socket, |_, _| door)
     }
 
     #[inline(always)]
@@ -275,10 +273,7 @@ impl Seats {
 
     /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
     pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
-        let (socket, door) = self.empty(number);
-        if let Some(socket) = socket {
-            crate::sys::close(socket);
-        }
+        let door = self.vacate(number);
         if keep_permit {
             return Some(self.permits.draw(number, door));
         }
@@ -292,9 +287,18 @@ impl Seats {
         (socket.expect("a taken seat has a socket"), self.permits.draw(number, door))
     }
 
-    /// Empties a seat; its permit stays with the account.
+    /// Empties a seat and closes its socket. Its permit stays with the account, as of this door.
     #[inline]
-    pub(crate) fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
+    pub(crate) fn vacate(&mut self, number: u32) -> u16 {
+        let (socket, door) = self.empty(number);
+        if let Some(socket) = socket {
+            crate::sys::close(socket);
+        }
+        door
+    }
+
+    #[inline]
+    fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
         let free = std::mem::replace(&mut self.free, number);
         self.taken -= 1;
         let seat = self.at(number);

@@ -36,34 +36,34 @@ impl Flow {
             self.give_spare_back();
             return None;
         }
-        let accepted = self.accept_from(index);
-        Some(match (accepted, self.spare.take()) {
-            (Ok(socket), Some(Spare { table, .. })) => {
-                let id = self.next_id();
-                let seat = self.seats.take_spare(socket, door, id);
-                // As in joining: counted first, looked at afterwards.
-                if (table == Some(self.active)) & (self.shared.switch.epoch() == self.epoch) {
-                    self.open_joined(seat, &Peer::UNNAMED);
-                } else {
-                    table.into_iter().for_each(|table| self.left_generation(table));
-                    self.open_protocol(seat, &Peer::UNNAMED);
-                }
-                Accepted::Yes
-            }
-            (Err(failed), spare) => {
-                self.spare = spare;
+        let socket = match self.accept_from(index) {
+            Ok(socket) => socket,
+            Err(failed) => {
                 self.give_spare_back();
-                failed
+                return Some(failed);
             }
-            (Ok(_), None) => unreachable!("an accept takes no places"),
-        })
+        };
+        // As in joining: counted first, looked at afterwards.
+        let joined =
+            self.spare.as_ref().is_some_and(|spare| spare.table == Some(self.active)) && self.shared.switch.epoch() == self.epoch;
+        if !joined {
+            self.spare_leaves_generation();
+        }
+        self.spare = None;
+        let seat = self.seats.take_spare(socket, door);
+        self.seats.at(seat).id = self.next_id();
+        match joined {
+            true => self.open_joined(seat, &Peer::UNNAMED),
+            false => self.open_protocol(seat, &Peer::UNNAMED),
+        }
+        Some(Accepted::Yes)
     }
 
     /// At the end of a turn, and when somebody else needs the places.
     #[inline(always)]
     pub(super) fn give_spare_back(&mut self) {
-        if let Some(Spare { door, table }) = self.spare.take() {
-            table.into_iter().for_each(|table| self.left_generation(table));
+        self.spare_leaves_generation();
+        if let Some(Spare { door, .. }) = self.spare.take() {
             self.seats.permits.put_back_unseated(door);
         }
     }
