@@ -111,9 +111,10 @@ impl Account {
     }
 
     /// Whether what a connection was counted by may be the next one's: nobody else could want it.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn may_spare(&self, door: u16) -> bool {
-        self.door(door).is_some_and(|door| self.tickets.is_empty() && self.gate.has_room() && door.gate.has_room())
+        let Some(door) = self.door(door) else { return false };
+        self.tickets.is_empty() && self.gate.has_room() && door.gate.has_room()
     }
 
     /// What no connection was counted by at the end.

@@ -21,11 +21,10 @@ impl Flow {
     /// Step::Close. Where nothing can be unread the end rides on the last bytes and the seat is free at once.
     pub(super) fn close(&mut self, seat: u32, tail: Tail) {
         let place = self.seats.at(seat);
-        let (flags, table, epoch) = (place.flags, place.table, place.epoch);
+        let (flags, table) = (place.flags, place.table);
         let clean = tail == Tail::Clean && !flags.any(Flags::WORKED);
         let peer_is_done = clean && self.place(table).closing == Closing::PeerIsDone;
-        self.send(seat, true);
-        if !self.is_still(seat, epoch) {
+        if !self.send(seat, true) {
             return;
         }
         let place = self.seats.at(seat);
@@ -76,10 +75,8 @@ impl Flow {
 
     /// Step::Finish: sends what was appended, then our end.
     pub(super) fn finish_sending(&mut self, seat: u32) {
-        let epoch = self.seats.at(seat).epoch;
         self.seats.at(seat).flags.set(Flags::FINISHING);
-        self.send(seat, true);
-        if self.is_still(seat, epoch) && !self.seats.at(seat).flags.any(Flags::UNSENT) {
+        if self.send(seat, true) && !self.seats.at(seat).flags.any(Flags::UNSENT) {
             self.all_sent(seat);
         }
     }

@@ -320,11 +320,8 @@ impl Flow {
     fn act_more(&mut self, seat: u32) {
         match self.more.take().expect("the answer said so") {
             More::Work(job) => {
-                let place = self.seats.at(seat);
-                place.flags.clear(Flags::WAITING);
-                let epoch = place.epoch;
-                self.send(seat, false);
-                if self.is_still(seat, epoch) {
+                self.seats.at(seat).flags.clear(Flags::WAITING);
+                if self.send(seat, false) {
                     self.work(seat, job);
                 }
             }
@@ -382,15 +379,13 @@ impl Flow {
         }
     }
 
-    /// Sends what the scratch holds; the rest of it, if any, waits for the socket to have room.
+    /// Sends what the scratch holds; the rest of it, if any, waits for the socket to have room. False where the connection is gone.
     #[inline]
-    pub(super) fn send(&mut self, seat: u32, more: bool) {
-        if !self.scratch.bytes.is_empty() {
-            self.send_scratch(seat, more);
-        }
+    pub(super) fn send(&mut self, seat: u32, more: bool) -> bool {
+        self.scratch.bytes.is_empty() || self.send_scratch(seat, more)
     }
 
-    pub(super) fn send_scratch(&mut self, seat: u32, more: bool) {
+    fn send_scratch(&mut self, seat: u32, more: bool) -> bool {
         let place = self.seats.at(seat);
         let mut sent = 0;
         if !place.flags.any(Flags::UNSENT) {
@@ -405,7 +400,8 @@ impl Flow {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => {
                     self.scratch.clear();
-                    return self.fail(seat, errno);
+                    self.fail(seat, errno);
+                    return false;
                 }
             }
         }
@@ -416,6 +412,7 @@ impl Flow {
         if self.scratch.bytes.capacity() > 4 * SCRATCH_BYTES {
             self.scratch.bytes.shrink_to(4 * SCRATCH_BYTES);
         }
+        true
     }
 
     #[cold]

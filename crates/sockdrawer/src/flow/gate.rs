@@ -143,7 +143,7 @@ impl Gate {
     }
 
     /// Whether one more could be taken now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&self) -> bool {
         let [taken, limit, ..] = self.joint.lines();
         !self.is_waited_for() && taken.load(SeqCst) < limit.load(SeqCst)

@@ -132,6 +132,8 @@ pub(crate) struct Flow {
     pub(crate) counters: Counters,
     seats: Seats,
     spare: Option<Spare>,
+    /// After the connection that came last, events of this turn are still to be handled.
+    more_events: bool,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     orphans: HashMap<u64, Permit>,
     /// Connections that are given away, or will be, by their seats.
@@ -237,6 +239,7 @@ impl Flow {
             counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
             spare: None,
+            more_events: false,
             orphans: HashMap::new(),
             trips: HashMap::new(),
             tags: Tags::default(),
@@ -403,14 +406,17 @@ impl Flow {
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
                 (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
-                (0, listener) => self.accept_event(listener, events.len()),
+                (0, listener) => {
+                    self.more_events = index + 1 < events.len();
+                    self.accept_event(listener, events.len());
+                }
                 (_, token) => self.connection_event(token, ready),
             }
         }
+        self.more_events = false;
         self.give_spare_back();
         if !self.is_quiet() {
             self.do_what_waits();
-            self.give_spare_back();
         }
         self.shared.bell.ring();
         events.len() > 0

@@ -74,9 +74,10 @@ impl Flow {
     /// Sends what the protocol appended. It took all there is.
     #[inline(always)]
     fn answer(&mut self, seat: u32, epoch: u32) {
-        self.send(seat, false);
+        if !self.send(seat, false) {
+            return;
+        }
         let place = self.seats.at(seat);
-        // One that was left is not settled either.
         if place.flags.any(Flags::DRAINING) || !place.is_settled() {
             self.after_reading(seat, epoch);
         }
@@ -126,10 +127,7 @@ impl Flow {
                 Read::Short | Read::Over => break,
             }
         }
-        if self.is_still(seat, epoch) {
-            self.send(seat, false);
-        }
-        if self.is_still(seat, epoch) {
+        if self.is_still(seat, epoch) && self.send(seat, false) {
             self.settle(seat, false);
         }
     }

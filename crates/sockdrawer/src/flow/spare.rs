@@ -18,8 +18,8 @@ impl Flow {
     /// A connection has left its seat: its places go back, or stay for the next.
     #[inline(always)]
     pub(super) fn count_out(&mut self, seat: u32, door: u16, table: u16) {
-        // What is no loop may have no further turn, and an older generation may go with its last connection.
-        let next_may = self.index.is_some() & (table == self.active) & self.spare.is_none();
+        // An older generation may go with its last connection.
+        let next_may = self.more_events & (table == self.active) & self.spare.is_none();
         if next_may && self.seats.permits.may_spare(door) {
             self.spare = Some(Spare { door, table: Some(table) });
         } else {
