@@ -4,6 +4,7 @@ mod common;
 
 use common::{PATIENCE, alone};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use sockdrawer::{
     Address, Config, ConnectFailure, Connecting, Context, Endpoint, Error, Input, Local, Peer, Pool, Protocol, Service, Step,
@@ -110,8 +111,11 @@ fn step((pool, client): &(Pool, Client), before: usize) -> Duration {
 }
 
 /// A connect in the last eighth of the ports costs at most 1.5 times one in the first. The first is another target's, and they take
-/// turns: what else the machine does then meets both, and a median leaves out when it met one.
+/// turns on one processor: what else the machine does then meets both, and a median leaves out when it met one.
 fn stays_flat(target: &str, source: Option<&str>) {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).expect("it runs there");
     set("ipv4/ip_local_port_range", &format!("{FIRST} {}", FIRST + PORTS - 1));
     set("core/somaxconn", "65535");
     let target: SocketAddr = target.parse().expect("an address");
