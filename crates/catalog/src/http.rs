@@ -142,21 +142,15 @@ fn begins(words: &[&[u8]], text: &[u8]) -> Line {
     if words.iter().any(|word| word.starts_with(text)) { Line::Partial } else { Line::Wrong }
 }
 
-/// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
+/// Where a head ends whose first line is of this length. `from`: before that the end does not begin. Nearly always all that came is one
+/// head; where it is several, the first is answered and the others are taken with it.
 fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
-    // A head of one line.
-    if head[line..].starts_with(HEAD_END) {
-        return Some(line + HEAD_END.len());
+    if head.ends_with(HEAD_END) {
+        return Some(head.len());
     }
     let from = from.max(line);
-    find_end(&head[from..]).map(|at| from + at + HEAD_END.len())
-}
-
-/// Looks at each fourth byte: one of them is part of the end, wherever that lies.
-fn find_end(bytes: &[u8]) -> Option<usize> {
-    let looked_at = (HEAD_END.len() - 1..bytes.len()).step_by(HEAD_END.len());
-    let mut ends = looked_at.filter(|at| matches!(bytes[*at], b'\r' | b'\n'));
-    ends.find_map(|at| (at + 1 - HEAD_END.len()..=at).find(|start| bytes[*start..].starts_with(HEAD_END)))
+    let end = head[from..].windows(HEAD_END.len()).position(|bytes| bytes == HEAD_END)?;
+    Some(from + end + HEAD_END.len())
 }
 
 impl Connection {
@@ -318,6 +312,14 @@ mod tests {
         connection.receive(b"GET /test/fast\r\n\r\nmore");
         assert!(is_answered(&mut connection));
         assert_eq!(connection.kept(), b"more");
+    }
+
+    #[test]
+    fn of_several_requests_the_first_is_answered() {
+        let mut connection = open();
+        connection.receive(b"GET /test/fast\r\n\r\nGET /test/slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(is_answered(&mut connection));
+        assert_eq!(connection.kept(), b"");
     }
 
     #[test]
