@@ -1,5 +1,6 @@
 //! What a pool runs, without its type: one service becomes, for each loop, a slab of states behind one virtual call per event.
 
+use crate::chunks::Chunks;
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Input, Job, JobResult, Local, Note, Peer,
     Protocol, Receiving, Recipe, Saved, Saver, Service, Step,
@@ -285,12 +286,9 @@ impl<S: Service> Table for Slab<S> {
     }
 
     fn reserve(&mut self, capacity: usize) {
-        self.states.reserve(capacity);
+        self.states.made.reserve(capacity);
     }
 }
-
-/// States stand in chunks of so many, which never move.
-const CHUNK: usize = 16;
 
 enum Slot<T> {
     /// The next free one.
@@ -299,10 +297,7 @@ enum Slot<T> {
 }
 
 struct Slots<T> {
-    chunks: Vec<Box<[Slot<T>; CHUNK]>>,
-    /// Memory for more of them.
-    room: Vec<Vec<Slot<T>>>,
-    made: u32,
+    made: Chunks<Slot<T>>,
     free: u32,
     live: usize,
 }
@@ -310,38 +305,12 @@ struct Slots<T> {
 impl<T> Slots<T> {
     /// Room for `capacity` states without asking for memory.
     fn with_capacity(capacity: usize) -> Slots<T> {
-        let mut slots = Slots { chunks: Vec::new(), room: Vec::new(), made: 0, free: u32::MAX, live: 0 };
-        slots.reserve(capacity);
-        slots
-    }
-
-    fn reserve(&mut self, capacity: usize) {
-        while (self.chunks.len() + self.room.len()) * CHUNK < capacity {
-            self.room.push(Vec::with_capacity(CHUNK));
-        }
-        self.chunks.reserve(self.room.len());
-    }
-
-    fn make(&mut self) -> u32 {
-        let number = self.made;
-        self.made = number.checked_add(1).expect("fewer than 4 billion states");
-        if number as usize == self.chunks.len() * CHUNK {
-            let mut chunk = self.room.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK));
-            chunk.resize_with(CHUNK, || Slot::Free(u32::MAX));
-            let Ok(chunk) = chunk.into_boxed_slice().try_into() else { unreachable!("it is as long as a chunk") };
-            self.chunks.push(chunk);
-        }
-        number
-    }
-
-    #[inline]
-    fn slot(&mut self, slot: u32) -> &mut Slot<T> {
-        &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
+        Slots { made: Chunks::with_capacity(capacity), free: u32::MAX, live: 0 }
     }
 
     #[inline]
     fn at(&mut self, slot: u32) -> &mut T {
-        match self.slot(slot) {
+        match self.made.at(slot) {
             Slot::Live(state) => state,
             Slot::Free(_) => unreachable!("a seat names a live slot"),
         }
@@ -349,8 +318,8 @@ impl<T> Slots<T> {
 
     #[inline(always)]
     fn insert(&mut self, state: T) -> u32 {
-        let number = if self.free == u32::MAX { self.make() } else { self.free };
-        let Slot::Free(next) = std::mem::replace(self.slot(number), Slot::Live(state)) else {
+        let number = if self.free == u32::MAX { self.made.add(|| Slot::Free(u32::MAX)) } else { self.free };
+        let Slot::Free(next) = std::mem::replace(self.made.at(number), Slot::Live(state)) else {
             unreachable!("the free list holds free slots")
         };
         self.free = next;
@@ -362,7 +331,7 @@ impl<T> Slots<T> {
     fn remove(&mut self, number: u32) {
         let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;
-        let state = std::mem::replace(self.slot(number), Slot::Free(free));
+        let state = std::mem::replace(self.made.at(number), Slot::Free(free));
         assert!(matches!(state, Slot::Live(_)), "a seat names a live slot");
     }
 }

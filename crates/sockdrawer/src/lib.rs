@@ -12,6 +12,7 @@ compile_error!(
 mod admission;
 mod behaviour;
 mod blocking;
+mod chunks;
 mod clock;
 mod config;
 mod error;

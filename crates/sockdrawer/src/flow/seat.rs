@@ -5,13 +5,10 @@ use super::census::Ticket;
 use super::door::Door;
 use super::gate::{Gate, Permit};
 use super::timer::{NONE, Node};
+use crate::chunks::Chunks;
 use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// Seats stand in chunks that never move: of a number that is known when this is compiled, because seats are looked up all the time, and
-/// a small one, because many loops have a single connection.
-const CHUNK: usize = 16;
 
 /// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
@@ -173,11 +170,7 @@ pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
 
 /// All seats of a loop.
 pub(crate) struct Seats {
-    #[allow(clippy::vec_box)] // A chunk never moves.
-    chunks: Vec<Box<[Seat; CHUNK]>>,
-    /// Memory for more of them.
-    room: Vec<Vec<Seat>>,
-    made: u32,
+    made: Chunks<Seat>,
     free: u32,
     taken: usize,
     /// One permit for each taken seat.
@@ -187,29 +180,15 @@ pub(crate) struct Seats {
 impl Seats {
     /// Room for `capacity` connections without asking for memory.
     pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
-        let mut seats =
-            Seats { chunks: Vec::new(), room: Vec::new(), made: 0, free: NONE, taken: 0, permits: Account::new(gate) };
-        seats.reserve(capacity);
-        seats
+        Seats { made: Chunks::with_capacity(capacity), free: NONE, taken: 0, permits: Account::new(gate) }
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        while (self.chunks.len() + self.room.len()) * CHUNK < capacity {
-            self.room.push(Vec::with_capacity(CHUNK));
-        }
-        self.chunks.reserve(self.room.len());
+        self.made.reserve(capacity);
     }
 
     pub(super) fn make(&mut self) -> u32 {
-        let number = self.made;
-        self.made = number.checked_add(1).expect("fewer than 4 billion seats");
-        if number as usize == self.chunks.len() * CHUNK {
-            let mut chunk = self.room.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK));
-            chunk.resize_with(CHUNK, || Seat::EMPTY);
-            let Ok(chunk) = chunk.into_boxed_slice().try_into() else { unreachable!("it is as long as a chunk") };
-            self.chunks.push(chunk);
-        }
-        number
+        self.made.add(|| Seat::EMPTY)
     }
 
     pub(crate) fn taken(&self) -> usize {
@@ -218,25 +197,18 @@ impl Seats {
 
     /// How many seats exist, taken or not.
     pub(crate) fn len(&self) -> u32 {
-        self.made
+        self.made.len()
     }
 
     #[inline]
     pub(crate) fn at(&mut self, seat: u32) -> &mut Seat {
-        let (chunk, place) = self.split(seat);
-        &mut self.chunks[chunk][place]
-    }
-
-    #[inline]
-    fn split(&self, seat: u32) -> (usize, usize) {
-        (seat as usize / CHUNK, seat as usize % CHUNK)
+        self.made.at(seat)
     }
 
     /// Whose token this is; None when that connection is gone.
     pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
         let (seat, epoch) = (token as u32, (token >> 32) as u32);
-        let (chunk, place) = self.split(seat);
-        let found = self.chunks.get(chunk)?.get(place)?;
+        let found = self.made.get(seat)?;
         (found.epoch == epoch && found.is_taken()).then_some(seat)
     }
 
@@ -331,18 +303,6 @@ mod tests {
         assert_eq!(again, seat);
         assert_eq!(seats.find(token), None);
         assert_eq!(seats.find(0), None, "no connection has token 0");
-    }
-
-    #[test]
-    fn a_table_has_room_for_its_capacity_and_seats_as_they_are_taken() {
-        let gate = Gate::new(10);
-        for (capacity, room) in [(1, 16), (16, 16), (1500, 1504)] {
-            let mut seats = Seats::with_capacity(capacity, gate.clone());
-            assert_eq!(seats.room.iter().map(Vec::capacity).sum::<usize>(), room);
-            assert_eq!(seats.len(), 0);
-            seats.take(socket(), gate.take().expect("free"));
-            assert_eq!((seats.len(), seats.room.len()), (1, room / CHUNK - 1));
-        }
     }
 
     #[test]
