@@ -121,7 +121,9 @@ fn first_line(head: &[u8]) -> Line {
     };
     let rest = match rest.strip_prefix(VERSION) {
         Some(version) => {
-            let length = version.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+            let is_of_version = |byte: &&u8| byte.is_ascii_digit() || **byte == b'.';
+            // Nearly all say this.
+            let length = if version.starts_with(b"1.1\r") { 3 } else { version.iter().take_while(is_of_version).count() };
             if length == 0 && !version.is_empty() {
                 return Line::Wrong;
             }
@@ -142,15 +144,25 @@ fn begins(words: &[&[u8]], text: &[u8]) -> Line {
     if words.iter().any(|word| word.starts_with(text)) { Line::Partial } else { Line::Wrong }
 }
 
-/// Where a head ends whose first line is of this length. `from`: before that the end does not begin. Nearly always all that came is one
-/// head; where it is several, the first is answered and the others are taken with it.
+/// Where a head ends whose first line is of this length. `from`: before that the end does not begin.
 fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
-    if head.ends_with(HEAD_END) {
-        return Some(head.len());
+    // A head of one line.
+    if head[line..].starts_with(HEAD_END) {
+        return Some(line + HEAD_END.len());
     }
     let from = from.max(line);
-    let end = head[from..].windows(HEAD_END.len()).position(|bytes| bytes == HEAD_END)?;
-    Some(from + end + HEAD_END.len())
+    find_end(&head[from..]).map(|at| from + at + HEAD_END.len())
+}
+
+/// Looks at each fourth byte: one of them is part of the end, wherever that lies.
+fn find_end(bytes: &[u8]) -> Option<usize> {
+    let (fours, _) = bytes.as_chunks::<{ HEAD_END.len() }>();
+    let mut halves = fours.iter().enumerate().filter(|(_, [.., last])| *last <= b'\r').map(|(four, [.., last])| {
+        let at = four * HEAD_END.len() + HEAD_END.len() - 1;
+        at - usize::from(*last == b'\n')
+    });
+    // Of the end, if that is there, it is the second half or the first.
+    halves.find_map(|half| [half - 2, half].into_iter().find(|at| bytes[*at..].starts_with(HEAD_END)))
 }
 
 impl Connection {
@@ -312,14 +324,6 @@ mod tests {
         connection.receive(b"GET /test/fast\r\n\r\nmore");
         assert!(is_answered(&mut connection));
         assert_eq!(connection.kept(), b"more");
-    }
-
-    #[test]
-    fn of_several_requests_the_first_is_answered() {
-        let mut connection = open();
-        connection.receive(b"GET /test/fast\r\n\r\nGET /test/slow HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(is_answered(&mut connection));
-        assert_eq!(connection.kept(), b"");
     }
 
     #[test]
