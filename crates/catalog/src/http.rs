@@ -154,15 +154,26 @@ fn end_of(head: &[u8], line: usize, from: usize) -> Option<usize> {
     find_end(&head[from..]).map(|at| from + at + HEAD_END.len())
 }
 
-/// Looks at each fourth byte: one of them is part of the end, wherever that lies.
+/// Looks at each fourth byte: one of them is part of the end, wherever that lies. Two at a time, which takes a third of the steps less.
 fn find_end(bytes: &[u8]) -> Option<usize> {
-    let (fours, _) = bytes.as_chunks::<{ HEAD_END.len() }>();
-    let mut halves = fours.iter().enumerate().filter(|(_, [.., last])| *last <= b'\r').map(|(four, [.., last])| {
-        let at = four * HEAD_END.len() + HEAD_END.len() - 1;
-        at - usize::from(*last == b'\n')
-    });
-    // Of the end, if that is there, it is the second half or the first.
-    halves.find_map(|half| [half - 2, half].into_iter().find(|at| bytes[*at..].starts_with(HEAD_END)))
+    let (eights, rest) = bytes.as_chunks::<8>();
+    for (eight, of) in eights.iter().zip((0..).step_by(8)) {
+        for at in [3, 7] {
+            if eight[at] <= b'\r'
+                && let Some(end) = end_around(bytes, of + at)
+            {
+                return Some(end);
+            }
+        }
+    }
+    let last = bytes.len() - rest.len() + 3;
+    if last < bytes.len() { end_around(bytes, last) } else { None }
+}
+
+/// The end that this byte is part of.
+fn end_around(bytes: &[u8], at: usize) -> Option<usize> {
+    let half = at - usize::from(bytes[at] == b'\n');
+    [half - 2, half].into_iter().find(|at| bytes[*at..].starts_with(HEAD_END))
 }
 
 impl Connection {

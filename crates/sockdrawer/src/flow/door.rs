@@ -38,7 +38,7 @@ pub(crate) struct Door {
 impl Door {
     /// `joint` has the numbers of this door; a `limit` only where this process sets it.
     pub(crate) fn new(address: Address, joint: Joint, limit: Option<usize>, process: Option<Process>) -> Arc<Door> {
-        let gate = Gate::shared(Arc::new(joint), limit.unwrap_or(usize::MAX), process);
+        let gate = Gate::shared(joint, limit.unwrap_or(usize::MAX), process);
         Arc::new(Door { address, gate, mode: AtomicU8::new(OPEN), over: AtomicBool::new(false), reject: Mutex::new(Reject::Fin) })
     }
 

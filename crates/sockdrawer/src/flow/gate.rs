@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
 pub(crate) struct Gate {
-    joint: Arc<Joint>,
+    joint: Joint,
     pub(crate) alarms: Alarms,
     /// In a pool of several processes: which of them this is.
     process: Option<Process>,
@@ -105,11 +105,11 @@ impl Waiter {
 impl Gate {
     #[cfg(test)]
     pub(crate) fn new(limit: usize) -> Arc<Gate> {
-        Gate::shared(Arc::new(Joint::private()), limit, None)
+        Gate::shared(Joint::private(), limit, None)
     }
 
     /// Over numbers that other processes share, where there is a `process`.
-    pub(crate) fn shared(joint: Arc<Joint>, limit: usize, process: Option<Process>) -> Arc<Gate> {
+    pub(crate) fn shared(joint: Joint, limit: usize, process: Option<Process>) -> Arc<Gate> {
         // Among several, it is set by the one that started the others.
         if process.as_ref().is_none_or(|process| process.index.is_none()) {
             joint.limit().store(limit as u64, SeqCst);

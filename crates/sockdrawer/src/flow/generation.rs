@@ -72,7 +72,7 @@ impl Generation {
 
 /// The one switch of a pool: which generation is in force. Its epoch is shared by the pool's processes.
 pub(crate) struct Switch {
-    joint: Arc<Joint>,
+    joint: Joint,
     state: Mutex<State>,
 }
 
@@ -83,7 +83,7 @@ struct State {
 }
 
 impl Switch {
-    pub(crate) fn new(joint: Arc<Joint>, generation: Arc<Generation>) -> Switch {
+    pub(crate) fn new(joint: Joint, generation: Arc<Generation>) -> Switch {
         Switch { joint, state: Mutex::new(State { current: generation, prepared: None }) }
     }
 

@@ -6,7 +6,6 @@ use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sys::Result;
 use crate::sys::shared::Words;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 /// Processes of one pool: a bit of a word for each.
 pub(crate) const MOST_PROCESSES: usize = 64;
@@ -38,9 +37,10 @@ const DOORS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
 const WORDS: usize = DOORS + MOST_DOORS * GATE;
 
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
-/// order: a process that is killed in between leaves `taken` too high, never too low.
+/// order: a process that is killed in between leaves `taken` too high, never too low. A clone is another view of the same numbers.
+#[derive(Clone)]
 pub(crate) struct Joint {
-    words: Arc<Words>,
+    words: Words,
     /// Where the words of the gate begin that this is a view for: the pool's, or a listener's.
     gate: usize,
 }
@@ -58,11 +58,11 @@ impl Joint {
     }
 
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Joint> {
-        Words::map(file, WORDS).map(|words| Joint { words: Arc::new(words), gate: FIRST_GATE })
+        Words::map(file, WORDS).map(|words| Joint { words, gate: FIRST_GATE })
     }
 
     fn begin(words: Words) -> Joint {
-        let joint = Joint { words: Arc::new(words), gate: FIRST_GATE };
+        let joint = Joint { words, gate: FIRST_GATE };
         joint.epoch().store(1, SeqCst);
         joint.ids().store(1, SeqCst);
         joint.raise_line().store(u64::MAX, SeqCst);
@@ -74,7 +74,7 @@ impl Joint {
         if self.words.len() > DOORS {
             Joint { words: self.words.clone(), gate: DOORS + slot * GATE }
         } else {
-            let joint = Joint { words: Arc::new(Words::private(HELD)), gate: 0 };
+            let joint = Joint { words: Words::private(HELD), gate: 0 };
             joint.clear_gate();
             joint
         }

@@ -3,12 +3,11 @@
 use super::joint::Joint;
 use crate::admission::AcceptRate;
 use crate::sync::atomic::Ordering::SeqCst;
-use std::sync::Arc;
 
 /// The rate. The number is when the bucket will be full of tokens again, in ns of the system's clock: each connection moves it on by
 /// the gap (GCRA).
 pub(crate) struct Pace {
-    joint: Arc<Joint>,
+    joint: Joint,
     pub(crate) rate: AcceptRate,
     gap: u64,
     /// How far ahead the number may be when a connection is taken.
@@ -16,7 +15,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(joint: Arc<Joint>, rate: AcceptRate) -> Pace {
+    pub(crate) fn new(joint: Joint, rate: AcceptRate) -> Pace {
         let gap = u64::try_from(rate.gap().as_nanos()).unwrap_or(u64::MAX / 4).max(1);
         let ahead = gap.saturating_mul(u64::from(rate.burst.saturating_sub(1)));
         Pace { joint, rate, gap, ahead }
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     fn pace(burst: u32) -> Pace {
-        Pace::new(Arc::new(Joint::private()), AcceptRate::new(1000.0, burst))
+        Pace::new(Joint::private(), AcceptRate::new(1000.0, burst))
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) type Panicked = Option<String>;
 
 impl Rules {
     /// Keeps what those before it counted, where the policy asks for the same.
-    pub(crate) fn new(policy: Arc<dyn Admission>, joint: &Arc<Joint>, before: Option<&Rules>) -> (Rules, Panicked) {
+    pub(crate) fn new(policy: Arc<dyn Admission>, joint: &Joint, before: Option<&Rules>) -> (Rules, Panicked) {
         let (asked, panicked) = guarded(|| (policy.limits().cloned(), policy.peers()), || (None, None));
         let (limits, prefixes) = asked;
         let rate = limits.as_ref().and_then(|limits| limits.rate.clone());

@@ -196,7 +196,7 @@ fn accept(switch: &Switch, committed: &AtomicU32) {
 #[test]
 fn every_accept_after_a_commit_sees_it() {
     check(|| {
-        let joint = Arc::new(Joint::private());
+        let joint = Joint::private();
         let first = generation(1);
         let switch = Arc::new(Switch::new(joint, first.clone()));
         let committed = Arc::new(AtomicU32::new(1));

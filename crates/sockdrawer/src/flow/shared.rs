@@ -26,7 +26,7 @@ use std::time::Duration;
 pub(crate) struct Shared {
     pub(crate) system: Arc<dyn System>,
     /// Numbers that the pool's processes share.
-    pub(crate) joint: Arc<Joint>,
+    pub(crate) joint: Joint,
     /// Which of several processes this is.
     pub(crate) process: Option<usize>,
     pub(crate) gate: Arc<Gate>,
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 /// What loops share from their first moment on.
 pub(crate) struct Basis {
     pub(crate) system: Arc<dyn System>,
-    pub(crate) joint: Arc<Joint>,
+    pub(crate) joint: Joint,
     pub(crate) process: Option<usize>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) generation: Arc<Generation>,

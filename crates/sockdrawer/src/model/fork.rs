@@ -29,7 +29,7 @@ const CHILDREN: usize = 1;
 /// The children of a helper.
 pub(crate) struct Children {
     table: Unforked<Mutex<Table>>,
-    joint: Arc<Joint>,
+    joint: Joint,
     life: Box<dyn Life>,
     parent: u32,
 }
@@ -118,7 +118,7 @@ pub(crate) struct Birth {
 }
 
 impl Children {
-    pub(crate) fn new(life: impl Life + 'static, joint: Arc<Joint>) -> Result<Arc<Children>, Errno> {
+    pub(crate) fn new(life: impl Life + 'static, joint: Joint) -> Result<Arc<Children>, Errno> {
         let table = Unforked::new(Mutex::new(Table::new()))?;
         Ok(Arc::new(Children { table, joint, life: Box::new(life), parent: std::process::id() }))
     }

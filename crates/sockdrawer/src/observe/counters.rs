@@ -2,7 +2,6 @@
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sys::shared::Words;
-use std::sync::Arc;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -64,20 +63,20 @@ macro_rules! counters {
 /// One loop's own counters.
 #[derive(Clone)]
 pub(crate) struct Counters {
-    words: Arc<Words>,
+    words: Words,
     first: usize,
 }
 
 impl Counters {
     /// In memory that other processes read, too.
-    pub(crate) fn at(words: Arc<Words>, first: usize) -> Counters {
+    pub(crate) fn at(words: Words, first: usize) -> Counters {
         Counters { words, first }
     }
 }
 
 impl Default for Counters {
     fn default() -> Counters {
-        Counters { words: Arc::new(Words::private(Counters::WORDS)), first: 0 }
+        Counters { words: Words::private(Counters::WORDS), first: 0 }
     }
 }
 

@@ -40,7 +40,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a pool stands on.
 pub(super) struct Foundation {
-    pub(super) joint: Arc<Joint>,
+    pub(super) joint: Joint,
     pub(super) gate: Arc<Gate>,
     /// The number of its first generation.
     pub(super) generation: u32,
@@ -65,7 +65,7 @@ impl Core {
         validate(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
-        let joint = Arc::new(Joint::private());
+        let joint = Joint::private();
         let mut places: Vec<ListeningPlace> = Vec::new();
         for listening in config.listeners() {
             let opened = listen(&config, listening, places.iter().map(|place| &place.listener))?;

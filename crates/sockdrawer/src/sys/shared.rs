@@ -8,6 +8,7 @@ use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 
 // Under a model checker they are objects of it, for one process.
 #[cfg(shuttle)]
@@ -16,8 +17,15 @@ use crate::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicU64;
 
 /// Words in memory of this process alone, or in memory that other processes map too. Where they lie costs nothing to those
-/// who use them.
+/// who use them. A clone is the same words.
+#[derive(Clone)]
 pub(crate) struct Words {
+    /// Beside its owner and not behind it, so that a word is found by one look: each connection is counted several times.
+    words: NonNull<[AtomicU64]>,
+    _memory: Arc<Memory>,
+}
+
+struct Memory {
     words: NonNull<[AtomicU64]>,
     mapped: bool,
 }
@@ -26,12 +34,20 @@ pub(crate) struct Words {
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
+// SAFETY: as above; it gives out nothing.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 impl Words {
     /// So many, all zero, for this process alone.
     pub(crate) fn private(count: usize) -> Words {
         let words: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Words { words: NonNull::from(Box::leak(words)), mapped: false }
+        Words::of(NonNull::from(Box::leak(words)), false)
+    }
+
+    fn of(words: NonNull<[AtomicU64]>, mapped: bool) -> Words {
+        Words { words, _memory: Arc::new(Memory { words, mapped }) }
     }
 
     /// So many, all zero, and the descriptor by which others map them. Words that nobody writes take no memory.
@@ -53,7 +69,7 @@ impl Words {
         // SAFETY: a new mapping at an address of the kernel's choice; it is page-aligned, hence aligned for words.
         let at = unsafe { mmap(null_mut(), size, protection, MapFlags::SHARED, file, 0) }?;
         let first = NonNull::new(at.cast()).expect("mmap(2) chooses no address 0");
-        Ok(Words { words: NonNull::slice_from_raw_parts(first, count), mapped: true })
+        Ok(Words::of(NonNull::slice_from_raw_parts(first, count), true))
     }
 }
 
@@ -61,12 +77,12 @@ impl Deref for Words {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: valid from construction until drop, and every bit pattern is; others write through atomics only.
+        // SAFETY: valid as long as there is the memory, and every bit pattern is; others write through atomics only.
         unsafe { self.words.as_ref() }
     }
 }
 
-impl Drop for Words {
+impl Drop for Memory {
     fn drop(&mut self) {
         if self.mapped {
             let size = self.words.len() * size_of::<AtomicU64>();

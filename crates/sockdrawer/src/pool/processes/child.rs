@@ -104,7 +104,7 @@ impl Ground {
     /// Not a part of what a child runs: what it has on the stack, each child would have to get pages for.
     #[inline(never)]
     fn seed(&self, generation: &Arc<Generation>) -> Box<Seed> {
-        let joint = Arc::new(Joint::private());
+        let joint = Joint::private();
         let gate = Gate::shared(joint.clone(), 1, None);
         let permit = gate.take().expect("the first connection of a gate for one");
         let shared = shared(self, joint, gate, generation);
@@ -131,7 +131,7 @@ fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
     if flow.count() > 0 { Child::new(ground)?.run(flow) } else { Ok(()) }
 }
 
-fn shared(ground: &Ground, joint: Arc<Joint>, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
+fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
     Shared::new(Basis {
         system: Arc::new(Kernel),
         joint,

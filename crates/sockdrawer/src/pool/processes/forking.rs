@@ -102,7 +102,7 @@ impl Forking {
         let [numbers, bell] = check(&start, descriptors)?;
         panics::quiet_thread();
         let generation = build(&start.generated)?;
-        let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(system)?);
+        let joint = Joint::map(numbers.as_fd()).map_err(system)?;
         let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });

@@ -99,7 +99,7 @@ impl Helper {
         start.tuning.apply(&mut config);
         let tells = speaker.clone();
         config = config.observer(move |event: &Event| tells.tell(event));
-        let joint = Arc::new(Joint::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?);
+        let joint = Joint::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?;
         let bell = Arc::new(bell);
         let process = Process { index: Some(start.index), most: start.most, bell, system: config.system.clone() };
         let limit = joint.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;

@@ -41,7 +41,7 @@ const PURGES_WITHIN: Duration = Duration::from_secs(15);
 /// A pool of processes.
 pub(crate) struct Processes {
     pub(super) control: Mutex<Control>,
-    pub(super) joint: Arc<Joint>,
+    pub(super) joint: Joint,
     /// What helpers map the shared numbers by, and what wakes them when permits are given.
     pub(super) numbers: OwnedFd,
     pub(super) bell: Arc<OwnedFd>,
@@ -117,7 +117,6 @@ impl Processes {
         let limit = Processes::effective_limit(&config)?;
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
         let (joint, numbers) = Joint::create().map_err(failed)?;
-        let joint = Arc::new(joint);
         let bell = Arc::new(config.system.event().map_err(failed)?);
         let process = Process { index: None, most: 0, bell: bell.clone(), system: config.system.clone() };
         let (reports, heard) = mpsc::channel();
