@@ -200,6 +200,13 @@ impl Seats {
         self.chunks.reserve(self.room.len());
     }
 
+    /// Has a seat made that nobody takes yet.
+    pub(crate) fn prepare(&mut self) {
+        if self.free == NONE {
+            self.free = self.make();
+        }
+    }
+
     pub(super) fn make(&mut self) -> u32 {
         let number = self.made;
         self.made = number.checked_add(1).expect("fewer than 4 billion seats");
