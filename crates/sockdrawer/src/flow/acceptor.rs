@@ -266,10 +266,10 @@ impl Flow {
 
     /// A connection came to this flow: to run here, or to be placed.
     pub(super) fn arrive(&mut self, parcel: Parcel) {
-        match self.shared.placement.clone().filter(|_| self.index.is_some()) {
-            Some(placement) => placement.place(self, parcel),
-            None => self.adopt_parcel(parcel),
-        }
+        // Taken out meanwhile, because counting it for each connection would cost a forking process a copied page.
+        let Some(placement) = self.placement.take() else { return self.adopt_parcel(parcel) };
+        placement.place(self, parcel);
+        self.placement = Some(placement);
     }
 
     /// Whether new connections are given away at once.

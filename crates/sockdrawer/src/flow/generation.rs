@@ -40,6 +40,13 @@ impl Generation {
         Ok(Arc::new(Generation { id, settings, live, retired, told, kind, service, capacity, prepared: Mutex::new(prepared) }))
     }
 
+    /// The same for who counts its connections by itself: whoever looks at this one sees none of them.
+    pub(crate) fn apart(&self) -> Arc<Generation> {
+        let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let (service, settings, prepared) = (self.service.clone(), self.settings.clone(), Mutex::default());
+        Arc::new(Generation { id: self.id, settings, live, retired, told, kind: self.kind, service, capacity: 1, prepared })
+    }
+
     /// Whether it is retired and its last connection ended; true once.
     pub(crate) fn has_ended(&self) -> bool {
         self.retired.load(Ordering::SeqCst) && self.live.load(Ordering::SeqCst) == 0 && !self.told.swap(true, Ordering::AcqRel)

@@ -140,10 +140,12 @@ impl Inbox {
 
     /// Swaps the waiting letters for the empty `into`.
     pub(crate) fn take(&self, into: &mut Vec<Letter>) {
-        // First: a letter put in after the swap below rings again.
-        if !self.rung.swap(false, Ordering::AcqRel) {
+        // Nearly always it has not: what nobody writes stays in every processor's cache, and is not copied for a forked process.
+        if !self.has_rung() {
             return;
         }
+        // First: a letter put in after the swap below rings again.
+        self.rung.swap(false, Ordering::AcqRel);
         let mut queue = lock(&self.queue);
         std::mem::swap(&mut queue.letters, into);
         queue.notes = 0;

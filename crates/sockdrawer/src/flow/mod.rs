@@ -74,8 +74,8 @@ const LETTERS_PER_TURN: usize = 1024;
 const ORDERS_PER_TURN: Duration = Duration::from_micros(200);
 /// Memory that a callback's output may leave behind.
 const SCRATCH_BYTES: usize = 256 * 1024;
-/// Memory that a prepared flow has for a callback's output.
-const PREPARED_BYTES: usize = 1024;
+/// Memory that a prepared flow has for a callback's output: little, to lie with what else a forked process writes.
+const PREPARED_BYTES: usize = 512;
 /// Panics told as events, for each loop and second; all are counted.
 const PANICS_TOLD_PER_SECOND: u32 = 10;
 
@@ -144,6 +144,8 @@ pub(crate) struct Flow {
     active: u16,
     epoch: u64,
     acceptor: Acceptor,
+    /// Of a loop whose connections run elsewhere.
+    placement: Option<Arc<dyn Placement>>,
     connector: Connector,
     /// Input that protocols did not take.
     kept: Buffers,
@@ -200,9 +202,16 @@ impl Flow {
 
     /// Has ready what a short connection needs, so that it allocates nothing and asks no clock.
     pub(crate) fn prepare(&mut self) {
-        self.look_at_switch();
         self.scratch.bytes.reserve(PREPARED_BYTES);
+        self.look_at_switch();
+        self.look_at_rules();
+        self.seats.prepare();
         self.undated = true;
+    }
+
+    /// The next connection has this number, which somebody else gave it.
+    pub(crate) fn number_next(&mut self, id: ConnectionId) {
+        self.ids = id.0..id.0 + 1;
     }
 
     /// Since the flow began, by a clock that costs no more than a few loads.
@@ -247,6 +256,7 @@ impl Flow {
             active: 0,
             epoch: 0,
             acceptor: Acceptor::new(Waiter::new(inbox.clone()), Waiter::new(inbox.clone()), shared.rules.get()),
+            placement: shared.placement.clone().filter(|_| index.is_some()),
             // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
             connector: Connector::new(Waiter::new(inbox.clone())),
             kept: Buffers::default(),

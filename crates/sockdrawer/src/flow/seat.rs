@@ -187,6 +187,13 @@ impl Seats {
         self.made.reserve(capacity);
     }
 
+    /// Has a seat made that nobody takes yet.
+    pub(crate) fn prepare(&mut self) {
+        if self.free == NONE {
+            self.free = self.make();
+        }
+    }
+
     pub(super) fn make(&mut self) -> u32 {
         self.made.add(|| Seat::EMPTY)
     }

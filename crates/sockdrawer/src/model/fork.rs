@@ -35,6 +35,7 @@ pub(crate) struct Children {
 }
 
 /// Places, in chunks that never move, for those that live: each is where a child counts among the shared numbers, too.
+#[derive(Default)]
 struct Table {
     /// The place of each process.
     places: HashMap<u32, usize>,
@@ -56,11 +57,6 @@ struct Place {
 }
 
 impl Table {
-    /// What it writes for each child lies together.
-    fn new() -> Table {
-        Table { places: HashMap::with_capacity(CHUNK), chunks: Vec::new(), free: Vec::with_capacity(CHUNK) }
-    }
-
     fn at(&mut self, slot: usize) -> &mut Option<Child> {
         &mut self.chunks[slot / CHUNK][slot % CHUNK]
     }
@@ -74,6 +70,8 @@ impl Table {
         self.places.iter().filter_map(|(pid, slot)| Some((*pid, self.chunks[slot / CHUNK][slot % CHUNK].as_ref()?)))
     }
 
+    /// Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on the stack.
+    #[inline(never)]
     fn grow(&mut self, joint: &Joint) -> Result<(), Errno> {
         let first = self.chunks.len() * CHUNK;
         self.chunks.push(Unforked::new([const { None }; CHUNK])?);
@@ -119,7 +117,7 @@ pub(crate) struct Birth {
 
 impl Children {
     pub(crate) fn new(life: impl Life + 'static, joint: Joint) -> Result<Arc<Children>, Errno> {
-        let table = Unforked::new(Mutex::new(Table::new()))?;
+        let table = Unforked::new(Mutex::default())?;
         Ok(Arc::new(Children { table, joint, life: Box::new(life), parent: std::process::id() }))
     }
 

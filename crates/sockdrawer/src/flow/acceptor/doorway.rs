@@ -455,7 +455,7 @@ impl Flow {
 
     /// After a change of the policy, asks the new one: one load.
     #[inline]
-    pub(super) fn look_at_rules(&mut self) {
+    pub(in crate::flow) fn look_at_rules(&mut self) {
         let version = self.shared.rules.version();
         if version != self.acceptor.asked.version {
             self.take_rules(version);

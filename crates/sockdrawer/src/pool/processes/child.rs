@@ -19,10 +19,10 @@ use crate::observe::{Event, Observer};
 use crate::pool::drain::Drained;
 use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
-use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, fork};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ const PURGE_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Ground {
     pub(super) speaker: Arc<Speaker>,
     pub(super) meeting: Meeting,
-    pub(super) seed: Mutex<Option<Box<Seed>>>,
+    pub(super) bed: Box<Bed>,
     pub(super) inbox: usize,
     pub(super) stack: usize,
 }
@@ -62,6 +62,8 @@ impl Life for Arc<Ground> {
     }
 }
 
+/// Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
+#[inline(never)]
 fn become_program(birth: Birth) -> ! {
     let words = birth.generation.service().recipe().and_then(|recipe| exec::words(&recipe.options)).unwrap_or_default();
     let socket = birth.parcel.socket;
@@ -86,58 +88,70 @@ impl Observer for Voice {
     }
 }
 
-/// A flow that was made before there was a connection for it, so that a child has little to do before its first byte. What the child
-/// writes lies in one page, because it gets a copy of each page that it writes to.
-#[repr(align(4096))]
-pub(super) struct Seed {
+/// A flow that was made before there was a connection for it, so that a child has little to do before its first byte.
+struct Seed {
     flow: Flow,
     permit: Option<Permit>,
     generation: u32,
 }
 
-impl Ground {
-    /// Has the flow of the next child ready. A panic of the service's `local` is met again by each child.
-    pub(super) fn sow(&self, generation: &Arc<Generation>) {
-        *lock(&self.seed) = Some(self.seed(generation));
-    }
+/// Where the seed of the next child lies: a page of its own, because a child gets a copy of each page that it writes to.
+#[derive(Default)]
+#[repr(align(4096))]
+pub(super) struct Bed(Mutex<Option<Seed>>);
 
-    /// Not a part of what a child runs: what it has on the stack, each child would have to get pages for.
+impl Ground {
+    /// Has the flow of the next child ready. A panic of the service's `local` is met again by each child. A function of its own for
+    /// its stack, as above.
     #[inline(never)]
-    fn seed(&self, generation: &Arc<Generation>) -> Box<Seed> {
+    pub(super) fn sow(&self, generation: &Generation) {
         let joint = Joint::private();
-        let gate = Gate::shared(joint.clone(), 1, None);
+        // Its few numbers lie with what else a child writes.
+        let gate = Gate::shared(joint.door(0), 1, None);
         let permit = gate.take().expect("the first connection of a gate for one");
-        let shared = shared(self, joint, gate, generation);
+        // A child counts by itself: what its parent counts in is in pages that the parent writes.
+        let shared = shared(self, joint, gate, generation.apart());
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut flow = Flow::asleep(shared, inbox);
         flow.prepare();
-        Box::new(Seed { flow, permit: Some(permit), generation: generation.id })
+        *lock(&self.bed.0) = Some(Seed { flow, permit: Some(permit), generation: generation.id });
+    }
+
+    /// A child has it until it ends.
+    fn seed_of(&self, generation: &Generation) -> MutexGuard<'_, Option<Seed>> {
+        let seed = lock(&self.bed.0);
+        if seed.as_ref().is_some_and(|seed| seed.generation == generation.id) {
+            return seed;
+        }
+        drop(seed);
+        self.sow(generation);
+        lock(&self.bed.0)
     }
 }
 
 fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
     let Birth { parcel, id, generation, counters, .. } = birth;
-    let seed = lock(&ground.seed).take().filter(|seed| seed.generation == generation.id);
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
-    let Seed { flow, permit: own, .. } = Box::leak(seed.unwrap_or_else(|| ground.seed(&generation)));
-    flow.shared().joint.ids().store(id.0, SeqCst);
+    let mut seed = ManuallyDrop::new(ground.seed_of(&generation));
+    let Seed { flow, permit: own, .. } = seed.as_mut().expect("it was sown");
+    flow.number_next(id);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut flow.counters, counters));
     let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
-    // It is the parent's to give back.
-    std::mem::forget(permit);
+    // They are the parent's to give back.
+    std::mem::forget((generation, permit));
     let permit = own.take().expect("a seed is for one connection");
     flow.adopt_parcel(Parcel { socket, permit, remote, side, lag, connect_time });
     if flow.count() > 0 { Child::new(ground)?.run(flow) } else { Ok(()) }
 }
 
-fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: &Arc<Generation>) -> Arc<Shared> {
+fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Generation>) -> Arc<Shared> {
     Shared::new(Basis {
         system: Arc::new(Kernel),
         joint,
         process: None,
         gate,
-        generation: generation.clone(),
+        generation,
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),
         delegates: Delegates::new(1, ground.stack),

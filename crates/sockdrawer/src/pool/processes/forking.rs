@@ -25,7 +25,7 @@ use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, Generatio
 use crate::pool::drain::Drain;
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::{Mutex, mpsc};
+use crate::sync::mpsc;
 use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, panics};
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ const MEETING: u32 = 2;
 const ANSWERS: u32 = 3;
 
 /// Events of one turn. A forking helper has few descriptors.
-const EVENTS_PER_TURN: usize = 64;
+const EVENTS_PER_TURN: usize = 16;
 
 /// The whole life of a forking helper.
 pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, speaker: Arc<Speaker>, receiver: Receiver) -> ! {
@@ -101,21 +101,22 @@ impl Forking {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>, receiver: Receiver) -> Result<Forking, Refusal> {
         let [numbers, bell] = check(&start, descriptors)?;
         panics::quiet_thread();
-        let generation = build(&start.generated)?;
         let joint = Joint::map(numbers.as_fd()).map_err(system)?;
         let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
-        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, seed: Mutex::new(None), inbox, stack });
-        // What is written for each connection is made together, because forking makes each of its pages cost a copy.
-        let children = Children::new(ground.clone(), joint.clone()).map_err(system)?;
-        let events = Events::with_capacity(EVENTS_PER_TURN);
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
         let limit = joint.limit().load(SeqCst) as usize;
+        // What is written for each connection is made together, because forking makes each of its pages cost a copy.
+        let generation = build(&start.generated)?;
+        let gate = Gate::shared(joint.clone(), limit, Some(process.clone()));
+        let events = Events::with_capacity(EVENTS_PER_TURN);
+        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, bed: Box::default(), inbox, stack });
+        let children = Children::new(ground.clone(), joint.clone()).map_err(system)?;
         let tells = speaker.clone();
         let shared = Shared::new(Basis {
             system: kernel.clone(),
-            gate: Gate::shared(joint.clone(), limit, Some(process.clone())),
+            gate,
             joint,
             process: Some(start.index),
             generation: generation.clone(),
@@ -193,6 +194,8 @@ impl Forking {
     }
 
     /// Does what the pool asks. False when it is gone.
+    /// Not a part of a turn in which connections come: of what is on the stack there, a fork costs this process copies.
+    #[inline(never)]
     fn listen(&mut self) -> bool {
         loop {
             match self.receiver.receive_now::<ToHelper>(self.speaker.end()) {
@@ -228,9 +231,8 @@ impl Forking {
             let programs = self.programs(&new);
             self.questions.drain_more(new, how, &programs);
         }
-        let newest = self.shared.switch.current();
         for pid in self.questions.moved() {
-            self.children.moved(pid, &newest, &self.flow);
+            self.children.moved(pid, &self.shared.switch.current(), &self.flow);
         }
         for (number, reply) in self.questions.answered(self.shared.gate.taken()) {
             self.last |= self.questions.was_last(number);
@@ -242,7 +244,7 @@ impl Forking {
             self.speaker.reply(number, list.unwrap_or(reply));
         }
         self.tell_ended();
-        self.generations.retain(|generation| generation.id == newest.id || generation.live.load(SeqCst) > 0);
+        self.generations.retain(|generation| generation.id == self.generated.id || generation.live.load(SeqCst) > 0);
     }
 
     /// None: the answer comes later.
