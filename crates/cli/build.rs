@@ -3,6 +3,8 @@
 //!
 //! `-C target-feature=+crt-static` does the same, but for whole builds only, of which procedural macros are a part. So the libraries
 //! that the compiler asks for by name are found here instead, as scripts of the linker that name the static ones.
+//!
+//! The order of its functions is `serving.ld`, where the linker takes that.
 
 //
 // Not with SOCKDRAWER_SHARED set: a static C library resolves the names of hosts by what nsswitch.conf(5) names beside `files` and `dns`
@@ -25,30 +27,37 @@ const LIBRARIES: [(&str, &[&str]); 7] = [
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=serving.ld");
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
     println!("cargo::rerun-if-env-changed=SOCKDRAWER_SHARED");
-    if env::var_os("SOCKDRAWER_SHARED").is_some() {
-        return;
-    }
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|is| is.split(',').any(|one| one == value));
     let gnu = is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu");
     let native = env::var_os("HOST") == env::var_os("TARGET");
-    if !gnu || !native || is("CARGO_CFG_TARGET_FEATURE", "crt-static") {
+    if !gnu || !native {
         return;
     }
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names it")).join("static");
+    let order = format!("-Wl,-T,{}/serving.ld", env::var("CARGO_MANIFEST_DIR").expect("cargo names it"));
+    // Flags may choose another linker than is asked here, and not all have scripts.
+    let chosen = env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("link"));
+    if !chosen && fs::create_dir_all(&folder).is_ok() && links(&folder, &order) {
+        println!("cargo::rustc-link-arg-bins={order}");
+    }
+    if env::var_os("SOCKDRAWER_SHARED").is_some() || is("CARGO_CFG_TARGET_FEATURE", "crt-static") {
+        return;
+    }
     // Without static libraries, which some distributions have in packages of their own, it is linked as any other program.
-    if write_scripts(&folder).is_some_and(|()| links(&folder)) {
+    if write_scripts(&folder).is_some_and(|()| links(&folder, "-static-pie")) {
         println!("cargo::rustc-link-arg-bins=-L{}", folder.display());
         println!("cargo::rustc-link-arg-bins=-static-pie");
     }
 }
 
 /// Whether the smallest program can be linked so: its first instructions, too, are in a file of their own.
-fn links(folder: &Path) -> bool {
+fn links(folder: &Path, how: &str) -> bool {
     let (source, program) = (folder.join("probe.c"), folder.join("probe"));
     let mut linker = Command::new(driver());
-    linker.arg("-static-pie").arg("-o").arg(program).arg(&source);
+    linker.arg(how).arg("-o").arg(program).arg(&source);
     fs::write(&source, "int main(void) { return 0; }\n").is_ok() && linker.output().is_ok_and(|output| output.status.success())
 }
 

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How long connections may take to end by themselves after SIGTERM or SIGINT.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 
+/// How long the last threads of a start may take to come to where they wait.
+const SETTLING: Duration = Duration::from_millis(20);
+
 /// Serves until a signal, or until the pool gives up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let verbose = arguments.verbose;
@@ -49,9 +52,14 @@ enum News {
 fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
     let waiting = pool.clone();
     tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
+    let mut early = told.recv_timeout(SETTLING).ok();
+    if early.is_none() {
+        // A server at rest runs a few pages of what it ran to get there: arguments, configuration, threads.
+        sockdrawer::release_program();
+    }
     let mut draining = false;
     loop {
-        match told.recv().expect("this thread has a sender, too") {
+        match early.take().unwrap_or_else(|| told.recv().expect("this thread has a sender, too")) {
             News::Signal if draining => {
                 return Err(Failure::run(
                     "a second signal: connections were ended before they had finished; send one to drain them",
