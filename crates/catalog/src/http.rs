@@ -171,6 +171,7 @@ fn find_end(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The end that this byte is part of.
+#[inline(always)]
 fn end_around(bytes: &[u8], at: usize) -> Option<usize> {
     let half = at - usize::from(bytes[at] == b'\n');
     [half - 2, half].into_iter().find(|at| bytes[*at..].starts_with(HEAD_END))

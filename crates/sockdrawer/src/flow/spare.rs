@@ -32,7 +32,7 @@ impl Flow {
     #[inline(always)]
     pub(super) fn accept_into_spare(&mut self, index: usize) -> Option<Accepted> {
         let door = self.spare.as_ref()?.door;
-        if !(self.accepts_unasked(index) && self.is_door(index, door) && self.seats.permits.may_spare(door)) {
+        if !(self.accepts_unasked(index, door) && self.seats.permits.may_spare(door)) {
             self.give_spare_back();
             return None;
         }

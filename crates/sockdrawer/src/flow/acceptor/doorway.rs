@@ -1,6 +1,6 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, Acceptor, Parcel, State};
+use super::{Accepted, Acceptor, Held, Parcel, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::flow::Flow;
@@ -80,7 +80,8 @@ impl Flow {
     /// know: that is about 2 % of a short connection.
     #[inline(always)]
     pub(super) fn accept(&mut self, index: usize) -> Accepted {
-        if !self.accepts_plainly(index) {
+        let plainly = self.acceptor.held[index].as_ref().is_some_and(|held| self.accepts_plainly(held));
+        if !plainly {
             return self.accept_named(index);
         }
         match self.accept_from(index) {
@@ -99,22 +100,15 @@ impl Flow {
 
     /// Whether nobody asks who comes, and it runs here.
     #[inline(always)]
-    fn accepts_plainly(&self, index: usize) -> bool {
-        let spread = self.acceptor.held[index].as_ref().is_none_or(|held| held.shard.is_spread());
-        !(self.names_peers | self.acceptor.asked.asks_after | spread)
+    fn accepts_plainly(&self, held: &Held) -> bool {
+        !(self.names_peers | self.acceptor.asked.asks_after | held.shard.is_spread())
     }
 
-    /// The same where no policy is asked before an accept either.
+    /// The same where no policy is asked before an accept either, and who comes in comes by this door, as the account numbers doors.
     #[inline(always)]
-    pub(in crate::flow) fn accepts_unasked(&self, index: usize) -> bool {
-        !self.acceptor.asked.asks_before && self.accepts_plainly(index)
-    }
-
-    /// Whether a shard is of this door, as the account numbers doors.
-    #[inline(always)]
-    pub(in crate::flow) fn is_door(&self, index: usize, number: u16) -> bool {
-        let (held, door) = (&self.acceptor.held[index], self.seats.permits.door(number));
-        held.as_ref().zip(door).is_some_and(|(held, door)| Arc::ptr_eq(&held.door, door))
+    pub(in crate::flow) fn accepts_unasked(&self, index: usize, number: u16) -> bool {
+        let (Some(held), Some(door)) = (&self.acceptor.held[index], self.seats.permits.door(number)) else { return false };
+        !self.acceptor.asked.asks_before && self.accepts_plainly(held) && Arc::ptr_eq(&held.door, door)
     }
 
     /// One accept4 that asks who comes. The policy may turn it away still, and it may run elsewhere.
@@ -128,7 +122,8 @@ impl Flow {
                     return self.accept_failed(index, errno);
                 }
             };
-        self.note_accepted(index, &socket);
+        let stale = self.acceptor.held[index].as_ref().expect("just accepted from").shard.take_stale();
+        self.note_accepted(&socket, stale);
         let mut ticket = None;
         if self.acceptor.asked.asks_after {
             match self.ask_after(index, remote) {
@@ -158,7 +153,8 @@ impl Flow {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
         match self.system.accept(held.shard.socket()) {
             Ok(socket) => {
-                self.note_accepted(index, &socket);
+                let stale = held.shard.take_stale();
+                self.note_accepted(&socket, stale);
                 Ok(socket)
             }
             Err(errno) => Err(self.accept_failed(index, errno)),
@@ -167,13 +163,12 @@ impl Flow {
 
     /// Counts it, and sets the options that it may be without.
     #[inline(always)]
-    fn note_accepted(&mut self, index: usize, socket: &OwnedFd) {
+    fn note_accepted(&mut self, socket: &OwnedFd, stale: bool) {
         self.counters.accepted().add(1);
         if self.acceptor.starving {
             self.tell_resumed();
         }
-        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
-        if held.shard.take_stale() {
+        if stale {
             self.set_stale_options(socket);
         }
     }
