@@ -4,7 +4,7 @@ use super::alarms::Alarms;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sys::Result;
-use crate::sys::shared::Words;
+use crate::sys::shared::{Part, Words};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Processes of one pool: a bit of a word for each.
@@ -43,6 +43,8 @@ pub(crate) struct Joint {
     words: Words,
     /// Where the words of the gate begin that this is a view for: the pool's, or a listener's.
     gate: usize,
+    /// The first of them.
+    numbers: Part<HELD>,
 }
 
 impl Joint {
@@ -58,23 +60,27 @@ impl Joint {
     }
 
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Joint> {
-        Words::map(file, WORDS).map(|words| Joint { words, gate: FIRST_GATE })
+        Words::map(file, WORDS).map(|words| Joint::of(words, FIRST_GATE))
     }
 
     fn begin(words: Words) -> Joint {
-        let joint = Joint { words, gate: FIRST_GATE };
+        let joint = Joint::of(words, FIRST_GATE);
         joint.epoch().store(1, SeqCst);
         joint.ids().store(1, SeqCst);
         joint.raise_line().store(u64::MAX, SeqCst);
         joint
     }
 
+    fn of(words: Words, gate: usize) -> Joint {
+        Joint { numbers: words.part(gate), words, gate }
+    }
+
     /// The numbers of a listener's gate: at this place among what processes share, or where nobody shares them.
     pub(crate) fn door(&self, slot: usize) -> Joint {
         if self.words.len() > DOORS {
-            Joint { words: self.words.clone(), gate: DOORS + slot * GATE }
+            Joint::of(self.words.clone(), DOORS + slot * GATE)
         } else {
-            let joint = Joint { words: Words::private(HELD), gate: 0 };
+            let joint = Joint::of(Words::private(HELD), 0);
             joint.clear_gate();
             joint
         }
@@ -101,28 +107,28 @@ impl Joint {
     /// as they are for each connection.
     #[inline]
     pub(crate) fn lines(&self) -> [&AtomicU64; 4] {
-        let [taken, limit, _, _, raise, clear] = &self.words[self.gate..self.gate + 6] else { unreachable!("six of them") };
+        let [taken, limit, _, _, raise, clear] = &*self.numbers;
         [taken, limit, raise, clear]
     }
 
     /// So many permits taken raise an alarm.
     pub(crate) fn raise_line(&self) -> &AtomicU64 {
-        &self.words[self.gate + 4]
+        &self.numbers[4]
     }
 
     /// Fewer than so many permits taken clear one.
     pub(crate) fn clear_line(&self) -> &AtomicU64 {
-        &self.words[self.gate + 5]
+        &self.numbers[5]
     }
 
     /// Permits taken.
     pub(crate) fn taken(&self) -> &AtomicU64 {
-        &self.words[self.gate]
+        &self.numbers[0]
     }
 
     /// The most permits.
     pub(crate) fn limit(&self) -> &AtomicU64 {
-        &self.words[self.gate + 1]
+        &self.numbers[1]
     }
 
     /// The switch: counts generations that came into force.
@@ -137,12 +143,12 @@ impl Joint {
 
     /// A bit for each process with loops that wait for permits it could use.
     pub(crate) fn waiting(&self) -> &AtomicU64 {
-        &self.words[self.gate + 2]
+        &self.numbers[2]
     }
 
     /// The process that was given a permit last.
     pub(crate) fn turn(&self) -> &AtomicU64 {
-        &self.words[self.gate + 3]
+        &self.numbers[3]
     }
 
     /// Of `taken`, those of a process.

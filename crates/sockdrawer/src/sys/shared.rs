@@ -46,6 +46,12 @@ impl Words {
         Words::of(NonNull::from(Box::leak(words)), false)
     }
 
+    /// N of them from this one on.
+    pub(crate) fn part<const N: usize>(&self, first: usize) -> Part<N> {
+        let words = self[first..].first_chunk().expect("there are as many");
+        Part { words: NonNull::from(words), _memory: self._memory.clone() }
+    }
+
     fn of(words: NonNull<[AtomicU64]>, mapped: bool) -> Words {
         Words { words, _memory: Arc::new(Memory { words, mapped }) }
     }
@@ -78,6 +84,28 @@ impl Deref for Words {
 
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY: valid as long as there is the memory, and every bit pattern is; others write through atomics only.
+        unsafe { self.words.as_ref() }
+    }
+}
+
+/// Words of which it is known where they are, and that they are there.
+#[derive(Clone)]
+pub(crate) struct Part<const N: usize> {
+    words: NonNull<[AtomicU64; N]>,
+    _memory: Arc<Memory>,
+}
+
+// SAFETY: as all of the words.
+unsafe impl<const N: usize> Send for Part<N> {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Sync for Part<N> {}
+
+impl<const N: usize> Deref for Part<N> {
+    type Target = [AtomicU64; N];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64; N] {
+        // SAFETY: as all of the words.
         unsafe { self.words.as_ref() }
     }
 }
