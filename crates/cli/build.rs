@@ -38,26 +38,37 @@ fn main() {
     }
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names it")).join("static");
     let order = format!("-Wl,-T,{}/serving.ld", env::var("CARGO_MANIFEST_DIR").expect("cargo names it"));
-    // Flags may choose another linker than is asked here, and not all have scripts.
-    let chosen = env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("link"));
-    if !chosen && fs::create_dir_all(&folder).is_ok() && links(&folder, &order) {
+    if fs::create_dir_all(&folder).is_ok() && orders(&folder, &order) {
         println!("cargo::rustc-link-arg-bins={order}");
     }
     if env::var_os("SOCKDRAWER_SHARED").is_some() || is("CARGO_CFG_TARGET_FEATURE", "crt-static") {
         return;
     }
     // Without static libraries, which some distributions have in packages of their own, it is linked as any other program.
-    if write_scripts(&folder).is_some_and(|()| links(&folder, "-static-pie")) {
+    if write_scripts(&folder).is_some_and(|()| links(&folder)) {
         println!("cargo::rustc-link-arg-bins=-L{}", folder.display());
         println!("cargo::rustc-link-arg-bins=-static-pie");
     }
 }
 
-/// Whether the smallest program can be linked so: its first instructions, too, are in a file of their own.
-fn links(folder: &Path, how: &str) -> bool {
+/// Whether the linker, which flags may choose, takes a script: not all do.
+fn orders(folder: &Path, order: &str) -> bool {
+    let (source, program) = (folder.join("probe.rs"), folder.join("probe"));
+    let mut compiler = Command::new(env::var_os("RUSTC").expect("cargo names it"));
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    compiler.args(flags.split('\x1f').filter(|flag| !flag.is_empty()));
+    if let Ok(linker) = env::var("RUSTC_LINKER") {
+        compiler.arg(format!("-Clinker={linker}"));
+    }
+    compiler.arg(format!("-Clink-arg={order}")).arg("-o").arg(program).arg(&source);
+    fs::write(&source, "fn main() {}\n").is_ok() && compiler.output().is_ok_and(|output| output.status.success())
+}
+
+/// Whether the smallest program can be linked statically: its first instructions, too, are in a file of their own.
+fn links(folder: &Path) -> bool {
     let (source, program) = (folder.join("probe.c"), folder.join("probe"));
     let mut linker = Command::new(driver());
-    linker.arg(how).arg("-o").arg(program).arg(&source);
+    linker.arg("-static-pie").arg("-o").arg(program).arg(&source);
     fs::write(&source, "int main(void) { return 0; }\n").is_ok() && linker.output().is_ok_and(|output| output.status.success())
 }
 

@@ -35,10 +35,13 @@ fn constant_segments() -> Vec<Range<usize>> {
 unsafe extern "C" fn of_program(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
     // SAFETY: as the caller promises.
     let (object, found) = unsafe { (&*object, &mut *found.cast::<Vec<Range<usize>>>()) };
+    if object.dlpi_phdr.is_null() {
+        return 1;
+    }
     // SAFETY: they are a part of what is loaded.
     let segments = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()) };
     for segment in segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_W == 0) {
-        let start = (object.dlpi_addr + segment.p_vaddr) as usize;
+        let start = object.dlpi_addr.wrapping_add(segment.p_vaddr) as usize;
         found.push(start..start + segment.p_memsz as usize);
     }
     // The program comes first, and no library is wanted.
@@ -49,12 +52,18 @@ unsafe extern "C" fn of_program(object: *mut libc::dl_phdr_info, _: usize, found
 /// they became constant, and those in which a debugger or a probe has put something.
 fn unchanged(maps: impl BufRead, own: &[Range<usize>]) -> Vec<Range<usize>> {
     let (mut found, mut mapping) = (Vec::new(), None);
-    for line in maps.lines().map_while(std::io::Result::ok) {
+    for line in maps.split(b'\n').map_while(std::io::Result::ok) {
+        // A path may have any bytes.
+        let line = String::from_utf8_lossy(&line);
         let mut words = line.split_ascii_whitespace();
         match (words.next(), words.next()) {
             (Some(range), Some("r--p" | "r-xp")) => mapping = parse(range),
             (Some("Anonymous:" | "Swap:"), Some(size)) if size != "0" => mapping = None,
-            (Some("VmFlags:"), _) => found.extend(mapping.take()),
+            // Huge pages that somebody reserved are changed without being anonymous.
+            (Some("VmFlags:"), first) => {
+                let reserved = first.into_iter().chain(words).any(|flag| flag == "ht");
+                found.extend(mapping.take().filter(|_| !reserved));
+            }
             _ => {}
         }
     }
@@ -74,8 +83,9 @@ mod tests {
     #[test]
     fn what_was_changed_or_can_be_is_kept() {
         let mapping = |range: &str, rights: &str, anonymous: u32, swap: u32| {
+            let flags = if range.starts_with("a000") { "rd ht" } else { "rd mr" };
             format!(
-                "{range} {rights} 00000000 fe:00 7 /a program\nRss: 8 kB\nAnonymous: {anonymous} kB\nSwap: {swap} kB\nVmFlags: rd mr\n"
+                "{range} {rights} 00000000 fe:00 7 /a program\nRss: 8 kB\nAnonymous: {anonymous} kB\nSwap: {swap} kB\nVmFlags: {flags}\n"
             )
         };
         let maps = [
@@ -86,8 +96,12 @@ mod tests {
             mapping("7000-8000", "rw-p", 0, 0),
             mapping("8000-9000", "r--s", 0, 0),
             mapping("9000-a000", "r--p", 0, 0),
+            mapping("a000-b000", "r-xp", 0, 0),
         ];
-        assert_eq!(unchanged(maps.concat().as_bytes(), &[0x1040..0x3000, 0x3040..0x8ff0]), [0x1000..0x3000, 0x3000..0x5000]);
+        assert_eq!(
+            unchanged(maps.concat().as_bytes(), &[0x1040..0x3000, 0x3040..0x8ff0, 0xa000..0xb000]),
+            [0x1000..0x3000, 0x3000..0x5000]
+        );
         assert_eq!(unchanged("what is this".as_bytes(), &[0x1000..0x9000, 0x9000..0xa000]), []);
     }
 

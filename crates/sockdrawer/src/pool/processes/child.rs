@@ -21,7 +21,7 @@ use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::passing::Meeting;
-use crate::sys::{Errno, Events, Kernel, fork};
+use crate::sys::{Errno, Events, Kernel, fork, panics};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -114,7 +114,9 @@ impl Ground {
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut flow = Flow::asleep(shared, inbox);
         flow.prepare();
-        *lock(&self.bed.0) = Some(Seed { flow, permit: Some(permit), generation: generation.id });
+        let before = lock(&self.bed.0).replace(Seed { flow, permit: Some(permit), generation: generation.id });
+        // What its service made for it is the user's.
+        panics::discard(before);
     }
 
     /// A child has it until it ends.
@@ -131,15 +133,15 @@ impl Ground {
 
 fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
     let Birth { parcel, id, generation, counters, .. } = birth;
+    let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
+    // They are the parent's to give back.
+    let (generation, _permit) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut seed = ManuallyDrop::new(ground.seed_of(&generation));
     let Seed { flow, permit: own, .. } = seed.as_mut().expect("it was sown");
     flow.number_next(id);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut flow.counters, counters));
-    let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
-    // They are the parent's to give back.
-    std::mem::forget((generation, permit));
     let permit = own.take().expect("a seed is for one connection");
     flow.adopt_parcel(Parcel { socket, permit, remote, side, lag, connect_time });
     if flow.count() > 0 { Child::new(ground)?.run(flow) } else { Ok(()) }
