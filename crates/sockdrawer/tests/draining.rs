@@ -433,9 +433,10 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
         let near = |(before, left): (&usize, &usize)| left.abs_diff(before * 250 / ALL) < 60;
         assert!(before.iter().zip(&left).all(near), "{before:?} and then {left:?}");
         // More than there are, and not in time.
-        let slowly = Drain::within(Duration::from_millis(300)).at_most(1_000).rate(30.0);
+        let slowly = Drain::within(Duration::from_millis(700)).at_most(1_000).rate(2.5);
         let drained = pool.drain(&Selector::All, slowly);
-        assert!((1..=9).contains(&drained.asked) && drained.ended + drained.purged == drained.asked, "{drained:?}");
+        // At 0 and at 400 ms: whoever was asked has time to end.
+        assert!((1..=2).contains(&drained.asked) && drained.ended == drained.asked, "{drained:?}");
         assert_eq!(pool.connections(&Selector::All).len(), 250 - drained.asked, "who had no turn stays");
         drop(server);
     }
