@@ -18,12 +18,14 @@ use std::sync::atomic::AtomicU64;
 
 /// Words in memory of this process alone, or in memory that other processes map too. Where they lie costs nothing to those
 /// who use them. A clone is the same words.
-#[derive(Clone)]
-pub(crate) struct Words {
+pub(crate) struct Words<T: ?Sized = [AtomicU64]> {
     /// Beside its owner and not behind it, so that a word is found by one look: each connection is counted several times.
-    words: NonNull<[AtomicU64]>,
-    _memory: Arc<Memory>,
+    words: NonNull<T>,
+    memory: Arc<Memory>,
 }
+
+/// Words of which it is known that they are there.
+pub(crate) type Part<const N: usize> = Words<[AtomicU64; N]>;
 
 struct Memory {
     words: NonNull<[AtomicU64]>,
@@ -31,9 +33,9 @@ struct Memory {
 }
 
 // SAFETY: it owns its words, or a mapping that lives as long as it does, and gives out shared references to atomics only.
-unsafe impl Send for Words {}
+unsafe impl<T: ?Sized + Sync> Send for Words<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl<T: ?Sized + Sync> Sync for Words<T> {}
 // SAFETY: as above; it gives out nothing.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -49,11 +51,11 @@ impl Words {
     /// N of them from this one on.
     pub(crate) fn part<const N: usize>(&self, first: usize) -> Part<N> {
         let words = self[first..].first_chunk().expect("there are as many");
-        Part { words: NonNull::from(words), _memory: self._memory.clone() }
+        Words { words: NonNull::from(words), memory: self.memory.clone() }
     }
 
     fn of(words: NonNull<[AtomicU64]>, mapped: bool) -> Words {
-        Words { words, _memory: Arc::new(Memory { words, mapped }) }
+        Words { words, memory: Arc::new(Memory { words, mapped }) }
     }
 
     /// So many, all zero, and the descriptor by which others map them. Words that nobody writes take no memory.
@@ -79,33 +81,18 @@ impl Words {
     }
 }
 
-impl Deref for Words {
-    type Target = [AtomicU64];
-
-    fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: valid as long as there is the memory, and every bit pattern is; others write through atomics only.
-        unsafe { self.words.as_ref() }
+impl<T: ?Sized> Clone for Words<T> {
+    fn clone(&self) -> Words<T> {
+        Words { words: self.words, memory: self.memory.clone() }
     }
 }
 
-/// Words of which it is known where they are, and that they are there.
-#[derive(Clone)]
-pub(crate) struct Part<const N: usize> {
-    words: NonNull<[AtomicU64; N]>,
-    _memory: Arc<Memory>,
-}
-
-// SAFETY: as all of the words.
-unsafe impl<const N: usize> Send for Part<N> {}
-// SAFETY: as above.
-unsafe impl<const N: usize> Sync for Part<N> {}
-
-impl<const N: usize> Deref for Part<N> {
-    type Target = [AtomicU64; N];
+impl<T: ?Sized> Deref for Words<T> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &[AtomicU64; N] {
-        // SAFETY: as all of the words.
+    fn deref(&self) -> &T {
+        // SAFETY: valid as long as there is the memory, and every bit pattern is; others write through atomics only.
         unsafe { self.words.as_ref() }
     }
 }
