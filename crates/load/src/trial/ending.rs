@@ -19,25 +19,32 @@ impl Changer<'_> {
         let rate = RATES[usize::try_from(value % 3).expect("less than 3")];
         let (at_once, slowly) = (Drain::within(DEADLINE), Drain::within(DEADLINE).rate(rate));
         let second = self.drain_set(Guest::Second, slowly)?;
-        let (server, ledger) = (&self.scene.server, &self.scene.props.ledger);
-        if !server.wait(SHOWS_WITHIN, |_| ledger.under_way() >= UNDER_WAY) {
-            return Err(format!("fewer than {UNDER_WAY} requests were under way at once within {SHOWS_WITHIN:?}"));
-        }
         let requests = self.drain_set(Guest::Requests, if value & 1 == 0 { at_once } else { slowly })?;
         Ok(second + requests)
     }
 
     fn drain_set(&mut self, guest: Guest, how: Drain) -> Result<Duration, Unseen> {
         self.asked(guest, |changer| {
-            if guest == Guest::Requests {
-                changer.at_drains += changer.scene.props.ledger.under_way();
-            }
             let drained = changer.scene.server.drain(&guest.selector(), how);
             if drained.ended + drained.purged == drained.asked {
                 return Ok(drained.asked);
             }
             Err(format!("a drain that returned left some: {drained:?}"))
         })
+    }
+
+    /// The requests that are under way, as soon as they are enough; they last only so long that a look before would say nothing.
+    fn await_requests(&self) -> Result<u64, Unseen> {
+        let (server, ledger) = (&self.scene.server, &self.scene.props.ledger);
+        let mut under_way = 0;
+        let enough = server.wait(SHOWS_WITHIN, |_| {
+            under_way = ledger.under_way();
+            under_way >= UNDER_WAY
+        });
+        match enough {
+            true => Ok(under_way),
+            false => Err(format!("fewer than {UNDER_WAY} requests were under way at once within {SHOWS_WITHIN:?}")),
+        }
     }
 
     pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
@@ -47,6 +54,9 @@ impl Changer<'_> {
     /// `end` ends connections of a set and says how many. As many clients must see an orderly end, and no more.
     fn asked(&mut self, guest: Guest, end: impl FnOnce(&mut Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
         let before = self.before(guest, Ending::Orderly)?;
+        if guest == Guest::Requests {
+            self.at_drains += self.await_requests()?;
+        }
         let begun = Instant::now();
         let asked = end(self)?;
         let took = begun.elapsed();
