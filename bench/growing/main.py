@@ -49,7 +49,9 @@ def run():
             found = PARTS[part](binary, say)
             if options.add and part in ("connections", "loops"):
                 found = connections.added(kept()[part], found) if part in kept() else found
-            results = {**kept(), "date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine(), part: found}
+            here, day = machine(), time.strftime("%Y-%m-%d", time.gmtime())
+            origins = {**kept().get("origins", {}), part: f"{day}, commit {here['commit']}"}
+            results = {**kept(), "date": day, "machine": here, "origins": origins, part: found}
             # After each part: whoever ends the run early keeps what it has found.
             save(RESULTS, json.dumps(results, indent=1) + "\n")
     if "machine" not in results:

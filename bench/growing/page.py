@@ -31,7 +31,7 @@ def generations_panels(points):
 
 def timers_panels(points):
     series = {name: [(point["timers"], point[f"{name}_ns"]) for point in points] for name in ("set", "move", "clear", "fire")}
-    yield {"title": "A timer among many", "unit": "user time, ns", "across": "armed timers", "x": [x for x, _ in series["set"]],
+    yield {"title": "A timer among many", "unit": "time, ns", "across": "armed timers", "x": [x for x, _ in series["set"]],
            "series": series}
 
 
@@ -58,6 +58,15 @@ def cell(points, **wanted):
     return f"{found[0]:.2f}" if found else "-"
 
 
+def origins(results):
+    """Of when and of what the parts are, which need not be one run."""
+    parts = [part for part in PANELS if part in results]
+    those = {part: results.get("origins", {}).get(part, "of an earlier run") for part in parts}
+    if len(set(those.values())) == 1:
+        return those[parts[0]]
+    return "; ".join(f"{part}: {origin}" for part, origin in those.items())
+
+
 def markdown(results):
     parts = []
     if points := results.get("connections"):
@@ -75,5 +84,5 @@ def markdown(results):
         parts += table(["armed timers", *(f"{point['timers']:,.0f}" for point in points)],
                        [[f"{name}, ns", *(f"{point[f'{name}_ns']:.0f}" for point in points)] for name in ("set", "move", "clear", "fire")])
     machine = results["machine"]
-    parts.append(f"{machine['cores']} CPUs of {machine['cpu']}, Linux {machine['kernel']}, {results['date']}, commit {machine['commit']}.\n")
+    parts.append(f"{machine['cores']} CPUs of {machine['cpu']}, Linux {machine['kernel']}, {origins(results)}.\n")
     return "\n".join(parts)

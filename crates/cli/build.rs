@@ -4,11 +4,10 @@
 //! `-C target-feature=+crt-static` does the same, but for whole builds only, of which procedural macros are a part. So the libraries
 //! that the compiler asks for by name are found here instead, as scripts of the linker that name the static ones.
 //!
+//! With `SOCKDRAWER_SHARED` set it is linked to shared ones all the same: a static C library resolves the names of hosts by what
+//! nsswitch.conf(5) names beside `files` and `dns` with libraries of its own version, which another machine need not have.
+//!
 //! The order of its functions is `serving.ld`, where the linker takes that.
-
-//
-// Not with SOCKDRAWER_SHARED set: a static C library resolves the names of hosts by what nsswitch.conf(5) names beside `files` and `dns`
-// with libraries of its own version, which another machine need not have.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
