@@ -12,12 +12,14 @@ import threading
 import unittest
 import xml.etree.ElementTree
 from types import SimpleNamespace
+from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from driver import chart, conformance, measure, report, written
+from driver import chart, conformance, measure, process, program, report, written
 from driver.failure import Failure, PeerFailure
+from driver.main import demand
 from driver.process import spawn
 from driver.program import listening
 from driver.workloads import ROWS
@@ -117,11 +119,44 @@ class Started(unittest.TestCase):
 
     def test_a_server_does_not_outlive_its_driver(self):
         driver = "from driver.process import spawn; spawn(['sh', '-c', 'echo $$; exec sleep 60'], None).wait()"
-        process = spawn([sys.executable, "-B", "-c", driver], None, stdout=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
-        with process, process.stdout:
-            server = process.stdout.readline().strip()
-            process.send_signal(signal.SIGKILL)
+        started = spawn([sys.executable, "-B", "-c", driver], None, stdout=subprocess.PIPE, text=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+        with started, started.stdout:
+            server = started.stdout.readline().strip()
+            started.send_signal(signal.SIGKILL)
             self.gone([server])
+
+
+class Built(unittest.TestCase):
+    def built(self, script):
+        with tempfile.TemporaryDirectory() as folder:
+            cargo = os.path.join(folder, "cargo")
+            written.save(cargo, f"#!/bin/sh\n{script}\n")
+            os.chmod(cargo, 0o755)
+            with mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+                return program.built()
+
+    def test_cargo_says_where_the_program_is(self):
+        lines = '{"reason":"compiler-artifact","executable":null}\n{"reason":"compiler-artifact","executable":"/a b/x"}\n{"reason":"build-finished"}'
+        self.assertEqual(self.built(f"cat <<'.'\n{lines}\n."), "/a b/x")
+
+    def test_what_does_not_build_is_told(self):
+        for script in ("exit 1", 'echo \'{"reason":"build-finished"}\''):
+            with self.assertRaises(Failure):
+                self.built(script)
+
+
+class Told(unittest.TestCase):
+    def test_a_thread_that_has_ended_hides_no_other(self):
+        with mock.patch("glob.glob", return_value=["/proc/self/task/0/comm", "/proc/self/comm"]):
+            ended, other = process.of_threads(os.getpid(), "comm")
+        self.assertTrue(not ended and other)
+
+    def test_what_a_row_needs_and_the_machine_lacks_is_told(self):
+        with mock.patch("driver.main.raise_descriptors", return_value=2000), mock.patch("driver.main.cpus"):
+            demand([row("threads-50")])
+            with self.assertRaises(Failure) as caught:
+                demand(ROWS)
+        self.assertIn("2000 open files, the row '15,000 idle connections' needs 16000", str(caught.exception))
 
 
 def figure(cost):

@@ -69,10 +69,12 @@ def header(options, peers, skipped, failures):
 
 
 def measured(options):
+    asked = few_rows() if options.check else rows(options.only)
+    demand(asked)
     available = catalog.all_peers(options.sockdrawer, options.ranch)
     peers, skipped, failures = built([peer for peer in available if peer.name in ("floor", "again", *options.peers)], options.ranch)
     results = header(options, peers, skipped, failures)
-    for row in few_rows() if options.check else rows(options.only):
+    for row in asked:
         measurement = Measurement(row, peers, options, say)
         figures = measurement.run()
         results["failures"] += measurement.failures
@@ -84,11 +86,16 @@ def measured(options):
     return results
 
 
-def allow_descriptors():
-    """An idle connection needs one at each end, and both ends inherit the limit."""
-    hard = raise_descriptors()
-    if hard != resource.RLIM_INFINITY and hard < 16000:
-        raise Failure(f"a process may have {hard} open files, the idle row needs 16000: raise `ulimit -Hn`")
+def demand(asked):
+    """What this machine must have for these rows. Both ends inherit the limit."""
+    cpus()
+    hard, most = raise_descriptors(), max(asked, key=lambda row: row.descriptors)
+    if hard != resource.RLIM_INFINITY and hard < most.descriptors:
+        raise Failure(f"a process may have {hard} open files, the row {most.title!r} needs {most.descriptors}: raise `ulimit -Hn`, "
+                      "or leave the row out with --only")
+    if not os.path.exists("/proc/self/schedstat") and not all(row.idle or row.model for row in asked):
+        raise Failure("this kernel does not tell what threads used: /proc/PID/schedstat is missing, which CONFIG_SCHEDSTATS gives; "
+                      "--only idle,models does without")
 
 
 def run(arguments):
@@ -98,8 +105,6 @@ def run(arguments):
             results = json.load(file)
         report.write(options.out, results)
     else:
-        cpus()
-        allow_descriptors()
         results = measured(options)
     if options.check:
         say("check: failed" if results["failures"] else "check: all answered right, under load too")

@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass
 
 from .failure import PeerFailure
-from .paths import BUILD, FLOOR, LOGS, PEERS, ROOT, relative
-from .program import BINARY, CARGO
+from .paths import BUILD, FLOOR, LOGS, PEERS, relative
+from .program import built
 
 OURS = "sockdrawer"
 
@@ -86,7 +86,7 @@ def floors():
 
 
 def ours(path):
-    binary = path or BINARY
+    binary = path
 
     def command(capacity):
         def argv(protocol, port, row):
@@ -97,8 +97,9 @@ def ours(path):
         return argv
 
     def build():
+        nonlocal binary
         if path is None:
-            run(OURS, CARGO, ROOT)
+            binary = built()
         elif not os.access(path, os.X_OK):
             raise PeerFailure(f"{path} is no program: give --sockdrawer one, or leave it out to build this repository's")
 

@@ -1,5 +1,6 @@
 """A process that is measured: pinned, in a session of its own, and dead when the driver is."""
 import ctypes
+import glob
 import os
 import resource
 import signal
@@ -48,18 +49,27 @@ def spawn(argv, cpu, batch=False, **streams):
     return subprocess.Popen(argv, **own(cpu, batch), **streams)
 
 
+def read(path):
+    """What a file of /proc says, nothing if what it is about has ended meanwhile."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def of_threads(pid, name):
+    """What that file says of each thread."""
+    return [read(path) for path in glob.glob(f"/proc/{pid}/task/*/{name}")]
+
+
 def tree(pid):
     """The process, then all below it."""
     found, new = [], [pid]
     while new:
         pid = new.pop()
         found.append(pid)
-        try:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{thread}/children") as children:
-                    new += map(int, children.read().split())
-        except OSError:
-            pass  # it ended meanwhile
+        new += [int(child) for children in of_threads(pid, "children") for child in children.split()]
     return found
 
 

@@ -1,4 +1,5 @@
 """This repository's program: how it is built, and its servers, which say when they listen."""
+import json
 import os
 import select
 import subprocess
@@ -9,16 +10,20 @@ from .failure import Failure
 from .paths import ROOT
 from .process import START_SECONDS, end, spawn
 
-BINARY = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "sockdrawer")
-CARGO = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer"]
+CARGO = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli", "--bin", "sockdrawer", "--quiet",
+         "--message-format=json-render-diagnostics"]
 LISTENING = "listening on "
 
 
 def built():
-    """As it is released."""
-    if subprocess.run([*CARGO, "--quiet"], cwd=ROOT).returncode != 0:
+    """Its path, as it is released. Where that is says cargo, which has many ways to be told; its errors go to standard error."""
+    build = subprocess.run(CARGO, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    if build.returncode != 0:
         raise Failure("the program does not build")
-    return BINARY
+    programs = [path for path in (json.loads(line).get("executable") for line in build.stdout.splitlines()) if path]
+    if len(programs) != 1:
+        raise Failure(f"cargo built {programs or 'no program'}, and not the program alone: {' '.join(CARGO)}")
+    return programs[0]
 
 
 def line_within(stream, seconds):

@@ -6,7 +6,7 @@ import time
 
 from .failure import Failure, PeerFailure
 from .paths import LOGS, relative
-from .process import START_SECONDS, cpus, end, spawn, tree
+from .process import START_SECONDS, cpus, end, of_threads, read, spawn, tree
 
 # Below the ports that the kernel gives to clients, so that none of those can be in the way.
 PORTS = iter(range(19000, 32000))
@@ -26,11 +26,7 @@ def free_port():
 
 def ended_too(pid):
     """CPU seconds of a process with all the threads it had and the children it has reaped."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -75,26 +71,13 @@ class Server:
         """User and system: of its threads in the nanoseconds of the scheduler; of threads and children that ended in ticks."""
         if row.model:
             return sum(map(ended_too, tree(self.process.pid)))
-        total = 0
-        for pid in tree(self.process.pid):
-            try:
-                for thread in os.listdir(f"/proc/{pid}/task"):
-                    with open(f"/proc/{pid}/task/{thread}/schedstat") as schedstat:
-                        total += int(schedstat.read().split()[0])
-            except OSError:
-                pass
-        return total / 1e9
+        ran = [schedstat.split() for pid in tree(self.process.pid) for schedstat in of_threads(pid, "schedstat")]
+        return sum(int(fields[0]) for fields in ran if fields) / 1e9
 
     def memory(self):
         """Its user memory in bytes: proportional set size, so that nothing is counted twice."""
-        total = 0
-        for pid in tree(self.process.pid):
-            try:
-                with open(f"/proc/{pid}/smaps_rollup") as rollup:
-                    total += sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024
-            except OSError:
-                pass
-        return total
+        lines = [line for pid in tree(self.process.pid) for line in read(f"/proc/{pid}/smaps_rollup").splitlines()]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
 
     def stop(self):
         end(self.process)

@@ -13,6 +13,11 @@ class Row:
     model: str = ""  # of those in which a thread or process lives no longer than a connection, or there is one at a time
 
     @property
+    def descriptors(self):
+        """That each end may need: one for a connection, and what a runtime has open besides."""
+        return self.connections + 1000
+
+    @property
     def idle(self):
         return self.workload == "idle"
 
