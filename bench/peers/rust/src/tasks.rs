@@ -16,7 +16,6 @@ impl From<Wrong> for io::Error {
 pub async fn accept(listener: TcpListener, workload: Workload) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
         // What ends with an error is closed like the others: this server tells nobody.
         match workload {
             Workload::Ping => drop(tokio::spawn(ping(stream))),
