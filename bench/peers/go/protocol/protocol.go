@@ -75,12 +75,16 @@ func Acknowledge(input []byte, ack *[12]byte) (used int, whole bool, err error) 
 		if size > maxPayload {
 			return 0, false, ErrWrong
 		}
-		if len(input)-used-12 < int(size) {
+		begin, length := used, 12+int(size)
+		// As long as sizes are the same, where the next message begins does not wait for what this one says.
+		for len(input)-used >= length && binary.LittleEndian.Uint32(input[used+8:]) == size {
+			last = used
+			used += length
+			count++
+		}
+		if used == begin {
 			break
 		}
-		last = used
-		used += 12 + int(size)
-		count++
 	}
 	if count == 0 {
 		return used, false, nil

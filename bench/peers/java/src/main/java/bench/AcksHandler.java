@@ -13,7 +13,7 @@ final class AcksHandler extends ByteToMessageDecoder {
 
     @Override
     protected void decode(ChannelHandlerContext context, ByteBuf in, List<Object> out) {
-        long last = 0;
+        int last = 0;
         int count = 0;
         int at = in.readerIndex();
         int end = in.writerIndex();
@@ -25,13 +25,16 @@ final class AcksHandler extends ByteToMessageDecoder {
             if (end - at - HEAD < size) {
                 break;
             }
-            last = in.getLongLE(at);
-            at += HEAD + size;
-            count++;
+            // As long as sizes are the same, where the next message begins does not wait for what this one says.
+            do {
+                last = at;
+                at += HEAD + size;
+                count++;
+            } while (end - at - HEAD >= size && in.getIntLE(at + 8) == size);
         }
         in.readerIndex(at);
         if (count > 0) {
-            ByteBuf ack = context.alloc().directBuffer(HEAD).writeLongLE(last).writeIntLE(count - 1);
+            ByteBuf ack = context.alloc().directBuffer(HEAD).writeLongLE(in.getLongLE(last)).writeIntLE(count - 1);
             context.writeAndFlush(ack, context.voidPromise());
         }
     }
