@@ -72,6 +72,8 @@ struct Question {
     /// Children whose time was over.
     forced: HashSet<u32>,
     asked: HashSet<u32>,
+    /// What children that are to end have said of it. They count when they are gone: until then they are listed.
+    last_words: HashMap<u32, Reply>,
     drained: Drained,
     count: usize,
     options: Option<SocketOptions>,
@@ -81,6 +83,7 @@ struct Question {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     Drain,
+    End,
     Adopt,
     #[default]
     Count,
@@ -93,7 +96,7 @@ impl Question {
         match self.kind {
             Kind::Drain => Reply::Drained(self.drained),
             Kind::Adopt => Reply::Adopted(self.adopted),
-            Kind::Count => Reply::Count(self.count),
+            Kind::End | Kind::Count => Reply::Count(self.count),
             Kind::Options => Reply::Options(self.options),
             Kind::Done => Reply::Done,
         }
@@ -101,6 +104,13 @@ impl Question {
 
     /// A child's word, or its end.
     fn heard(&mut self, pid: u32, reply: Option<Reply>) {
+        let reply = match (self.kind, reply) {
+            (Kind::Drain | Kind::End, Some(word)) => {
+                self.last_words.insert(pid, word);
+                return;
+            }
+            (_, reply) => reply.or_else(|| self.last_words.remove(&pid)),
+        };
         if !self.left.remove(&pid) {
             return;
         }
@@ -115,7 +125,7 @@ impl Question {
             (_, Some(Reply::Count(count))) => self.count += count,
             (_, Some(Reply::Options(options))) => self.options = options,
             // It is gone: that is what was asked for.
-            (Kind::Count, None) => self.count += 1,
+            (Kind::End, None) => self.count += 1,
             _ => {}
         }
     }
@@ -272,7 +282,7 @@ impl Questions {
         for pid in meant.iter().filter(|pid| !programs.contains(pid)) {
             let _ = self.say(*pid, number, request());
         }
-        self.open.insert(number, Question { kind: Kind::Count, left: meant.into_iter().collect(), ..Question::default() });
+        self.open.insert(number, Question { kind: Kind::End, left: meant.into_iter().collect(), ..Question::default() });
     }
 
     /// Asks to end, in random order at the rate, and remembers until when.
@@ -443,5 +453,31 @@ impl Questions {
             )
         });
         over.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_to_end_has_ended_when_it_is_gone() {
+        let ended = Drained { asked: 1, ended: 1, purged: 0 };
+        let purged = Drained { asked: 1, ended: 0, purged: 1 };
+        for (kind, word) in [(Kind::Drain, Reply::Drained(purged)), (Kind::End, Reply::Count(0))] {
+            let mut question = Question { kind, left: HashSet::from([7, 8]), ..Question::default() };
+            question.heard(7, Some(word));
+            assert_eq!(question.left.len(), 2, "it is listed still");
+            question.heard(7, None);
+            question.heard(8, None);
+            assert!(question.left.is_empty());
+            match question.reply() {
+                Reply::Drained(drained) => assert_eq!(drained, [ended, purged].into_iter().sum()),
+                reply => assert!(matches!(reply, Reply::Count(1)), "{reply:?}"),
+            }
+        }
+        let mut question = Question { kind: Kind::Count, left: HashSet::from([7]), ..Question::default() };
+        question.heard(7, Some(Reply::Count(1)));
+        assert!(question.left.is_empty(), "an answer is all that was asked for");
     }
 }
