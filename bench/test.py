@@ -159,12 +159,13 @@ class Told(unittest.TestCase):
         self.assertIn("2000 open files, the row '15,000 idle connections' needs 16000", str(caught.exception))
 
 
-def figure(cost):
-    return {"cost": cost, "rate": 1000.0, "p99_us": None}
+def figure(cost, floor):
+    return {"cost": cost, "floor": floor, "rate": 1000.0, "p99_us": None}
 
 
 def results():
-    rounds = {"floor": [figure(2.0), figure(4.0)], "sockdrawer": [figure(2.2), figure(4.0)], "ranch": [figure(20.0), figure(28.0)]}
+    rounds = {"floor": [figure(2.0, 2.0), figure(4.0, 4.0), figure(4.0, 4.0)], "sockdrawer": [figure(2.2, 2.0), figure(4.0, 4.0)],
+              "ranch": [figure(20.0, 2.0), figure(28.0, 4.0)]}
     rows = [{"name": row.name, "title": row.title, "operation": row.operation, "idle": row.idle, "model": row.model,
              "servers": measure.summary(row, rounds)} for row in ROWS]
     peers = [{"name": name, "title": name, "about": "<&>", "version": "1"} for name in rounds]
@@ -174,7 +175,7 @@ def results():
 
 
 class Written(unittest.TestCase):
-    def test_a_ratio_is_of_one_round(self):
+    def test_a_ratio_is_to_the_floor_around_it(self):
         ratio = results()["rows"][0]["servers"]["sockdrawer"]["ratio"]
         self.assertEqual((ratio["min"], ratio["median"], ratio["max"]), (1.0, 1.05, 1.1))
 

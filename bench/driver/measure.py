@@ -1,4 +1,4 @@
-"""Rounds: each server of a row once per round, one after the other, so that a machine that changes changes for all."""
+"""Rounds: each server of a row once per round, and the floor before and after each, so that a machine that changes changes for all."""
 import json
 import os
 import statistics
@@ -96,13 +96,11 @@ def spread(values):
 
 
 def summary(row, rounds):
-    """What the rounds of all servers say, each as min, median and max; the ratio is that of each round to the floor's."""
-    floors = rounds.get("floor")
+    """What the rounds of all servers say, each as min, median and max; the ratio is that of each to the floor's around it."""
     result = {}
     for name, figures in rounds.items():
         result[name] = {key: spread([figure[key] for figure in figures]) for key in ("cost", "rate", "p99_us")}
-        result[name]["ratio"] = None if row.idle or not floors else spread(
-            [figure["cost"] / floor["cost"] for figure, floor in zip(figures, floors)])
+        result[name]["ratio"] = None if row.idle else spread([figure["cost"] / figure["floor"] for figure in figures])
         result[name]["rounds"] = figures
     return result
 
@@ -146,12 +144,26 @@ class Measurement:
         wanted = min(peer.warm_up, 10 * asked) if self.options.quick else peer.warm_up
         loaded(self.servers[peer.name], self.row, max(asked, wanted))
 
+    def loaded(self, name):
+        return loaded(self.servers[name], self.row, self.options.seconds)
+
+    def floor(self):
+        try:
+            figure = self.loaded("floor")
+        except PeerFailure as failure:
+            raise Failure(str(failure)) from None
+        self.rounds["floor"].append({**figure, "floor": figure["cost"]})
+
     def measured(self, peer):
+        """Between two measurements of the floor: who else uses the machine slows it down for seconds, and all three alike."""
         if self.row.idle:
-            figure = idle(peer, self.row)
-        else:
-            figure = loaded(self.servers[peer.name], self.row, self.options.seconds)
-        self.rounds[peer.name].append(figure)
+            self.rounds[peer.name].append(idle(peer, self.row))
+        elif peer.name != "floor":
+            figure = self.loaded(peer.name)
+            before = self.rounds["floor"][-1]["cost"]
+            self.floor()
+            around = (before + self.rounds["floor"][-1]["cost"]) / 2
+            self.rounds[peer.name].append({**figure, "floor": around})
 
     def run(self):
         try:
@@ -162,6 +174,8 @@ class Measurement:
                     self.each(self.warm_up)
             for number in range(self.options.rounds):
                 self.say(f"{self.row.title}: round {number + 1} of {self.options.rounds}")
+                if not self.row.idle:
+                    self.floor()
                 self.each(self.measured, number)
         finally:
             for server in self.servers.values():

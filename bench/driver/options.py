@@ -33,7 +33,7 @@ def parse(arguments, peers):
         "peers and a C loop, the floor: the same work, interleaved, servers on one CPU and clients on another. What the "
         "machine cannot build is skipped by name.")
     parser.add_argument("--rounds", type=positive(int), metavar="N", help="how often each is measured [default: 5]")
-    parser.add_argument("--seconds", type=positive(float), metavar="T", help="how long a round of one server takes [default: 3]")
+    parser.add_argument("--seconds", type=positive(float), metavar="T", help="how long a round of one server takes [default: 2]")
     parser.add_argument("--only", type=names(WORKLOADS), metavar="LIST", default=WORKLOADS,
                         help=f"workloads, of {','.join(WORKLOADS)} [default: all]")
     parser.add_argument("--peers", type=names(peers), metavar="LIST", default=peers,
@@ -50,6 +50,6 @@ def parse(arguments, peers):
     options = parser.parse_args(arguments)
     if options.check:
         options.peers = ["sockdrawer"]
-    rounds, seconds = (1, 0.2) if options.check else (2, 1.0) if options.quick else (5, 3.0)
+    rounds, seconds = (1, 0.2) if options.check else (2, 1.0) if options.quick else (5, 2.0)
     options.rounds, options.seconds = options.rounds or rounds, options.seconds or seconds
     return options
