@@ -151,19 +151,18 @@ class Measurement:
         try:
             figure = self.loaded("floor")
         except PeerFailure as failure:
-            raise Failure(str(failure)) from None
+            # Not the failure of the server that is measured beside it.
+            self.drop(self.servers["floor"].peer, failure)
         self.rounds["floor"].append({**figure, "floor": figure["cost"]})
+        return figure["cost"]
 
     def measured(self, peer):
         """Between two measurements of the floor: who else uses the machine slows it down for seconds, and all three alike."""
         if self.row.idle:
             self.rounds[peer.name].append(idle(peer, self.row))
         elif peer.name != "floor":
-            figure = self.loaded(peer.name)
-            before = self.rounds["floor"][-1]["cost"]
-            self.floor()
-            around = (before + self.rounds["floor"][-1]["cost"]) / 2
-            self.rounds[peer.name].append({**figure, "floor": around})
+            figure, before = self.loaded(peer.name), self.rounds["floor"][-1]["cost"]
+            self.rounds[peer.name].append({**figure, "floor": (before + self.floor()) / 2})
 
     def run(self):
         try:
