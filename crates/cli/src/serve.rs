@@ -88,12 +88,12 @@ fn tell_when_done(name: &str, news: &Sender<News>, wait: impl FnOnce() -> News +
 }
 
 fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
-    if drained.purged == 0 {
+    if drained.cut == 0 {
         return Ok(Exit::Ok);
     }
-    let Drained { asked, purged, .. } = drained;
+    let Drained { asked, cut, .. } = drained;
     let seconds = DRAIN_DEADLINE.as_secs();
-    Err(Failure::run(format_args!("{purged} of {asked} connections had not finished after {seconds} s and were ended")))
+    Err(Failure::run(format_args!("{cut} of {asked} connections had not finished after {seconds} s and were ended")))
 }
 
 /// The high arguments: what the pool is asked to be.
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn only_a_drain_that_cut_nobody_off_is_complete() {
-        let drained = |ended, purged| Drained { asked: ended + purged, ended, purged };
+        let drained = |ended, cut| Drained { asked: ended + cut, ended, cut };
         assert_eq!(drained_exit(drained(3, 0)), Ok(Exit::Ok));
         let cut = drained_exit(drained(2, 1)).expect_err("one was cut off");
         assert_eq!((cut.exit, cut.to_string().contains("1 of 3 connections")), (Exit::Failed, true), "{cut}");

@@ -471,7 +471,7 @@ fn a_shutdown_is_announced_before_accepting_stops() {
         assert_eq!(told.count(removed), 0, "it serves until then");
         drop(late);
         let drained = end.join().expect("no panic");
-        assert_eq!((drained.purged, told.count(removed)), (0, 1));
+        assert_eq!((drained.cut, told.count(removed)), (0, 1));
     });
 }
 

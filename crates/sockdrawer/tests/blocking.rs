@@ -103,7 +103,7 @@ fn a_drain_a_purge_and_a_kill_end_it() {
         let mut stream = connect(at);
         assert!(echoes(&mut stream, b"ping"));
         let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
-        assert_eq!((drained.ended, drained.purged), (1, 0));
+        assert_eq!((drained.ended, drained.cut), (1, 0));
         assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
         let mut stream = connect(at);
         assert!(echoes(&mut stream, b"ping"));

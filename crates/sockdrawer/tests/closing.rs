@@ -365,7 +365,7 @@ fn a_drain_ends_who_closes_towards_a_peer_that_does_not_read() {
     let (pool, mut deaf) = unread(b"c");
     let began = Instant::now();
     let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(200)));
-    assert_eq!((drained.asked, drained.ended, drained.purged), (1, 0, 1));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (1, 0, 1));
     assert_empty(&pool);
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(200) && took < PATIENCE, "gone after {took:?}");
@@ -421,7 +421,7 @@ fn a_drain_that_waits_for_the_rest_of_a_line_ends_with_the_peer() {
         stream.shutdown(Shutdown::Write).expect("it stands");
         drain.join().expect("drained")
     });
-    assert_eq!((drained.asked, drained.ended, drained.purged), (1, 1, 0));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (1, 1, 0));
     assert!(began.elapsed() < PATIENCE / 3, "after {:?}", began.elapsed());
     assert!(read_all(&mut stream).expect("an orderly end").is_empty());
 }
@@ -440,7 +440,7 @@ fn a_drain_that_waits_is_not_busy() {
         std::thread::sleep(Duration::from_secs(1));
         let turns = pool.status().counts.turns - before;
         stream.shutdown(Shutdown::Write).expect("it stands");
-        (turns, drain.join().expect("drained").purged)
+        (turns, drain.join().expect("drained").cut)
     });
     assert_eq!(purged, 0);
     assert!(turns < 1000, "{turns} turns in a second");
@@ -455,7 +455,7 @@ fn a_drain_at_an_odd_rate_ends_at_its_deadline() {
             assert!(streams.iter_mut().all(|stream| echoes(stream, b"x")));
             let clients = std::thread::spawn(move || streams.iter_mut().all(|stream| read_all(stream).is_ok()));
             let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(200)).rate(rate));
-            assert_eq!((drained.asked, drained.ended + drained.purged), (3, 3), "{rate}");
+            assert_eq!((drained.asked, drained.ended + drained.cut), (3, 3), "{rate}");
             assert!(clients.join().expect("no panic"), "{rate}");
             assert_eq!(pool.shutdown(Drain::within(Duration::from_millis(200)).rate(rate)), Drained::default(), "{rate}");
             assert_eq!(pool.status().restarts, 0, "{rate}");

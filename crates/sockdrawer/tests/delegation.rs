@@ -117,7 +117,7 @@ fn a_drain_ends_a_handler_at_its_quiet_point() {
         scene.wait_away(5);
         assert!(streams.iter_mut().all(|stream| echoes(stream, b"ping")));
         let drained = scene.pool.drain(&Selector::All, Drain::within(PATIENCE));
-        assert_eq!((drained.asked, drained.ended, drained.purged), (5, 5, 0));
+        assert_eq!((drained.asked, drained.ended, drained.cut), (5, 5, 0));
         for stream in &mut streams {
             assert_eq!(read_all(stream).expect("an orderly end"), b"");
         }
@@ -135,7 +135,7 @@ fn a_connection_that_comes_back_is_asked_then() {
         scene.wait_away(1);
         scene.hear_handle();
         let drained = scene.pool.drain(&Selector::All, Drain::within(PATIENCE));
-        assert_eq!((drained.ended, drained.purged), (1, 0));
+        assert_eq!((drained.ended, drained.cut), (1, 0));
         assert_eq!(read_all(&mut stream).expect("an orderly end"), b"back");
         assert!(matches!(scene.hear(), Told::Note(note) if note == "back"));
         assert!(matches!(scene.hear(), Told::Draining));

@@ -136,7 +136,7 @@ fn a_program_that_stays() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 1));
     let began = Instant::now();
     let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(100)));
-    assert_eq!((drained.asked, drained.ended, drained.purged), (1, 0, 1));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (1, 0, 1));
     assert!(began.elapsed() < PATIENCE);
     assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
 }
@@ -170,7 +170,7 @@ fn blocking_code_runs_in_a_process_of_its_own() {
         .collect();
     assert_eq!((numbers.len(), children(helper(&pool))), (3, (3, 0)));
     let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.ended, drained.purged), (3, 3, 0));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (3, 3, 0));
     clients.iter_mut().for_each(|client| assert_eq!(read_all(client).expect("an orderly end"), b"bye"));
 }
 
@@ -193,6 +193,6 @@ fn children_end_with_their_pool() {
     let mut client = connect(at);
     assert!(echoes(&mut client, b"hello"));
     let drained = pool.shutdown(Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.purged), (1, 0));
+    assert_eq!((drained.asked, drained.cut), (1, 0));
     assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
 }

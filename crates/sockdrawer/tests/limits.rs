@@ -252,7 +252,7 @@ fn a_shutdown_at_the_limit_answers_those_who_wait() {
     let held = client(held);
     let clients: Vec<_> = waiting.into_iter().map(client).collect();
     let drained = pool.shutdown(Drain::within(PATIENCE));
-    assert_eq!(drained.purged, 0, "{drained:?}");
+    assert_eq!(drained.cut, 0, "{drained:?}");
     assert_eq!(held.join().expect("no panic"), Some(Vec::new()));
     let answers = clients.into_iter().filter_map(|client| client.join().expect("no panic"));
     assert_eq!(answers.filter(|answer| answer == EARLY).count(), 16);

@@ -149,7 +149,7 @@ fn a_pool_that_ends_refuses_while_it_waits() {
         drop(late);
     }
     drop(stays);
-    assert_eq!(ending.join().expect("no panic").purged, 0);
+    assert_eq!(ending.join().expect("no panic").cut, 0);
 }
 
 /// One after the other: each has to go before the next is let in.

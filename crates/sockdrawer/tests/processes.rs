@@ -224,7 +224,7 @@ fn who_connects_while_processes_end() {
         soon(Duration::from_secs(10), || TcpStream::connect(at).is_err());
         stays.iter_mut().for_each(|client| assert!(echoes(client, b"still here")));
         drop(stays);
-        assert_eq!(drained.join().expect("no panic").purged, 0, "{model}");
+        assert_eq!(drained.join().expect("no panic").cut, 0, "{model}");
     }
 }
 

@@ -564,7 +564,7 @@ fn a_loop_that_is_busy_for_longer_than_it_is_asked_is_not_taken_for_empty() {
                 assert_eq!(read_all(&mut holder).expect("an orderly end"), b"h");
                 drop(holder);
                 let drained = told.recv_timeout(PATIENCE).expect("it ends now");
-                assert_eq!((drained.asked, drained.ended, drained.purged), (1, 1, 0));
+                assert_eq!((drained.asked, drained.ended, drained.cut), (1, 1, 0));
                 ended.join().expect("no panic").expect("heard");
             });
         }

@@ -100,7 +100,7 @@ fn context_hears_of_a_drain_and_what_does_not_listen_is_purged() {
     let mut clients: Vec<_> = (0..20).map(|_| connect(at)).collect();
     assert!(clients.iter_mut().all(|client| echoes(client, b"here")));
     let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.ended, drained.purged), (20, 20, 0));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (20, 20, 0));
     assert!(clients.iter_mut().all(|client| read_all(client).is_ok_and(|rest| rest.is_empty())));
 
     pool.reconfigure(pool.config().behaviour(Behaviour::task(stubborn))).expect("another handler");
@@ -463,7 +463,7 @@ fn handlers_run_on_connections_that_a_pool_made() {
     assert!(server.wait(PATIENCE, |_| answered() == 25 * 8), "{:#?}", server.status());
     client.suspend();
     let drained = client.drain(&Selector::All, Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.ended, drained.purged), (25, 25, 0));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (25, 25, 0));
     assert_eq!(client.status().counts.panics, 0);
     assert_empty(&client);
     assert_empty(&server);

@@ -122,7 +122,7 @@ fn a_thread_that_is_busy_holds_up_no_drain() {
             drop(busy);
             ending.join().expect("no panic")
         });
-        assert_eq!((drained.asked, drained.ended, drained.purged), (6, 6, 0));
+        assert_eq!((drained.asked, drained.ended, drained.cut), (6, 6, 0));
     }
 }
 
@@ -268,7 +268,7 @@ fn what_the_control_plane_asks_reaches_every_thread() {
     drop(waiting);
     assert!(pool.wait(PATIENCE, |status| status.connections == 9));
     let drained = pool.drain(&Selector::All, Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.purged), (9, 0));
+    assert_eq!((drained.asked, drained.cut), (9, 0));
 }
 
 #[test]

@@ -238,6 +238,6 @@ impl Clients {
     /// They send no more, and wait for what they sent.
     pub(crate) fn drain(&self) {
         let drained = self.pool.shutdown(Drain::within(PATIENCE));
-        assert_eq!(drained.purged, 0);
+        assert_eq!(drained.cut, 0);
     }
 }

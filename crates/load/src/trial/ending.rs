@@ -26,7 +26,7 @@ impl Changer<'_> {
     fn drain_set(&mut self, guest: Guest, how: Drain) -> Result<Duration, Unseen> {
         self.asked(guest, |changer| {
             let drained = changer.scene.server.drain(&guest.selector(), how);
-            if drained.ended + drained.purged == drained.asked {
+            if drained.ended + drained.cut == drained.asked {
                 return Ok(drained.asked);
             }
             Err(format!("a drain that returned left some: {drained:?}"))

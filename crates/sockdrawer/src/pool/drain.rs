@@ -62,8 +62,8 @@ pub struct Drained {
     pub asked: usize,
     /// Of these, ended by themselves.
     pub ended: usize,
-    /// Of these, purged at the deadline.
-    pub purged: usize,
+    /// Of these, cut off at the deadline.
+    pub cut: usize,
 }
 
 impl std::iter::Sum for Drained {
@@ -71,7 +71,7 @@ impl std::iter::Sum for Drained {
         let add = |sum: Drained, one: Drained| Drained {
             asked: sum.asked + one.asked,
             ended: sum.ended + one.ended,
-            purged: sum.purged + one.purged,
+            cut: sum.cut + one.cut,
         };
         all.fold(Drained::default(), add)
     }
@@ -113,7 +113,7 @@ impl Core {
             let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.purge_one(token, PURGE_WITHIN))));
         }
         self.wait_for_purged(left, PURGE_WITHIN);
-        Drained { asked, ended: asked - purged, purged }
+        Drained { asked, ended: asked - purged, cut: purged }
     }
 
     /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other,
@@ -198,7 +198,7 @@ impl Core {
         }
         let purged = self.purge(&Selector::All, PURGE_WITHIN);
         let asked = lock(&known).len().max(purged);
-        Drained { asked, ended: asked - purged, purged }
+        Drained { asked, ended: asked - purged, cut: purged }
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> usize {

@@ -229,7 +229,7 @@ fn a_loop_that_cannot_be_replaced_at_once_is_replaced_later_and_the_pool_lives()
             assert!(whole && scene.told("GaveUp") == 0, "{call}: {:?}", scene.pool.status());
             scene.pool.reconfigure(scene.pool.config().loops(3)).expect("it can be changed");
             assert!(serve(), "{call}");
-            assert_eq!(scene.pool.shutdown(Drain::within(LONG)).purged, 0, "{call}");
+            assert_eq!(scene.pool.shutdown(Drain::within(LONG)).cut, 0, "{call}");
         }
     }
 }
@@ -262,7 +262,7 @@ fn a_pool_that_ends_places_what_it_kept() {
     let ending = std::thread::spawn(move || pool.shutdown(Drain::within(LONG)));
     client.read_exact(&mut [0]).expect("answered");
     drop(client);
-    assert_eq!(ending.join().expect("no panic").purged, 0);
+    assert_eq!(ending.join().expect("no panic").cut, 0);
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(crate) fn connections_are_ended_by_their_tags(bench: &Bench) -> Outcome {
     };
     let readers = ends(2);
     let drained = pool.drain(&Selector::tag("tag-1"), Drain::within(PATIENCE));
-    assert_eq!(drained, Drained { asked: 2, ended: 2, purged: 0 });
+    assert_eq!(drained, Drained { asked: 2, ended: 2, cut: 0 });
     readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), frame(b'd', 0)));
     let readers = ends(2);
     assert_eq!(pool.purge(&!Selector::tag("tag-3"), PATIENCE), 2);

@@ -101,7 +101,7 @@ fn a_listener_ends_with_its_pool() {
     local.spawn(echo(connection, context));
     assert!(echoes(&mut client, b"x"));
     let drained = pool.shutdown(Drain::within(PATIENCE));
-    assert_eq!((drained.asked, drained.purged), (1, 0));
+    assert_eq!((drained.asked, drained.cut), (1, 0));
     assert!(local.block_on(listener.accept()).is_none());
     assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
 }

@@ -204,7 +204,7 @@ impl Child {
         }
         if let Some((number, _)) = self.drain {
             let purged = usize::from(self.purged);
-            self.reply(number, Reply::Drained(Drained { asked: 1, ended: 1 - purged, purged }));
+            self.reply(number, Reply::Drained(Drained { asked: 1, ended: 1 - purged, cut: purged }));
         }
         if let Some(number) = self.purge {
             self.reply(number, Reply::Count(1));

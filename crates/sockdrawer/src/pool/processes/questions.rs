@@ -118,7 +118,7 @@ impl Question {
             (Kind::Drain, Some(Reply::Drained(drained))) => self.drained = [self.drained, drained].into_iter().sum(),
             (Kind::Drain, _) => {
                 let purged = usize::from(self.forced.contains(&pid));
-                let drained = Drained { asked: 1, ended: 1 - purged, purged };
+                let drained = Drained { asked: 1, ended: 1 - purged, cut: purged };
                 self.drained = [self.drained, drained].into_iter().sum();
             }
             (_, Some(Reply::Adopted(adopted))) => self.adopted = [self.adopted, adopted].into_iter().sum(),
@@ -462,8 +462,8 @@ mod tests {
 
     #[test]
     fn who_is_to_end_has_ended_when_it_is_gone() {
-        let ended = Drained { asked: 1, ended: 1, purged: 0 };
-        let purged = Drained { asked: 1, ended: 0, purged: 1 };
+        let ended = Drained { asked: 1, ended: 1, cut: 0 };
+        let purged = Drained { asked: 1, ended: 0, cut: 1 };
         for (kind, word) in [(Kind::Drain, Reply::Drained(purged)), (Kind::End, Reply::Count(0))] {
             let mut question = Question { kind, left: HashSet::from([7, 8]), ..Question::default() };
             question.heard(7, Some(word));

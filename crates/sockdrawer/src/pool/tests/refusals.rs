@@ -175,5 +175,5 @@ fn end(scene: Scene, clients: Vec<std::net::TcpStream>, what: &str) {
     assert!(scene.pool.wait(LONG, |status| status.connections == 0), "{what}: {:#?}", scene.pool.status());
     let status = scene.pool.status();
     assert_eq!(status.counts.accepted, status.counts.closed, "{what}");
-    assert_eq!(scene.pool.shutdown(Drain::within(LONG)).purged, 0, "{what}");
+    assert_eq!(scene.pool.shutdown(Drain::within(LONG)).cut, 0, "{what}");
 }
