@@ -12,6 +12,7 @@ mod keys;
 mod ladder;
 mod limits;
 mod load;
+mod log;
 mod names;
 mod outcome;
 mod plan;
@@ -30,6 +31,10 @@ mod words;
 use arguments::Command;
 use outcome::{Exit, Failure};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the end waits for standard error to take the last line.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A helper of models that run in other processes goes no further.
@@ -38,7 +43,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            print::tell(format_args!("error: {failure}"));
+            print::tell_within(PATIENCE, format_args!("error: {failure}"));
             failure.exit.into()
         }
     }

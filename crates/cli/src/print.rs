@@ -2,10 +2,12 @@
 
 use crate::outcome::Failure;
 use crate::values::Destination;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// One line on standard output, there at once: others wait for it.
 ///
@@ -96,6 +98,21 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
 /// One line on standard error. What cannot be told there cannot be told anywhere.
 pub(crate) fn tell(text: impl fmt::Display) {
     let _ = write_line(io::stderr().lock(), text);
+}
+
+/// The same, unless standard error does not take it in this time: then it is left out. A pipe that takes something takes
+/// [`PIPE_BUF`](https://man7.org/linux/man-pages/man7/pipe.7.html) bytes without waiting.
+pub(crate) fn tell_within(within: Duration, text: impl fmt::Display) {
+    const PIPE_BUF: usize = 4096;
+    // Its lock may be held by a thread that waits to write.
+    let stderr = rustix::stdio::stderr();
+    let within = Timespec::try_from(within).ok();
+    for piece in format!("{text}\n").as_bytes().chunks(PIPE_BUF) {
+        let takes = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], within.as_ref());
+        if takes != Ok(1) || rustix::io::write(stderr, piece) != Ok(piece.len()) {
+            return;
+        }
+    }
 }
 
 /// Where people read: standard output, or standard error while standard output carries a report for programs.

@@ -1,6 +1,7 @@
 //! `sockdrawer serve`: one pool, from its start to the end of its drain.
 
 use crate::arguments::{ServeArguments, WhenFull};
+use crate::log::Log;
 use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::signals;
@@ -10,6 +11,7 @@ use sockdrawer::{
     AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
 };
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
+use std::io;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -21,34 +23,51 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the last threads of a start may take to come to where they wait.
 const SETTLING: Duration = Duration::from_millis(20);
 
+/// How long a drain may take before it is told what it waits for.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How long the end waits for the last lines to be written.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Serves until a signal, or until the pool gives up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
-    let verbose = arguments.verbose;
-    let config = config(arguments)?;
+    let log = if arguments.verbose { Some(Log::start(io::stderr())?) } else { None };
+    let config = config(arguments, log.as_ref())?;
     limits::raise();
     let (news, told) = mpsc::channel();
     let signalled = news.clone();
-    signals::watch(move |_| drop(signalled.send(News::Signal)))?;
+    signals::drain_or_end(move || drop(signalled.send(News::Signal)))?;
     let pool = Pool::start(config)?;
-    for address in pool.addresses() {
-        // A server whose output nobody can take is still a server.
-        let _ = print::line(format_args!("listening on {address}"));
-    }
+    tell_addresses(&pool)?;
     let ended = end(&pool, &news, &told);
-    if verbose {
-        print::tell(events::in_all(&pool.status().counts));
+    if let Some(log) = log {
+        log.tell(events::in_all(&pool.status().counts));
+        log.flush(PATIENCE);
     }
     ended
+}
+
+/// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.
+fn tell_addresses(pool: &Pool) -> Result<(), Failure> {
+    let addresses = pool.addresses();
+    let tell = move || {
+        for address in addresses {
+            let _ = print::line(format_args!("listening on {address}"));
+        }
+    };
+    spawn("addresses", tell)
 }
 
 /// What the main thread waits for.
 enum News {
     Signal,
+    /// The drain is not over, and so many connections are left.
+    Draining(usize),
     Drained(Drained),
     Stopped(Result<(), Error>),
 }
 
-/// Waits for the first signal, then for the end of the drain, or for a second signal.
+/// Waits for the first signal, then for the end of the drain.
 fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
     let waiting = pool.clone();
     tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
@@ -58,17 +77,35 @@ fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, 
         sockdrawer::release_program();
     }
     let mut draining = false;
+    // Told once, and not of a drain that is over soon.
+    let mut quiet = false;
     loop {
-        match early.take().unwrap_or_else(|| told.recv().expect("this thread has a sender, too")) {
-            News::Signal if draining => {
-                return Err(Failure::run(
-                    "a second signal: connections were ended before they had finished; send one to drain them",
-                ));
-            }
+        let next = match early.take() {
+            Some(early) => early,
+            None if quiet => match told.recv_timeout(QUIET) {
+                Ok(next) => next,
+                Err(_) => {
+                    quiet = false;
+                    let pool = pool.clone();
+                    // The pool may be slow to say it.
+                    tell_when_done("count", news, move || News::Draining(pool.status().connections))?;
+                    continue;
+                }
+            },
+            None => told.recv().expect("this thread has a sender, too"),
+        };
+        match next {
             News::Signal => {
-                draining = true;
+                (draining, quiet) = (true, true);
                 let pool = pool.clone();
                 tell_when_done("drain", news, move || News::Drained(pool.shutdown(Drain::within(DRAIN_DEADLINE))))?;
+            }
+            News::Draining(0) => {}
+            News::Draining(left) => {
+                let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
+                let line =
+                    format!("draining {connections}, at most {} s in all; a second signal ends now", DRAIN_DEADLINE.as_secs());
+                print::tell_within(Duration::ZERO, line);
             }
             News::Drained(drained) => return drained_exit(drained),
             // The drain tells more of the same end.
@@ -80,8 +117,12 @@ fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, 
 
 fn tell_when_done(name: &str, news: &Sender<News>, wait: impl FnOnce() -> News + Send + 'static) -> Result<(), Failure> {
     let news = news.clone();
-    // The receiver is gone when the program ends first, which a second signal does.
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || drop(news.send(wait())));
+    // The receiver is gone when the program ends first.
+    spawn(name, move || drop(news.send(wait())))
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
     spawned
         .map(drop)
         .map_err(|error| Failure::run(format_args!("cannot start a thread: {error}; allow more of them (ulimit -u)")))
@@ -97,7 +138,7 @@ fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
 }
 
 /// The high arguments: what the pool is asked to be.
-fn config(arguments: ServeArguments) -> Result<Config, Failure> {
+fn config(arguments: ServeArguments, log: Option<&Log>) -> Result<Config, Failure> {
     let (model, workers) = (model(&arguments), arguments.workers.map(Count::in_memory));
     fits(model, &arguments)?;
     // Where there is no choice of workers, a job runs where its connection runs, and slow waits there.
@@ -125,8 +166,8 @@ fn config(arguments: ServeArguments) -> Result<Config, Failure> {
     if arguments.protocol == Protocol::Http {
         config.settings.max_partial = sockdrawer_catalog::http::MAX_HEAD;
     }
-    if arguments.verbose {
-        config = config.observer(|event: &sockdrawer::Event| print::tell(events::words(event)));
+    if let Some(log) = log.cloned() {
+        config = config.observer(move |event: &sockdrawer::Event| log.tell(events::words(event)));
     }
     let listen = if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen };
     Ok(listen.into_iter().fold(config, Config::listen))
@@ -234,7 +275,7 @@ mod tests {
     fn configured(words: &str) -> Config {
         let words = ["sockdrawer", "serve", "http"].into_iter().chain(words.split_whitespace()).map(Into::into);
         match crate::usage::parse(words) {
-            Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments).expect("it makes sense"),
+            Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments, None).expect("it makes sense"),
             other => panic!("{other:?} is not serve"),
         }
     }

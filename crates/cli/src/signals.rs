@@ -1,9 +1,11 @@
-//! SIGINT and SIGTERM, brought to a thread of their own, so that nothing runs inside a signal handler.
+//! Signals, brought to a thread of their own, so that nothing runs inside a signal handler.
 
 use crate::outcome::{Exit, Failure};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use crate::print;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use std::thread;
+use std::time::Duration;
 
 /// Somebody wants the program to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +28,38 @@ impl Signal {
 
 /// Calls `on_signal` for each signal from now on. Call it before anything that takes time, or a signal ends the program at once.
 pub(crate) fn watch(mut on_signal: impl FnMut(Signal) + Send + 'static) -> Result<(), Failure> {
+    watch_these(&[SIGINT, SIGTERM], move |signal| {
+        on_signal(if signal == SIGINT { Signal::Interrupt } else { Signal::Terminate });
+    })
+}
+
+/// Calls `drain` at the first SIGINT, SIGTERM or SIGHUP; a second SIGINT or SIGTERM ends the program at once, with exit code 1, from here:
+/// nothing that another thread waits for is in its way. A SIGHUP is never the second: a terminal that goes away, and systemd, send it
+/// beside SIGTERM. SIGUSR1 and SIGUSR2 mean nothing yet, and must not end a server.
+pub(crate) fn drain_or_end(drain: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    let (mut draining, mut ending) = (false, false);
+    watch_these(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
+        if signal == SIGUSR1 || signal == SIGUSR2 {
+            return;
+        }
+        if ending && signal != SIGHUP {
+            print::tell_within(Duration::ZERO, SECOND);
+            // Not `std::process::exit`, which would wait for standard output.
+            signal_hook::low_level::exit(Exit::Failed as i32);
+        }
+        ending |= signal != SIGHUP;
+        if !std::mem::replace(&mut draining, true) {
+            drain();
+        }
+    })
+}
+
+const SECOND: &str = "error: a second signal: connections were ended before they had finished; send one to drain them";
+
+fn watch_these(numbers: &[i32], mut on_signal: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
     let cannot =
         |error| Failure::run(format_args!("cannot watch for signals: {error}; free descriptors or threads and try again"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(cannot)?;
-    let watch = move || {
-        for signal in signals.forever() {
-            on_signal(if signal == SIGINT { Signal::Interrupt } else { Signal::Terminate });
-        }
-    };
+    let mut signals = Signals::new(numbers).map_err(cannot)?;
+    let watch = move || signals.forever().for_each(&mut on_signal);
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(cannot).map(drop)
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Starts a server on a free port; where it listens.
@@ -169,6 +169,92 @@ fn a_drain_waits_for_what_is_under_way(model: &str) {
     assert_eq!(rest, b"Pong", "{model}");
     drop(stream);
     assert_eq!(server.end().code, Some(0), "{model}");
+}
+
+/// A pipe that takes nothing more: its reader, which must be kept, and its writer.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let flags = fcntl_getfl(&writer).expect("a descriptor has flags");
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).expect("a pipe need not wait");
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, flags).expect("as it was");
+    (reader, writer)
+}
+
+/// A server whose standard error nobody reads; where it listens.
+fn serve_unread(words: &str) -> (std::io::PipeReader, Child, SocketAddr) {
+    let (reader, full) = full_pipe();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+    command.arg("serve").args(words.split_whitespace()).args(["-v", "-l", "127.0.0.1:0"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full);
+    let mut child = command.spawn().expect("the program starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it was asked for")).read_line(&mut line).expect("it prints text");
+    let address = line.trim_end().strip_prefix("listening on ").expect("what a server says first");
+    (reader, child, address.parse().expect("a real port"))
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_keeps_no_signal_from_its_effect() {
+    for model in ["loops", "threads", "fork", "prefork"] {
+        let (_reader, mut server, address) = serve_unread(&format!("hello --model {model}"));
+        assert_eq!(exchange_to_end(address, b"x"), b"Hello World\n", "{model}");
+        kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
+        assert_eq!(server.wait().expect("it can be waited for").code(), Some(0), "{model}");
+        let (_reader, mut server, address) = serve_unread(&format!("ping --model {model}"));
+        let stream = connect(address);
+        assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping keeps it from ending");
+        kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
+        wait_until_refused(address);
+        kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
+        assert_eq!(server.wait().expect("it can be waited for").code(), Some(1), "{model}");
+    }
+}
+
+#[test]
+fn a_standard_output_that_nobody_reads_keeps_no_signal_from_its_effect() {
+    let (_reader, full) = full_pipe();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+    command.args(["serve", "echo", "-v", "-l", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut told = BufReader::new(child.stderr.take().expect("it was asked for")).lines().map_while(Result::ok);
+    let address = told.find_map(|line| line.strip_prefix("accepting on ")?.parse().ok()).expect("the event says where");
+    assert_eq!(exchange(connect(address), b"still", 5), b"still");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it can be waited for").code(), Some(0));
+}
+
+#[test]
+fn a_hang_up_drains_and_the_users_signals_mean_nothing() {
+    for model in ["loops", "fork", "prefork"] {
+        let (server, address) = serve(&format!("hello --model {model}"));
+        server.signal(Signal::USR1);
+        server.signal(Signal::USR2);
+        assert_eq!(exchange_to_end(address, b"x"), b"Hello World\n", "{model}");
+        end_cleanly(server, Signal::HUP);
+    }
+    let (server, address) = serve("ping");
+    let mut stream = connect(address);
+    assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping keeps it from ending");
+    server.signal(Signal::TERM);
+    wait_until_refused(address);
+    // systemd may send both.
+    server.signal(Signal::HUP);
+    stream.write_all(b"ng").expect("the server still reads");
+    assert_eq!(exchange(stream, b"", 4), b"Pong");
+    assert_eq!(server.end().code, Some(0));
+}
+
+#[test]
+fn a_drain_that_takes_long_says_what_it_waits_for() {
+    let (mut server, address) = serve("ping");
+    let stream = connect(address);
+    assert_eq!(exchange(&stream, b"PingPi", 4), b"Pong", "half a ping keeps it from ending");
+    server.signal(Signal::TERM);
+    assert_eq!(server.error_line(), "draining 1 connection, at most 30 s in all; a second signal ends now");
+    drop(stream);
+    assert_eq!(server.end().code, Some(0));
 }
 
 #[test]
