@@ -5,11 +5,12 @@ mod common;
 use common::{Echo, PATIENCE, start};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use sockdrawer::{
-    Address, Config, ConnectFailure, Connecting, Context, Endpoint, Input, Late, Local, Model, Peer, Pool, Protocol, Service,
-    Step,
+    Address, Config, ConnectFailure, Connecting, Context, Drain, Endpoint, Input, Late, Local, Model, Peer, Pool, Protocol,
+    Service, Step,
 };
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,6 +55,56 @@ fn connecting(target: SocketAddr) -> Connecting {
     connecting.rate = Some(1.0 / GAP.as_secs_f64());
     connecting.late = Late::MakeUp;
     connecting
+}
+
+/// Tells each end of the peer, and goes on when told to.
+struct Stops(Mutex<Sender<Sender<()>>>);
+
+impl Service for Stops {
+    type Protocol = Stopping;
+    fn open(&self, _peer: &Peer) -> Stopping {
+        Stopping(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+struct Stopping(Sender<Sender<()>>);
+
+impl Protocol for Stopping {
+    fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        Step::Abort
+    }
+    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+        let (go, may) = channel();
+        // After the test, nothing is in the way.
+        let _ = self.0.send(go).is_ok().then(|| may.recv());
+        Step::Close
+    }
+}
+
+#[test]
+fn the_next_connect_begins_before_other_events_are_looked_at() {
+    let path = std::env::temp_dir().join(format!("sockdrawer-redial-{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("a path of this test's own");
+    let (tell, told) = channel();
+    let connecting = Connecting::to(vec![Address::Unix(path.clone())]);
+    let config = Config::connect(Stops(Mutex::new(tell)), connecting).loops(1).limit(3);
+    let pool = Pool::start(config).expect("the pool starts");
+    let mut accepted: Vec<_> = (0..3).map(|_| listener.accept().expect("the pool connects").0).collect();
+    accepted.pop();
+    let stopped = || told.recv_timeout(PATIENCE).expect("the loop sees the end");
+    let first = stopped();
+    // The loop sees both of these ends in one turn.
+    accepted.clear();
+    listener.set_nonblocking(true).expect("a listener need not wait");
+    first.send(()).expect("the loop waits for it");
+    let second = stopped();
+    let _after_first = listener.accept().expect("the first was replaced before the second was looked at");
+    second.send(()).expect("the loop waits for it");
+    let third = stopped();
+    let _after_second = listener.accept().expect("the second was replaced before the third was looked at");
+    drop((third, told));
+    pool.shutdown(Drain::within(Duration::ZERO));
+    std::fs::remove_file(&path).expect("it is there");
 }
 
 #[test]

@@ -119,6 +119,15 @@ impl Flow {
         }
     }
 
+    /// Begins the next connect in the place of a connection that has just ended, before other events are looked at: a client that always
+    /// has N connections under way has no fewer while this loop is busy.
+    #[inline(never)]
+    pub(super) fn redial(&mut self) {
+        if self.connector.next == Next::Permit {
+            self.connect_more();
+        }
+    }
+
     /// Begins the connects that are due and allowed.
     pub(super) fn connect_more(&mut self) {
         let mut permit = match self.connector.next {

@@ -411,6 +411,7 @@ impl Flow {
 
     fn handle(&mut self, events: &Events) -> bool {
         self.counters.turns().add(1);
+        let dials = self.connector.has_more();
         for index in 0..events.len() {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
@@ -420,7 +421,12 @@ impl Flow {
                     self.more_events = index + 1 < events.len();
                     self.accept_event(listener, events.len());
                 }
-                (_, token) => self.connection_event(token, ready),
+                (_, token) => {
+                    self.connection_event(token, ready);
+                    if dials {
+                        self.redial();
+                    }
+                }
             }
         }
         self.more_events = false;
