@@ -27,7 +27,7 @@ thread_local! {
 /// drains it and ends it.
 ///
 /// Reading and writing wait as long as it takes, or as long as a time-out says. When the pool has ended the connection, by
-/// [`Pool::kill`](crate::Pool::kill) or past the deadline of a purge, all fail with [`io::ErrorKind::ConnectionAborted`].
+/// [`Pool::kill`](crate::Pool::kill) or at the deadline of a drain or a purge, all fail with [`io::ErrorKind::ConnectionAborted`].
 pub struct Connection {
     hold: Hold,
     event: Option<Arc<OwnedFd>>,
@@ -78,6 +78,12 @@ impl Connection {
     /// Whether the pool asks it to end.
     pub fn draining(&self) -> bool {
         self.hold.away.is_draining()
+    }
+
+    /// When the pool will end this connection, whatever it is doing, if it was asked to end by a deadline: reading and writing fail from
+    /// then on.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.hold.away.ends_by()
     }
 
     /// The oldest note that waits: of a [`Handle`](crate::Handle), or of [`Pool::notify`](crate::Pool::notify). Those not taken go

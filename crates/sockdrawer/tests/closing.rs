@@ -172,7 +172,7 @@ fn purge_with_unread_input(connections: usize, bytes: usize) {
     assert!(pool.wait(PATIENCE, |status| status.counts.accepted as usize == connections));
     let expected = [&pattern(bytes)[..], b"goodbye"].concat();
     let (purged, whole) = std::thread::scope(|scope| {
-        let purge = scope.spawn(|| pool.purge(&Selector::All, PATIENCE));
+        let purge = scope.spawn(|| pool.purge(&Selector::All, PATIENCE).asked);
         let readers = std::iter::repeat_with(|| streams.split_off(streams.len() - connections / 4)).take(4).map(|part| {
             let expected = &expected;
             scope.spawn(move || {
@@ -353,7 +353,7 @@ fn unread(asks: &[u8]) -> (Pool, TcpStream) {
 fn a_purge_waits_no_longer_than_it_was_told_for_a_peer_that_does_not_read() {
     let (pool, mut deaf) = unread(b"x");
     let began = Instant::now();
-    assert_eq!(pool.purge(&Selector::All, Duration::from_millis(200)), 1);
+    assert_eq!(pool.purge(&Selector::All, Duration::from_millis(200)).asked, 1);
     assert_empty(&pool);
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(200) && took < PATIENCE / 3, "gone after {took:?}");
@@ -468,7 +468,7 @@ fn a_drain_purge_or_shutdown_of_ages_ends_with_its_connections() {
     type End = fn(&Pool);
     let ends: [(&str, End); 3] = [
         ("drain", |pool| assert_eq!(pool.drain(&Selector::All, Drain::within(Duration::MAX)).ended, 2)),
-        ("purge", |pool| assert_eq!(pool.purge(&Selector::All, Duration::MAX), 2)),
+        ("purge", |pool| assert_eq!(pool.purge(&Selector::All, Duration::MAX).asked, 2)),
         ("shutdown", |pool| assert_eq!(pool.shutdown(Drain::within(Duration::MAX)).ended, 2)),
     ];
     for (what, end) in ends {

@@ -4,12 +4,12 @@ mod common;
 #[path = "delegation/scene.rs"]
 mod scene;
 
-use common::{PATIENCE, Random, assert_empty, connect, echoes, in_time, read, read_all, reset, start};
+use common::{PATIENCE, Random, assert_empty, assert_reset, connect, echoes, in_time, read, read_all, reset, start};
 use scene::{Giving, Scene, Told, echo_until_asked, line};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, After, Closed, Config, ConnectionState, Context, Delegate, Drain, Input, Note, Peer, Pool, Protocol, Selector,
-    Service, Step, Waited,
+    Address, After, Closed, Config, ConnectionState, Context, Delegate, Drain, Drained, Input, Note, Peer, Pool, Protocol,
+    Selector, Service, Step, Waited,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -100,7 +100,7 @@ fn a_panic_costs_its_connection_only() {
     let mut other = scene.given(b"!x\n");
     assert_eq!(read(&mut other, 1).as_deref(), Some(&b"x"[..]));
     let mut stream = scene.given(b"!panic\n");
-    assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    assert_reset(&mut stream);
     assert_eq!(scene.hear_closed(), Closed::Panicked);
     assert!(echoes(&mut other, b"still here"));
     assert_eq!(scene.pool.status().counts.panics, 1);
@@ -157,7 +157,7 @@ fn a_purge_delivers_what_was_written_and_ends_what_goes_on() {
         scene.wait_away(1);
         let purging = std::thread::spawn({
             let pool = scene.pool.clone();
-            move || pool.purge(&Selector::All, Duration::from_millis(50))
+            move || pool.purge(&Selector::All, Duration::from_millis(50)).asked
         });
         // Nothing is read before the deadline.
         assert_eq!(told.recv_timeout(PATIENCE), Ok(ErrorKind::ConnectionAborted));
@@ -177,7 +177,7 @@ fn a_purge_ends_what_comes_back_in_time() {
         });
         let mut stream = scene.given(b"!");
         scene.wait_away(1);
-        assert_eq!(scene.pool.purge(&Selector::All, PATIENCE), 1);
+        assert_eq!(scene.pool.purge(&Selector::All, PATIENCE).asked, 1);
         assert_eq!(read_all(&mut stream).expect("an orderly end"), b"goodbye");
         assert_empty(&scene.pool);
     });
@@ -200,8 +200,8 @@ fn a_purge_does_not_wait_for_a_handler_that_never_looks() {
         );
         let mut stream = scene.given(b"!");
         scene.wait_away(1);
-        assert_eq!(scene.pool.purge(&Selector::All, Duration::ZERO), 1);
-        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+        assert_eq!(scene.pool.purge(&Selector::All, Duration::ZERO), Drained { asked: 1, ended: 0, cut: 1 });
+        assert_reset(&mut stream);
         assert!(scene.pool.connections(&Selector::All).is_empty());
         assert!(scene.pool.wait(PATIENCE, |status| status.loops[0].connections == 0));
         assert_eq!(scene.pool.status().connections, 1, "its socket is open: it has its permit");
@@ -222,7 +222,7 @@ fn a_kill_resets_at_once() {
         let mut stream = scene.given(b"!");
         let id = scene.wait_away(1)[0].id;
         assert_eq!(scene.pool.kill(&Selector::Id(id)), 1);
-        assert_eq!(read_all(&mut stream).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert_reset(&mut stream);
         let aborted = ErrorKind::ConnectionAborted;
         assert_eq!(told.recv_timeout(PATIENCE), Ok((Err(aborted), Err(aborted))));
         assert_eq!(scene.hear_closed(), Closed::Killed);
@@ -336,7 +336,7 @@ fn a_dead_loop_ends_what_is_away_and_its_permit_stays_with_the_socket() {
         scene.wait_away(1);
         assert!(crash_loop(&scene.pool, 0));
         assert_eq!(told.recv_timeout(PATIENCE), Ok(Err(ErrorKind::ConnectionAborted)));
-        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+        assert_reset(&mut stream);
         assert_eq!(scene.hear_closed(), Closed::Killed);
         assert!(echoes(&mut connect(scene.at), b"the next loop"));
         assert!(scene.pool.wait(PATIENCE, |status| status.connections == 1));
@@ -359,7 +359,7 @@ fn the_end_of_a_pool_ends_what_is_away_and_waits_for_its_threads() {
         assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 1));
         drop(pool);
         assert_eq!(told.try_recv(), Ok(Err(ErrorKind::ConnectionAborted)), "its thread has ended");
-        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+        assert_reset(&mut stream);
     });
 }
 
@@ -383,7 +383,7 @@ fn a_delegate_may_drop_the_last_handle_of_its_pool() {
         let (aborted, took) = told.recv_timeout(PATIENCE).expect("told");
         assert_eq!(aborted, Err(ErrorKind::ConnectionAborted));
         assert!(took < Duration::from_secs(5), "it waited for itself: {took:?}");
-        assert_eq!(read_all(&mut stream).expect("an orderly end"), b"");
+        assert_reset(&mut stream);
     });
 }
 

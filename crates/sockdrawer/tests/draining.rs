@@ -314,7 +314,7 @@ fn purge_with_unread_input(count: usize, length: usize, more: usize) {
             })
         })
         .collect();
-    assert_eq!(pool.purge(&Selector::Before(applied.generation), PATIENCE), count);
+    assert_eq!(pool.purge(&Selector::Before(applied.generation), PATIENCE).asked, count);
     assert_eq!(readers.into_iter().map(|reader| reader.join().expect("all bytes")).sum::<usize>(), count);
     assert_empty(&pool);
     assert_eq!(pool.status().counts.bytes_out, (count * length) as u64);
@@ -350,7 +350,7 @@ fn what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent() {
     client.set_nonblocking(false).expect("a socket");
     let pool = &pool;
     std::thread::scope(|scope| {
-        let purge = scope.spawn(|| pool.purge(&Selector::All, PATIENCE));
+        let purge = scope.spawn(|| pool.purge(&Selector::All, PATIENCE).asked);
         assert!(pool.wait(PATIENCE, |status| status.live_generations() == 1 && status.generations[0].connections == 0));
         let mut got = Vec::new();
         let ended = client.read_to_end(&mut got);

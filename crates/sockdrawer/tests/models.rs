@@ -11,6 +11,8 @@ mod bench;
 mod changing;
 #[path = "models/crashing.rs"]
 mod crashing;
+#[path = "models/deadlines.rs"]
+mod deadlines;
 #[path = "models/doors.rs"]
 mod doors;
 #[path = "models/ending.rs"]
@@ -105,6 +107,9 @@ for_each_model! {
     ending::a_drain_without_time_ends_all_the_same,
     ending::a_purge_delivers_what_was_written,
     ending::a_shutdown_serves_who_waits,
+    deadlines::a_shutdown_keeps_its_deadline,
+    deadlines::a_drain_keeps_its_deadline,
+    deadlines::a_purge_keeps_its_deadline,
     ending::who_joins_learns_of_the_end,
     ending::the_last_handle_ends_the_pool,
 }

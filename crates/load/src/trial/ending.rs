@@ -4,7 +4,7 @@ use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use super::churn::PATIENCE;
 use super::guest::Guest;
 use super::tally::Ending;
-use sockdrawer::{Drain, Selector};
+use sockdrawer::{Drain, Drained, Selector};
 use std::time::{Duration, Instant};
 
 /// Asked to end, an echo does so at once: the deadline is there to be kept.
@@ -24,13 +24,7 @@ impl Changer<'_> {
     }
 
     fn drain_set(&mut self, guest: Guest, how: Drain) -> Result<Duration, Unseen> {
-        self.asked(guest, |changer| {
-            let drained = changer.scene.server.drain(&guest.selector(), how);
-            if drained.ended + drained.cut == drained.asked {
-                return Ok(drained.asked);
-            }
-            Err(format!("a drain that returned left some: {drained:?}"))
-        })
+        self.asked(guest, |changer| whole(changer.scene.server.drain(&guest.selector(), how)))
     }
 
     /// The requests that are under way, as soon as they are enough; they last only so long that a look before would say nothing.
@@ -48,7 +42,7 @@ impl Changer<'_> {
     }
 
     pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
-        self.asked(Guest::Second, |changer| Ok(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
+        self.asked(Guest::Second, |changer| whole(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
     }
 
     /// `end` ends connections of a set and says how many. As many clients must see an orderly end, and no more.
@@ -102,4 +96,9 @@ impl Changer<'_> {
         }
         Err(format!("{asked} connections were asked to end, {} did so", seen()))
     }
+}
+
+/// How many ended, if all did in order.
+fn whole(drained: Drained) -> Result<usize, Unseen> {
+    if drained.cut == 0 { Ok(drained.asked) } else { Err(format!("connections were cut off within {DEADLINE:?}: {drained:?}")) }
 }

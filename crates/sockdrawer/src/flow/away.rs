@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Instant;
 
 /// Notes that wait for whoever holds a connection; more are dropped and counted.
 const MOST_NOTES: usize = 1024;
@@ -41,6 +42,8 @@ pub(crate) struct Away {
     pub(crate) system: Arc<dyn System>,
     draining: AtomicBool,
     ended: AtomicBool,
+    /// The peer waits: the last that was received is not answered, or what was written is not taken.
+    owes: AtomicBool,
     received: AtomicU64,
     sent: AtomicU64,
     state: Mutex<State>,
@@ -48,6 +51,8 @@ pub(crate) struct Away {
 
 #[derive(Default)]
 struct State {
+    /// When a drain or a purge ends it.
+    ends_by: Option<Instant>,
     notes: VecDeque<Note>,
     /// Notes that were taken: brought.
     taken: u64,
@@ -70,6 +75,15 @@ impl Away {
     /// Whether it must not be used any more: killed, or past the deadline of a purge.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// When it will be ended, if that is known.
+    pub(crate) fn ends_by(&self) -> Option<Instant> {
+        lock(&self.state).ends_by
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        self.owes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn has_notes(&self) -> bool {
@@ -118,8 +132,9 @@ impl Away {
         (std::mem::take(&mut state.notes), std::mem::take(&mut state.taken))
     }
 
-    /// Asks it to end.
-    pub(super) fn drain(&self) {
+    /// Asks it to end, by then.
+    pub(super) fn drain(&self, by: Option<Instant>) {
+        lock(&self.state).ends_by = by;
         self.draining.store(true, Ordering::Release);
         self.wake();
     }
@@ -259,11 +274,14 @@ pub(crate) struct Leaving {
     pub(crate) draining: bool,
     pub(crate) kept: Vec<u8>,
     pub(crate) peer_finished: bool,
+    /// Something was received from the peer before.
+    pub(crate) owes: bool,
+    pub(crate) ends_by: Option<Instant>,
 }
 
 impl Hold {
     pub(crate) fn new(leaving: Leaving, socket: Arc<OwnedFd>, home: Arc<dyn Home>) -> Hold {
-        let Leaving { token, id, generation, side, system, draining, kept, peer_finished } = leaving;
+        let Leaving { token, id, generation, side, system, draining, kept, peer_finished, owes, ends_by } = leaving;
         let away = Arc::new(Away {
             token,
             id,
@@ -272,9 +290,10 @@ impl Hold {
             system,
             draining: AtomicBool::new(draining),
             ended: AtomicBool::new(false),
+            owes: AtomicBool::new(owes || !kept.is_empty()),
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
-            state: Mutex::default(),
+            state: Mutex::new(State { ends_by, ..State::default() }),
         });
         Hold { away, socket: Some(socket), home, kept, start: 0, peer_finished, finished: false, outcome: Outcome::End }
     }
@@ -309,6 +328,9 @@ impl Hold {
         }
         let count = self.away.system.receive(self.as_fd(), into)?;
         self.peer_finished = count == 0;
+        if count > 0 {
+            self.away.owes.store(true, Ordering::Relaxed);
+        }
         self.away.received.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
@@ -316,7 +338,9 @@ impl Hold {
     /// Writes what there is room for: `EAGAIN` when there is none.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         self.check()?;
-        let count = self.away.system.send(self.as_fd(), bytes, false)?;
+        let sent = self.away.system.send(self.as_fd(), bytes, false);
+        self.away.owes.store(sent != Ok(bytes.len()), Ordering::Relaxed);
+        let count = sent?;
         self.away.sent.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }

@@ -87,14 +87,16 @@ impl Flow {
         if place.flags.any(Flags::CONNECTING) {
             return self.connect_failed(seat, Errno::CONNABORTED);
         }
+        if place.has_protocol() && place.flags.any(Flags::AWAY) {
+            place.flags.set(Flags::DRAINING);
+            // Also when it was asked before: the deadline may be nearer now.
+            return self.drain_away(seat);
+        }
         if !place.has_protocol() || place.flags.any(Flags::DRAINING) {
             return;
         }
         let epoch = place.epoch;
         place.flags.set(Flags::DRAINING);
-        if place.flags.any(Flags::AWAY) {
-            return self.drain_away(seat);
-        }
         self.readable(seat);
         if self.is_still(seat, epoch) {
             self.ask_to_drain(seat);
@@ -141,6 +143,7 @@ impl Flow {
         }
         if self.seats.at(seat).has_protocol() {
             self.forget_protocol(seat, Closed::Purged);
+            self.seats.at(seat).flags.set(Flags::PURGED);
             self.start_closing(seat, within);
         } else if self.seats.at(seat).flags.any(Flags::FLUSHING) {
             // It was closing by itself, with more patience; one that lingers has less already.
@@ -213,15 +216,26 @@ impl Flow {
         self.seats.at(seat).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
     }
 
-    /// The timer of a connection without protocol.
+    /// The timer of a connection without protocol: what is unsent now is lost.
     pub(super) fn closing_is_over(&mut self, seat: u32) {
         let unsent = self.seats.at(seat).flags.any(Flags::FLUSHING);
+        if unsent {
+            self.counters.cut().add(1);
+        }
         self.leave(seat, unsent);
     }
 
     /// Ends a connection now. What was appended and not sent is lost.
     pub(super) fn end(&mut self, seat: u32, why: Closed, reset: bool) {
         self.scratch.bytes.clear();
+        self.seats.at(seat).flags.clear(Flags::PURGED);
+        match why {
+            Closed::Aborted => self.counters.aborted().add(1),
+            Closed::Panicked => self.counters.crashed().add(1),
+            Closed::Overflow => self.counters.overflow().add(1),
+            Closed::Killed => self.counters.killed().add(1),
+            _ => {}
+        }
         if self.seats.at(seat).has_protocol() {
             self.forget_protocol(seat, why);
         }
@@ -297,11 +311,18 @@ impl Flow {
         self.forget_kept(seat);
         self.forget_unsent(seat);
         let place = self.seats.at(seat);
-        if !place.flags.any(Flags::CONNECTING) {
+        let (flags, token) = (place.flags, super::seat::token(seat, place.epoch));
+        if !flags.any(Flags::CONNECTING) {
             self.counters.closed().add(1);
         }
-        let (token, working) = (super::seat::token(seat, place.epoch), place.flags.any(Flags::WORKING));
-        match (self.seats.leave(seat, working || away.is_some()), away) {
+        if flags.any(Flags::PURGED) && !reset {
+            self.counters.purged().add(1);
+        }
+        let held = flags.any(Flags::WORKING) || away.is_some();
+        if flags.any(Flags::COUNTED) {
+            self.count_end(seat, reset, held);
+        }
+        match (self.seats.leave(seat, held), away) {
             // Who has the socket has the permit.
             (Some(permit), Some(away)) => away.keep_permit(permit),
             (Some(permit), None) => _ = self.orphans.insert(token, permit),

@@ -113,6 +113,7 @@ impl Flow {
     #[cold]
     fn not_opened(&mut self, seat: u32, Panicked(message): Panicked) {
         self.count_panic(seat, message);
+        self.counters.crashed().add(1);
         self.leave(seat, true);
     }
 
@@ -370,8 +371,6 @@ impl Flow {
         let place = self.seats.at(seat);
         if place.flags.any(Flags::CONNECTING) {
             self.connect_failed(seat, Errno::TIMEDOUT);
-        } else if place.flags.any(Flags::AWAY) {
-            self.deadline_away(seat);
         } else if place.has_protocol() {
             self.callback(seat, Event::Timeout);
         } else {

@@ -65,6 +65,7 @@ impl Flow {
         let generation = self.place(table).generation.id;
         let kept = self.kept.bytes(seat).to_vec();
         self.forget_kept(seat);
+        let ends_by = self.ends_by(seat);
         let place = self.seats.at(seat);
         let leaving = Leaving {
             token,
@@ -75,6 +76,8 @@ impl Flow {
             draining: place.flags.any(Flags::DRAINING),
             kept,
             peer_finished: place.flags.any(Flags::PEER_FINISHED),
+            owes: place.bytes_in > 0,
+            ends_by,
         };
         let socket = Arc::new(place.socket.take().expect("a taken seat has a socket"));
         place.flags.clear(Flags::LEAVING);
@@ -119,43 +122,26 @@ impl Flow {
         }
     }
 
-    /// Whoever has the connection is asked to end; the protocol when it is back.
+    /// The code that has the connection is asked to end it, by the deadline if there is one; the protocol when it is back.
     pub(super) fn drain_away(&mut self, seat: u32) {
+        let by = self.ends_by(seat);
         if let Some(away) = self.away(seat) {
-            away.drain();
+            away.drain(by);
         }
     }
 
-    /// The same, until a deadline.
+    /// The same, and what is left of the time is for its protocol to go.
     pub(super) fn purge_away(&mut self, seat: u32, within: Duration) {
-        if !self.seats.at(seat).has_protocol() {
-            return;
-        }
-        let now = Instant::now();
-        let by = deadline(now, within);
         if let Some(Trip::Away { purge_by, .. }) = self.trips.get_mut(&seat) {
-            *purge_by = Some(by);
+            *purge_by = Some(deadline(Instant::now(), within));
         }
         self.seats.at(seat).flags.set(Flags::DRAINING);
         self.drain_away(seat);
-        self.set_timer(seat, by, now);
     }
 
-    /// The deadline of a purge: nothing more is read or written, and the peer is told. Then the socket has as long to come back as
-    /// one may linger; after that the seat is free, whoever has the socket.
-    pub(super) fn deadline_away(&mut self, seat: u32) {
-        if !self.seats.at(seat).has_protocol() {
-            return self.leave(seat, false);
-        }
-        if let Some(away) = self.away(seat) {
-            away.end();
-        }
-        // It fails only where the connection is gone already.
-        let _ = self.with_socket(seat, |system, socket| system.finish(socket));
-        self.forget_protocol(seat, Closed::Purged);
-        self.seats.at(seat).flags.set(Flags::FLUSHING);
-        let (now, linger) = (Instant::now(), self.active_settings().linger);
-        self.set_timer(seat, deadline(now, linger), now);
+    /// Whether the code that has the connection has received something that it has not answered yet, or cannot write.
+    pub(super) fn owes_away(&self, seat: u32) -> bool {
+        self.away(seat).is_some_and(|away| away.owes())
     }
 
     /// The seat is given up while the connection is away, or about to go. Whoever has the socket can do nothing more with it.
@@ -225,10 +211,6 @@ impl Flow {
         place.bytes_out += sent;
         let (token, epoch) = (returned.away.token, place.epoch);
         self.clear_timer(seat);
-        if !self.seats.at(seat).has_protocol() {
-            panics::discard((outcome, notes));
-            return self.all_sent(seat);
-        }
         self.keep(seat, &kept);
         self.go_on(seat, outcome);
         notes.into_iter().for_each(|note| self.note(token, note));

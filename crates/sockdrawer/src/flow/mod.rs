@@ -16,6 +16,7 @@ pub(crate) mod course;
 pub(crate) mod delegates;
 mod delegation;
 pub(crate) mod door;
+pub(crate) mod ending;
 pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod group;
@@ -52,6 +53,7 @@ use buffer::Buffers;
 use card::Card;
 use connector::Connector;
 use delegation::Trip;
+use ending::Endings;
 use gate::{Permit, Waiter};
 use generation::Generation;
 use inbox::{Inbox, Letter};
@@ -138,6 +140,8 @@ pub(crate) struct Flow {
     orphans: HashMap<u64, Permit>,
     /// Connections that are given away, or will be, by their seats.
     trips: HashMap<u32, Trip>,
+    /// Who counts the end of a connection, by its seat.
+    endings: HashMap<u32, Vec<Arc<Endings>>>,
     tags: Tags,
     places: Vec<Option<Place>>,
     /// The generation in force, and the switch's epoch at which it was.
@@ -251,6 +255,7 @@ impl Flow {
             more_events: false,
             orphans: HashMap::new(),
             trips: HashMap::new(),
+            endings: HashMap::new(),
             tags: Tags::default(),
             places: Vec::new(),
             active: 0,

@@ -83,11 +83,6 @@ impl Flow {
         self.with_socket(seat, |system, socket| system.peer_address(socket)).ok().flatten()
     }
 
-    /// Whether this connection is still here, if only to linger.
-    pub(crate) fn is_here(&mut self, token: u64) -> bool {
-        self.seats.find(token).is_some()
-    }
-
     pub(crate) fn list(&mut self, choice: &dyn Choice) -> Vec<ConnectionStatus> {
         let uptime = self.start.elapsed();
         self.choose(choice)
@@ -136,11 +131,7 @@ impl Flow {
         is_first
     }
 
-    /// The same, and false also where no connection stands yet.
-    pub(crate) fn drain_standing(&mut self, token: u64) -> bool {
-        self.seats.find(token).is_some_and(|seat| self.seats.at(seat).has_protocol()) && self.drain_one(token)
-    }
-
+    /// The protocol may say goodbye, and what is not sent within this time is lost.
     pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
         if let Some(seat) = self.seats.find(token) {
             self.purge(seat, within);
@@ -245,7 +236,7 @@ impl Flow {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.give_spare_back()));
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
-                let end = std::panic::AssertUnwindSafe(|| self.end(seat, why, false));
+                let end = std::panic::AssertUnwindSafe(|| self.cut(seat, why, false));
                 let _ = std::panic::catch_unwind(end);
             }
         }

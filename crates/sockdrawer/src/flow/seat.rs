@@ -86,6 +86,11 @@ impl Flags {
     /// There is output that the kernel did not take.
     pub(crate) const UNSENT: Flags = Flags(1 << 20);
 
+    /// A drain, a purge or a shutdown counts its end.
+    pub(crate) const COUNTED: Flags = Flags(1 << 21);
+    /// It was purged: its end counts as that, unless it is cut off.
+    pub(crate) const PURGED: Flags = Flags(1 << 22);
+
     /// While any of these is set, nobody reads.
     pub(crate) const UNREAD: Flags = Flags(
         Flags::CONNECTING.0
@@ -100,8 +105,16 @@ impl Flags {
     );
 
     /// While none of these is set, nobody but the seat knows of the connection, unless it has a timer.
-    pub(crate) const ENTANGLED: Flags =
-        Flags(Flags::CONNECTING.0 | Flags::WORKING.0 | Flags::LEAVING.0 | Flags::AWAY.0 | Flags::KEPT.0 | Flags::UNSENT.0);
+    pub(crate) const ENTANGLED: Flags = Flags(
+        Flags::CONNECTING.0
+            | Flags::WORKING.0
+            | Flags::LEAVING.0
+            | Flags::AWAY.0
+            | Flags::KEPT.0
+            | Flags::UNSENT.0
+            | Flags::COUNTED.0
+            | Flags::PURGED.0,
+    );
 
     /// Whether any of these is set.
     pub(crate) fn any(self, flags: Flags) -> bool {

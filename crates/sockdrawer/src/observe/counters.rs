@@ -104,6 +104,18 @@ counters! {
     errors,
     /// Connections that ended because a message grew too long.
     too_long,
+    /// Connections that their protocol ended by [`Step::Abort`](crate::Step::Abort).
+    aborted,
+    /// Connections that a panic of their protocol or of the code that had them ended.
+    crashed,
+    /// Connections closed because a note came while the peer did not read.
+    overflow,
+    /// Connections that were purged, or were still there at the deadline of a drain, and owed their peers nothing.
+    purged,
+    /// Connections ended by [`Pool::kill`](crate::Pool::kill), and those of a loop that died.
+    killed,
+    /// Connections reset although their peers had something to come: output that was not taken in time, or an answer.
+    cut,
     /// Jobs handed to workers or run in place.
     jobs,
     /// Jobs refused because the queue was full.

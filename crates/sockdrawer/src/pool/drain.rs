@@ -5,16 +5,18 @@ use super::halt::End;
 use super::selector::Selector;
 use crate::clock::deadline;
 use crate::flow::Flow;
+use crate::flow::ending::Endings;
 use crate::flow::inbox::{Inbox, Letter, Order};
-use crate::sync::{Mutex, lock, mpsc};
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use crate::sync::mpsc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How connections are asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Drain {
-    /// After this, those still there are purged.
+    /// When it is over, counted from the call, or from the end of `notice`. In its last tenth, and for a second at most, protocols
+    /// that wait for the rest of a message or for a job are told too, for last words. What is left at the end is cut off: a
+    /// connection that owes its peer nothing ends in order, any other by a reset.
     pub deadline: Duration,
     /// The most to ask in a second, in random order; None: all at once.
     pub rate: Option<f64>,
@@ -58,12 +60,19 @@ impl Drain {
 /// How a drain went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drained {
-    /// Connections that matched, or as many of them as were to end.
+    /// Connections that matched, or as many of them as were to end; `ended` and `cut` together.
     pub asked: usize,
-    /// Of these, ended by themselves.
+    /// Of these, ended in order: everything that was written to them is delivered, or on its way in the kernel's hands.
     pub ended: usize,
-    /// Of these, cut off at the deadline.
+    /// Of these, cut off: output was not taken in time, a request not answered, or the connection was never accepted. Their peers
+    /// see a reset.
     pub cut: usize,
+}
+
+impl Drained {
+    pub(super) fn of((ended, cut): (usize, usize)) -> Drained {
+        Drained { asked: ended + cut, ended, cut }
+    }
 }
 
 impl std::iter::Sum for Drained {
@@ -77,99 +86,93 @@ impl std::iter::Sum for Drained {
     }
 }
 
-/// A purged connection has this long to take what was written; then it is reset.
-const PURGE_WITHIN: Duration = Duration::from_secs(5);
+/// What a loop that is well needs to end its connections once a deadline has passed. Those of a loop that user code keeps busy for
+/// longer are cut when it comes back, and counted as cut now.
+pub(super) const CUT_WITHIN: Duration = Duration::from_millis(80);
 /// How often a pool that ends looks for connections that came in meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Who is busy for longer is asked again later.
+/// A loop that is busy for longer is asked again later.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Who is asked within this time of another is asked with it, when there is a rate.
+/// Connections that are due within this time of another are asked with it, when there is a rate.
 const PACE: Duration = Duration::from_millis(1);
 
 /// A connection and the loop it is in.
 type Target = (Arc<Inbox>, u64);
 
-/// Connections that were asked to end, by the flow that has them. It notes them itself, so that those of one that answers too late
-/// count. A flow that is gone keeps its name.
-type Known = Arc<Mutex<HashMap<(usize, u64), Weak<Inbox>>>>;
-
 impl Core {
     pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
-        let until = deadline(Instant::now(), how.deadline);
-        // Who it is about is found out whatever the deadline.
-        let answer = until.max(Instant::now() + ANSWER_WITHIN);
-        let mut left = match how.at_most {
-            Some(most) => self.ask_some(selector, most, Moments::at(how.rate.unwrap_or_default(), Instant::now()), until),
-            None => self.ask_matching(selector, (how.rate, End::Begun), answer, until, &Known::default()),
-        };
-        let asked = left.len();
-        self.shared.bell.wait(until, || {
-            left = still_here(std::mem::take(&mut left), until);
-            left.is_empty()
-        });
-        let purged = left.len();
-        for (inbox, token) in &left {
-            let token = *token;
-            let _ = inbox.put(Letter::Order(Box::new(move |flow| flow.purge_one(token, PURGE_WITHIN))));
+        let endings = Endings::within(how.deadline);
+        let moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
+        match (how.at_most, how.rate) {
+            (Some(most), _) => self.drain_some(selector, most, moments, &endings),
+            (None, Some(_)) => self.drain_at_rate(selector, moments, &endings),
+            (None, None) => {
+                let selector = selector.clone();
+                self.ask_for_end(&endings, move |flow, endings| flow.drain_counted(&selector, endings));
+            }
         }
-        self.wait_for_purged(left, PURGE_WITHIN);
-        Drained { asked, ended: asked - purged, cut: purged }
+        self.shared.bell.wait(endings.last_words, || endings.are_over());
+        self.ask_for_end(&endings, |flow, endings| flow.last_words(endings));
+        self.end_by_deadline(selector, &endings)
     }
 
-    /// Asks all that match to end. Without a rate each flow does so as soon as it hears of it: one that is busy holds up no other,
-    /// and purges what it has when it hears of it too late. With a rate those are left that had no turn before the `end`.
-    fn ask_matching(
-        &self,
-        selector: &Selector,
-        (rate, end): (Option<f64>, End),
-        answer: Instant,
-        until: Instant,
-        known: &Known,
-    ) -> Vec<Target> {
-        let known = known.clone();
-        let note =
-            move |inbox: &Arc<Inbox>, token| _ = lock(&known).insert((Arc::as_ptr(inbox) as usize, token), Arc::downgrade(inbox));
-        if rate.is_none() {
-            return self.targets(selector, answer, move |inbox, token| {
-                note(inbox, token);
-                Some(Box::new(move |flow| {
-                    let too_late = Instant::now() > until.max(answer);
-                    if too_late { flow.purge_one(token, PURGE_WITHIN) } else { _ = flow.drain_one(token) }
-                }))
-            });
+    pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
+        let (endings, meant) = (Endings::within(within), selector.clone());
+        self.ask_for_end(&endings, move |flow, endings| flow.purge_counted(&meant, within, endings));
+        self.end_by_deadline(selector, &endings)
+    }
+
+    /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
+    fn ask_for_end(&self, endings: &Arc<Endings>, act: impl Fn(&mut Flow, &Arc<Endings>) + Clone + Send + 'static) {
+        for inbox in self.inboxes() {
+            let (silent, endings, act) = (endings.loop_asked(), endings.clone(), act.clone());
+            // A loop that is gone has no connections.
+            let _ = inbox.put(Letter::Order(Box::new(move |flow| {
+                act(flow, &endings);
+                drop(silent);
+            })));
         }
-        let mut targets = self.targets(selector, answer, move |inbox, token| {
-            note(inbox, token);
-            None
-        });
+    }
+
+    /// Waits until these connections have ended. At the deadline those that are left are cut, and nothing is waited for any more.
+    fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
+        if !self.shared.bell.wait(endings.until, || endings.are_over()) {
+            self.ask_for_end(endings, |flow, endings| flow.cut_counted(endings));
+            self.shared.bell.wait(Instant::now() + CUT_WITHIN, || endings.are_over());
+        }
+        // Which connections of a loop that does not answer are meant is known only if all are.
+        let all_meant = endings.have_silent_loops() && *selector == Selector::All;
+        Drained::of(endings.tell(if all_meant { self.shared.gate.taken() } else { 0 }))
+    }
+
+    /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
+    fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>) {
+        let counted = endings.clone();
+        let mut targets = self.targets(selector, endings.until, move |flow, tokens| flow.count_endings(tokens, &counted));
         // So that a drain does not empty one loop, or one client, first.
         shuffle(&mut targets);
-        let mut moments = rate.map(|rate| Moments::at(rate, Instant::now())).unwrap_or_default();
         for (inbox, token) in &targets {
             let due = moments.next();
-            if due >= until || (due > Instant::now() + PACE && !self.halt.wait_until(due, end)) {
+            if due >= endings.last_words || (due > Instant::now() + PACE && !self.halt.wait_until(due, End::Begun)) {
                 break;
             }
             let token = *token;
-            // A loop that is gone has no connections.
             let _ = inbox.put(Letter::Order(Box::new(move |flow| _ = flow.drain_one(token))));
         }
-        targets
     }
 
-    /// Asks so many of those that match to end, whoever else asks at the same time; whom it has asked.
-    fn ask_some(&self, selector: &Selector, most: usize, mut moments: Moments, until: Instant) -> Vec<Target> {
-        let answer = until.max(Instant::now() + ANSWER_WITHIN);
-        let mut targets = self.targets(selector, answer, |_, _| None);
+    /// Asks so many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
+    fn drain_some(&self, selector: &Selector, most: usize, mut moments: Moments, endings: &Arc<Endings>) {
+        let mut targets = self.targets(selector, endings.until, |_, tokens| tokens);
         shuffle(&mut targets);
-        let (mut targets, mut asked) = (targets.into_iter(), Vec::new());
+        let (mut targets, mut asked) = (targets.into_iter(), 0);
         let mut due = moments.next();
-        while asked.len() < most {
-            if due >= until || (due > Instant::now() + PACE && !self.halt.wait_until(due, End::Begun)) {
+        while asked < most {
+            if due >= endings.until || (due > Instant::now() + PACE && !self.halt.wait_until(due, End::Begun)) {
                 break;
             }
             let (soon, mut next) = (Instant::now() + PACE, Vec::new());
-            while due <= soon && due < until && asked.len() + next.len() < most {
+            while due <= soon && due < endings.until && asked + next.len() < most {
                 let Some(target) = targets.next() else { break };
                 next.push(target);
                 due = moments.next();
@@ -177,71 +180,65 @@ impl Core {
             if next.is_empty() && targets.len() == 0 {
                 break;
             }
-            // Those that still connect, have ended, or were asked by somebody else, have others in their place.
-            asked.extend(those(next, answer, Flow::drain_standing));
+            // Those that still connect, have ended, or were asked by another drain, have others in their place.
+            asked += drained_first(next, endings);
         }
-        asked
     }
 
-    /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`.
+    /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`. At the deadline
+    /// nothing more is accepted: what waits at the listening sockets is reset too.
     pub(crate) fn drain_to_the_end(&self, how: Drain, is_over: impl Fn() -> bool) -> Drained {
-        let until = deadline(Instant::now(), how.deadline);
-        let (known, mut rate) = (Known::default(), how.rate);
+        let endings = Endings::within(how.deadline);
+        let over = || endings.are_over() && is_over();
+        if let Some(rate) = how.rate {
+            self.drain_at_rate(&Selector::All, Moments::at(rate, Instant::now()), &endings);
+        }
+        let mut told = false;
         loop {
-            // Who does not answer now is asked again. Those that come in later were let in to be answered: at once.
-            let answer = until.min(Instant::now() + ANSWER_WITHIN);
-            self.ask_matching(&Selector::All, (rate.take(), End::Here), answer, until, &known);
+            // A loop that does not answer now is asked again. Connections that come in later were let in to be answered: at once.
+            self.ask_for_end(&endings, |flow, endings| flow.drain_all_counted(endings));
             let now = Instant::now();
-            if self.shared.bell.wait(until.min(now + LOOK_AGAIN), &is_over) || Instant::now() >= until {
+            if !told && now >= endings.last_words {
+                told = true;
+                self.ask_for_end(&endings, |flow, endings| flow.last_words(endings));
+            }
+            let next = [endings.until, now + LOOK_AGAIN, if told { endings.until } else { endings.last_words.max(now) }];
+            let next = next.into_iter().min().unwrap_or(now);
+            if self.shared.bell.wait(next, over) || Instant::now() >= endings.until {
                 break;
             }
         }
-        let purged = self.purge(&Selector::All, PURGE_WITHIN);
-        let asked = lock(&known).len().max(purged);
-        Drained { asked, ended: asked - purged, cut: purged }
+        let in_use = || self.shared.gate.taken();
+        if !over() {
+            self.ask_for_end(&endings, |flow, endings| {
+                flow.cut_queues(endings);
+                flow.drain_all_counted(endings);
+                flow.cut_counted(endings);
+            });
+            let ended = || endings.are_over() && endings.unheard(in_use()) == 0;
+            self.shared.bell.wait(Instant::now() + CUT_WITHIN, ended);
+        }
+        Drained::of(endings.tell(in_use()))
     }
 
-    pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> usize {
-        let until = deadline(Instant::now(), within.max(PURGE_WITHIN));
-        let targets = self.targets(selector, until, move |_, token| Some(Box::new(move |flow| flow.purge_one(token, within))));
-        let purged = targets.len();
-        self.wait_for_purged(targets, within);
-        purged
-    }
-
-    /// Everything that matches, by the flow that has it, which writes itself an order for each: it keeps its pace with orders.
+    /// Everything that matches, by the loop that has it, as far as loops answer in time.
     fn targets(
         &self,
         selector: &Selector,
         until: Instant,
-        order: impl Fn(&Arc<Inbox>, u64) -> Option<Order> + Send + Sync + 'static,
+        take: impl Fn(&mut Flow, Vec<u64>) -> Vec<u64> + Send + Sync + 'static,
     ) -> Vec<Target> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
         let ask = move |flow: &mut Flow| {
             let tokens = flow.choose(&selector);
-            for order in tokens.iter().filter_map(|token| order(&flow.inbox, *token)) {
-                // It reads its inbox at this moment.
-                let _ = flow.inbox.put(Letter::Order(order));
-            }
-            tokens
+            take(flow, tokens)
         };
-        self.ask_until(until, &inboxes, ask)
+        self.ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
             .into_iter()
             .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
             .map(|(index, token)| (inboxes[index].clone(), token))
             .collect()
-    }
-
-    fn wait_for_purged(&self, targets: Vec<Target>, within: Duration) {
-        // What was written has `within` to leave, then the seat lingers for the peer's end.
-        let linger = lock(&self.control).config.settings.linger;
-        let until = deadline(Instant::now(), within.saturating_add(linger).saturating_add(PACE));
-        let mut left = targets;
-        self.shared.bell.wait(until, || {
-            left = still_here(std::mem::take(&mut left), until);
-            left.is_empty()
-        });
     }
 }
 
@@ -272,13 +269,9 @@ impl Moments {
     }
 }
 
-/// Which of these still exist, if only to linger.
-fn still_here(targets: Vec<Target>, until: Instant) -> Vec<Target> {
-    those(targets, until, Flow::is_here)
-}
-
-/// Those of which this is true. It is taken to be of those of a loop that does not answer in time.
-fn those(targets: Vec<Target>, until: Instant, is: fn(&mut Flow, u64) -> bool) -> Vec<Target> {
+/// Asks these to end; how many were there for it, and asked for the first time. Those of a loop that does not answer in time are taken
+/// to be.
+fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
     let mut groups: Vec<(Arc<Inbox>, Vec<u64>)> = Vec::new();
     for (inbox, token) in targets {
         match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &inbox)) {
@@ -287,26 +280,26 @@ fn those(targets: Vec<Target>, until: Instant, is: fn(&mut Flow, u64) -> bool) -
         }
     }
     let (answers, received) = mpsc::channel();
-    let mut asked = 0;
-    for (index, (inbox, tokens)) in groups.iter_mut().enumerate() {
-        let (answers, asked_for) = (answers.clone(), tokens.clone());
+    let mut unheard = 0;
+    for (inbox, tokens) in groups {
+        let (answers, counted, count) = (answers.clone(), endings.clone(), tokens.len());
         let order: Order = Box::new(move |flow| {
-            let they_are: Vec<u64> = asked_for.into_iter().filter(|token| is(flow, *token)).collect();
-            // Nobody may wait for the answer any more.
-            let _ = answers.send((index, they_are));
+            let first = tokens.into_iter().filter(|token| flow.drain_if_first(*token, &counted)).count();
+            // Nothing waits for the answer after the deadline.
+            let _ = answers.send((count, first));
         });
-        match inbox.put(Letter::Order(order)) {
-            Ok(()) => asked += 1,
-            // The loop is gone, and its connections with it.
-            Err(_) => tokens.clear(),
+        // A loop that is gone has no connections any more.
+        if inbox.put(Letter::Order(order)).is_ok() {
+            unheard += count;
         }
     }
     drop(answers);
-    for _ in 0..asked {
-        let Ok((index, they_are)) = received.recv_timeout(until.saturating_duration_since(Instant::now())) else { break };
-        groups[index].1 = they_are;
+    let mut asked = 0;
+    while let Ok((count, first)) = received.recv_timeout(endings.until.saturating_duration_since(Instant::now())) {
+        unheard -= count;
+        asked += first;
     }
-    groups.into_iter().flat_map(|(inbox, tokens)| tokens.into_iter().map(move |token| (inbox.clone(), token))).collect()
+    asked + unheard
 }
 
 /// Random order.

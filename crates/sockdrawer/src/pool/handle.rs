@@ -196,14 +196,15 @@ impl Pool {
     }
 
     /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
-    /// all have ended; what is left at the deadline is purged.
+    /// all have ended, at the deadline at the latest: what is left then is cut off.
     pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         self.manager.drain(selector, how)
     }
 
     /// Ends connections: each protocol may say goodbye, and every byte already written is delivered to a peer that reads;
-    /// after `within` what is left is reset. Returns how many, when they have ended.
-    pub fn purge(&self, selector: &Selector, within: Duration) -> usize {
+    /// after `within` what is left is reset. Requests that are being received or worked on are not answered. Returns when all have
+    /// ended, after `within` at the latest.
+    pub fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         self.manager.purge(selector, within)
     }
 

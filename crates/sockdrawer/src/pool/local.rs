@@ -2,7 +2,7 @@
 
 use super::commit::{effective_limit, prepare_generation, validate};
 use super::control::{Control, Core, ListeningPlace, Report};
-use super::drain::{ANSWER_WITHIN, Drain, Drained};
+use super::drain::{ANSWER_WITHIN, CUT_WITHIN, Drain, Drained};
 use super::halt::{End, Halt};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
@@ -35,7 +35,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A loop that hangs in user code is waited for so long when its pool ends.
+/// A loop that hangs in user code is waited for so long when its pool is dropped; a shutdown has its own deadline.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a pool stands on.
@@ -223,13 +223,19 @@ impl Core {
             // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
             self.shared.leaving.load(Ordering::SeqCst) == 0 && self.retirements.under_way() == 0 && self.shared.gate.taken() == 0
         };
+        let until = deadline(Instant::now(), how.deadline);
         let drained = self.drain_to_the_end(how, is_over);
-        self.stop(reason);
+        self.stop_by(until.max(Instant::now() + CUT_WITHIN), reason);
         drained
     }
 
     /// Stops every thread now. Connections that are left end with their loops. A loop that hangs in user code is left behind.
     pub(crate) fn stop(&self, reason: &str) {
+        self.stop_by(Instant::now() + STOP_WITHIN, reason);
+    }
+
+    /// The same; a loop that hangs is waited for until then.
+    fn stop_by(&self, until: Instant, reason: &str) {
         let mut threads = Vec::new();
         {
             let mut control = lock(&self.control);
@@ -261,7 +267,7 @@ impl Core {
         let placed = || self.shared.placement.as_ref().map_or(0, |placement| placement.threads());
         let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
         let ended = || loops_ended() && placed() == 0 && self.shared.delegates.have_ended();
-        self.shared.bell.wait(Instant::now() + STOP_WITHIN, ended);
+        self.shared.bell.wait(until, ended);
         self.drop_stranded();
         #[cfg(feature = "tokio")]
         self.end_listeners();
@@ -339,7 +345,7 @@ impl Manager for Core {
         Core::drain(self, selector, how)
     }
 
-    fn purge(&self, selector: &Selector, within: Duration) -> usize {
+    fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         Core::purge(self, selector, within)
     }
 

@@ -24,7 +24,7 @@ pub(crate) trait Manager: Send + Sync {
     fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error>;
     fn adopt(&self, selector: &Selector) -> Adopted;
     fn drain(&self, selector: &Selector, how: Drain) -> Drained;
-    fn purge(&self, selector: &Selector, within: Duration) -> usize;
+    fn purge(&self, selector: &Selector, within: Duration) -> Drained;
     fn kill(&self, selector: &Selector) -> usize;
     fn tag(&self, selector: &Selector, text: &str) -> usize;
     fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error>;

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 /// A connection, seen from its code. Clones are cheap, and remain of use when the [`Connection`](super::Connection) is elsewhere,
 /// such as in a WebSocket.
@@ -45,8 +46,14 @@ impl Context {
         self.away.is_draining()
     }
 
-    /// Waits until the connection is asked to end, or is over. It should finish what it does, say goodbye and be dropped: at the
-    /// drain's deadline nothing can be read or written any more.
+    /// When the pool will end this connection, whatever it is doing, if it was asked to end by a deadline: reading and writing fail from
+    /// then on.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.away.ends_by()
+    }
+
+    /// Waits until the connection is asked to end, or is over. It should finish what it does, say goodbye and be dropped: at
+    /// [`Context::deadline`] nothing can be read or written any more.
     pub async fn draining(&self) {
         self.until(|away| away.is_draining().then_some(())).await;
     }

@@ -64,6 +64,8 @@ impl<S: Service> Connection<S> {
             draining: self.wire.drain_asked,
             kept: std::mem::take(&mut self.wire.kept),
             peer_finished: self.wire.peer_finished,
+            owes: false,
+            ends_by: None,
         }
     }
 

@@ -106,6 +106,12 @@ pub(crate) fn read_all(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     stream.read_to_end(&mut bytes).map(|_| bytes)
 }
 
+/// The peer was cut off, and is told so.
+#[track_caller]
+pub(crate) fn assert_reset(stream: &mut TcpStream) {
+    assert_eq!(read_all(stream).expect_err("a reset").kind(), std::io::ErrorKind::ConnectionReset);
+}
+
 /// Waits until no connection is left, not even one that lingers.
 #[track_caller]
 pub(crate) fn assert_empty(pool: &Pool) {

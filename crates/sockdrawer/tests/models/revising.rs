@@ -94,7 +94,7 @@ pub(crate) fn a_bound_of_generations_is_kept(bench: &Bench) -> Outcome {
     // What needs no new generation is not held up, and a wider bound is one of these.
     pool.reconfigure(pool.config().limit(50))?;
     let reader = thread::spawn(move || old.rest());
-    assert_eq!(pool.purge(&Selector::Before(2), PATIENCE), 1);
+    assert_eq!(pool.purge(&Selector::Before(2), PATIENCE).asked, 1);
     assert_eq!(reader.join().expect("an orderly end"), frame(b'd', 0));
     assert!(pool.wait(PATIENCE, |status| status.live_generations() == 1), "{:#?}", pool.status());
     pool.reconfigure(pool.config().behaviour(Actor { version: 3 }))?;

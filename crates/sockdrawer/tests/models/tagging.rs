@@ -76,7 +76,7 @@ pub(crate) fn connections_are_ended_by_their_tags(bench: &Bench) -> Outcome {
     assert_eq!(drained, Drained { asked: 2, ended: 2, cut: 0 });
     readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), frame(b'd', 0)));
     let readers = ends(2);
-    assert_eq!(pool.purge(&!Selector::tag("tag-3"), PATIENCE), 2);
+    assert_eq!(pool.purge(&!Selector::tag("tag-3"), PATIENCE).asked, 2);
     readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), frame(b'd', 0)));
     for mut client in left {
         assert_eq!(client.version(), 1);

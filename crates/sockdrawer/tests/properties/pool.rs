@@ -289,7 +289,7 @@ impl Tested {
         let meant = self.take_meant(whom);
         let count = meant.len();
         thread::scope(|scope| {
-            let purge = scope.spawn(|| pool.purge(&selector, PATIENCE));
+            let purge = scope.spawn(|| pool.purge(&selector, PATIENCE).asked);
             for (mut client, served) in meant {
                 client.read_flood(served.owed);
                 assert_eq!(client.rest(), answer(b'd', served.origin, served.sum));

@@ -1,7 +1,8 @@
 //! The end of a listening socket: what waits in its queue is accepted first.
 
-use super::{Acceptor, State};
+use super::{Accepted, Acceptor, State};
 use crate::admission::Room;
+use crate::config::Reject;
 use crate::flow::listener::Shard;
 use crate::flow::{Flow, Shared};
 use crate::net::Address;
@@ -34,6 +35,10 @@ impl Drop for Retiring {
         self.shared.bell.ring();
     }
 }
+
+/// Connections that are turned away one by one at a socket whose time is over; more, from clients that are faster, are counted and
+/// reset with the socket.
+const TURNED_AWAY: usize = 8192;
 
 impl Acceptor {
     pub(super) fn is_retiring(&self) -> bool {
@@ -102,5 +107,22 @@ impl Flow {
         } else {
             self.wait_no_more();
         }
+    }
+
+    /// Resets what waits at retiring sockets and gives the sockets up; how many connections that were.
+    pub(in crate::flow) fn turn_away_retiring(&mut self, how: &Reject) -> usize {
+        let mut waited = 0;
+        for index in 0..self.acceptor.held.len() {
+            if self.acceptor.held[index].as_ref().is_none_or(|held| held.retiring.is_none()) {
+                continue;
+            }
+            let turned_away =
+                (0..TURNED_AWAY).take_while(|_| !self.has_nothing(index) && matches!(self.turn_away(index, how), Accepted::Yes));
+            waited += turned_away.count();
+            self.unwatch_shard(index);
+            let held = self.acceptor.held[index].take();
+            waited += held.map_or(0, |held| self.system.queued(held.shard.socket()).unwrap_or(0));
+        }
+        waited
     }
 }

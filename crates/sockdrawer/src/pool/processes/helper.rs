@@ -264,7 +264,7 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
     match request {
         Request::Adopt(selector) => Reply::Adopted(core.adopt(&selector)),
         Request::Drain(selector, how) => Reply::Drained(Manager::drain(&**core, &selector, how)),
-        Request::Purge(selector, within) => Reply::Count(Manager::purge(&**core, &selector, within)),
+        Request::Purge(selector, within) => Reply::Drained(Manager::purge(&**core, &selector, within)),
         Request::Count(selector) => Reply::Count(core.each(&selector, |_, _| true)),
         Request::Kill(selector) => Reply::Count(core.kill(&selector)),
         Request::Tag(selector, text) => Reply::Count(core.tag(&selector, &text)),

@@ -286,7 +286,12 @@ fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
 
 fn drained(answers: Vec<Reply>) -> Drained {
     let answers = answers.into_iter();
-    answers.map(|reply| if let Reply::Drained(drained) = reply { drained } else { Drained::default() }).sum()
+    let drained = answers.map(|reply| match reply {
+        Reply::Drained(drained) => drained,
+        Reply::Count(ended) => Drained { asked: ended, ended, cut: 0 },
+        _ => Drained::default(),
+    });
+    drained.sum()
 }
 
 impl Manager for Processes {
@@ -352,8 +357,8 @@ impl Manager for Processes {
         drained(answers(asked.collect(), until))
     }
 
-    fn purge(&self, selector: &Selector, within: Duration) -> usize {
-        self.count_all(within.saturating_add(PURGES_WITHIN), || Request::Purge(selector.clone(), within))
+    fn purge(&self, selector: &Selector, within: Duration) -> Drained {
+        drained(self.ask_all(within.saturating_add(PURGES_WITHIN), || Request::Purge(selector.clone(), within)))
     }
 
     fn kill(&self, selector: &Selector) -> usize {

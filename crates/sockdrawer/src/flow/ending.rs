@@ -1,0 +1,266 @@
+//! The end of many connections by a deadline: what a drain, a purge and a shutdown ask of a loop, and the count of what came of it.
+
+use super::Flow;
+use super::orders::Choice;
+use super::seat::Flags;
+use crate::clock::deadline;
+use crate::config::Reject;
+use crate::protocol::Closed;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The last part of a drain's time is for last words: a tenth of it, and no more than this.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Connections that are ended between two looks at events.
+const SLICE: usize = 128;
+/// A lingering connection with more input than this many reads is taken for one that goes on sending.
+const LAST_READS: usize = 4;
+
+/// What came of the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
+pub(crate) struct Endings {
+    /// All of it is over by then.
+    pub(crate) until: Instant,
+    /// Protocols that have not been told yet are told then, whatever they were doing.
+    pub(crate) last_words: Instant,
+    /// Loops that have not said yet which of their connections are meant.
+    silent: AtomicUsize,
+    asked: AtomicUsize,
+    ended: AtomicUsize,
+    cut: AtomicUsize,
+    /// Ended connections whose permit a running job or a handler still has.
+    held: AtomicUsize,
+    /// The count was told. Connections that have not ended by then were told as cut, so they are.
+    told: AtomicBool,
+}
+
+impl Endings {
+    pub(crate) fn within(time: Duration) -> Arc<Endings> {
+        let now = Instant::now();
+        let last_words = deadline(now, time.saturating_sub((time / 10).min(LAST_WORDS)));
+        let [silent, asked, ended, cut, held] = [const { AtomicUsize::new(0) }; 5];
+        let told = AtomicBool::new(false);
+        Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, told })
+    }
+
+    /// A loop is being asked which connections are meant; it has answered, or is gone, when this is dropped.
+    pub(crate) fn loop_asked(self: &Arc<Endings>) -> Silent {
+        self.silent.fetch_add(1, SeqCst);
+        Silent(self.clone())
+    }
+
+    /// Whether every loop has answered and every connection has ended.
+    pub(crate) fn are_over(&self) -> bool {
+        self.silent.load(SeqCst) == 0 && self.left() == 0
+    }
+
+    /// Connections asked to end that have not ended.
+    fn left(&self) -> usize {
+        // In this order: a connection is counted as asked before it ends.
+        let over = self.ended.load(SeqCst) + self.cut.load(SeqCst);
+        self.asked.load(SeqCst) - over
+    }
+
+    /// Whether a loop has not answered.
+    pub(crate) fn have_silent_loops(&self) -> bool {
+        self.silent.load(SeqCst) > 0
+    }
+
+    /// Permits in use that are of none of these connections.
+    pub(crate) fn unheard(&self, permits: usize) -> usize {
+        permits.saturating_sub(self.left() + self.held.load(SeqCst))
+    }
+
+    /// The last word: connections that have ended in order, and those that were cut or are from now on. `permits` are those in use
+    /// where every connection is meant: a loop that has not answered has some of them.
+    pub(crate) fn tell(&self, permits: usize) -> (usize, usize) {
+        self.told.store(true, SeqCst);
+        let unheard = self.unheard(permits);
+        let (ended, asked) = (self.ended.load(SeqCst), self.asked.load(SeqCst));
+        (ended, asked - ended + unheard)
+    }
+
+    /// Connections that were never accepted, and are reset where they wait.
+    fn add_cut(&self, count: usize) {
+        self.asked.fetch_add(count, SeqCst);
+        self.cut.fetch_add(count, SeqCst);
+    }
+}
+
+/// A loop that has not answered yet.
+pub(crate) struct Silent(Arc<Endings>);
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.0.silent.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Flow {
+    /// Counts the end of these connections from now on. Those that are counted already are left out.
+    pub(crate) fn count_endings(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) -> Vec<u64> {
+        let is_new = |flow: &mut Flow, token| flow.seats.find(token).is_some_and(|seat| flow.count_ending(seat, endings));
+        tokens.into_iter().filter(|token| is_new(self, *token)).collect()
+    }
+
+    fn count_ending(&mut self, seat: u32, endings: &Arc<Endings>) -> bool {
+        let counting = self.endings.entry(seat).or_default();
+        if counting.iter().any(|known| Arc::ptr_eq(known, endings)) {
+            return false;
+        }
+        counting.push(endings.clone());
+        endings.asked.fetch_add(1, SeqCst);
+        self.seats.at(seat).flags.set(Flags::COUNTED);
+        true
+    }
+
+    /// A counted connection is gone: in order, or by a reset.
+    pub(super) fn count_end(&mut self, seat: u32, reset: bool, held: bool) {
+        for endings in self.endings.remove(&seat).unwrap_or_default() {
+            endings.held.fetch_add(usize::from(held), SeqCst);
+            if reset { &endings.cut } else { &endings.ended }.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// The nearest deadline of a counted connection.
+    pub(super) fn ends_by(&self, seat: u32) -> Option<Instant> {
+        self.endings.get(&seat)?.iter().map(|endings| endings.until).min()
+    }
+
+    /// Asks connections that are meant to end, and counts what comes of it.
+    pub(crate) fn drain_counted(&mut self, choice: &dyn Choice, endings: &Arc<Endings>) {
+        let meant = self.choose(choice);
+        self.drain_in_slices(meant, endings);
+    }
+
+    /// The same for all, those that are closing already included: what they have not sent yet may not be lost in silence.
+    pub(crate) fn drain_all_counted(&mut self, endings: &Arc<Endings>) {
+        let taken = (0..self.seats.len()).filter(|seat| self.seats.at(*seat).is_taken()).collect::<Vec<_>>();
+        let all = taken.into_iter().map(|seat| self.seats.token(seat)).collect();
+        self.drain_in_slices(all, endings);
+    }
+
+    fn drain_in_slices(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) {
+        let (new, endings) = (self.count_endings(tokens, endings), endings.clone());
+        self.in_slices(new, move |flow, token| {
+            // A loop that was busy until now does not begin what it has no time for.
+            if Instant::now() < endings.until { _ = flow.drain_one(token) } else { flow.cut_one(token, &endings) }
+        });
+    }
+
+    /// Ends connections that are meant: their protocols may say goodbye, and have this time until all is sent.
+    pub(crate) fn purge_counted(&mut self, choice: &dyn Choice, within: Duration, endings: &Arc<Endings>) {
+        let meant = self.choose(choice);
+        let (new, endings) = (self.count_endings(meant, endings), endings.clone());
+        self.in_slices(new, move |flow, token| {
+            if !endings.told.load(SeqCst) {
+                flow.purge_one(token, within);
+            }
+            if Instant::now() >= endings.until {
+                flow.cut_one(token, &endings);
+            }
+        });
+    }
+
+    /// Asks a connection that stands and was not asked before; whether it was one.
+    pub(crate) fn drain_if_first(&mut self, token: u64, endings: &Arc<Endings>) -> bool {
+        let Some(seat) = self.seats.find(token) else { return false };
+        let place = self.seats.at(seat);
+        if !place.has_protocol() || place.flags.any(Flags::DRAINING) {
+            return false;
+        }
+        self.count_ending(seat, endings);
+        self.drain(seat);
+        true
+    }
+
+    /// Time for last words: protocols that wait for the rest of a message, or for a job, are told now.
+    pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
+        let left = self.counted(endings);
+        self.in_slices(left, Flow::tell_draining_now);
+    }
+
+    fn tell_draining_now(&mut self, token: u64) {
+        let Some(seat) = self.seats.find(token) else { return };
+        let place = self.seats.at(seat);
+        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING.and(Flags::AWAY)) {
+            place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+            self.callback(seat, crate::behaviour::Event::Draining);
+        }
+    }
+
+    /// Time is up.
+    pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
+        let (left, endings) = (self.counted(endings), endings.clone());
+        self.in_slices(left, move |flow, token| flow.cut_one(token, &endings));
+    }
+
+    fn counted(&mut self, endings: &Arc<Endings>) -> Vec<u64> {
+        let meant = self.endings.iter().filter(|(_, counting)| counting.iter().any(|known| Arc::ptr_eq(known, endings)));
+        let seats: Vec<u32> = meant.map(|(seat, _)| *seat).collect();
+        seats.into_iter().map(|seat| self.seats.token(seat)).collect()
+    }
+
+    /// What waits at the listening sockets of a pool that ends is reset, and they are given up.
+    pub(crate) fn cut_queues(&mut self, endings: &Arc<Endings>) {
+        let waited = self.turn_away_retiring(&Reject::Reset);
+        endings.add_cut(waited);
+    }
+
+    fn cut_one(&mut self, token: u64, endings: &Endings) {
+        if let Some(seat) = self.seats.find(token) {
+            self.cut(seat, Closed::Purged, endings.told.load(SeqCst));
+        }
+    }
+
+    /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
+    /// that something is missing. One that was `told` as cut already is reset in any case.
+    pub(super) fn cut(&mut self, seat: u32, why: Closed, told: bool) {
+        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
+            return self.connect_failed(seat, crate::sys::Errno::CONNABORTED);
+        }
+        let owes = told || self.owes(seat);
+        let place = self.seats.at(seat);
+        if owes {
+            self.counters.cut().add(1);
+        } else if place.has_protocol() || place.flags.any(Flags::PURGED) {
+            self.counters.purged().add(1);
+        }
+        self.end(seat, why, owes);
+    }
+
+    /// Whether the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent.
+    fn owes(&mut self, seat: u32) -> bool {
+        let flags = self.seats.at(seat).flags;
+        let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::LEAVING];
+        if owing.into_iter().any(|flag| flags.any(flag)) {
+            return true;
+        }
+        if flags.any(Flags::AWAY) {
+            return self.owes_away(seat);
+        }
+        if flags.any(Flags::PEER_FINISHED) {
+            return false;
+        }
+        // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
+        let reads = if flags.any(Flags::LINGERING) { LAST_READS } else { 1 };
+        (0..reads).all(|_| self.has_input(seat))
+    }
+
+    /// Reads what nobody will ask for any more.
+    fn has_input(&mut self, seat: u32) -> bool {
+        let Some(socket) = &self.seats.at(seat).socket else { return false };
+        matches!(self.system.receive(socket.as_fd(), &mut self.read), Ok(1..))
+    }
+
+    /// Does something with many connections, some at a time, so that the others are not held up.
+    fn in_slices(&mut self, mut tokens: Vec<u64>, act: impl Fn(&mut Flow, u64) + Send + 'static) {
+        let rest = tokens.split_off(tokens.len().min(SLICE));
+        tokens.into_iter().for_each(|token| act(self, token));
+        if !rest.is_empty() {
+            // A loop that is going ends all of its connections anyway.
+            let _ = self.inbox.put(super::inbox::Letter::Order(Box::new(move |flow| flow.in_slices(rest, act))));
+        }
+    }
+}

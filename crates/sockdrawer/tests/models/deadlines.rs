@@ -1,0 +1,140 @@
+//! A deadline bounds the call, and nothing that was cut off is called ended: what the pool says is held against what clients saw.
+
+use crate::bench::{Bench, Client, Outcome};
+use crate::common::{PATIENCE, connect};
+use crate::services::{frame, pattern};
+use sockdrawer::{Drain, Drained, Pool, Selector};
+use std::io::{ErrorKind, Read};
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// More than the kernel takes for a peer that does not read.
+const MUCH: usize = 10_000_000;
+/// A slow reader takes so much at a time, then pauses.
+const PIECE: usize = 256 * 1024;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a peer does while its connection is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// It reads nothing of what it asked for until the pool has said how the end went.
+    Deaf,
+    Slow,
+    Idle,
+}
+
+/// How a connection ended, as its peer saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// Every byte, and then the end.
+    Whole,
+    Reset,
+}
+
+type End = fn(&Pool, Duration) -> Drained;
+
+pub(crate) fn a_shutdown_keeps_its_deadline(bench: &Bench) -> Outcome {
+    keeps_its_deadline(bench, |pool, within| pool.shutdown(Drain::within(within)))
+}
+
+pub(crate) fn a_drain_keeps_its_deadline(bench: &Bench) -> Outcome {
+    keeps_its_deadline(bench, |pool, within| pool.drain(&Selector::All, Drain::within(within)))
+}
+
+pub(crate) fn a_purge_keeps_its_deadline(bench: &Bench) -> Outcome {
+    keeps_its_deadline(bench, |pool, within| pool.purge(&Selector::All, within))
+}
+
+/// In a long run with as many peers as the promise is about, and on a machine that has nothing else to do.
+fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
+    let long = std::env::var_os("SOCKDRAWER_LONG").is_some();
+    let times: &[u64] = if long { &[0, 1000, 5000] } else { &[0, 300] };
+    let (each, late) = if long { (100, Duration::from_millis(100)) } else { (3, Duration::from_secs(2)) };
+    let all = [Peer::Deaf, Peer::Slow, Peer::Idle];
+    let crowds: Vec<Vec<Peer>> = if bench.side_by_side() {
+        vec![all.into_iter().flat_map(|peer| vec![peer; each]).collect()]
+    } else {
+        all.into_iter().map(|peer| vec![peer]).collect()
+    };
+    for within in times.iter().map(|time| Duration::from_millis(*time)) {
+        for peers in &crowds {
+            let (pool, at) = bench.start(bench.actor())?;
+            let (drained, took, seen) = ended(&pool, at, peers, within, end);
+            let cut = seen.iter().filter(|seen| **seen == Seen::Reset).count();
+            println!("{}: {} peers within {within:?}: {drained:?} after {took:?}", bench.model, peers.len());
+            assert_eq!(drained, Drained { asked: peers.len(), ended: peers.len() - cut, cut }, "{peers:?} within {within:?}");
+            assert!(took <= within + late, "{took:?} for {within:?}");
+            let counts = pool.status().counts;
+            assert_eq!(counts.cut, cut as u64, "{counts:#?}");
+        }
+    }
+    Ok(())
+}
+
+/// What the pool says, how long that took, and what each peer saw.
+fn ended(pool: &Pool, at: SocketAddr, peers: &[Peer], within: Duration, end: End) -> (Drained, Duration, Vec<Seen>) {
+    let (ready, over) = (Barrier::new(peers.len() + 1), Barrier::new(peers.len() + 1));
+    thread::scope(|scope| {
+        let (ready, over) = (&ready, &over);
+        let clients: Vec<_> = peers.iter().map(|peer| scope.spawn(move || watch(*peer, at, ready, over))).collect();
+        ready.wait();
+        let began = Instant::now();
+        let drained = end(pool, within);
+        let took = began.elapsed();
+        over.wait();
+        (drained, took, clients.into_iter().map(|client| client.join().expect("whole, or a reset")).collect())
+    })
+}
+
+fn watch(peer: Peer, at: SocketAddr, ready: &Barrier, over: &Barrier) -> Seen {
+    let mut client = Client(connect(at));
+    assert_eq!(client.version(), 1);
+    if peer != Peer::Idle {
+        client.order(b'w', MUCH as u32);
+        // The answer has begun.
+        client.0.peek(&mut [0]).expect("an answer");
+    }
+    ready.wait();
+    let expected = if peer == Peer::Idle { 0 } else { MUCH };
+    match peer {
+        Peer::Deaf => {
+            over.wait();
+            read_to_the_end(client, expected, Duration::ZERO)
+        }
+        Peer::Slow => {
+            let seen = read_to_the_end(client, expected, PAUSE);
+            over.wait();
+            seen
+        }
+        Peer::Idle => {
+            let seen = read_to_the_end(client, expected, Duration::ZERO);
+            over.wait();
+            seen
+        }
+    }
+}
+
+/// Reads, with pauses: all of the pattern, the protocol's goodbye if it had time for one, and the end; or a reset.
+fn read_to_the_end(mut client: Client, expected: usize, pause: Duration) -> Seen {
+    let (mut bytes, mut piece) = (Vec::new(), vec![0; PIECE]);
+    client.0.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    loop {
+        match client.0.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Seen::Reset,
+            Err(error) => panic!("{error} after {} bytes", bytes.len()),
+        }
+        if !pause.is_zero() {
+            // waits because: a slow reader is one that does so
+            thread::sleep(pause);
+        }
+    }
+    assert!(bytes.len() >= expected, "an orderly end after {} of {expected} bytes", bytes.len());
+    let (written, goodbye) = bytes.split_at(expected);
+    assert!(written.iter().enumerate().all(|(place, byte)| *byte == pattern(place)));
+    assert!(goodbye.is_empty() || goodbye == frame(b'd', 0), "{goodbye:?}");
+    Seen::Whole
+}
