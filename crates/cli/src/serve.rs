@@ -5,7 +5,7 @@ use crate::log::Log;
 use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::signals;
-use crate::values::{Count, PeerLimit, Rate};
+use crate::values::{Count, PeerLimit, Rate, Time};
 use crate::{events, limits, print, program};
 use sockdrawer::{
     AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// How long connections may take to end by themselves after SIGTERM or SIGINT.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
+
+/// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
+const HTTP_IDLE: Duration = Duration::from_secs(60);
 
 /// How long the last threads of a start may take to come to where they wait.
 const SETTLING: Duration = Duration::from_millis(20);
@@ -165,6 +168,10 @@ fn config(arguments: ServeArguments, log: Option<&Log>) -> Result<Config, Failur
     }
     if arguments.protocol == Protocol::Http {
         config.settings.max_partial = sockdrawer_catalog::http::MAX_HEAD;
+        config.settings.idle = Some(HTTP_IDLE);
+    }
+    if let Some(Time(idle)) = arguments.idle {
+        config.settings.idle = Some(idle).filter(|idle| !idle.is_zero());
     }
     if let Some(log) = log.cloned() {
         config = config.observer(move |event: &sockdrawer::Event| log.tell(events::words(event)));
@@ -197,6 +204,11 @@ fn fits(model: Model, arguments: &ServeArguments) -> Result<(), Failure> {
     }
     if matches!(model, Model::Threads | Model::Fork | Model::Tasks) && arguments.spin.is_some() {
         return refuse("--spin", "the models loops, prefork and single");
+    }
+    if arguments.protocol == Protocol::Exec && arguments.idle.is_some() {
+        let line =
+            "--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out (try: sockdrawer serve --help)";
+        return Err(Failure::usage(line));
     }
     if model != Model::Prefork && arguments.processes.is_some() {
         return refuse("--processes", "the model prefork");
@@ -305,6 +317,10 @@ mod tests {
             (http.limit, http.capacity, &http.limits().expect("the default policy").on_full),
             (Some(5000), 0, &OnFull::Reject(Reject::Fin))
         );
-        assert_eq!(http.settings.max_partial, 4096);
+        assert_eq!((http.settings.max_partial, http.settings.idle), (4096, Some(HTTP_IDLE)));
+        assert_eq!(
+            [configured("--idle 0"), configured("--idle 5")].map(|http| http.settings.idle),
+            [None, Some(Duration::from_secs(5))]
+        );
     }
 }

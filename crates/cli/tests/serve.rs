@@ -119,6 +119,25 @@ fn a_server_at_rest_has_let_go_of_its_start() {
 }
 
 #[test]
+fn a_request_that_does_not_come_is_not_waited_for() {
+    for model in ["loops", "fork", "prefork", "tasks"] {
+        let (http, address) = serve(&format!("http --idle 100ms --slow-duration 400ms --model {model}"));
+        assert_eq!(exchange_to_end(address, b""), b"", "{model}: it said nothing");
+        assert_eq!(exchange_to_end(address, b"GET /test/f"), b"", "{model}: half of it");
+        // It drips, as slow as it is: what does not become whole is not waited for either.
+        let mut drips = connect(address);
+        drips.set_read_timeout(Some(Duration::from_millis(5))).expect("a time-out can be set");
+        drips.write_all(b"GET /test/fast HTTP/1.1\r\nA: ").expect("the server reads");
+        let ended = (0..4000).any(|_| drips.write_all(b"x").is_err() || matches!(drips.read(&mut [0]), Ok(0)));
+        assert!(ended, "{model}: as many bytes as a head may have take 20 s");
+        // What was closed lingers until its peer has closed too.
+        drop(drips);
+        assert!(exchange_to_end(address, b"GET /test/slow\r\n\r\n").starts_with(b"HTTP/1.1 200"), "{model}: a job is not idle");
+        end_cleanly(http, Signal::TERM);
+    }
+}
+
+#[test]
 fn protocol_options_arrive() {
     let answer = sockdrawer_catalog::http::ANSWER;
     let (http, address) = serve("http --workers 1 --slow-duration 0");

@@ -263,6 +263,10 @@ pub struct Settings {
     pub max_partial: usize,
     /// What a connection above its high-water mark does with a note.
     pub notes_when_full: NotesWhenFull,
+    /// How long a connection may stay without its protocol taking input or its peer taking output; then it is closed. It may take a
+    /// quarter longer, and does not count while a job runs, the protocol waits ([`Step::Wait`](crate::Step::Wait)) or has its timer set,
+    /// or the connection is delegated. None, the default: for ever.
+    pub idle: Option<Duration>,
     /// How long a closed connection reads and discards, waiting for the peer's end.
     pub linger: Duration,
     /// How long a closed connection tries to send what is left before that.
@@ -277,6 +281,7 @@ impl Default for Settings {
             low_water: 32 * 1024,
             max_partial: 64 * 1024,
             notes_when_full: NotesWhenFull::Drop,
+            idle: None,
             linger: Duration::from_secs(2),
             flush: Duration::from_secs(30),
         }

@@ -213,6 +213,8 @@ pub enum Closed {
     Panicked,
     /// More input was left untaken than `max_partial`.
     TooLong,
+    /// Its protocol took nothing, and its peer neither, for as long as the generation's `idle` allows.
+    Idle,
     /// A note arrived above the high-water mark and the policy is to close.
     Overflow,
     /// The pool purged it.

@@ -93,6 +93,10 @@ pub(crate) struct ServeArguments {
     /// The most connections accepted in a second, with bursts of a tenth of that; those that come faster wait.
     #[arg(long, value_name = "R")]
     pub(crate) accept_rate: Option<Rate>,
+    /// Close a connection that brings nothing whole and takes nothing for so long, or a quarter longer; 0: never
+    /// [default: http: 60s; else never].
+    #[arg(long, value_name = "T")]
+    pub(crate) idle: Option<Time>,
     /// Tell events on standard error, one line each.
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -213,8 +213,16 @@ impl Flow {
         self.take_tag(seat);
         match timer {
             Timer::Keep => {}
-            Timer::Off => self.clear_timer(seat),
+            Timer::Off => self.protocol_clears_timer(seat),
             Timer::At(at) => self.set_timer(seat, at, now.get().unwrap_or_else(Instant::now)),
+        }
+    }
+
+    /// The timer is free for the idle timeout.
+    fn protocol_clears_timer(&mut self, seat: u32) {
+        if !self.seats.at(seat).flags.any(Flags::IDLE) {
+            self.clear_timer(seat);
+            self.begin_idle(seat);
         }
     }
 
@@ -371,8 +379,14 @@ impl Flow {
         let place = self.seats.at(seat);
         if place.flags.any(Flags::CONNECTING) {
             self.connect_failed(seat, Errno::TIMEDOUT);
+        } else if place.has_protocol() && place.flags.any(Flags::IDLE) {
+            self.idle_due(seat, now);
         } else if place.has_protocol() {
+            let epoch = place.epoch;
             self.callback(seat, Event::Timeout);
+            if self.is_still(seat, epoch) {
+                self.begin_idle(seat);
+            }
         } else {
             self.closing_is_over(seat);
         }

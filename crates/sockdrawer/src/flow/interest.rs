@@ -42,7 +42,8 @@ impl Flow {
         let token = self.seats.token(seat);
         let epoll = self.epoll.as_fd();
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
-        let done = if flags.any(Flags::WATCHED) {
+        let is_new = !flags.any(Flags::WATCHED);
+        let done = if !is_new {
             self.system.rewatch(epoll, socket, token, interest)
         } else {
             self.system.watch(epoll, socket, token, interest)
@@ -57,6 +58,9 @@ impl Flow {
                 }
                 if write {
                     flags.set(Flags::WATCH_WRITE);
+                }
+                if is_new {
+                    self.begin_idle(seat);
                 }
             }
             // ENOMEM, ENOSPC (max_user_watches): the connection cannot be served.

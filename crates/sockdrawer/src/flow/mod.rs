@@ -20,6 +20,7 @@ pub(crate) mod ending;
 pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod group;
+mod idle;
 pub(crate) mod inbox;
 mod interest;
 mod jobs;
@@ -162,6 +163,8 @@ pub(crate) struct Flow {
     wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
     far: HashMap<u32, Instant>,
+    /// Connections that are watched for the idle timeout.
+    idle: HashMap<u32, idle::Seen>,
     due: Vec<u32>,
     letters: Vec<Letter>,
     unread: VecDeque<Letter>,
@@ -271,6 +274,7 @@ impl Flow {
             read: Pages::default(),
             wheel: Wheel::new(start),
             far: HashMap::new(),
+            idle: HashMap::new(),
             due: Vec::with_capacity(at_once),
             letters: Vec::with_capacity(at_once),
             unread: VecDeque::with_capacity(at_once),
@@ -546,6 +550,7 @@ impl Flow {
         } else if !self.far.is_empty() {
             self.far.remove(&seat);
         }
+        self.seats.at(seat).flags.clear(Flags::IDLE);
         self.wheel.set(&mut self.seats, seat, at.min(now + timer::FARTHEST), now);
     }
 

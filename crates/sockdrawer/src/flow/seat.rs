@@ -85,6 +85,8 @@ impl Flags {
     pub(crate) const KEPT: Flags = Flags(1 << 19);
     /// There is output that the kernel did not take.
     pub(crate) const UNSENT: Flags = Flags(1 << 20);
+    /// The timer is that of the idle timeout, and not the protocol's.
+    pub(crate) const IDLE: Flags = Flags(1 << 21);
 
     /// A drain, a purge or a shutdown counts its end.
     pub(crate) const COUNTED: Flags = Flags(1 << 21);

@@ -116,6 +116,8 @@ counters! {
     killed,
     /// Connections reset although their peers had something to come: output that was not taken in time, or an answer.
     cut,
+    /// Connections that ended by the idle timeout.
+    idle,
     /// Jobs handed to workers or run in place.
     jobs,
     /// Jobs refused because the queue was full.

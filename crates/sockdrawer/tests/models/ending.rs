@@ -4,6 +4,7 @@ use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect};
 use crate::services::{SIZE, frame, pattern};
 use sockdrawer::{Drain, Drained, Readiness, Selector};
+use std::io::Write;
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +33,27 @@ pub(crate) fn a_drain_answers_what_was_received(bench: &Bench) -> Outcome {
     readers.into_iter().for_each(|reader| assert_eq!(reader.join().expect("an orderly end"), wanted));
     Client::served(at).end();
     assert_settled(&pool);
+    Ok(())
+}
+
+pub(crate) fn a_connection_that_is_idle_is_closed(bench: &Bench) -> Outcome {
+    const IDLE: Duration = Duration::from_millis(400);
+    let mut config = bench.actor();
+    config.settings.idle = Some(IDLE);
+    let (pool, at) = bench.start(config)?;
+    let began = Instant::now();
+    assert_eq!(Client(connect(at)).rest(), b"", "it said nothing");
+    assert!(began.elapsed() >= IDLE);
+    let mut partial = Client(connect(at));
+    partial.0.write_all(&frame(b'a', 1)[..SIZE - 1]).expect("it stands");
+    assert_eq!(partial.rest(), b"", "it said nothing whole");
+    let mut timed = Client(connect(at));
+    // While its protocol's timer is set, the connection is its protocol's affair.
+    let twice = 2 * IDLE.as_millis() as u32;
+    assert_eq!(timed.ask(b't', twice), (b't', 0));
+    assert_eq!(timed.rest(), b"", "it said no more");
+    assert_settled(&pool);
+    assert_eq!((pool.status().counts.idle, pool.status().counts.errors), (3, 0));
     Ok(())
 }
 

@@ -1,0 +1,66 @@
+//! The idle timeout: a connection ends whose protocol takes no input, and whose peer takes no output, for the time that its generation
+//! allows. A connection that is over with its first read never hears of it: the time begins when epoll is asked to watch.
+
+use super::Flow;
+use super::seat::Flags;
+use crate::clock::deadline;
+use crate::protocol::Closed;
+use std::time::Instant;
+
+/// A connection is looked at so often within its time. Between two looks no clock is asked, so it may end later by one of these parts.
+const LOOKS: u32 = 4;
+
+/// A connection as it was seen last.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    /// Bytes that its protocol has taken, and bytes that the kernel has.
+    progress: u64,
+    since: Instant,
+}
+
+impl Flow {
+    /// The connection waits for its peer. Its one timer may be its protocol's: then the protocol bounds the wait.
+    pub(super) fn begin_idle(&mut self, seat: u32) {
+        let place = self.seats.at(seat);
+        let (table, may) = (place.table, place.has_protocol() && !place.timer.is_set());
+        if may && self.place(table).generation.settings.idle.is_some() {
+            let now = Instant::now();
+            let progress = self.progress(seat);
+            self.look_again(seat, Seen { progress, since: now }, now);
+        }
+    }
+
+    /// The timer of a connection that waits is due.
+    pub(super) fn idle_due(&mut self, seat: u32, now: Instant) {
+        let progress = self.progress(seat);
+        let place = self.seats.at(seat);
+        let (table, busy) = (place.table, place.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::LEAVING)));
+        let before = self.idle.get(&seat).copied().filter(|seen| seen.progress == progress && !busy);
+        let seen = before.unwrap_or(Seen { progress, since: now });
+        let idle = self.place(table).generation.settings.idle;
+        if idle.is_some_and(|idle| now.saturating_duration_since(seen.since) >= idle) {
+            self.counters.idle().add(1);
+            self.forget_protocol(seat, Closed::Idle);
+            let flush = self.active_settings().flush;
+            return self.start_closing(seat, flush);
+        }
+        self.look_again(seat, seen, now);
+    }
+
+    fn look_again(&mut self, seat: u32, seen: Seen, now: Instant) {
+        let table = self.seats.at(seat).table;
+        // An adopted connection may have another time, or none.
+        let Some(idle) = self.place(table).generation.settings.idle else { return };
+        self.idle.insert(seat, seen);
+        let at = deadline(now, idle / LOOKS).min(deadline(seen.since, idle));
+        self.set_timer(seat, at, now);
+        self.seats.at(seat).flags.set(Flags::IDLE);
+    }
+
+    /// Input that is left untaken is no progress: half a request that grows byte by byte is still half a request.
+    fn progress(&mut self, seat: u32) -> u64 {
+        let kept = self.kept.bytes(seat).len() as u64;
+        let place = self.seats.at(seat);
+        (place.bytes_in + place.bytes_out).wrapping_sub(kept)
+    }
+}
