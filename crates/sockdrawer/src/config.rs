@@ -68,7 +68,7 @@ pub struct Config {
     /// Numbers of connections that are told when they are reached.
     pub alarms: Vec<Alarm>,
     /// The most generations that may be live at once, the one in force included: at least 2. While there are as many, a change that
-    /// needs another is refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: any number.
+    /// needs another is refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: 65,000.
     pub max_generations: Option<usize>,
     /// Notes that may wait in a loop's inbox; beyond it a sender gets [`NotifyError::Full`](crate::NotifyError::Full).
     pub inbox: usize,

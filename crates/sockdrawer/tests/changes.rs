@@ -4,8 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
-    Address, Config, Connecting, Context, Drain, Endpoint, Error, Input, OnFull, Peer, Pool, Protocol, Reject, Restarts,
-    Selector, Service, Step,
+    Address, CannotRestore, CannotSave, Config, Connecting, Context, Drain, Endpoint, Error, Event, Input, OnFull, Peer, Pool,
+    Protocol, Reject, Restarts, Saved, Saver, Selector, Service, Step,
 };
 use std::io::Write;
 use std::net::SocketAddr;
@@ -360,4 +360,66 @@ fn a_policy_changed_back_and_forth_under_load_loses_no_loop() {
     });
     assert_empty(&pool);
     assert!(echoes(&mut connect(at), b"x"));
+}
+
+/// Saves nothing. Where it is restored it says so, and waits until it is let go.
+struct Slowly(Option<(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>)>);
+
+struct Kept;
+
+impl Service for Slowly {
+    type Protocol = Kept;
+    fn open(&self, _peer: &Peer) -> Kept {
+        Kept
+    }
+    fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Kept, CannotRestore> {
+        if let Some((restores, goes_on)) = &self.0 {
+            restores.send(()).expect("the test listens");
+            goes_on.lock().expect("no panic").recv().expect("let go");
+        }
+        Ok(Kept)
+    }
+}
+
+impl Protocol for Kept {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+    fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_generation_to_which_a_connection_moves_has_not_ended() {
+    let ended = Arc::new(Mutex::new(Vec::new()));
+    let told = ended.clone();
+    let (pool, at) = start(Config::accept(Slowly(None)).loops(1).observer(move |event: &Event| {
+        if let Event::GenerationEnded(id) = event {
+            told.lock().expect("no panic").push(*id);
+        }
+    }));
+    let mut client = connect(at);
+    assert!(echoes(&mut client, b"x"));
+    let ((restores, restoring), (go_on, goes_on)) = (mpsc::channel(), mpsc::channel());
+    pool.update(move_to(Slowly(Some((restores, Mutex::new(goes_on)))))).expect("a change");
+    let adopting = pool.clone();
+    let adopting = std::thread::spawn(move || adopting.adopt(&Selector::All));
+    restoring.recv_timeout(PATIENCE).expect("it moves");
+    pool.update(move_to(Slowly(None))).expect("a change");
+    assert!(ended.lock().expect("no panic").is_empty(), "each has a connection, or is in force");
+    go_on.send(()).expect("it waits");
+    assert_eq!(adopting.join().expect("no panic").moved, 1);
+    assert!(echoes(&mut client, b"x"));
+    assert!(pool.wait(PATIENCE, |_| *ended.lock().expect("no panic") == [1]), "{ended:?}");
+    drop(client);
+    assert!(pool.wait(PATIENCE, |_| *ended.lock().expect("no panic") == [1, 2]), "{ended:?}");
+}
+
+/// A change of the service.
+fn move_to(service: Slowly) -> impl FnMut(Config) -> Config {
+    let mut service = Some(service);
+    move |config| config.behaviour(service.take().expect("nobody else changes it"))
 }

@@ -3,15 +3,19 @@
 mod common;
 
 use common::{PATIENCE, address, connect, echoes, kill, many, overflow};
+use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Endpoint, Input, Listening, Model, Peer, Pool, Protocol, Recipe, Selector, Service,
-    Status, Step,
+    Behaviour, Config, Context, Drain, Endpoint, Error, Event, Input, Listening, Model, Peer, Pool, Protocol, Recipe, Restarts,
+    Selector, Service, Status, Step,
 };
 use std::collections::HashSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-/// Sends back what it gets, but what begins with `half`, which it leaves, and `abort` and `overflow`, which end its process.
+/// Sends back what it gets, but what begins with `half`, which it leaves, `abort` and `overflow`, which end its process, and `hold`,
+/// which holds up its loop.
 struct Echo;
 
 impl Service for Echo {
@@ -28,6 +32,13 @@ impl Protocol for Echo {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         match input.bytes() {
             b"abort" => std::process::abort(),
+            b"pid" => {
+                input.take_all();
+                cx.send(&std::process::id().to_le_bytes());
+                return Step::Continue;
+            }
+            // waits because: a loop that is held up is what is tried.
+            b"hold" => std::thread::sleep(2 * PATIENCE),
             b"overflow" => _ = std::hint::black_box(overflow(0)),
             [b'h', b'a', b'l', b'f', ..] => return Step::Continue,
             _ => {}
@@ -38,8 +49,20 @@ impl Protocol for Echo {
     }
 }
 
+/// What is in this file happens to processes of the recipe `fragile` that are started.
+const FRAGILE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/prefork-fragile");
+
 fn main() {
-    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo)))]);
+    let fragile = |_: &[u8]| {
+        match std::fs::read(FRAGILE).unwrap_or_default().as_slice() {
+            b"dies" => std::process::abort(),
+            // waits because: a process that takes long to start is what is tried.
+            b"hangs" => std::thread::sleep(2 * PATIENCE),
+            _ => {}
+        }
+        Ok(Behaviour::from(Echo))
+    };
+    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo))), ("fragile", fragile)]);
     common::run_tests(&[
         ("connections_are_shared_among_the_processes", connections_are_shared_among_the_processes),
         ("a_process_that_is_killed_is_replaced_and_costs_its_connections_only", a_process_that_is_killed_is_replaced),
@@ -47,6 +70,9 @@ fn main() {
         ("a_limit_is_exact_among_processes", a_limit_is_exact_among_processes),
         ("a_pool_that_ends_refuses_while_it_waits", a_pool_that_ends_refuses_while_it_waits),
         ("who_waits_at_an_address_that_is_gone_is_served_before_the_end", who_waits_is_served_before_the_end),
+        ("a_process_that_does_not_turn_keeps_nothing_from_the_others", a_process_that_does_not_turn_keeps_nothing),
+        ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
+        ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
         ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
     ]);
 }
@@ -135,6 +161,108 @@ fn a_crash_costs_the_connections_of_its_process() {
         assert!(pool.wait(PATIENCE, |status| status.connections == alive && status.processes.len() == 2), "{:#?}", pool.status());
         drop(many(at, 20));
     }
+}
+
+fn a_process_that_does_not_turn_keeps_nothing() {
+    for is_stopped in [false, true] {
+        let mut config = Config::accept(Echo).processes(2).limit(2);
+        config.stuck_after = Duration::from_millis(500);
+        let (pool, at) = start(config);
+        // One in each.
+        let (goes, mut stays) = loop {
+            let mut both = many(at, 2);
+            if pool.status().processes.iter().all(|process| process.connections == 1) {
+                break (both.remove(0), both.remove(0));
+            }
+            drop(both);
+            assert!(pool.wait(PATIENCE, |status| status.connections == 0));
+        };
+        let mut waiting: Vec<TcpStream> = (0..16).map(|_| connect(at)).collect();
+        waiting.iter_mut().for_each(|client| client.write_all(b"x").expect("written"));
+        let of = pool.status().processes;
+        if is_stopped {
+            // Whichever it is: the other's connection goes.
+            stop(pid_of(&mut stays));
+        } else {
+            stays.write_all(b"hold").expect("written");
+        }
+        drop(goes);
+        // The pool is not asked meanwhile: one that is stopped does not answer.
+        let until = Instant::now() + PATIENCE;
+        waiting.iter().for_each(|client| client.set_read_timeout(Some(Duration::from_millis(5))).expect("not zero"));
+        while !waiting.is_empty() {
+            waiting.retain(|client| !client.peek(&mut [0]).is_ok_and(|count| count == 1));
+            assert!(Instant::now() < until, "stopped: {is_stopped}: {} wait", waiting.len());
+        }
+        if is_stopped {
+            of.iter().for_each(|process| signal(process.pid, Signal::CONT));
+            assert!(echoes(&mut stays, b"again"), "it lives");
+            drop(stays);
+            // It is given permits again.
+            (0..40).for_each(|_| drop(many(at, 1)));
+            assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
+        }
+    }
+}
+
+/// The process that has a connection.
+fn pid_of(client: &mut TcpStream) -> u32 {
+    client.write_all(b"pid").expect("written");
+    let answer = common::read(client, 4).expect("an answer");
+    u32::from_le_bytes(answer.try_into().expect("four bytes"))
+}
+
+/// Stops a process, which takes until its threads have seen it.
+fn stop(pid: u32) {
+    signal(pid, Signal::STOP);
+    let is_stopped = |task: &std::path::Path| std::fs::read_to_string(task.join("stat")).is_ok_and(|stat| stat.contains(") T "));
+    let tasks = || std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").filter_map(Result::ok);
+    while !tasks().all(|task| is_stopped(&task.path())) {
+        std::thread::yield_now();
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+    kill_process(pid, signal).expect("it lives");
+}
+
+/// Pool of the recipe `fragile`, one of whose two processes was just killed, and what it told.
+fn fragile(how: &str, restarts: Restarts) -> (Pool, SocketAddr, Arc<Mutex<Vec<String>>>) {
+    std::fs::write(FRAGILE, b"").expect("a file");
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let told = events.clone();
+    let recipe = Recipe { name: "fragile".to_owned(), options: Vec::new() };
+    let config = Config::accept(Behaviour::from(Echo).with_recipe(recipe)).processes(2).restarts(restarts);
+    let (pool, at) = start(config.observer(move |event: &Event| told.lock().expect("no panic").push(format!("{event:?}"))));
+    std::fs::write(FRAGILE, how).expect("a file");
+    kill(pool.status().processes[0].pid);
+    (pool, at, events)
+}
+
+fn a_process_that_cannot_be_started() {
+    let (pool, _, events) = fragile("dies", Restarts { most: 3, within: 2 * PATIENCE });
+    let Err(Error::Stopped { reason }) = pool.join() else { panic!("it gave up") };
+    assert!(reason.contains("could not be started"), "{reason}");
+    let events = events.lock().expect("no panic").join("\n");
+    // A death, and three starts that failed, the last of which is one too many.
+    assert_eq!((events.matches("ProcessNotStarted").count(), events.matches("GaveUp").count()), (3, 1), "{events}");
+}
+
+fn a_process_that_takes_long_to_start() {
+    let (pool, at, _) = fragile("hangs", Restarts::default());
+    assert!(pool.wait(PATIENCE, |status| status.processes.len() == 1));
+    for limit in 100..110 {
+        let began = Instant::now();
+        pool.update(|config| config.limit(limit)).expect("it can be changed");
+        assert_eq!(pool.status().limit, limit);
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        pool.wait(Duration::from_millis(100), |_| false);
+    }
+    drop(many(at, 10));
+    std::fs::write(FRAGILE, b"").expect("a file");
+    assert!(pool.wait(PATIENCE, |status| status.processes.len() == 2), "{:#?}", pool.status());
+    drop(many(at, 10));
 }
 
 fn a_pool_that_ends_refuses_while_it_waits() {

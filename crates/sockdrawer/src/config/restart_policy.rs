@@ -37,7 +37,7 @@ pub struct Death<'a> {
     pub part: Part,
     /// Which of several, where they have numbers: a loop, a process.
     pub index: Option<usize>,
-    /// The panic's message, or how the process ended.
+    /// The panic's message, how the process ended, or why the part could not be started: that counts as a death too.
     pub reason: &'a str,
     /// When it was noticed.
     pub at: Instant,
@@ -48,7 +48,7 @@ pub struct Death<'a> {
 /// What a [`RestartPolicy`] wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// At once.
+    /// At once. Where it could not be started, after a pause: 100 ms the first time, at most 1 s.
     Now,
     /// After so long; until then the others do its work. A [`Part::Thread`] has no successor to wait for.
     After(Duration),

@@ -21,6 +21,15 @@ pub(crate) struct Bell {
     rung: Condvar,
 }
 
+/// One of those who wait, for as long as it is there.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
 impl Bell {
     /// Rings if anybody listens: one load otherwise.
     pub(crate) fn ring(&self) {
@@ -36,20 +45,20 @@ impl Bell {
     /// took, because asking may itself turn a loop.
     pub(crate) fn wait(&self, until: Instant, mut condition: impl FnMut() -> bool) -> bool {
         self.waiting.fetch_add(1, SeqCst);
-        let holds = loop {
+        // The condition may be the user's, and panic.
+        let _waits = Waits(&self.waiting);
+        loop {
             let (heard, began) = (self.rings.load(SeqCst), Instant::now());
             if condition() {
-                break true;
+                return true;
             }
             let now = Instant::now();
             if now >= until {
-                break false;
+                return false;
             }
             std::thread::sleep(((now - began) * 4).clamp(SHORTEST, LONGEST_PAUSE).min(until - now));
             self.sleep_until_rung(heard);
-        };
-        self.waiting.fetch_sub(1, SeqCst);
-        holds
+        }
     }
 
     fn sleep_until_rung(&self, heard: u64) {
@@ -60,5 +69,19 @@ impl Bell {
             sleeping = wait_timeout(&self.rung, sleeping, LONGEST);
             *sleeping -= 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_condition_that_panics_leaves_no_waiter_behind() {
+        let bell = Bell::default();
+        let waited = || bell.wait(Instant::now(), || panic!("a broken condition"));
+        assert!(catch_unwind(AssertUnwindSafe(waited)).is_err());
+        assert_eq!(bell.waiting.load(SeqCst), 0);
     }
 }

@@ -358,6 +358,16 @@ impl Gate {
             .find(|process| waiting & (1 << process) != 0 && self.joint.given(*process).load(SeqCst) == 0)
     }
 
+    /// In one of several processes: takes what was given here where no loop turns to do so, and says again that loops wait, which the
+    /// pool takes back from a process that is stopped.
+    pub(crate) fn look_again(self: &Arc<Gate>) {
+        if self.waiting.load(SeqCst) > 0 {
+            self.note_waiting(&lock(&self.queue));
+            self.give();
+        }
+        self.collect();
+    }
+
     /// Takes what other processes gave to this one. One load where there is nothing.
     pub(crate) fn collect(self: &Arc<Gate>) {
         let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };

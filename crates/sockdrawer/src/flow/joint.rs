@@ -34,7 +34,8 @@ const SIGNALS: usize = ALARMS + Alarms::WORDS;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
 const DOORS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
-const WORDS: usize = DOORS + MOST_DOORS * GATE;
+const BEATS: usize = DOORS + MOST_DOORS * GATE;
+const WORDS: usize = BEATS + MOST_PROCESSES;
 
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
 /// order: a process that is killed in between leaves `taken` too high, never too low. A clone is another view of the same numbers.
@@ -166,6 +167,11 @@ impl Joint {
         Counters::at(self.words.clone(), COUNTERS + (process * MOST_LOOPS + index) * Counters::WORDS)
     }
 
+    /// Changes at least each second while a process is not stopped and one of its loops turns. Among several.
+    pub(crate) fn beats(&self, process: usize) -> &AtomicU64 {
+        &self.words[BEATS + process]
+    }
+
     /// How many places of children were used.
     pub(crate) fn children(&self) -> usize {
         self.words.get(CHILDREN).map_or(0, |used| used.load(SeqCst) as usize)
@@ -201,8 +207,20 @@ impl Joint {
 
     /// A process is gone, and with it what it held.
     pub(crate) fn reclaim(&self, process: usize) {
+        self.take_back(process);
+        self.take_from_taken(self.held(process).swap(0, SeqCst));
+    }
+
+    /// What a process was given and has not seen goes back, and it is given nothing until it says again that it waits.
+    pub(crate) fn take_back(&self, process: usize) {
         self.waiting().fetch_and(!(1 << process), SeqCst);
-        let lost = self.held(process).swap(0, SeqCst) + self.given(process).swap(0, SeqCst);
-        self.taken().fetch_sub(lost, SeqCst);
+        self.take_from_taken(self.given(process).swap(0, SeqCst));
+    }
+
+    /// Never below none, whatever a process that went wrong wrote to the numbers.
+    fn take_from_taken(&self, lost: u64) {
+        if lost > 0 {
+            let _ = self.taken().fetch_update(SeqCst, SeqCst, |taken| Some(taken.saturating_sub(lost)));
+        }
     }
 }

@@ -7,7 +7,6 @@ use super::seat::{Flags, Seat};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::protocol::{Closed, ConnectionId, Local, Note, Peer, Saved, Saver};
-use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 use crate::sys::Errno;
 use crate::sys::panics;
@@ -182,6 +181,20 @@ impl Flow {
         if old == new {
             return false;
         }
+        // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
+        if self.join_generation().is_err() {
+            return false;
+        }
+        let new = self.active;
+        let moved = self.move_to(seat, old, new);
+        if !moved {
+            self.left_generation(new);
+        }
+        moved
+    }
+
+    /// The rest of an adoption, once the connection is counted by the generation it moves to.
+    fn move_to(&mut self, seat: u32, old: u16, new: u16) -> bool {
         let remote = self.remote(seat);
         let place = self.seats.at(seat);
         let (slot, peer) = (place.slot, crate::protocol::Peer::new(remote, place.side()));
@@ -192,7 +205,6 @@ impl Flow {
         }
         let restored = self.place(new).table.restore(&peer, &mut Saved::new(&saver.bytes));
         let Ok(Ok(restored)) = restored else { return false };
-        self.place(new).generation.live.fetch_add(1, Ordering::SeqCst);
         self.move_protocol(seat, new, restored);
         self.counters.adopted().add(1);
         true

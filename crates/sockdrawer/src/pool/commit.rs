@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::flow::Flow;
 use crate::flow::alarms::MOST_ALARMS;
 use crate::flow::course::Course;
-use crate::flow::generation::Generation;
+use crate::flow::generation::{Generation, MOST_GENERATIONS};
 use crate::flow::inbox::Letter;
 use crate::flow::listener::{MOST_SHARDS, SHARDS};
 use crate::flow::rules::Rules;
@@ -115,10 +115,15 @@ impl Core {
         flows: Vec<Flow>,
     ) -> Result<(Vec<Member>, Replacing<Option<usize>>), Error> {
         let loops = self.launch_loops(control, flows)?;
-        match self.start_workers(wanted.workers).and_then(|()| self.open_replacements(control, wanted)) {
+        // Workers that are to go stay until nothing can fail any more: they could not be started again for sure.
+        let most = wanted.workers.max(control.config.workers);
+        let outcome = self.start_workers(most).and_then(|()| self.open_replacements(control, wanted));
+        let workers = if outcome.is_ok() { wanted.workers } else { control.config.workers };
+        // Lets those go that are too many. A worker that died in this moment and cannot be started is the supervisor's matter.
+        let _ = self.start_workers(workers);
+        match outcome {
             Ok(replacing) => Ok((loops, replacing)),
             Err(error) => {
-                self.shared.workers.set_wanted(control.config.workers);
                 Core::dismiss_loops(&loops);
                 Err(error)
             }
@@ -340,10 +345,9 @@ pub(super) fn accept(readiness: &Readiness, running: (&Config, Revision), wanted
 /// Whether there may be one more than the live generations: those in force or with connections, oldest first.
 pub(super) fn check_generations(wanted: &Config, live: impl ExactSizeIterator<Item = (u32, usize)>) -> Result<(), Error> {
     let (count, mut live) = (live.len(), live);
-    match (wanted.max_generations, live.next()) {
-        (Some(most), Some((oldest, connections))) if count >= most => {
-            Err(Error::TooManyGenerations { live: count, oldest, connections })
-        }
+    let most = wanted.max_generations.map_or(MOST_GENERATIONS, |most| most.min(MOST_GENERATIONS));
+    match live.next() {
+        Some((oldest, connections)) if count >= most => Err(Error::TooManyGenerations { live: count, oldest, connections }),
         _ => Ok(()),
     }
 }
@@ -377,6 +381,9 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     }
     if !config.spin.is_zero() && matches!(config.model, Model::Threads | Model::Fork | Model::Tasks) {
         return invalid("spin", "only loops spin: those of the models loops, prefork and single");
+    }
+    if config.stuck_after.is_zero() {
+        return invalid("stuck_after", "0: each loop would be stuck as soon as it has something to do; use some seconds");
     }
     if config.delegates == 0 {
         return invalid("delegates", "0 threads: a delegated connection would wait for ever; use at least 1");
@@ -498,6 +505,19 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
 mod tests {
     use super::*;
     use crate::pool::tests::Echo;
+
+    #[test]
+    fn there_are_never_more_generations_than_loops_can_name() {
+        let check = |config: &Config, count: u32| check_generations(config, (0..count).map(|id| (id + 1, 7)));
+        let any = Config::accept(Echo);
+        assert!(check(&any, 64_999).is_ok());
+        let refused = check(&any, 65_000);
+        assert!(matches!(refused, Err(Error::TooManyGenerations { live: 65_000, oldest: 1, connections: 7 })), "{refused:?}");
+        let most = Config::accept(Echo).max_generations(Some(usize::MAX));
+        assert!(check(&most, 65_000).is_err());
+        let few = Config::accept(Echo).max_generations(Some(3));
+        assert!(check(&few, 2).is_ok() && check(&few, 3).is_err());
+    }
 
     #[test]
     fn every_loop_of_every_process_has_as_many_sockets() {

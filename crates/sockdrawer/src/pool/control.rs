@@ -70,7 +70,8 @@ pub(crate) type ListeningPlace = Place<Option<usize>>;
 /// A loop.
 pub(crate) struct Member {
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) waiters: [Arc<Waiter>; 3],
+    /// None: it died.
+    pub(crate) waiters: Vec<Arc<Waiter>>,
     /// None: it died and was not replaced yet.
     pub(crate) running: Option<Running>,
     /// ... and will not be before that.
@@ -190,7 +191,7 @@ impl Core {
 
     /// Starts the thread of a prepared loop. It accepts nothing until it is a member and has listening sockets.
     pub(crate) fn launch_loop(&self, model: Model, index: usize, flow: Flow) -> Result<Member, Error> {
-        let (inbox, waiters) = (flow.inbox.clone(), flow.waiters());
+        let (inbox, waiters) = (flow.inbox.clone(), flow.waiters().to_vec());
         let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
         let reports = self.reports.clone();
         let running = model::start(model, index, flow, move |panic| {

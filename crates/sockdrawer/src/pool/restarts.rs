@@ -4,6 +4,7 @@ use super::drain::Drain;
 use super::manager::Manager;
 use crate::clock::deadline;
 use crate::config::{Death, Part, Replace, RestartPolicy, Restarts};
+use crate::error::Error;
 use crate::observe::Event;
 use crate::sys::panics;
 use std::collections::VecDeque;
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// A pool that gave up lets its connections end by themselves for this long.
 const LAST_DRAIN: Duration = Duration::from_secs(30);
+
+/// After a start that failed, the first time and later.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
 /// So many restarts are remembered.
 const REMEMBERED: usize = 10_000;
@@ -46,22 +50,39 @@ pub(crate) struct Absence {
     pub(crate) reason: String,
     /// How many parts of the kind, where they have no places.
     pub(crate) parts: usize,
+    /// How often it could not be started since.
+    pub(super) failures: u32,
 }
 
 impl Absence {
     /// Of a part that died now; None where the policy gives up.
     pub(super) fn decided(replace: Replace, reason: &str) -> Option<Absence> {
-        let delay = match replace {
-            Replace::Now => Duration::ZERO,
-            Replace::After(delay) => delay,
-            Replace::GiveUp => return None,
-        };
-        Some(Absence { until: deadline(Instant::now(), delay), reason: reason.to_owned(), parts: 1 })
+        let until = deadline(Instant::now(), delay(replace)?);
+        Some(Absence { until, ..Absence::since_now(reason) })
     }
 
-    /// It could not be replaced: again after a while.
-    pub(super) fn prolong(self, by: Duration) -> Absence {
-        Absence { until: deadline(Instant::now(), by), ..self }
+    pub(super) fn since_now(reason: &str) -> Absence {
+        Absence { until: Instant::now(), reason: reason.to_owned(), parts: 1, failures: 0 }
+    }
+
+    /// The policy gave up.
+    pub(super) fn for_good(reason: &str) -> Absence {
+        Absence { until: deadline(Instant::now(), Duration::MAX), ..Absence::since_now(reason) }
+    }
+
+    /// It could not be started: when it is tried again. What prevents it may last, so never in a hurry.
+    fn put_off(self, replace: Replace) -> Option<Absence> {
+        let pause = PAUSES[0].saturating_mul(1 << self.failures.min(16)).min(PAUSES[1]);
+        let until = deadline(Instant::now(), delay(replace)?.max(pause));
+        Some(Absence { until, failures: self.failures + 1, ..self })
+    }
+}
+
+fn delay(replace: Replace) -> Option<Duration> {
+    match replace {
+        Replace::Now => Some(Duration::ZERO),
+        Replace::After(delay) => Some(delay),
+        Replace::GiveUp => None,
     }
 }
 
@@ -84,6 +105,12 @@ pub(super) trait Restarting {
             self.history(|history| history.note(death.at));
         }
         decided
+    }
+
+    /// Asks the policy about a part that could not be started, which is as much as a death. None: it gives up.
+    fn decide_again(&self, part: Part, index: Option<usize>, absence: Absence, error: &Error) -> Option<Absence> {
+        let reason = format!("it could not be started: {error}");
+        absence.put_off(self.decide(part, index, &reason))
     }
 }
 

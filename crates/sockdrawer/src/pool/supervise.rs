@@ -1,16 +1,22 @@
 //! Supervision: a loop or worker that dies is replaced, a loop that hangs loses its listeners, and a pool in which parts die
 //! again and again stops in order and says why.
 
-use super::control::{Control, Core, Report};
+use super::control::{Control, Core, Member, Report};
 use super::restarts::{Absence, History, Restarting, end_in_order};
 use crate::clock::deadline;
-use crate::config::{Part, Replace, RestartPolicy};
+use crate::config::{Config, Part, Replace, RestartPolicy};
 use crate::error::Error;
+use crate::flow::door::Door;
+use crate::flow::gate::Waiter;
 use crate::flow::inbox::Letter;
 use crate::observe::Event;
+use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+/// The longest time between two looks at the loops.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// Starts the pool's supervisor. It ends with the pool.
 pub(super) fn start(core: Weak<Core>, reports: mpsc::Receiver<Report>) -> Result<(), Error> {
@@ -63,7 +69,7 @@ impl Restarting for Core {
 
 impl Core {
     fn look_interval(&self) -> Duration {
-        (lock(&self.control).config.stuck_after / 5).max(Duration::from_millis(1))
+        (lock(&self.control).config.stuck_after / 5).clamp(Duration::from_millis(1), LONGEST_LOOK)
     }
 
     fn loop_ended(self: &Arc<Core>, index: usize, life: u64, panic: Option<String>) {
@@ -82,12 +88,16 @@ impl Core {
             // It has reported: it ends at once.
             let _ = dead.thread.join();
         }
+        // A dead loop waits for nothing: what it was given, and its turns, are the others'.
+        let (waiters, doors) = (std::mem::take(&mut control.members[index].waiters), doors(&control));
         // The next holder has nothing: shards are given as if they had moved.
         for place in control.places.all_mut() {
             place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
         }
         self.rebalance(&mut control);
         drop(control);
+        self.leave_queues(&waiters, &doors);
+        drop(waiters);
         let Some(absence) = Absence::decided(self.decide(Part::Loop, Some(index), &reason), &reason) else {
             self.drop_stranded();
             return self.give_up(format!("loops died too often, the last of: {reason}"));
@@ -109,51 +119,79 @@ impl Core {
         absences.map(|absence| absence.until).min()
     }
 
-    /// Starts a loop in place of a dead one. Where the system has nothing for it, the others do its work until the next look.
-    fn replace_loop(&self, control: &mut Control, index: usize, absence: Absence) -> Event {
-        let active = control.members[index].active;
-        let config = control.config.clone();
-        let started = self.prepare_loop(index, &config).and_then(|flow| self.start_loop(control, index, flow));
-        match started {
-            Ok(()) => {
-                control.members[index].active = active;
-                self.rebalance(control);
-                control.restarts.in_all += absence.parts;
-                Event::LoopReplaced { index, reason: absence.reason }
-            }
-            Err(error) => {
-                control.members[index].absent = Some(absence.prolong(control.config.stuck_after / 5));
-                Event::LoopNotStarted { reason: error.to_string() }
-            }
+    /// A loop that is due to be replaced.
+    fn take_due(&self) -> Option<(usize, Absence, Config)> {
+        let mut control = lock(&self.control);
+        if control.stopping {
+            return None;
         }
+        let now = Instant::now();
+        let mut members = control.members.iter_mut().enumerate();
+        let (index, absence) =
+            members.find_map(|(index, member)| Some((index, member.absent.take_if(|absence| absence.until <= now)?)))?;
+        Some((index, absence, control.config.clone()))
+    }
+
+    /// Starts a loop in place of a dead one. Without the lock of changes: to start one calls the service. Where it cannot be started,
+    /// the others do its work until the policy has it tried again.
+    fn replace_loop(self: &Arc<Core>, index: usize, absence: Absence, config: &Config) {
+        let launched = self.prepare_loop(index, config).and_then(|flow| self.launch_loop(config.model, index, flow));
+        let member = match launched {
+            Ok(member) => member,
+            Err(error) => {
+                self.tell(&Event::LoopNotStarted { reason: error.to_string() });
+                return match self.decide_again(Part::Loop, Some(index), absence, &error) {
+                    Some(absence) => lock(&self.control).members[index].absent = Some(absence),
+                    None => {
+                        self.drop_stranded();
+                        self.give_up(format!("a loop could not be started, the last time because: {error}"));
+                    }
+                };
+            }
+        };
+        let mut control = lock(&self.control);
+        if control.stopping {
+            return Core::dismiss_loops(&[member]);
+        }
+        // A change may have come meanwhile.
+        member.inbox.set_bound(control.config.inbox);
+        let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
+        let active = control.members[index].active;
+        control.members[index] = Member { active, ..member };
+        self.rebalance(&mut control);
+        self.pass_on_stranded(&control);
+        control.restarts.in_all += absence.parts;
+        drop(control);
+        self.tell(&Event::LoopReplaced { index, reason: absence.reason });
     }
 
     /// Replaces what died and is due.
-    fn replace_missing(&self) {
+    fn replace_missing(self: &Arc<Core>) {
+        while let Some((index, absence, config)) = self.take_due() {
+            self.replace_loop(index, absence, &config);
+        }
         let mut control = lock(&self.control);
         if control.stopping {
             return;
         }
-        let (now, mut events) = (Instant::now(), Vec::new());
-        for index in 0..control.members.len() {
-            if let Some(absence) = control.members[index].absent.take_if(|absence| absence.until <= now) {
-                events.push(self.replace_loop(&mut control, index, absence));
-            }
-        }
         self.pass_on_stranded(&control);
-        if let Some(absence) = control.workers_absent.take_if(|absence| absence.until <= now) {
-            // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the
-            // others.
-            match self.start_workers(control.config.workers) {
-                Ok(()) => {
-                    control.restarts.in_all += absence.parts;
-                    events.push(Event::WorkerReplaced { reason: absence.reason });
+        let now = Instant::now();
+        let Some(absence) = control.workers_absent.take_if(|absence| absence.until <= now) else { return };
+        // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the others.
+        match self.start_workers(control.config.workers) {
+            Ok(()) => {
+                control.restarts.in_all += absence.parts;
+                drop(control);
+                self.tell(&Event::WorkerReplaced { reason: absence.reason });
+            }
+            Err(error) => {
+                drop(control);
+                match self.decide_again(Part::Worker, None, absence, &error) {
+                    Some(absence) => lock(&self.control).workers_absent = Some(absence),
+                    None => self.give_up(format!("a worker could not be started, the last time because: {error}")),
                 }
-                Err(_) => control.workers_absent = Some(absence.prolong(control.config.stuck_after / 5)),
             }
         }
-        drop(control);
-        events.iter().for_each(|event| self.tell(event));
     }
 
     /// Connections whose loop died before they had a place go to one that runs.
@@ -213,7 +251,7 @@ impl Core {
         let mut control = lock(&self.control);
         let (now, patience) = (Instant::now(), control.config.stuck_after);
         let mut events = Vec::new();
-        let doors: Vec<_> = control.places.listening.iter().map(|place| place.door.clone()).collect();
+        let doors = doors(&control);
         for (index, member) in control.members.iter_mut().enumerate() {
             let Some(running) = &member.running else { continue };
             let turn = running.pulse.turn();
@@ -229,23 +267,39 @@ impl Core {
             let since = now - member.seen.1;
             if since >= patience && !member.stuck {
                 member.stuck = true;
-                // Permits it was given go round among the others.
-                // When it turns again it asks for permits anew.
+                self.leave_queues(&member.waiters, &doors);
+                // When it turns again it asks for permits anew. Not before it has left the queues: it may turn in this moment, and what
+                // it waits for by then would be taken from it.
                 let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
-                for waiter in &member.waiters {
-                    self.shared.gate.stop_waiting(waiter);
-                    doors.iter().for_each(|door| door.gate.stop_waiting(waiter));
-                    while let Some(permit) = waiter.claim() {
-                        drop(permit);
-                    }
-                }
                 events.push(Event::LoopStuck { index, since });
             }
         }
         if !events.is_empty() {
             self.rebalance(&mut control);
         }
+        let turns = control.members.iter().any(|member| member.running.is_some() && !member.stuck);
         drop(control);
         events.iter().for_each(|event| self.tell(event));
+        if let Some(process) = self.shared.process {
+            self.shared.joint.beats(process).fetch_add(u64::from(turns), Ordering::Relaxed);
+            self.shared.gate.look_again();
+            doors.iter().for_each(|door| door.gate.look_again());
+        }
     }
+
+    /// A loop that does not turn leaves the queues for permits; what it was given goes round among the others.
+    fn leave_queues(&self, waiters: &[Arc<Waiter>], doors: &[Arc<Door>]) {
+        for waiter in waiters {
+            self.shared.gate.stop_waiting(waiter);
+            doors.iter().for_each(|door| door.gate.stop_waiting(waiter));
+            while let Some(permit) = waiter.claim() {
+                drop(permit);
+            }
+        }
+    }
+}
+
+/// Where loops may wait beside the pool's own limit.
+fn doors(control: &Control) -> Vec<Arc<Door>> {
+    control.places.all().map(|place| place.door.clone()).collect()
 }

@@ -2,12 +2,13 @@
 
 use super::link::{ANSWERS_WITHIN, Link};
 use super::manager::{Control, Member, Processes, generated, live_generations, parts};
-use super::supervise::Ear;
+use super::supervise::{Ear, LOOK};
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::flow::door::Door;
 use crate::flow::gate::Process;
+use crate::flow::generation::MOST_GENERATIONS;
 use crate::flow::joint::MOST_DOORS;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
@@ -21,10 +22,25 @@ use crate::sync::{lock, mpsc};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An address, and the helpers that accept from each of its sockets.
 type Place = places::Place<Vec<usize>>;
+
+/// A process that is to be started, and what it begins with.
+pub(super) struct Birth {
+    life: u64,
+    start: Start,
+    /// Of the configuration that it begins with.
+    revision: u64,
+}
+
+impl Birth {
+    /// Whether what it began with is what is in force.
+    pub(super) fn is_of(&self, control: &Control) -> bool {
+        self.revision == control.revision.number() && self.start.intake == control.intake
+    }
+}
 
 /// New places, those that take another's, and new helpers.
 type Prepared = (Vec<Place>, Replacing<Vec<usize>>, Vec<Member>);
@@ -55,7 +71,8 @@ impl Processes {
         prefork::check(&wanted)?;
         let limit = Processes::effective_limit(&wanted)?;
         let next = if plan.has(How::NewGeneration) {
-            if wanted.max_generations.is_some() {
+            // Helpers are asked only where it may matter: those of a generation may be gone without having said so yet.
+            if wanted.max_generations.is_some() || control.holders.len() >= MOST_GENERATIONS {
                 let live = live_generations(control.generated.id, &parts(&control.links()));
                 commit::check_generations(&wanted, live.into_iter())?;
             }
@@ -205,12 +222,15 @@ impl Processes {
 
     /// Starts a process in the generation in force; it accepts nothing yet.
     pub(super) fn start_member(&self, control: &mut Control, config: &Config, index: usize) -> Result<Member, Error> {
-        let life = control.take_number();
-        let failed = |source| Error::System { what: "start a process", source };
+        let birth = self.announce(control, config, index);
+        let link = self.launch(&birth)?;
+        Ok(self.join(control, &birth, link))
+    }
+
+    /// What a process begins with.
+    pub(super) fn announce(&self, control: &mut Control, config: &Config, index: usize) -> Birth {
         // What a process of this number left behind, if there was one.
         self.reclaim(control, index);
-        let ear = Ear::new(self, index, life);
-        let link = Link::start(&format!("{} {index}", config.model), ear).map_err(failed)?;
         let start = Start {
             version: VERSION.to_owned(),
             model: config.model,
@@ -220,13 +240,18 @@ impl Processes {
             tuning: Tuning::of(config),
             intake: control.intake.clone(),
         };
+        Birth { life: control.take_number(), start, revision: control.revision.number() }
+    }
+
+    /// Starts it and waits until it is there, which needs no lock.
+    pub(super) fn launch(&self, birth: &Birth) -> Result<Arc<Link>, Error> {
+        let failed = |source| Error::System { what: "start a process", source };
+        let ear = Ear::new(self, birth.start.index, birth.life);
+        let link = Link::start(&format!("{} {}", birth.start.model, birth.start.index), ear).map_err(failed)?;
         let descriptors = [self.numbers.as_fd(), self.bell.as_fd()];
-        let answer = link.ask_later(Request::Start(Box::new(start)), &descriptors);
+        let answer = link.ask_later(Request::Start(Box::new(birth.start.clone())), &descriptors);
         match answer.recv_timeout(ANSWERS_WITHIN) {
-            Ok(Reply::Done) => {
-                control.holders.entry(control.generated.id).or_default().insert(life);
-                Ok(Member { link: Some(link), absent: None, active: true, life })
-            }
+            Ok(Reply::Done) => Ok(link),
             Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
             _ => {
                 // It ends, or is killed.
@@ -236,15 +261,27 @@ impl Processes {
         }
     }
 
+    /// It is one of the pool's from now on.
+    pub(super) fn join(&self, control: &mut Control, birth: &Birth, link: Arc<Link>) -> Member {
+        control.holders.entry(control.generated.id).or_default().insert(birth.life);
+        let beats = self.joint.beats(birth.start.index).load(Ordering::Relaxed);
+        Member { link: Some(link), absent: None, active: true, life: birth.life, seen: (beats, Instant::now()), silent: false }
+    }
+
     /// Gives sockets to whom they should belong, the new holder first; none is closed, none is left alone.
     pub(super) fn rebalance(&self, control: &mut Control) {
-        let usable: Vec<usize> = control
+        let usable: Vec<_> = control
             .members
             .iter()
             .enumerate()
             .filter(|(_, member)| member.active && member.link.as_ref().is_some_and(|link| !link.is_closed()))
-            .map(|(index, _)| index)
             .collect();
+        let turning = usable.iter().filter(|(_, member)| !member.silent);
+        // What waits at the sockets of a process that is stopped is for the others, where there are others.
+        let usable: Vec<usize> = match turning.clone().count() {
+            0 => usable.iter().map(|(index, _)| *index).collect(),
+            _ => turning.map(|(index, _)| *index).collect(),
+        };
         let Control { places, members, .. } = control;
         for (turn, place) in places.all_mut().enumerate() {
             let alone = place.listener.shards.len() == 1;
@@ -272,8 +309,7 @@ impl Keeper for Processes {
             let answers: Vec<_> = links.map(|link| link.ask_later(Request::Retire { listener: place.number }, &[])).collect();
             (place, answers)
         };
-        // The channel closes when a helper is gone; whoever waits in a queue stays there.
-        answers.iter().for_each(|answer| _ = answer.recv());
+        self.await_retired(&place, &answers);
         let mut control = lock(&self.control);
         if let Some(at) = control.given_up.iter().position(|slot| *slot == place.slot) {
             control.given_up.swap_remove(at);
@@ -294,6 +330,23 @@ impl Keeper for Processes {
 
     fn closed(&self, retirement: &Retirement) {
         self.tell(&retirement.told());
+    }
+}
+
+impl Processes {
+    /// Until each has given its sockets up. The channel closes when a helper is gone; whoever waits in a queue stays there. One that
+    /// is stopped does neither: others are asked in its place, where there are others.
+    fn await_retired(&self, place: &Place, answers: &[mpsc::Receiver<Reply>]) {
+        for answer in answers {
+            while let Err(mpsc::RecvTimeoutError::Timeout) = answer.recv_timeout(LOOK) {
+                let control = lock(&self.control);
+                let silent = |index: &usize| control.members.get(*index).is_some_and(|member| member.silent);
+                let others = control.members.iter().any(|member| member.active && member.link.is_some() && !member.silent);
+                if others && place.owners.iter().flatten().any(silent) {
+                    return;
+                }
+            }
+        }
     }
 }
 
@@ -319,7 +372,9 @@ impl Place {
         let leaving = (0..members.len()).filter_map(|member| {
             let shards = Place::more(&kept, &self.owners, member);
             let link = members[member].link.as_ref().filter(|_| !shards.is_empty())?;
-            Some(link.ask_later(Request::Release { listener: self.number, shards }, &[]))
+            let answer = link.ask_later(Request::Release { listener: self.number, shards }, &[]);
+            // One that is stopped has it in its mail.
+            Some(answer).filter(|_| !members[member].silent)
         });
         let _ = wait_for(leaving.collect());
         self.owners = kept;

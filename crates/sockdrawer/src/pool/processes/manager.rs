@@ -92,6 +92,10 @@ pub(super) struct Member {
     pub(super) active: bool,
     /// Distinguishes it from the one it replaced.
     pub(super) life: u64,
+    /// Its beats when they were last seen to be others, and when.
+    pub(super) seen: (u64, Instant),
+    /// It has not beaten for so long that it must be stopped, or stuck.
+    pub(super) silent: bool,
 }
 
 /// What a helper builds, by what the configuration asks for.

@@ -1,10 +1,11 @@
 //! Supervision of processes: one that dies is replaced, its permits come back, its sockets go to its successor.
 
-use super::link::{Ended, Listener};
-use super::manager::{Control, Processes};
+use super::change::Birth;
+use super::link::{Ended, Link, Listener};
+use super::manager::{Control, Member, Processes};
 use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
-use crate::config::{Part, RestartPolicy};
+use crate::config::{Model, Part, RestartPolicy};
 use crate::error::Error;
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES};
 use crate::observe::counters::Counters;
@@ -16,7 +17,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// How often processes are looked at that have said nothing.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
+/// The least time without a beat after which a process is taken to be stopped: it beats each second.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 /// What the supervisor hears.
 pub(super) enum Report {
@@ -178,41 +181,63 @@ impl Processes {
         lock(&self.control).members.iter().filter_map(|member| member.absent.as_ref()).map(|absence| absence.until).min()
     }
 
-    /// Replaces processes that died, or could not be started, and are due.
-    fn replace_missing(&self) {
+    /// A process that is to be started by now: one that died and is due, or that was not wanted for a while.
+    fn take_due(&self) -> Option<(Birth, usize, Option<Absence>)> {
         let mut control = lock(&self.control);
-        let mut events = Vec::new();
-        for index in 0..control.members.len() {
-            if control.stopping || control.readiness == Readiness::Draining {
-                break;
-            }
-            let member = &mut control.members[index];
-            let due = member.absent.as_ref().is_none_or(|absence| absence.until <= Instant::now());
-            if !due || !member.active || member.link.is_some() {
-                continue;
-            }
-            // One that was not wanted for a while did not die.
-            let absence = member.absent.take();
-            events.extend(self.replace(&mut control, index, absence));
+        if control.stopping || control.readiness == Readiness::Draining {
+            return None;
         }
-        drop(control);
-        events.iter().for_each(|event| self.tell(event));
+        let now = Instant::now();
+        let is_due = |member: &Member| member.absent.as_ref().is_none_or(|absence| absence.until <= now);
+        let index = control.members.iter().position(|member| member.active && member.link.is_none() && is_due(member))?;
+        let absence = control.members[index].absent.take();
+        let config = control.config.clone();
+        Some((self.announce(&mut control, &config, index), index, absence))
     }
 
-    fn replace(&self, control: &mut Control, index: usize, absence: Option<Absence>) -> Option<Event> {
-        let config = control.config.clone();
-        match self.start_member(control, &config, index) {
-            Ok(member) => {
-                control.members[index] = member;
-                self.rebalance(control);
-                control.restarts.in_all += usize::from(absence.is_some());
-                absence.map(|absence| Event::ProcessReplaced { index, reason: absence.reason })
+    /// Replaces processes that died, or could not be started, and are due.
+    fn replace_missing(self: &Arc<Processes>) {
+        while let Some((birth, index, absence)) = self.take_due() {
+            // Without the lock: it may take its time, or never answer.
+            match self.launch(&birth) {
+                Ok(link) => self.joined(index, &birth, link, absence),
+                Err(error) => self.not_started(index, absence, &error),
             }
-            Err(error) => {
-                // One that did not die is tried again at the next look.
-                control.members[index].absent = absence.map(|absence| absence.prolong(LOOK));
-                Some(Event::ProcessNotStarted { reason: error.to_string() })
+        }
+    }
+
+    fn joined(&self, index: usize, birth: &Birth, link: Arc<Link>, absence: Option<Absence>) {
+        let mut control = lock(&self.control);
+        let over = control.stopping || control.readiness == Readiness::Draining;
+        let is_missing = |member: &Member| member.active && member.link.is_none();
+        if over || !birth.is_of(&control) || !control.members.get(index).is_some_and(is_missing) {
+            // A change came meanwhile: if it is wanted still, it begins once more, with what is in force now.
+            if let Some(member) = control.members.get_mut(index) {
+                member.absent = absence;
             }
+            return link.dismiss();
+        }
+        control.members[index] = self.join(&mut control, birth, link);
+        self.rebalance(&mut control);
+        // One that was not wanted for a while did not die.
+        control.restarts.in_all += usize::from(absence.is_some());
+        drop(control);
+        if let Some(Absence { reason, .. }) = absence {
+            self.tell(&Event::ProcessReplaced { index, reason });
+        }
+    }
+
+    /// As much as a death: the policy says when it is tried again.
+    fn not_started(self: &Arc<Processes>, index: usize, absence: Option<Absence>, error: &Error) {
+        self.tell(&Event::ProcessNotStarted { reason: error.to_string() });
+        let absence = absence.unwrap_or_else(|| Absence::since_now("it could not be started"));
+        let later = self.decide_again(Part::Process, Some(index), absence, error);
+        let gave_up = later.is_none();
+        if let Some(member) = lock(&self.control).members.get_mut(index) {
+            member.absent = Some(later.unwrap_or_else(|| Absence::for_good("the policy gave up")));
+        }
+        if gave_up {
+            self.give_up(format!("a process could not be started, the last time because: {error}"));
         }
     }
 
@@ -275,14 +300,42 @@ impl Processes {
         while control.members.last().is_some_and(|member| member.link.is_none() && !member.active) {
             control.members.pop();
         }
-        for index in control.members.len()..MOST_PROCESSES {
-            self.reclaim(&control, index);
+        // One that is gone may have been given a permit in that moment.
+        for index in 0..MOST_PROCESSES {
+            if control.members.get(index).is_none_or(|member| member.link.is_none()) {
+                self.reclaim(&control, index);
+            }
         }
+        self.look_for_silent(&mut control);
         // What was not taken when it was offered.
         self.rebalance(&mut control);
         self.recount(&mut control);
         drop(control);
         self.gate.give();
+    }
+
+    /// A process that is stopped, or whose loops are all stuck, uses nothing it is given: that goes to the others, and so does what
+    /// waits at its sockets. It says that it waits as soon as it goes on.
+    fn look_for_silent(&self, control: &mut Control) {
+        if control.config.model != Model::Prefork {
+            return;
+        }
+        let (now, patience) = (Instant::now(), control.config.stuck_after.max(SILENT_AFTER));
+        for (index, member) in control.members.iter_mut().enumerate() {
+            let beats = self.joint.beats(index).load(Ordering::Relaxed);
+            if beats != member.seen.0 || member.link.is_none() {
+                member.seen = (beats, now);
+            }
+            member.silent = now - member.seen.1 >= patience;
+        }
+        for (index, _) in control.members.iter().enumerate().filter(|(_, member)| member.silent) {
+            self.joint.take_back(index);
+            (0..control.slots).for_each(|slot| self.joint.door(slot).take_back(index));
+        }
+        // What comes free at a door is given by its own gate.
+        if control.members.iter().any(|member| member.silent) {
+            control.places.all().for_each(|place| place.door.gate.give());
+        }
     }
 
     fn give_up(self: &Arc<Processes>, reason: String) {

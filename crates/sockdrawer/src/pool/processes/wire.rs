@@ -21,7 +21,7 @@ use std::time::Duration;
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
 
 /// All that a helper needs to begin. The shared numbers and the bell come along, in this order.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) version: String,
     pub(crate) model: Model,

@@ -1,0 +1,278 @@
+//! Parts that hang, die or cannot be started: what they had goes to the others, and nothing of it is lost for good.
+
+mod common;
+
+use common::{Echo, PATIENCE, connect, echoes, in_time, read, start};
+use sockdrawer::testing::crash;
+use sockdrawer::{
+    Config, Context, Death, Drain, Endpoint, Error, Event, Input, Job, JobResult, Local, Model, Part, Peer, Pool, Protocol,
+    Replace, RestartPolicy, Restarts, Service, Status, Step,
+};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// Answers each byte by way of a job.
+struct Jobs;
+
+impl Service for Jobs {
+    type Protocol = Jobs;
+    fn open(&self, _peer: &Peer) -> Jobs {
+        Jobs
+    }
+}
+
+impl Protocol for Jobs {
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        let byte = input.bytes()[0];
+        input.take(1);
+        Step::Work(Job::new(move || byte))
+    }
+
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        cx.send(&[result.take::<u8>().expect("no panic")]);
+        Step::Continue
+    }
+}
+
+/// No other test of this program has workers.
+fn worker_threads() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "sockdrawer-work").count()
+}
+
+/// Asks for a socket of a device that there is none of.
+fn refused(config: Config) -> Config {
+    listening(config, |listeners| listeners[0].options.device = Some("no-such".to_owned()))
+}
+
+fn listening(mut config: Config, change: impl Fn(&mut Vec<sockdrawer::Listening>)) -> Config {
+    let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
+    change(listeners);
+    config
+}
+
+#[test]
+fn a_refused_change_leaves_the_workers_as_they_were() {
+    for workers in [0, 1, 8] {
+        let (pool, at) = start(Config::accept(Jobs).loops(1).workers(4));
+        let mut client = connect(at);
+        assert!(echoes(&mut client, b"1"));
+        assert!(pool.reconfigure(refused(pool.config().workers(workers))).is_err());
+        // Those that were started for the change leave again.
+        assert!(pool.wait(PATIENCE, |status| status.workers == 4), "{workers}: {:#?}", pool.status());
+        assert!(pool.wait(PATIENCE, |_| worker_threads() == 4), "{workers}: {} threads", worker_threads());
+        assert!(echoes(&mut client, b"2"), "{workers}: a job is run");
+        pool.reconfigure(pool.config().workers(1)).expect("it can be changed");
+        assert!(pool.wait(PATIENCE, |status| status.workers == 1) && echoes(&mut client, b"3"));
+        assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
+    }
+}
+
+/// Answers a death always so.
+struct Always(Replace);
+
+impl RestartPolicy for Always {
+    fn decide(&self, _death: &Death<'_>) -> Replace {
+        self.0
+    }
+}
+
+/// A pool of two loops that lets one connection in, which it has; twelve more wait for it, at both loops.
+fn crowded(config: Config) -> (Pool, TcpStream, Vec<TcpStream>) {
+    let (pool, at) = start(config.loops(2));
+    let mut first = connect(at);
+    assert!(echoes(&mut first, b"x"));
+    let mut others: Vec<TcpStream> = (0..12).map(|_| connect(at)).collect();
+    others.iter_mut().for_each(|other| other.write_all(b"y").expect("it is in the queue"));
+    (pool, first, others)
+}
+
+/// The loop that has, or has not, a connection.
+fn loop_with(status: &Status, connections: usize) -> usize {
+    status.loops.iter().position(|one| one.connections == connections).expect("there is one")
+}
+
+/// Each is answered and goes, whatever their order.
+fn all_are_served(mut waiting: Vec<TcpStream>) -> bool {
+    let until = Instant::now() + PATIENCE;
+    waiting.iter().for_each(|client| client.set_nonblocking(true).expect("a socket"));
+    while !waiting.is_empty() && Instant::now() < until {
+        waiting.retain_mut(|client| !matches!(client.read(&mut [0]), Ok(1)));
+        std::thread::yield_now();
+    }
+    waiting.is_empty()
+}
+
+#[test]
+fn a_dead_loop_keeps_no_place_among_those_who_wait() {
+    let limits: [fn(Config) -> Config; 2] = [
+        |config| config.limit(1),
+        |config| listening(config, |listeners| listeners.iter_mut().for_each(|one| one.limit = Some(1))),
+    ];
+    for limit in limits {
+        let config = limit(Config::accept(Echo).listen(common::any_port()));
+        let config = config.restarts(Always(Replace::After(Duration::from_secs(3600))));
+        let pool = Pool::start(config.loops(2)).expect("starts");
+        let at = common::address(&pool);
+        let mut first = connect(at);
+        assert!(echoes(&mut first, b"x"));
+        let mut others: Vec<TcpStream> = (0..12).map(|_| connect(at)).collect();
+        others.iter_mut().for_each(|other| other.write_all(b"y").expect("it is in the queue"));
+        // Until both loops have seen that there is no room.
+        pool.wait(Duration::from_millis(100), |_| false);
+        let dead = loop_with(&pool.status(), 0);
+        assert!(crash(&pool, Part::Loop, dead));
+        assert!(echoes(&mut first, b"x"), "it is of the other loop");
+        drop(first);
+        assert!(all_are_served(others), "{:#?}", pool.status());
+        assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
+        pool.shutdown(Drain::within(PATIENCE));
+    }
+}
+
+#[test]
+fn a_pool_that_gives_up_ends_with_its_last_connection_though_a_dead_loop_waited() {
+    in_time(|| {
+        let (pool, first, others) = crowded(Config::accept(Echo).limit(1).restarts(Always(Replace::GiveUp)));
+        pool.wait(Duration::from_millis(100), |_| false);
+        let dead = loop_with(&pool.status(), 1);
+        assert!(crash(&pool, Part::Loop, dead));
+        drop((first, others));
+        let began = Instant::now();
+        assert!(matches!(pool.join(), Err(Error::Stopped { .. })));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    });
+}
+
+/// Keeps its loop for as many milliseconds as a byte says.
+struct Busy;
+
+impl Service for Busy {
+    type Protocol = Busy;
+    fn open(&self, _peer: &Peer) -> Busy {
+        Busy
+    }
+}
+
+impl Protocol for Busy {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        // waits because: a loop that is held up is what is tried.
+        std::thread::sleep(Duration::from_micros(u64::from(input.bytes()[0]) * 20));
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+#[test]
+fn a_loop_that_turns_again_while_it_is_found_stuck_goes_on_accepting() {
+    let stuck = Arc::new(AtomicUsize::new(0));
+    let told = stuck.clone();
+    let mut config = Config::accept(Busy).loops(1).limit(1).observer(move |event: &Event| {
+        told.fetch_add(usize::from(matches!(event, Event::LoopStuck { .. })), SeqCst);
+    });
+    config.stuck_after = Duration::from_millis(1);
+    let (pool, at) = start(config);
+    std::thread::scope(|scope| {
+        for client in 0..3_u8 {
+            scope.spawn(move || {
+                for exchange in 0..200_u8 {
+                    let busy = 40 + exchange.wrapping_mul(37).wrapping_add(client * 11) % 80;
+                    assert!(echoes(&mut connect(at), &[busy]), "{client} {exchange}");
+                }
+            });
+        }
+    });
+    assert!(stuck.load(SeqCst) > 0, "it was found stuck");
+    assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
+}
+
+/// Its `local` can be made so often; then it panics, or waits until it is let go.
+struct Counted {
+    left: AtomicUsize,
+    waits: Option<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Service for Counted {
+    type Protocol = common::Echo;
+    fn open(&self, _peer: &Peer) -> common::Echo {
+        common::Echo
+    }
+
+    fn local(&self) -> Box<Local> {
+        if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+            match &self.waits {
+                Some(waits) => _ = waits.lock().expect("no panic").recv(),
+                None => panic!("no more of them"),
+            }
+        }
+        Box::new(())
+    }
+}
+
+#[test]
+fn a_loop_that_cannot_be_started_is_a_matter_of_the_policy() {
+    in_time(|| {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let told = events.clone();
+        let service = Counted { left: AtomicUsize::new(2), waits: None };
+        let restarts = Restarts { most: 3, within: Duration::from_secs(60) };
+        let config = Config::accept(service).loops(2).restarts(restarts).observer(move |event: &Event| {
+            told.lock().expect("no panic").push(format!("{event:?}"));
+        });
+        let (pool, at) = start(config);
+        assert!(crash(&pool, Part::Loop, 0));
+        assert!(pool.wait(PATIENCE, |_| events.lock().expect("no panic").iter().any(|event| event.contains("LoopNotStarted"))));
+        assert!((0..4).all(|_| echoes(&mut connect(at), b"x")), "the other does its work");
+        let Err(Error::Stopped { reason }) = pool.join() else { panic!("it gave up") };
+        assert!(reason.contains("could not be started") && reason.contains("no more of them"), "{reason}");
+        let events = events.lock().expect("no panic").join("\n");
+        // A death, and three starts that failed, the last of which is one too many.
+        assert_eq!(events.matches("LoopNotStarted").count(), 3, "{events}");
+        assert_eq!((events.matches("GaveUp").count(), pool.status().restarts), (1, 0), "{events}");
+    });
+}
+
+#[test]
+fn a_loop_that_takes_long_to_start_holds_up_nothing_else() {
+    in_time(|| {
+        let (lets_go, waits) = mpsc::channel();
+        let service = Counted { left: AtomicUsize::new(2), waits: Some(Mutex::new(waits)) };
+        let (pool, at) = start(Config::accept(service).loops(2));
+        assert!(crash(&pool, Part::Loop, 0));
+        assert!(pool.wait(PATIENCE, |status| status.loops[0].accepted == 0 && status.loops[0].connections == 0));
+        assert_eq!(pool.update(|config| config.limit(7)).expect("it can be changed").revision, 2);
+        assert!((0..8).all(|_| echoes(&mut connect(at), b"x")));
+        assert_eq!(pool.status().restarts, 0, "it is still being started");
+        pool.update(|config| config.behaviour(Echo)).expect("it can be changed");
+        lets_go.send(()).expect("it waits");
+        assert!(pool.wait(PATIENCE, |status| status.restarts == 1 && status.generations.len() == 1), "{:#?}", pool.status());
+        assert!((0..8).all(|_| echoes(&mut connect(at), b"x")));
+        pool.shutdown(Drain::within(PATIENCE));
+    });
+}
+
+#[test]
+fn a_pool_whose_loops_would_always_be_stuck_is_refused() {
+    for model in [Model::Loops, Model::Threads] {
+        let mut config = Config::accept(Echo).model(model).listen(common::any_port());
+        config.stuck_after = Duration::ZERO;
+        let refused = Pool::start(config).map(|_| ());
+        assert!(matches!(refused, Err(Error::Invalid { setting: "stuck_after", .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_condition_that_panics_is_the_callers_matter() {
+    let (pool, at) = start(Config::accept(Echo).loops(1));
+    let waiting = pool.clone();
+    let waited = std::thread::spawn(move || waiting.wait(PATIENCE, |_| panic!("a broken condition")));
+    assert!(waited.join().is_err());
+    let mut client = connect(at);
+    client.write_all(b"x").expect("it stands");
+    assert_eq!(read(&mut client, 1).as_deref(), Some(&b"x"[..]));
+}
