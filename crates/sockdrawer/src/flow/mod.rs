@@ -20,6 +20,7 @@ pub(crate) mod ending;
 pub(crate) mod gate;
 pub(crate) mod generation;
 pub(crate) mod group;
+pub(crate) mod here;
 mod idle;
 pub(crate) mod inbox;
 mod interest;

@@ -10,7 +10,7 @@ use super::inbox::Inbox;
 use super::joint::{Joint, MOST_LOOPS};
 use super::rules::{InForce, Rules};
 use super::worker::Workers;
-use super::{Flow, orders};
+use super::{Flow, here, orders};
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::observe::counters::Counters;
@@ -157,8 +157,7 @@ impl Shared {
 
     pub(crate) fn tell(&self, event: &Told) {
         let observer = lock(&self.observer).clone();
-        // The observer is user code: its panic must not take a loop with it.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.event(event)));
+        here::tell(self, || observer.event(event));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The model `loops`: each thread runs one flow, and with it the connections it accepted, from first to last byte.
 
-use crate::flow::Flow;
+use crate::flow::{Flow, here};
 use crate::observe::counters::Counters;
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -74,6 +74,7 @@ pub(super) fn spawn<F: FnOnce() + Send + 'static>(
 
 /// A flow's whole life on its thread. Returns the panic's message, if one ended it.
 pub(super) fn live(flow: Flow, run: impl FnOnce(&mut Flow)) -> Option<String> {
+    here::run(&**flow.shared());
     // Outside the guard, so that connections end in order and not by unwinding.
     let mut flow = flow;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut flow)));

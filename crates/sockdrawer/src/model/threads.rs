@@ -6,7 +6,7 @@ use crate::flow::acceptor::Parcel;
 use crate::flow::card::Card;
 use crate::flow::inbox::{Inbox, Letter};
 use crate::flow::orders::Choice;
-use crate::flow::{Flow, Placement, Shared};
+use crate::flow::{Flow, Placement, Shared, here};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::protocol::Closed;
@@ -100,6 +100,7 @@ impl Threads {
     /// A thread's whole life.
     fn run(&self, flow: Flow, own: &Arc<Thread>) {
         panics::quiet_thread();
+        here::run(&**flow.shared());
         // Not an owner: when the last thread is counted out, the service must be gone with it.
         let shared = Arc::downgrade(flow.shared());
         // Outside the guard, so that its connection ends in order and not by unwinding.

@@ -10,6 +10,7 @@ use crate::behaviour::Behaviour;
 use crate::config::{Config, Part, Reject};
 use crate::error::Error;
 use crate::flow::door::Intake;
+use crate::flow::here;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::protocol::ConnectionId;
@@ -20,7 +21,9 @@ use std::time::Duration;
 /// A running pool. Clones speak to the same one; when the last is dropped, the pool ends and its connections with it, so keep
 /// one, or call [`Pool::shutdown`] or [`Pool::join`].
 ///
-/// Its methods wait for the pool's threads: do not call them from a protocol's callback or an observer.
+/// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
+/// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. All others panic at once, with a
+/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread.
 #[derive(Clone)]
 pub struct Pool {
     manager: Arc<dyn Manager>,
@@ -73,6 +76,23 @@ pub struct Applied {
 }
 
 impl Pool {
+    /// # Panics
+    /// In a callback or an observer of this pool.
+    fn waits(&self, method: &str) {
+        if let Some(code) = self.manager.waited_code() {
+            panic!(
+                "Pool::{method} was called in {code} of its own pool and would wait for itself: call it from a job or another thread"
+            );
+        }
+    }
+
+    /// The same for what a callback may call, because it waits for no loop: an observer is told while the pool is locked.
+    fn locks(&self, method: &str) {
+        if self.manager.waited_code() == Some(here::OBSERVER) {
+            self.waits(method);
+        }
+    }
+
     /// Starts a pool. When this returns, it accepts, or connects.
     ///
     /// # Errors
@@ -97,16 +117,19 @@ impl Pool {
 
     /// The running configuration, to change a copy of it.
     pub fn config(&self) -> Config {
+        self.locks("config");
         self.manager.config()
     }
 
     /// Where it listens, with real ports.
     pub fn addresses(&self) -> Vec<Address> {
+        self.locks("addresses");
         self.manager.addresses()
     }
 
     /// What [`Pool::reconfigure`] would do. Changes nothing.
     pub fn plan(&self, wanted: &Config) -> Plan {
+        self.locks("plan");
         plan(&self.manager.config(), wanted)
     }
 
@@ -120,6 +143,7 @@ impl Pool {
     /// What is wrong with the wanted configuration, or what the system refuses; [`Error::Conflict`] when the pool was changed since
     /// it was taken. The pool goes on as it was.
     pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
+        self.locks("reconfigure");
         self.manager.reconfigure(wanted)
     }
 
@@ -152,16 +176,19 @@ impl Pool {
     /// Stops accepting, or connecting: what comes waits in the kernel. When this returns, no loop accepts any more. Readiness is false
     /// before the first loop stops.
     pub fn suspend(&self) {
+        self.waits("suspend");
         self.manager.set_intake(&Intake::Suspended);
     }
 
     /// Turns away all that come, and those that wait, until [`Pool::resume`]; they are counted as rejected. Connections stay.
     pub fn refuse(&self, how: Reject) {
+        self.waits("refuse");
         self.manager.set_intake(&Intake::Refusing(how));
     }
 
     /// Goes on after [`Pool::suspend`] or [`Pool::refuse`].
     pub fn resume(&self) {
+        self.waits("resume");
         self.manager.set_intake(&Intake::Open);
     }
 
@@ -170,6 +197,7 @@ impl Pool {
     /// # Errors
     /// [`Error::NoSuchListener`] when the pool does not listen there.
     pub fn suspend_listener(&self, address: &Address) -> Result<(), Error> {
+        self.waits("suspend_listener");
         self.manager.set_listener_intake(address, &Intake::Suspended)
     }
 
@@ -178,6 +206,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::suspend_listener`].
     pub fn refuse_listener(&self, address: &Address, how: Reject) -> Result<(), Error> {
+        self.waits("refuse_listener");
         self.manager.set_listener_intake(address, &Intake::Refusing(how))
     }
 
@@ -186,18 +215,21 @@ impl Pool {
     /// # Errors
     /// As [`Pool::suspend_listener`].
     pub fn resume_listener(&self, address: &Address) -> Result<(), Error> {
+        self.waits("resume_listener");
         self.manager.set_listener_intake(address, &Intake::Open)
     }
 
     /// Moves connections to the newest generation, between two of their events: the old service saves their state and the new
     /// one restores it; sockets, buffers and timers are untouched. Those that cannot move stay as they are.
     pub fn adopt(&self, selector: &Selector) -> Adopted {
+        self.waits("adopt");
         self.manager.adopt(selector)
     }
 
     /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
     /// all have ended, at the deadline at the latest: what is left then is cut off.
     pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
+        self.waits("drain");
         self.manager.drain(selector, how)
     }
 
@@ -205,18 +237,21 @@ impl Pool {
     /// after `within` what is left is reset. Requests that are being received or worked on are not answered. Returns when all have
     /// ended, after `within` at the latest.
     pub fn purge(&self, selector: &Selector, within: Duration) -> Drained {
+        self.waits("purge");
         self.manager.purge(selector, within)
     }
 
     /// Ends connections with a reset. Returns how many. Those whose loop user code keeps from answering for 5 s are not among them, but
     /// end as soon as that has returned.
     pub fn kill(&self, selector: &Selector) -> usize {
+        self.waits("kill");
         self.manager.kill(selector)
     }
 
     /// Calls connections by a short text, as [`Context::tag`](crate::Context::tag) does; an empty one takes their tags away. Returns
     /// how many.
     pub fn tag(&self, selector: &Selector, text: &str) -> usize {
+        self.waits("tag");
         self.manager.tag(selector, text)
     }
 
@@ -225,16 +260,19 @@ impl Pool {
     /// # Errors
     /// [`Error::InboxFull`] when a loop is slower than its senders; the other loops' connections got the note.
     pub fn notify(&self, selector: &Selector, bytes: impl Into<Arc<[u8]>>) -> Result<(), Error> {
+        self.locks("notify");
         self.manager.notify(selector, bytes.into())
     }
 
     /// Gives live connections the socket options of the running configuration; how many took them.
     pub fn apply_options(&self, selector: &Selector) -> usize {
+        self.waits("apply_options");
         self.manager.apply_options(selector)
     }
 
     /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for.
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
+        self.waits("options");
         self.manager.options(id)
     }
 
@@ -242,12 +280,14 @@ impl Pool {
     /// [`Model::Threads`](crate::Model::Threads), where that costs one connection only, it is listed after 1 s as far as others can
     /// see it, as working.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
+        self.waits("connections");
         self.manager.connections(selector)
     }
 
     /// Visits what [`Service::local`](crate::Service::local) made, in each loop and for each live generation, where it is a
     /// `T`; runs on the loops' threads.
     pub fn gather<T: 'static, R: Send + 'static>(&self, visit: impl Fn(&mut T) -> R + Send + Sync + 'static) -> Vec<R> {
+        self.waits("gather");
         let results = Arc::new(Mutex::new(Vec::new()));
         let gathered = results.clone();
         self.manager.visit_locals(Arc::new(move |local| {
@@ -260,16 +300,19 @@ impl Pool {
 
     /// What it is now.
     pub fn status(&self) -> Status {
+        self.locks("status");
         self.manager.status()
     }
 
     /// Waits until the status satisfies `condition`; false when `within` passed first.
     pub fn wait(&self, within: Duration, mut condition: impl FnMut(&Status) -> bool) -> bool {
+        self.waits("wait");
         self.manager.wait(within, &mut condition)
     }
 
     /// Ends the pool: accepts what already waits in the kernel, stops listening, drains all connections and stops its threads.
     pub fn shutdown(&self, how: Drain) -> Drained {
+        self.waits("shutdown");
         self.manager.shutdown(how, SHUT_DOWN)
     }
 
@@ -278,6 +321,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Stopped`] when it gave up, with the reason.
     pub fn join(&self) -> Result<(), Error> {
+        self.waits("join");
         self.manager.join()
     }
 

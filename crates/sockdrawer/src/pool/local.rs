@@ -22,7 +22,7 @@ use crate::flow::inbox::{Letter, Order};
 use crate::flow::joint::Joint;
 use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
-use crate::flow::{Basis, Flow, Shared};
+use crate::flow::{Basis, Flow, Shared, here};
 use crate::model::{self, loops::Pulse};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Readiness, Status};
@@ -433,6 +433,10 @@ impl Manager for Core {
 
     fn stop(&self, reason: &str) {
         Core::stop(self, reason);
+    }
+
+    fn waited_code(&self) -> Option<&'static str> {
+        here::code_of(&*self.shared)
     }
 
     fn crash(&self, part: Part, index: usize) -> bool {

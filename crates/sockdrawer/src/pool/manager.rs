@@ -39,6 +39,8 @@ pub(crate) trait Manager: Send + Sync {
     fn join(&self) -> Result<(), Error>;
     /// Ends everything now.
     fn stop(&self, reason: &str);
+    /// The code of the user's that this thread is in, if the pool may be waiting for it.
+    fn waited_code(&self) -> Option<&'static str>;
     /// For tests: ends a part as a bug in it would. Of parts without numbers any one.
     fn crash(&self, part: Part, index: usize) -> bool;
 }

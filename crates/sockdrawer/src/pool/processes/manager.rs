@@ -13,6 +13,7 @@ use crate::flow::alarms::Teller;
 use crate::flow::bell::Bell;
 use crate::flow::door::Intake;
 use crate::flow::gate::{Gate, Process};
+use crate::flow::here;
 use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::model::prefork;
 use crate::net::{Address, SocketOptions};
@@ -185,8 +186,7 @@ impl Processes {
 
     pub(super) fn tell(&self, event: &Event) {
         let observer = lock(&self.observer).clone();
-        // The observer is user code: its panic must not take a thread of the pool with it.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.event(event)));
+        here::tell(self, || observer.event(event));
         self.news.ring();
     }
 
@@ -489,6 +489,10 @@ impl Manager for Processes {
     }
 
     /// Loops and workers are numbered through all processes.
+    fn waited_code(&self) -> Option<&'static str> {
+        here::code_of(self)
+    }
+
     fn crash(&self, part: Part, index: usize) -> bool {
         let links = self.links();
         if links.is_empty() {

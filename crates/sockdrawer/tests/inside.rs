@@ -1,0 +1,134 @@
+//! Methods of a pool, called by code that the pool waits for: they say so at once, and never hang.
+
+mod common;
+
+use common::{Echo, PATIENCE, connect, echoes, start};
+use sockdrawer::{
+    Config, Context, Drain, Event, Input, Job, JobResult, Model, Peer, Pool, Protocol, Reject, Selector, Service, Step,
+};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// A call of a method.
+type Call = fn(&Pool);
+
+const WAITING: [(&str, Call); 13] = [
+    ("adopt", |pool| _ = pool.adopt(&Selector::All)),
+    ("drain", |pool| _ = pool.drain(&Selector::All, Drain::within(PATIENCE))),
+    ("purge", |pool| _ = pool.purge(&Selector::All, PATIENCE)),
+    ("kill", |pool| _ = pool.kill(&Selector::All)),
+    ("tag", |pool| _ = pool.tag(&Selector::All, "x")),
+    ("apply_options", |pool| _ = pool.apply_options(&Selector::All)),
+    ("connections", |pool| drop(pool.connections(&Selector::All))),
+    ("gather", |pool| _ = pool.gather(|_: &mut u8| ())),
+    ("suspend", Pool::suspend),
+    ("refuse", |pool| pool.refuse(Reject::Fin)),
+    ("resume", Pool::resume),
+    ("wait", |pool| _ = pool.wait(PATIENCE, |_| false)),
+    ("shutdown", |pool| _ = pool.shutdown(Drain::within(PATIENCE))),
+];
+
+const LOCKING: [(&str, Call); 4] = [
+    ("config", |pool| drop(pool.config())),
+    ("status", |pool| drop(pool.status())),
+    ("addresses", |pool| drop(pool.addresses())),
+    ("notify", |pool| pool.notify(&Selector::All, *b"").expect("an inbox has room")),
+];
+
+type Shared = Arc<Mutex<Option<Pool>>>;
+
+/// Calls the method of this number; what it says when it would wait.
+fn call(pool: &Shared, number: usize) -> Result<(), String> {
+    let pool = pool.lock().expect("no panic").clone().expect("started");
+    let (_, method) = WAITING.iter().chain(&LOCKING).nth(number).expect("a method");
+    catch_unwind(AssertUnwindSafe(|| method(&pool))).map_err(|panic| *panic.downcast::<String>().expect("a message"))
+}
+
+/// Calls the method whose number it receives, in the callback or in a job, and sends what it says, in a line.
+struct Caller(Shared);
+
+/// Added to the number of a method that a job is to call.
+const IN_A_JOB: u8 = 128;
+
+impl Service for Caller {
+    type Protocol = Caller;
+    fn open(&self, _peer: &Peer) -> Caller {
+        Caller(self.0.clone())
+    }
+}
+
+impl Protocol for Caller {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let (number, pool) = (input.bytes()[0], self.0.clone());
+        input.take(1);
+        if number >= IN_A_JOB {
+            return Step::Work(Job::new(move || call(&pool, usize::from(number - IN_A_JOB))));
+        }
+        answer(call(&pool, usize::from(number)), cx)
+    }
+    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+        answer(result.take().expect("it is caught"), cx)
+    }
+}
+
+fn answer(said: Result<(), String>, cx: &mut Context<'_>) -> Step {
+    cx.send(format!("{}\n", said.err().unwrap_or_default()).as_bytes());
+    Step::Continue
+}
+
+fn ask(at: SocketAddr, number: u8) -> String {
+    let mut client = BufReader::new(connect(at));
+    client.get_mut().write_all(&[number]).expect("it stands");
+    let mut line = String::new();
+    client.read_line(&mut line).expect("an answer");
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn a_method_that_waits_says_so_in_a_callback_and_works_in_a_job() {
+    for model in [Model::Loops, Model::Threads, Model::Single] {
+        let shared = Shared::default();
+        let config = Config::accept(Caller(shared.clone())).model(model);
+        let (pool, at) = start(if model == Model::Loops { config.workers(1) } else { config });
+        *shared.lock().expect("no panic") = Some(pool.clone());
+        let began = Instant::now();
+        for (number, (name, _)) in (0..).zip(WAITING) {
+            let said = ask(at, number);
+            assert!(said.starts_with(&format!("Pool::{name} was called in a callback of its own pool")), "{model}: {said:?}");
+        }
+        for (number, (name, _)) in (WAITING.len() as u8..).zip(LOCKING) {
+            assert_eq!(ask(at, number), "", "{model}: {name}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(4), "{model}: {:?}", began.elapsed());
+        if model == Model::Loops {
+            let connections = WAITING.iter().position(|(name, _)| *name == "connections").expect("it waits");
+            assert_eq!(ask(at, IN_A_JOB + connections as u8), "");
+        }
+        *shared.lock().expect("no panic") = None;
+    }
+}
+
+#[test]
+fn every_method_says_so_in_an_observer() {
+    let shared = Shared::default();
+    let (tells, told) = mpsc::channel();
+    let observed = shared.clone();
+    let (pool, at) = start(Config::accept(Echo).loops(2).observer(move |event: &Event| {
+        if matches!(event, Event::GenerationStarted(2)) {
+            let all = 0..WAITING.len() + LOCKING.len();
+            tells.send(all.map(|number| call(&observed, number)).collect::<Vec<_>>()).expect("the test listens");
+        }
+    }));
+    *shared.lock().expect("no panic") = Some(pool.clone());
+    pool.update(|config| config.behaviour(Echo)).expect("another generation");
+    let said = told.recv_timeout(PATIENCE).expect("told");
+    for ((name, _), said) in WAITING.iter().chain(&LOCKING).zip(said) {
+        let said = said.expect_err("it would wait");
+        assert!(said.starts_with(&format!("Pool::{name} was called in an observer of its own pool")), "{said}");
+    }
+    assert!(echoes(&mut connect(at), b"still here"));
+    *shared.lock().expect("no panic") = None;
+}
