@@ -66,9 +66,9 @@ impl Service for Acks {
         let mut connection = self.open(peer);
         let order = connection.plan.size_order();
         if from.u64()? != order as u64 {
-            return Err(CannotRestore);
+            return Err(CannotRestore::because("its client writes sizes in the other byte order"));
         }
-        let mut number = || u32::try_from(from.u64()?).map_err(|_| CannotRestore);
+        let mut number = || u32::try_from(from.u64()?).map_err(|_| CannotRestore::because("a saved number is too large"));
         (connection.unacked, connection.reads) = (number()?, number()?);
         (connection.parser.size, connection.parser.payload_left) = (number()?, number()?);
         (connection.armed, connection.ending) = (number()? != 0, number()? != 0);

@@ -134,7 +134,7 @@ pub trait Filter: Send + 'static {
     /// # Errors
     /// When it cannot be saved; the connection stays where it is.
     fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
-        Err(CannotSave)
+        Err(CannotSave::because("its layer does not save its state"))
     }
 }
 
@@ -151,7 +151,7 @@ pub trait Filtering: Send + Sync + 'static {
     /// # Errors
     /// When these bytes are not a state this filter knows.
     fn restore(&self, _from: &mut Saved<'_>) -> Result<Self::Filter, CannotRestore> {
-        Err(CannotRestore)
+        Err(CannotRestore::because("its layer does not restore states"))
     }
 
     /// How long a handshake may take; then the connection is aborted. The time before the inner protocol has a timer.
@@ -296,7 +296,10 @@ enum Finish {
 
 impl Finish {
     fn from_number(number: u64) -> Result<Finish, CannotRestore> {
-        [Finish::No, Finish::Owed, Finish::Said].into_iter().find(|finish| *finish as u64 == number).ok_or(CannotRestore)
+        [Finish::No, Finish::Owed, Finish::Said]
+            .into_iter()
+            .find(|finish| *finish as u64 == number)
+            .ok_or_else(|| CannotRestore::because("the saved state of its layer is of another version"))
     }
 }
 
@@ -497,7 +500,9 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        let Stage::Open(protocol) = &mut self.stage else { return Err(CannotSave) };
+        let Stage::Open(protocol) = &mut self.stage else {
+            return Err(CannotSave::because("its handshake is under way"));
+        };
         protocol.save(to)?;
         to.bytes(&self.plain);
         to.u64(self.waiting.into());

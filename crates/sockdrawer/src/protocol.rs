@@ -90,7 +90,7 @@ pub trait Protocol: Send + 'static {
     /// Writes the state as plain bytes, so that a newer service, or another process, goes on with the connection. Not called
     /// while a job runs. An error keeps the connection where it is.
     fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
-        Err(CannotSave)
+        Err(CannotSave::because("its protocol does not save its state"))
     }
 }
 
@@ -104,7 +104,7 @@ pub trait Service: Send + Sync + 'static {
 
     /// The state of a connection that an older service saved.
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
-        Err(CannotRestore)
+        Err(CannotRestore::because("its service does not restore states"))
     }
 
     /// Made once for each loop and generation and reached by [`Context::local`]: histograms, caches, scratch space, without

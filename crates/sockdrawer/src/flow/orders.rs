@@ -4,6 +4,7 @@ use super::Flow;
 use super::card::Written;
 use super::inbox::Letter;
 use super::seat::{Flags, Seat};
+use crate::behaviour::Panicked;
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::protocol::{Closed, ConnectionId, Local, Note, Peer, Saved, Saver};
@@ -169,45 +170,53 @@ impl Flow {
     }
 
     /// Moves a connection to the newest generation: its state is saved by the old service and restored by the new one; socket,
-    /// buffers and timer stay as they are. False when it stays where it is.
-    pub(crate) fn adopt_one(&mut self, token: u64) -> bool {
-        let Some(seat) = self.seats.find(token) else { return false };
-        let place = self.seats.at(seat);
-        let busy = Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY);
-        if !place.has_protocol() || place.flags.any(busy) || self.refresh().is_err() {
-            return false;
+    /// buffers and timer stay as they are.
+    ///
+    /// # Errors
+    /// Why it stays where it is.
+    pub(crate) fn adopt_one(&mut self, token: u64) -> Result<(), String> {
+        let seat = self.seats.find(token).ok_or("it has ended")?;
+        let flags = self.seats.at(seat).flags;
+        let busy = [
+            (Flags::CONNECTING, "it is still connecting"),
+            (Flags::WORKING, "a job runs"),
+            (Flags::LEAVING.and(Flags::AWAY), "it is delegated"),
+            (Flags::FLUSHING.and(Flags::LINGERING), "it is ending"),
+        ];
+        if let Some((_, why)) = busy.into_iter().find(|(busy, _)| flags.any(*busy)) {
+            return Err(why.to_owned());
         }
-        let (old, new) = (self.seats.at(seat).table, self.active);
-        if old == new {
-            return false;
+        let panicked = |Panicked(message)| format!("the new service panicked: {message}");
+        self.refresh().map_err(panicked)?;
+        let old = self.seats.at(seat).table;
+        if old == self.active {
+            return Err("it has the newest generation already".to_owned());
         }
         // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
-        if self.join_generation().is_err() {
-            return false;
-        }
+        self.join_generation().map_err(panicked)?;
         let new = self.active;
-        let moved = self.move_to(seat, old, new);
-        if !moved {
-            self.left_generation(new);
-        }
-        moved
+        self.move_to(seat, old, new).inspect_err(|_| self.left_generation(new))
     }
 
     /// The rest of an adoption, once the connection is counted by the generation it moves to.
-    fn move_to(&mut self, seat: u32, old: u16, new: u16) -> bool {
+    fn move_to(&mut self, seat: u32, old: u16, new: u16) -> Result<(), String> {
         let remote = self.remote(seat);
         let place = self.seats.at(seat);
         let (slot, peer) = (place.slot, crate::protocol::Peer::new(remote, place.side()));
         let mut saver = Saver::default();
         // A panic in save or restore leaves the connection with its old state, as an error does.
-        if !matches!(self.place(old).table.save(slot, &mut saver), Ok(Ok(()))) {
-            return false;
-        }
+        let saved = self.place(old).table.save(slot, &mut saver);
+        saved.map_err(|Panicked(message)| format!("save panicked: {message}"))?.map_err(|why| why.to_string())?;
         let restored = self.place(new).table.restore(&peer, &mut Saved::new(&saver.bytes));
-        let Ok(Ok(restored)) = restored else { return false };
+        let restored =
+            restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?.map_err(|why| why.to_string())?;
         self.move_protocol(seat, new, restored);
         self.counters.adopted().add(1);
-        true
+        Ok(())
+    }
+
+    pub(crate) fn id_of(&mut self, token: u64) -> ConnectionId {
+        self.seats.at(token as u32).id
     }
 
     fn move_protocol(&mut self, seat: u32, table: u16, slot: u32) {

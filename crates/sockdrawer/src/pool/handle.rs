@@ -15,6 +15,7 @@ use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,17 +48,42 @@ pub(super) fn ended(reason: &str) -> Result<(), Error> {
 }
 
 /// How an adoption went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub struct Adopted {
     /// Connections that have the newest generation now.
     pub moved: usize,
-    /// Connections of older ones that stayed: their state cannot be saved or restored, or a job runs.
+    /// Connections of older ones that stayed.
     pub stayed: usize,
+    /// Why, for each that stayed: the text of [`CannotSave`](crate::CannotSave) or [`CannotRestore`](crate::CannotRestore), or what
+    /// else kept it.
+    pub reasons: BTreeMap<String, Vec<ConnectionId>>,
+    /// Connections that could not be asked, because user code keeps their loop from answering. Some may be of the newest generation.
+    pub unasked: usize,
+}
+
+impl Adopted {
+    /// One connection has moved, or stayed for this reason.
+    pub(crate) fn add(&mut self, id: ConnectionId, moved: Result<(), String>) {
+        match moved {
+            Ok(()) => self.moved += 1,
+            Err(reason) => {
+                self.stayed += 1;
+                self.reasons.entry(reason).or_default().push(id);
+            }
+        }
+    }
 }
 
 impl std::iter::Sum for Adopted {
     fn sum<I: Iterator<Item = Adopted>>(all: I) -> Adopted {
-        all.fold(Adopted::default(), |sum, one| Adopted { moved: sum.moved + one.moved, stayed: sum.stayed + one.stayed })
+        all.fold(Adopted::default(), |mut sum, one| {
+            sum.moved += one.moved;
+            sum.stayed += one.stayed;
+            sum.unasked += one.unasked;
+            one.reasons.into_iter().for_each(|(reason, ids)| sum.reasons.entry(reason).or_default().extend(ids));
+            sum
+        })
     }
 }
 

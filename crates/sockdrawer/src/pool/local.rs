@@ -333,12 +333,21 @@ impl Manager for Core {
     fn adopt(&self, selector: &Selector) -> Adopted {
         let (inboxes, selector) = (self.inboxes(), selector.clone());
         let newest = self.shared.switch.current().id;
-        let counts = self.ask(&inboxes, move |flow| {
-            let older = flow.choose(&Older(newest, &selector));
-            let moved = older.iter().filter(|token| flow.adopt_one(**token)).count();
-            Adopted { moved, stayed: older.len() - moved }
+        let answers = self.ask(&inboxes, move |flow| {
+            let mut adopted = Adopted::default();
+            for token in flow.choose(&Older(newest, &selector)) {
+                let id = flow.id_of(token);
+                adopted.add(id, flow.adopt_one(token));
+            }
+            (adopted, flow.count())
         });
-        counts.into_iter().map(|(_, count)| count).sum()
+        let silent = answers.len() < inboxes.len();
+        let heard: usize = answers.iter().map(|(_, (_, connections))| connections).sum();
+        let mut adopted: Adopted = answers.into_iter().map(|(_, (adopted, _))| adopted).sum();
+        if silent {
+            adopted.unasked = self.shared.gate.taken().saturating_sub(heard);
+        }
+        adopted
     }
 
     fn drain(&self, selector: &Selector, how: Drain) -> Drained {

@@ -1,5 +1,7 @@
 //! A connection's state as bytes, on its way to another service.
 
+use std::borrow::Cow;
+
 /// State as plain bytes, little-endian. A layer writes after its inner protocol.
 #[derive(Debug, Default)]
 pub struct Saver {
@@ -41,7 +43,7 @@ impl<'a> Saved<'a> {
     /// # Errors
     /// When there is none.
     pub fn u64(&mut self) -> Result<u64, CannotRestore> {
-        let (value, rest) = self.bytes.split_first_chunk().ok_or(CannotRestore)?;
+        let (value, rest) = self.bytes.split_first_chunk().ok_or_else(CannotRestore::too_short)?;
         self.bytes = rest;
         Ok(u64::from_le_bytes(*value))
     }
@@ -51,19 +53,37 @@ impl<'a> Saved<'a> {
     /// # Errors
     /// When there are fewer than were written.
     pub fn bytes(&mut self) -> Result<&'a [u8], CannotRestore> {
-        let count = usize::try_from(self.u64()?).map_err(|_| CannotRestore)?;
-        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or(CannotRestore)?;
+        let count = usize::try_from(self.u64()?).map_err(|_| CannotRestore::too_short())?;
+        let (bytes, rest) = self.bytes.split_at_checked(count).ok_or_else(CannotRestore::too_short)?;
         self.bytes = rest;
         Ok(bytes)
     }
 }
 
-/// This state cannot be saved, now or ever; the connection stays where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this state cannot be saved")]
-pub struct CannotSave;
+/// Why a state cannot be saved, now or ever; the connection stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CannotSave(Cow<'static, str>);
 
-/// These bytes are not a state this service knows; the connection stays where it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this state cannot be restored")]
-pub struct CannotRestore;
+impl CannotSave {
+    /// With the reason, as operators read it in [`Adopted::reasons`](crate::Adopted::reasons).
+    pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotSave {
+        CannotSave(reason.into())
+    }
+}
+
+/// Why these bytes are not a state that this service knows; the connection stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CannotRestore(Cow<'static, str>);
+
+impl CannotRestore {
+    /// With the reason, as operators read it in [`Adopted::reasons`](crate::Adopted::reasons).
+    pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotRestore {
+        CannotRestore(reason.into())
+    }
+
+    fn too_short() -> CannotRestore {
+        CannotRestore::because("the saved state is shorter than the service expects")
+    }
+}

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect, read_all};
 use crate::services::{Actor, frame};
-use sockdrawer::{Address, Adopted, Config, Endpoint, Error, How, Pool, Selector};
+use sockdrawer::{Address, Config, Endpoint, Error, How, Pool, Selector};
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -188,7 +188,8 @@ pub(crate) fn an_adopted_connection_keeps_its_state(bench: &Bench) -> Outcome {
     let came = (2 * clients.len() * 5 + 2) as u64;
     assert!(pool.wait(PATIENCE, |status| status.counts.bytes_in == came));
     pool.reconfigure(pool.config().behaviour(Actor { version: 2 }))?;
-    assert_eq!(pool.adopt(&Selector::All), Adopted { moved: clients.len(), stayed: 0 });
+    let adopted = pool.adopt(&Selector::All);
+    assert_eq!((adopted.moved, adopted.stayed), (clients.len(), 0));
     clients[0].0.write_all(&frame(b'v', 0)[2..]).expect("it stands");
     assert_eq!(clients[0].answer(), (b'v', 2));
     for (number, client) in clients.iter_mut().enumerate() {

@@ -167,7 +167,7 @@ fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Genera
 fn adopt(flow: &mut Flow, generated: &Generated, tokens: &[u64]) -> bool {
     let Ok(generation) = forking::build(generated) else { return false };
     flow.shared().switch.commit(generation);
-    tokens.iter().any(|token| flow.adopt_one(*token))
+    tokens.iter().any(|token| flow.adopt_one(*token).is_ok())
 }
 
 /// A child whose connection has not ended at once: it is there to be spoken to.
@@ -256,7 +256,7 @@ impl Child {
             Request::Notify(_, bytes) => flow.notify(&Selector::All, &bytes.into()),
             Request::AdoptTo(generated) => {
                 let moved = usize::from(adopt(flow, &generated, &tokens));
-                self.reply(number, Reply::Adopted(Adopted { moved, stayed: 1 - moved }));
+                self.reply(number, Reply::Adopted(Adopted { moved, stayed: 1 - moved, ..Adopted::default() }));
             }
             Request::SetOptions(_, options) => {
                 let set = tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count();

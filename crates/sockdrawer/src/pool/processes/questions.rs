@@ -121,7 +121,7 @@ impl Question {
                 let drained = Drained { asked: 1, ended: 1 - purged, cut: purged };
                 self.drained = [self.drained, drained].into_iter().sum();
             }
-            (_, Some(Reply::Adopted(adopted))) => self.adopted = [self.adopted, adopted].into_iter().sum(),
+            (_, Some(Reply::Adopted(adopted))) => self.adopted = [std::mem::take(&mut self.adopted), adopted].into_iter().sum(),
             (_, Some(Reply::Count(count))) => self.count += count,
             (_, Some(Reply::Options(options))) => self.options = options,
             // It is gone: that is what was asked for.
@@ -239,7 +239,7 @@ impl Questions {
                 self.ask_each(number, Kind::Count, listen, || Request::SetOptions(Selector::All, *options));
             }
             Request::AdoptTo(generated) => {
-                let adopted = Adopted { moved: 0, stayed: programs.len() };
+                let adopted = Adopted { stayed: programs.len(), ..Adopted::default() };
                 let listen = meant.into_iter().filter(|pid| !programs.contains(pid)).collect();
                 self.ask_each(number, Kind::Adopt, listen, || Request::AdoptTo(generated.clone()));
                 if let Some(question) = self.open.get_mut(&number) {
