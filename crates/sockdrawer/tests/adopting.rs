@@ -8,12 +8,15 @@ use std::io::Write;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
+/// Says that it hangs, and hears that it may go on.
+type Hangs = Arc<Mutex<(mpsc::Sender<()>, mpsc::Receiver<()>)>>;
+
 /// Sends back what it gets. `s` is a state that cannot be saved, `p` one whose saving panics, `r` one that no other restores.
 #[derive(Clone, Default)]
 struct Stubborn {
     state: u8,
     /// `h` says so here, and hangs until it is let go of.
-    hangs: Option<Arc<Mutex<(mpsc::Sender<()>, mpsc::Receiver<()>)>>>,
+    hangs: Option<Hangs>,
 }
 
 impl Service for Stubborn {
