@@ -512,3 +512,41 @@ fn a_panic_in_the_drop_of_a_task_holds_up_neither_a_replacement_nor_an_end() {
         assert_eq!((status.connections, status.counts.accepted, status.counts.closed), (0, 2, 2));
     });
 }
+
+#[test]
+fn an_abort_is_a_reset_and_counted() {
+    async fn abort(mut connection: Connection, _context: Context) {
+        connection.read_u8().await.expect("it sends");
+        connection.write_all(b"half an ans").await.expect("there is room");
+        connection.abort();
+    }
+    let (pool, at) = start(tasks(Behaviour::task(abort)));
+    let mut client = connect(at);
+    client.write_all(b"?").expect("open");
+    assert_reset(&mut client);
+    assert_empty(&pool);
+    let counts = pool.status().counts;
+    assert_eq!((counts.aborted, counts.closed), (1, 1), "{counts:?}");
+}
+
+#[test]
+fn the_halves_of_a_connection_live_in_two_tasks_and_end_one_after_the_other() {
+    async fn split(connection: Connection, _context: Context) {
+        let (mut reader, mut writer) = connection.into_split();
+        let writing = tokio::task::spawn_local(async move { writer.write_all(b"all that I say").await });
+        writing.await.expect("no panic").expect("it reads");
+        // The peer has seen the end of that half by now, and this one goes on.
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).await.expect("an orderly end");
+        assert_eq!(rest, b"I heard you");
+    }
+    let (pool, at) = start(tasks(Behaviour::task(split)));
+    let mut client = connect(at);
+    assert_eq!(read_all(&mut client).expect("an orderly end"), b"all that I say");
+    assert_eq!(pool.status().connections, 1);
+    client.write_all(b"I heard you").expect("open");
+    drop(client);
+    assert_empty(&pool);
+    let counts = pool.status().counts;
+    assert_eq!((counts.crashed, counts.cut, counts.closed), (0, 0, 1), "{counts:?}");
+}

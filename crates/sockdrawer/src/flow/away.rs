@@ -11,7 +11,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -31,6 +31,12 @@ impl Home for Inbox {
             _ => Ok(()),
         }
     }
+}
+
+/// A queue in which connections wait to be taken.
+pub(crate) trait Waiting: Send + Sync {
+    /// Lets go of a connection that is over; false where it was taken.
+    fn give_up(&self, away: &Arc<Away>) -> bool;
 }
 
 /// What the flow and whoever holds the connection both see. It may outlive the connection harmlessly.
@@ -53,6 +59,8 @@ pub(crate) struct Away {
 struct State {
     /// When a drain or a purge ends it.
     ends_by: Option<Instant>,
+    /// Where it waits to be taken, or waited.
+    waits_in: Option<Weak<dyn Waiting>>,
     notes: VecDeque<Note>,
     /// Notes that were taken: brought.
     taken: u64,
@@ -80,6 +88,16 @@ impl Away {
     /// When it will be ended, if that is known.
     pub(crate) fn ends_by(&self) -> Option<Instant> {
         lock(&self.state).ends_by
+    }
+
+    /// It waits here until it is taken.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn waits_in(&self, queue: Weak<dyn Waiting>) {
+        lock(&self.state).waits_in = Some(queue);
+    }
+
+    pub(super) fn queue(&self) -> Option<Arc<dyn Waiting>> {
+        lock(&self.state).waits_in.as_ref()?.upgrade()
     }
 
     pub(super) fn owes(&self) -> bool {
@@ -218,6 +236,9 @@ pub(crate) enum Outcome {
     Note(Note),
     /// To be closed.
     End,
+    /// To be reset, as the code that held it asked.
+    #[cfg(feature = "tokio")]
+    Abort,
     /// The same; an error was the reason.
     Failed,
     /// The code that held it panicked.

@@ -158,7 +158,7 @@ impl Flow {
             return self.discard(seat);
         }
         if flags.any(Flags::AWAY) {
-            return;
+            return self.waited_in_vain(seat);
         }
         let may_receive = !flags.any(Flags::UNREAD);
         // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.

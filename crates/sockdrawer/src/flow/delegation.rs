@@ -6,8 +6,8 @@ use super::connection::Tail;
 use super::seat::Flags;
 use crate::behaviour::Event;
 use crate::clock::deadline;
-use crate::protocol::{Closed, Delegate, Note};
-use crate::sys::panics;
+use crate::protocol::{Closed, Delegate, Note, Side};
+use crate::sys::{Errno, panics};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub(super) enum Trip {
     Away {
         away: Arc<Away>,
         socket: Arc<OwnedFd>,
+        /// It waits to be taken, and epoll tells when its peer ends it.
+        watched: bool,
         /// It is being purged: when it comes back, it ends by then.
         purge_by: Option<Instant>,
     },
@@ -83,7 +85,8 @@ impl Flow {
         place.flags.clear(Flags::LEAVING);
         place.flags.set(Flags::AWAY);
         let hold = Hold::new(leaving, socket.clone(), self.inbox.clone());
-        self.trips.insert(seat, Trip::Away { away: hold.away.clone(), socket, purge_by: None });
+        let away = hold.away.clone();
+        self.trips.insert(seat, Trip::Away { away: away.clone(), socket, watched: false, purge_by: None });
         self.counters.delegated().add(1);
         if delegate.blocks {
             return self.shared.delegates.submit(delegate, hold);
@@ -91,6 +94,32 @@ impl Flow {
         // A panic drops the hold, which comes back and says so.
         let take = AssertUnwindSafe(move || (delegate.take)(Box::new(hold)));
         let _ = catch_unwind(take).map_err(panics::discard);
+        if away.queue().is_some() {
+            self.watch_waiting(seat);
+        }
+    }
+
+    /// A connection that waits to be taken may end before that.
+    fn watch_waiting(&mut self, seat: u32) {
+        let token = self.seats.token(seat);
+        let Some(Trip::Away { socket, watched, .. }) = self.trips.get_mut(&seat) else { return };
+        // Where it cannot be watched the code that takes it sees its end.
+        *watched = self.system.watch_end(self.epoll.as_fd(), socket.as_fd(), token).is_ok();
+    }
+
+    /// The peer of a connection that was waiting to be taken has ended or reset it. Half an end leaves an accepted one as it is: the
+    /// peer may still read. For one that was made by connecting it means that nothing will come.
+    pub(super) fn waited_in_vain(&mut self, seat: u32) {
+        let side = self.seats.at(seat).side();
+        let Some(Trip::Away { away, socket, watched: true, .. }) = self.trips.get(&seat) else { return };
+        let over = match self.system.peek(socket.as_fd()) {
+            Ok(0) => side == Side::Connected,
+            Ok(_) | Err(Errno::AGAIN) => false,
+            Err(_) => true,
+        };
+        if over && away.queue().is_some_and(|queue| queue.give_up(away)) {
+            self.counters.untaken().add(1);
+        }
     }
 
     /// The socket of a connection that is away.
@@ -195,8 +224,12 @@ impl Flow {
             panics::discard(returned);
             return self.acceptor.descriptor_freed();
         };
-        let Some(Trip::Away { purge_by, .. }) = self.trips.remove(&seat) else { unreachable!("it was away") };
+        let Some(Trip::Away { purge_by, watched, .. }) = self.trips.remove(&seat) else { unreachable!("it was away") };
         let Back { socket, kept, peer_finished, finished, outcome } = back;
+        if watched {
+            // It fails only for what is not watched.
+            let _ = self.system.unwatch(self.epoll.as_fd(), socket.as_fd());
+        }
         let place = self.seats.at(seat);
         // The flow's own share was dropped with the trip, and whoever had the connection gave away theirs.
         place.socket = Some(Arc::into_inner(socket).expect("nobody else has the socket"));
@@ -232,6 +265,8 @@ impl Flow {
                 }
             }
             Outcome::End => self.close(seat, Tail::Unknown),
+            #[cfg(feature = "tokio")]
+            Outcome::Abort => self.end(seat, Closed::Aborted, true),
             Outcome::Failed => {
                 self.counters.errors().add(1);
                 self.close(seat, Tail::Unknown);

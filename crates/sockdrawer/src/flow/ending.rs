@@ -243,15 +243,11 @@ impl Flow {
         if flags.any(Flags::PEER_FINISHED) {
             return false;
         }
-        // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
-        let reads = if flags.any(Flags::LINGERING) { LAST_READS } else { 1 };
-        (0..reads).all(|_| self.has_input(seat))
-    }
-
-    /// Reads what nobody will ask for any more.
-    fn has_input(&mut self, seat: u32) -> bool {
         let Some(socket) = &self.seats.at(seat).socket else { return false };
-        matches!(self.system.receive(socket.as_fd(), &mut self.read), Ok(1..))
+        // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
+        let mut reads = if flags.any(Flags::LINGERING) { 0..LAST_READS } else { 0..0 };
+        let goes_on = reads.all(|_| matches!(self.system.receive(socket.as_fd(), &mut self.read), Ok(1..)));
+        goes_on && matches!(self.system.peek(socket.as_fd()), Ok(1..))
     }
 
     /// Does something with many connections, some at a time, so that the others are not held up.

@@ -5,7 +5,7 @@ use super::Flow;
 use super::seat::Flags;
 use crate::clock::deadline;
 use crate::protocol::Closed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A connection is looked at so often within its time. Between two looks no clock is asked, so it may end later by one of these parts.
 const LOOKS: u32 = 4;
@@ -39,10 +39,14 @@ impl Flow {
         let seen = before.unwrap_or(Seen { progress, since: now });
         let idle = self.place(table).generation.settings.idle;
         if idle.is_some_and(|idle| now.saturating_duration_since(seen.since) >= idle) {
+            if self.seats.at(seat).flags.any(Flags::UNSENT) {
+                // It had all that time to take its output.
+                self.counters.cut().add(1);
+                return self.end(seat, Closed::Idle, true);
+            }
             self.counters.idle().add(1);
             self.forget_protocol(seat, Closed::Idle);
-            let flush = self.active_settings().flush;
-            return self.start_closing(seat, flush);
+            return self.start_closing(seat, Duration::ZERO);
         }
         self.look_again(seat, seen, now);
     }

@@ -87,11 +87,10 @@ impl Flags {
     pub(crate) const UNSENT: Flags = Flags(1 << 20);
     /// The timer is that of the idle timeout, and not the protocol's.
     pub(crate) const IDLE: Flags = Flags(1 << 21);
-
     /// A drain, a purge or a shutdown counts its end.
-    pub(crate) const COUNTED: Flags = Flags(1 << 21);
+    pub(crate) const COUNTED: Flags = Flags(1 << 22);
     /// It was purged: its end counts as that, unless it is cut off.
-    pub(crate) const PURGED: Flags = Flags(1 << 22);
+    pub(crate) const PURGED: Flags = Flags(1 << 23);
 
     /// While any of these is set, nobody reads.
     pub(crate) const UNREAD: Flags = Flags(

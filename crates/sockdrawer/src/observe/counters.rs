@@ -126,6 +126,8 @@ counters! {
     job_panics,
     /// Times a connection was given away by [`Step::Delegate`](crate::Step::Delegate).
     delegated,
+    /// Connections that ended before they were taken from a [`Pool::listener`](crate::Pool::listener).
+    untaken,
     /// Notes brought to connections.
     notes,
     /// Notes dropped because the receiver was above its high-water mark, or away with too many that it did not take.

@@ -179,6 +179,11 @@ impl System for Faulty {
         Kernel.queued(listener)
     }
 
+    fn peek(&self, socket: BorrowedFd<'_>) -> Result<usize> {
+        self.pass("peek")?;
+        Kernel.peek(socket)
+    }
+
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize> {
         self.pass("receive")?;
         Kernel.receive(socket, into)
@@ -263,6 +268,11 @@ impl System for Faulty {
     fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
         self.pass("rewatch")?;
         Kernel.rewatch(epoll, fd, token, interest)
+    }
+
+    fn watch_end(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64) -> Result<()> {
+        self.pass("watch_end")?;
+        Kernel.watch_end(epoll, fd, token)
     }
 
     fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {

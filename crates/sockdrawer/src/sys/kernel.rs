@@ -122,6 +122,10 @@ impl System for Kernel {
         options::accept_queue(listener)
     }
 
+    fn peek(&self, socket: BorrowedFd<'_>) -> Result<usize> {
+        rustix::net::recv(socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT).map(|(_, count)| count)
+    }
+
     #[inline]
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize> {
         rustix::net::recv(socket, into, RecvFlags::empty()).map(|(_, count)| count)
@@ -215,6 +219,10 @@ impl System for Kernel {
 
     fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()> {
         epoll::modify(epoll, fd, EventData::new_u64(token), flags(interest))
+    }
+
+    fn watch_end(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64) -> Result<()> {
+        epoll::add(epoll, fd, EventData::new_u64(token), EventFlags::RDHUP | EventFlags::ONESHOT)
     }
 
     fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()> {

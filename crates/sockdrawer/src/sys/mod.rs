@@ -132,6 +132,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Connections that wait to be accepted.
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize>;
+    /// Whether there is input: 0 at the peer's end, `EAGAIN` when there is none. What is there stays.
+    fn peek(&self, socket: BorrowedFd<'_>) -> Result<usize>;
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize>;
     /// `more`: hold back a segment that is not full, because more, or the end, follows at once.
     fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Result<usize>;
@@ -164,6 +166,8 @@ pub(crate) trait System: Send + Sync + 'static {
     /// Reports each ring once, so that the eventfd need not be read.
     fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()>;
     fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
+    /// Reports once that the peer has ended or reset the connection, and nothing else.
+    fn watch_end(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64) -> Result<()>;
     fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()>;
     /// None waits for ever. Exact to the clock, not to milliseconds, from kernel 5.11 on.
     fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()>;

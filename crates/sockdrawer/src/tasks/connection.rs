@@ -2,7 +2,8 @@
 
 use super::context::Context;
 use super::let_fall;
-use crate::flow::away::{Change, Hold};
+use crate::flow::away::{Change, Hold, Outcome};
+use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, reactor};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,6 +39,20 @@ impl Connection {
     /// What is known of it, and what it is told.
     pub fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Ends the connection with a reset: the peer sees that something is missing, where an orderly end would look complete.
+    pub fn abort(mut self) {
+        if let Some(hold) = &mut self.hold {
+            hold.outcome = Outcome::Abort;
+        }
+    }
+
+    /// A half to read and a half to write, for two tasks. When the half that writes is dropped, the peer sees the end of what was
+    /// written; the connection is over when both are.
+    pub fn into_split(self) -> (ReadHalf, WriteHalf) {
+        let whole = Arc::new(Mutex::new(self));
+        (ReadHalf(whole.clone()), WriteHalf(whole))
     }
 
     /// Makes a call on the socket, of up to `length` bytes, when it is ready for it.
@@ -117,6 +132,43 @@ impl AsyncWrite for Connection {
             Err(Errno::NOTCONN) => Ok(()),
             done => done.map_err(io::Error::from),
         })
+    }
+}
+
+/// What reads of [`Connection::into_split`].
+#[derive(Debug)]
+pub struct ReadHalf(Arc<Mutex<Connection>>);
+
+/// What writes of [`Connection::into_split`].
+#[derive(Debug)]
+pub struct WriteHalf(Arc<Mutex<Connection>>);
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut task::Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for WriteHalf {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut task::Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *lock(&self.0)).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *lock(&self.0)).poll_shutdown(cx)
+    }
+}
+
+impl Drop for WriteHalf {
+    fn drop(&mut self) {
+        if let Some(hold) = &mut lock(&self.0).hold {
+            // It fails where the connection is gone already.
+            let _ = hold.finish();
+        }
     }
 }
 

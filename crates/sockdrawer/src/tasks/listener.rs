@@ -1,7 +1,7 @@
 //! Connections on their way from the loops of a pool to code on another runtime.
 
 use super::connection::Connection;
-use crate::flow::away::Hold;
+use crate::flow::away::{Away, Hold, Waiting};
 use crate::net::Address;
 use crate::pool::Pool;
 use crate::sync::{Mutex, lock};
@@ -33,7 +33,9 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn put(&self, hold: Hold) {
+    pub(super) fn put(self: &Arc<Queue>, hold: Hold) {
+        let here: Arc<dyn Waiting> = self.clone();
+        hold.away.waits_in(Arc::downgrade(&here));
         // Outside the lock: it goes back, and its peer sees the end.
         drop(self.change(|state| {
             if state.deserted {
@@ -94,10 +96,23 @@ impl Queue {
     }
 }
 
+impl Waiting for Queue {
+    fn give_up(&self, away: &Arc<Away>) -> bool {
+        let given_up = {
+            let mut state = lock(&self.0);
+            let at = state.waiting.iter().position(|hold| Arc::ptr_eq(&hold.away, away));
+            at.and_then(|at| state.waiting.remove(at))
+        };
+        // Outside the lock: it goes back to its loop.
+        given_up.is_some()
+    }
+}
+
 /// Where a program takes a pool's connections: `axum::serve(pool.listener(), app)`, or as a stream. Lives on any runtime of tokio.
 ///
 /// It never fails: what accepting meets is the pool's matter. Nothing is lost between the pool and its taker: what nobody takes yet
-/// waits, with its permit, so that a server which does not keep up sees no more connections than the pool's limit. When the last
+/// waits, with its permit, so that a server which does not keep up sees no more connections than the pool's limit. A connection that
+/// ends while it waits is dropped and counted as `untaken`: after a reset by its peer, and in a pool that connects after the peer's end. When the last
 /// listener of a behaviour is dropped, connections that wait for it, and those that still come, are ended in order.
 ///
 /// It keeps its pool running. It ends when the pool has stopped, and when its behaviour was replaced and the last connection of it

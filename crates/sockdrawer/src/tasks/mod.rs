@@ -11,7 +11,7 @@ mod connection;
 mod context;
 mod listener;
 
-pub use connection::Connection;
+pub use connection::{Connection, ReadHalf, WriteHalf};
 pub use context::Context;
 pub use listener::Listener;
 pub(crate) use listener::Queue;

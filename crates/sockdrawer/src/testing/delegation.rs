@@ -73,6 +73,8 @@ impl<S: Service> Connection<S> {
         match outcome {
             Outcome::Note(note) => self.notify(note),
             Outcome::End | Outcome::Failed => self.apply(Step::Close),
+            #[cfg(feature = "tokio")]
+            Outcome::Abort => self.abort(Closed::Aborted),
             Outcome::Panicked(_) => self.abort(Closed::Panicked),
         }
     }

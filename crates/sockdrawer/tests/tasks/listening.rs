@@ -2,12 +2,13 @@
 
 use crate::common::*;
 use crate::{echo, runtime, stubborn, tasks};
-use sockdrawer::{Behaviour, Drain};
+use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Model, Pool};
 use std::future::poll_fn;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[test]
 fn while_nobody_accepts_the_limit_holds_and_the_kernel_queues() {
@@ -150,4 +151,58 @@ fn nobody_is_lost_while_handlers_listeners_and_protocols_take_turns_under_traffi
     assert_eq!((status.counts.panics, status.restarts), (0, 0), "{status:#?}");
     assert_eq!((status.counts.accepted, status.counts.closed), (served.into_inner(), status.counts.accepted), "{status:#?}");
     assert_eq!(status.generations.len(), 1, "the old ones are over: {status:#?}");
+}
+
+#[test]
+fn a_connection_whose_server_went_away_is_not_taken_but_replaced() {
+    const SPARES: usize = 16;
+    let backend = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let at = backend.local_addr().expect("bound");
+    let config = Config::connect(Behaviour::listener(), Connecting::to(vec![Address::Tcp(at)])).limit(SPARES);
+    let pool = Pool::start(config.model(Model::Tasks).loops(2)).expect("it starts");
+    let spares: Vec<_> = (0..SPARES).map(|_| backend.accept().expect("it connects").0).collect();
+    assert!(pool.wait(PATIENCE, |status| status.counts.delegated == SPARES as u64));
+    // It restarts.
+    drop(spares);
+    let again: Vec<_> = (0..SPARES).map(|_| backend.accept().expect("it connects again").0).collect();
+    assert!(pool.wait(PATIENCE, |status| status.counts.untaken == SPARES as u64), "{:#?}", pool.status());
+    assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 2 * SPARES as u64));
+    let mut listener = pool.listener();
+    let serving: Vec<_> = again
+        .into_iter()
+        .map(|mut stream| {
+            std::thread::spawn(move || {
+                let mut byte = [0; 1];
+                stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte)).expect("it stands");
+            })
+        })
+        .collect();
+    for _ in 0..SPARES {
+        let mut connection = runtime().block_on(listener.accept()).expect("the pool runs");
+        let answer = runtime().block_on(async {
+            connection.write_all(b"x").await.expect("it stands");
+            connection.read_u8().await
+        });
+        assert_eq!(answer.expect("a living server"), b'x');
+    }
+    serving.into_iter().for_each(|one| one.join().expect("no panic"));
+}
+
+#[test]
+fn a_client_that_resets_before_it_is_taken_is_dropped_and_one_that_sent_its_last_word_is_not() {
+    let (pool, at) = start(tasks(Behaviour::listener()));
+    let (gone, mut half) = (connect(at), connect(at));
+    assert!(pool.wait(PATIENCE, |status| status.counts.delegated == 2));
+    half.write_all(b"last").expect("open");
+    half.shutdown(std::net::Shutdown::Write).expect("open");
+    reset(gone);
+    assert!(pool.wait(PATIENCE, |status| status.counts.untaken == 1 && status.connections == 1), "{:#?}", pool.status());
+    let mut connection = runtime().block_on(pool.listener().accept()).expect("the other one");
+    let mut word = [0; 4];
+    runtime().block_on(connection.read_exact(&mut word)).expect("it was sent");
+    assert_eq!(&word, b"last");
+    runtime().block_on(connection.write_all(b"bye")).expect("it reads");
+    drop(connection);
+    assert_eq!(read_all(&mut half).expect("an orderly end"), b"bye");
+    assert_empty(&pool);
 }
