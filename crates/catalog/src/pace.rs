@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// Nothing is further ahead.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// How many operations may be begun.
 #[derive(Clone, Debug, Default)]
 pub enum Budget {
@@ -258,7 +261,7 @@ impl<M: Meter, A: Ask> Asking<M, A> {
             return self.end(End::Complete);
         }
         self.state = State::Asked { scheduled: due, sent: now };
-        cx.set_timer_at(now + self.pace.timeout);
+        cx.set_timer(self.pace.timeout);
         meter::<M>(cx).asked();
         self.ask.ask(cx);
         Step::Continue
@@ -291,7 +294,8 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
                 meter::<M>(cx).operation(scheduled, sent, now);
                 self.done = self.done.saturating_add(1);
                 let due = match self.pace.interval.get() {
-                    Some(interval) if !interval.is_zero() => scheduled + interval,
+                    // Farther than the clock can say is as late as it can be told to be.
+                    Some(interval) if !interval.is_zero() => scheduled.checked_add(interval).unwrap_or(scheduled + CENTURY),
                     _ => now,
                 };
                 self.rest(due, cx)

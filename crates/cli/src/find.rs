@@ -6,7 +6,7 @@ use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
 use crate::{limits, load, plan, thresholds, words};
 use serde::Serialize;
-use sockdrawer_load::{End, Judgement, Observer, Plan, Progress, Report, Run, Search, Stop, Wall, Workload, time};
+use sockdrawer_load::{End, Judgement, Observer, Plan, Progress, Report, Run, Search, Stop, Wall, Workload, cause, time};
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
@@ -136,10 +136,23 @@ fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> 
     if on_terminal {
         print::rewrite("");
     }
+    if let Some(failure) = nothing_there(&plan, &report) {
+        return Err(failure);
+    }
     thresholds::judge(&arguments.load.threshold, &mut report)?;
     let held = load::verdict(&report) == Exit::Ok;
     let wall = report.wall.clone();
     Ok(Tried { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })
+}
+
+/// A target that lets nobody in is no question of how many: there is nothing to search.
+fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
+    let most = report.errors.iter().max_by_key(|error| error.count)?;
+    let refuses =
+        most.phase == "connect" && matches!(most.errno.as_str(), "ECONNREFUSED" | "ENOENT" | "EHOSTUNREACH" | "ENETUNREACH");
+    let cause = cause(&most.phase, &most.errno, None).filter(|_| refuses && report.connections.established == 0)?;
+    let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+    Some(Failure::preflight(format_args!("cannot connect to {targets} ({}): {}: {}", most.errno, cause.why, cause.remedy)))
 }
 
 /// Where a try is, in a line that its result takes the place of.

@@ -39,6 +39,14 @@ fn the_most_that_was_asked_for_may_hold_and_the_least_may_not() {
 }
 
 #[test]
+fn a_target_where_nothing_listens_is_no_search() {
+    let deserted = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
+    let (code, result, told) = find(&format!("ping {deserted} --json -"));
+    assert_eq!((code, amounts(&result).len()), (Some(3), 0), "{told}");
+    assert!(told.contains(&format!("cannot connect to {deserted} (ECONNREFUSED): nothing listens there")), "{told}");
+}
+
+#[test]
 fn connections_with_a_lifetime_have_a_search_that_ends() {
     let (code, result, _) = find("ping -c 2 --max 2 --lifetime 200ms --interval 50ms --json -");
     assert_eq!((code, amounts(&result), &result["found"]), (Some(0), vec![2, 2], &2.into()), "{result}");

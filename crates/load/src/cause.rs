@@ -38,7 +38,10 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
         "connect" => connect(errno)?,
         "send" | "answer" | "end" | "closed" => exchange(phase, errno)?,
         "verify" => ("the answer has other bytes than it must have", "name the workload that the server speaks"),
-        "status" => ("the server answered with another status than 2xx or 3xx", "look for the request in the server's log"),
+        "status" => match errno {
+            "404" => ("the server has no such page", "ask for one that it has: --path"),
+            _ => ("the server answered with another status than 2xx or 3xx", "look for the request in the server's log"),
+        },
         "length" => ("the body was not as long as the first one", "ask for a page that stays the same"),
         "unfinished" => ("it was under way when the run ended", "give the server longer: -d, --timeout"),
         "client" => ("a client panicked", "report it: this is a mistake of this program"),

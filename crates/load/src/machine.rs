@@ -1,13 +1,13 @@
 //! The machine a result was measured on: without it a number means nothing.
 
-use crate::proc::{field, memory, setting, text};
+use crate::proc::{cpus, field, memory, setting, text};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// What a reader of a result wants to know of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// CPUs that this process may use.
+    /// CPUs that are online, whichever of them this process may use.
     pub cpus: usize,
     /// The CPU's name, where the kernel tells it.
     pub cpu: Option<String>,
@@ -23,7 +23,7 @@ impl Machine {
     /// This one.
     pub fn this() -> Machine {
         Machine {
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: cpus(),
             cpu: text("/proc/cpuinfo").as_deref().and_then(|text| field(text, "model name")).map(str::to_owned),
             architecture: std::env::consts::ARCH.into(),
             kernel: setting("kernel.osrelease"),

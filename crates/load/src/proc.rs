@@ -26,6 +26,22 @@ pub(crate) fn memory(name: &str) -> Option<u64> {
     field(&text("/proc/meminfo")?, name).and_then(kibibytes)
 }
 
+/// CPUs of this machine that are online, whichever of them this process may use.
+pub(crate) fn cpus() -> usize {
+    let online = text("/sys/devices/system/cpu/online").and_then(|list| listed(list.trim()));
+    online.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// How many a list such as `0-2,5` has.
+fn listed(list: &str) -> Option<usize> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        (last.checked_sub(first)?).checked_add(1)
+    };
+    list.split(',').map(part).sum()
+}
+
 /// Memory of this process that is not swapped out.
 pub(crate) fn resident_bytes() -> Option<u64> {
     field(&text("/proc/self/status")?, "VmRSS").and_then(kibibytes)
@@ -84,6 +100,13 @@ pub(crate) fn number(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_are_listed_in_ranges() {
+        assert_eq!(["0", "0-1", "0-2,5,7-8"].map(listed), [Some(1), Some(2), Some(6)]);
+        assert_eq!(["", "0-", "2-1", "a"].map(listed), [None; 4]);
+        assert!(cpus() >= std::thread::available_parallelism().map_or(1, usize::from));
+    }
 
     #[test]
     fn a_field_is_behind_its_name() {

@@ -2,7 +2,8 @@
 //! named.
 
 use crate::cause::{ACCEPT_FASTER, cause};
-use crate::numbers::median;
+use crate::numbers::{float, median};
+use crate::proc;
 use crate::report::{Errors, Report, Wall, time};
 use crate::series::Sample;
 
@@ -22,6 +23,10 @@ const MANY_AGAIN: f64 = 0.01;
 const LITTLE_MEMORY: f64 = 0.03;
 /// A process that has so few descriptors left accepts no more.
 const FEW_DESCRIPTORS: u64 = 4;
+/// In less time the start of a run is most of what is seen.
+const LEAST_SECONDS: f64 = 1.0;
+/// Errors that load does not explain, of all operations: more are what the run is about.
+const FEW_ERRORS: f64 = 0.01;
 /// A handshake that was dropped is tried again after a second.
 const HANDSHAKE_AGAIN: f64 = 1_000_000.0;
 
@@ -34,6 +39,8 @@ pub(crate) struct Evidence {
     pub(crate) server: Vec<f64>,
     /// CPUs that this process may use. Its clients have a thread for each.
     pub(crate) cpus: f64,
+    /// CPUs of this machine: a run that is kept to some of them is not kept from the others by its server.
+    pub(crate) machine: f64,
     /// The part of this machine's memory that was left when the least was.
     pub(crate) memory_left: Option<f64>,
     /// Descriptors that the server's fullest process had left.
@@ -46,7 +53,7 @@ impl Evidence {
     /// Nothing yet.
     pub(crate) fn new() -> Evidence {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Evidence { cpus: f64::from(u32::try_from(cpus).unwrap_or(u32::MAX)), ..Evidence::default() }
+        Evidence { cpus: float(cpus as u64), machine: float(proc::cpus() as u64), ..Evidence::default() }
     }
 
     /// A second of the run, and the part of this machine's memory that is left.
@@ -65,9 +72,12 @@ impl Evidence {
             .or_else(|| self.server_descriptors(report))
             .or_else(|| accept_queue(report))
             .or_else(|| self.memory())
-            .or_else(|| self.busy(report))
-            .or_else(|| self.lag(report))
-            .or_else(|| self.packets(report))
+            .or_else(|| if shows_load(report) { self.of_load(report) } else { None })
+    }
+
+    /// What was full.
+    fn of_load(&self, report: &Report) -> Option<Wall> {
+        self.busy(report).or_else(|| self.lag(report)).or_else(|| self.packets(report))
     }
 
     fn server_descriptors(&self, report: &Report) -> Option<Wall> {
@@ -90,17 +100,18 @@ impl Evidence {
     fn busy(&self, report: &Report) -> Option<Wall> {
         let middle = |values: &[f64]| median(values.to_vec()).unwrap_or(0.0);
         let (client, server) = (middle(&self.client), middle(&self.server));
-        let cpus = self.cpus;
+        let (cpus, machine) = (self.cpus, self.machine);
         if client >= FULL * cpus && client > 0.0 {
             let why = format!("the clients used {client:.1} of {cpus:.0} CPUs: what was measured is their own limit too");
             return Some(wall("client CPU", why, "put the clients on another machine, or on one with more CPUs"));
         }
-        if server >= FULL * cpus && server > 0.0 {
-            return Some(wall("server CPU", format!("the server used {server:.1} of {cpus:.0} CPUs"), SERVER_CPU));
+        if server >= FULL * machine && server > 0.0 {
+            return Some(wall("server CPU", format!("the server used {server:.1} of {machine:.0} CPUs"), SERVER_CPU));
         }
-        if client + server >= FULL * cpus && server > 0.0 {
-            let why =
-                format!("client and server share {cpus:.0} CPUs and used all: {client:.1} the clients, {server:.1} the server");
+        if client + server >= FULL * machine && server > 0.0 {
+            let why = format!(
+                "client and server share {machine:.0} CPUs and used all: {client:.1} the clients, {server:.1} the server"
+            );
             let remedy = "put the clients on another machine";
             return Some(wall(if client > server { "client CPU" } else { "server CPU" }, why, remedy));
         }
@@ -134,6 +145,18 @@ impl Evidence {
             "look for the interface or link that is full or loses (ethtool -S, nstat -az), or send less: --interval",
         ))
     }
+}
+
+/// Whether a run can show what was full: one that lasted, and whose errors may come of load. What a server refuses, or answers wrongly, it
+/// does at any load, and to say why is to say that.
+fn shows_load(report: &Report) -> bool {
+    let of_load = |error: &Errors| match error.phase.as_ref() {
+        "status" | "verify" | "length" | "client" => false,
+        "connect" => matches!(error.errno.as_str(), "ETIMEDOUT" | "ECONNRESET" | "EAGAIN"),
+        _ => true,
+    };
+    let other: u64 = report.errors.iter().filter(|error| !of_load(error)).map(|error| error.count).sum();
+    report.seconds >= LEAST_SECONDS && float(other) <= FEW_ERRORS * float(report.operations.ok)
 }
 
 const SERVER_CPU: &str = "make each operation cheaper (see cpu_us_per_operation), or give it more CPUs";
@@ -190,7 +213,7 @@ mod tests {
     }
 
     fn at_rest() -> Evidence {
-        Evidence { client: vec![0.3, 0.4], server: vec![0.2, 0.3], cpus: 4.0, ..Evidence::default() }
+        Evidence { client: vec![0.3, 0.4], server: vec![0.2, 0.3], cpus: 4.0, machine: 4.0, ..Evidence::default() }
     }
 
     fn name(evidence: &Evidence, report: &Report) -> String {
@@ -250,9 +273,31 @@ mod tests {
             assert_eq!(name(&busy(client, server), &clean()), expected, "{client} {server}");
         }
         assert_eq!(name(&busy(0.5, 1.0), &failed("answer", "ETIMEDOUT")), "server CPU", "one thread of it");
+        let pinned = Evidence { cpus: 1.0, machine: 2.0, ..busy(0.6, 0.9) };
+        assert_eq!(name(&pinned, &clean()), "none", "each has a CPU of its own");
+        assert_eq!(name(&Evidence { client: vec![0.95], ..pinned }, &clean()), "client CPU");
         let moment = Evidence { client: vec![0.2, 3.9, 0.3], ..at_rest() };
         assert_eq!(name(&moment, &clean()), "none", "a busy second is no wall");
         assert_eq!(name(&Evidence { client: vec![], server: vec![], ..at_rest() }, &clean()), "none");
+    }
+
+    #[test]
+    fn a_short_run_and_errors_that_load_does_not_explain_show_no_wall() {
+        let busy = || Evidence { client: vec![3.9], ..at_rest() };
+        let short = Report { seconds: 0.9, ..clean() };
+        assert_eq!((name(&busy(), &short), name(&busy(), &clean())), ("none".into(), "client CPU".into()));
+        for (phase, errno, expected) in [
+            ("status", "404", "none"),
+            ("verify", "", "none"),
+            ("connect", "ECONNREFUSED", "none"),
+            ("connect", "ETIMEDOUT", "client CPU"),
+            ("answer", "ETIMEDOUT", "client CPU"),
+        ] {
+            let mut report = failed(phase, errno);
+            report.errors[0].count = 100;
+            assert_eq!(name(&busy(), &report), expected, "{phase} {errno}");
+        }
+        assert_eq!(name(&busy(), &failed("status", "404")), "client CPU", "5 of 1,000 are not what the run is about");
     }
 
     #[test]

@@ -86,6 +86,9 @@ enum State {
 pub struct Reader {
     state: State,
     answer: Answer,
+    /// Bytes at the front that are known not to hold the end of the head or line, so that what drips in is not searched again for each
+    /// byte.
+    looked_at: usize,
 }
 
 impl Reader {
@@ -143,7 +146,7 @@ impl Reader {
     }
 
     fn head(&mut self, bytes: &[u8], piece: &mut impl FnMut(Piece<'_>)) -> Result<Option<usize>, Unreadable> {
-        let Some(length) = find(bytes, b"\r\n\r\n") else {
+        let Some(length) = self.find_on(bytes, b"\r\n\r\n") else {
             return if bytes.len() > MOST_HEAD { Err(Unreadable::LongHead) } else { Ok(None) };
         };
         let head = Head::read(&bytes[..length]).ok_or(Unreadable::NotHttp)?;
@@ -156,8 +159,16 @@ impl Reader {
         Ok(Some(length + 4))
     }
 
+    /// Where this begins. It may have begun in the bytes that were looked at before.
+    fn find_on(&mut self, bytes: &[u8], what: &[u8]) -> Option<usize> {
+        let from = self.looked_at.saturating_sub(what.len() - 1).min(bytes.len());
+        let found = find(&bytes[from..], what).map(|at| from + at);
+        self.looked_at = if found.is_some() { 0 } else { bytes.len() };
+        found
+    }
+
     fn line(&mut self, bytes: &[u8]) -> Result<Option<usize>, Unreadable> {
-        let Some(length) = find(bytes, b"\r\n") else {
+        let Some(length) = self.find_on(bytes, b"\r\n") else {
             return if bytes.len() > MOST_LINE { Err(Unreadable::Chunks) } else { Ok(None) };
         };
         let line = &bytes[..length];
@@ -302,6 +313,17 @@ mod tests {
         );
         check(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nExpires: z\r\n\r\n", 200, b"a", false);
         check(b"HTTP/1.1 200 OK\r\nServer: \xe9\r\nContent-Length: 0\r\n\r\n", 200, b"", false);
+    }
+
+    #[test]
+    fn a_long_head_may_come_byte_by_byte() {
+        let head = format!("HTTP/1.1 200 OK\r\nA: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(MOST_HEAD - 100));
+        let mut reader = Reader::default();
+        for length in 1..head.len() {
+            assert_eq!(reader.read(&head.as_bytes()[..length], &mut |_| ()), Ok((0, Progress::Part)));
+        }
+        let whole = Answer { status: 200, body: 0, last: false };
+        assert_eq!(reader.read(head.as_bytes(), &mut |_| ()), Ok((head.len(), Progress::Whole(whole))));
     }
 
     #[test]

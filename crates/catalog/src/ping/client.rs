@@ -165,6 +165,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_that_the_clock_cannot_say_is_never() {
+        let interval = Duration::from_secs(u64::MAX / 4);
+        let pace = Pace { interval: interval.into(), timeout: Duration::MAX, budget: Budget::Unlimited, lifetime: None, seed: 0 };
+        let mut connection: Pinging =
+            connect(Client::new(Question, Pace { interval: Duration::ZERO.into(), ..pace.clone() }, Book::default));
+        assert_eq!((connection.sent(), connection.timer(), connection.closed()), (b"Ping".to_vec(), None, None));
+        let mut resting: Pinging = connect(Client::new(Question, pace, Book::default));
+        resting.advance(SECOND);
+        assert_eq!(resting.closed(), None);
+    }
+
+    #[test]
     fn a_life_ends_at_rest_and_what_was_asked_is_answered_first() {
         let mut resting = living(3600 * SECOND, 40 * MILLI);
         assert_eq!(resting.timer(), Some(40 * MILLI), "the life ends before the first question is due");

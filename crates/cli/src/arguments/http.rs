@@ -11,7 +11,8 @@ use std::str::FromStr;
 /// Options that no other workload has.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HttpArguments {
-    /// http: what is asked for, such as /index.html [default: /test/fast, whose answer must be right to the byte].
+    /// http: what is asked for, such as /index.html [default: /; without TARGET /test/fast, whose answer
+    /// must be right to the byte].
     #[arg(long, value_name = "P")]
     pub(crate) path: Option<Path>,
     /// http: several pages with weights: fast=9,slow=1 or /a=9,/b=1; each request takes one.

@@ -23,7 +23,8 @@ pub(crate) fn wanted(arguments: &LoadArguments) -> Result<Wanted, Failure> {
     let pages = match (path, mix) {
         (_, Some(Mix(pages))) => pages.clone(),
         (Some(Path(path)), None) => vec![Page { path: path.clone(), weight: 1, exact: false }],
-        (None, None) => Wanted::default().pages,
+        (None, None) if arguments.targets.is_empty() => Wanted::default().pages,
+        (None, None) => vec![Page { path: "/".to_owned(), weight: 1, exact: false }],
     };
     let close = match close {
         _ if *keep_alive => None,

@@ -68,7 +68,7 @@ fn workload(plan: &Plan, lines: &mut Lines) {
             }
             lines.time("interval", *interval);
         }
-        Workload::Http(wanted) => web(wanted, lines),
+        Workload::Http(wanted) => web(wanted, plan.targets.is_empty(), lines),
         Workload::Acks(Messages { pattern, size, batch, window, interval, .. }) => {
             lines.add("ack", pattern.to_string());
             lines.count("size", u64::from(*size));
@@ -80,10 +80,10 @@ fn workload(plan: &Plan, lines: &mut Lines) {
     }
 }
 
-fn web(wanted: &Wanted, lines: &mut Lines) {
+fn web(wanted: &Wanted, own: bool, lines: &mut Lines) {
     match wanted.pages.as_slice() {
         [page] if !page.exact => lines.add("path", page.path.as_str()),
-        pages if *pages == Wanted::default().pages => {}
+        pages if own && *pages == Wanted::default().pages => {}
         pages => lines.add("mix", Mix(pages.to_vec()).to_string()),
     }
     match wanted.close {

@@ -307,6 +307,16 @@ impl Seats {
 mod tests {
     use super::*;
 
+    #[test]
+    fn every_flag_is_a_bit_of_its_own() {
+        let bits = include_str!("seat.rs").lines().filter_map(|line| line.trim().strip_suffix(");")?.split_once("= Flags(1 << "));
+        let mut bits: Vec<&str> = bits.map(|(_, bit)| bit).collect();
+        let all = bits.len();
+        bits.sort_unstable();
+        bits.dedup();
+        assert!(all > 20 && bits.len() == all, "{all} flags, {} bits", bits.len());
+    }
+
     fn socket() -> OwnedFd {
         std::fs::File::open("/dev/null").expect("/dev/null").into()
     }

@@ -39,6 +39,8 @@ impl Scale {
         if most == 0.0 {
             return Scale::linear(unit, std::iter::empty());
         }
+        // Beyond these a power is 0, or infinite, and the ticks between them would not end.
+        let (least, most) = (least.max(1e-300), most.clamp(1e-300, 1e300));
         let (low, high) = (least.log(base).floor(), most.log(base).ceil());
         let high = high.max(low + 1.0);
         Scale { low: base.powf(low), high: base.powf(high), powers: Some(base), step: ((high - low) / TICKS).ceil() }
@@ -133,6 +135,9 @@ mod tests {
         let few: Vec<f64> = Scale::logarithmic(Unit::Time, [20.0, 80.0].into_iter()).ticks().iter().map(|v| v.round()).collect();
         assert_eq!(few, [10.0, 20.0, 50.0, 100.0]);
         assert!(!Scale::logarithmic(Unit::Time, [0.0].into_iter()).is_logarithmic(), "nothing has no logarithm");
+        for odd in [[5e-324, 1.0], [5e-324, 5e-324], [1.0, f64::MAX]] {
+            assert!(Scale::logarithmic(Unit::Time, odd.into_iter()).ticks().len() < 20, "{odd:?}");
+        }
     }
 
     #[test]
