@@ -10,10 +10,11 @@ pub(crate) const NAME: &str = "sockdrawer exec";
 
 impl Behaviour {
     /// Runs `program` for each connection, under [`Model::Fork`](crate::Model::Fork): the connection is its standard input and
-    /// output, blocking; its standard error is this program's. When it ends, the connection does. A program that cannot be started
-    /// ends its connection at once.
+    /// output, blocking; its standard error is this program's. When it ends, the connection does, and what it has started in its
+    /// process group is killed. A program that cannot be started ends its connection at once.
     ///
-    /// A drain waits for it to end by itself; at the deadline it gets SIGTERM, then SIGKILL.
+    /// A drain waits for it to end by itself; in the last tenth of the time, and for a second at most, it has had SIGTERM, and at the
+    /// deadline SIGKILL, with a reset for its peer.
     ///
     /// ```
     /// use sockdrawer::{Behaviour, Config, Model};

@@ -4,10 +4,14 @@ mod common;
 
 use common::{PATIENCE, address, connect, echoes, overflow, read_all};
 use sockdrawer::{
-    Behaviour, Config, Connection, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step, Waited,
+    Behaviour, Config, Connection, Context, Drain, Endpoint, Event, Input, Model, Peer, Pool, Protocol, Recipe, Selector,
+    Service, Step, Waited,
 };
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Sends back what it gets; `crash` and `overflow` end its process as foreign code might.
@@ -31,6 +35,9 @@ impl Protocol for Echo {
         if input.bytes() == b"overflow" {
             std::hint::black_box(overflow(0));
         }
+        if input.bytes() == b"panic" {
+            panic!("these words");
+        }
         if input.bytes() == b"hang" {
             loop {
                 std::thread::park();
@@ -43,7 +50,11 @@ impl Protocol for Echo {
 }
 
 fn main() {
-    sockdrawer::processes(&[("echo", |_| Ok(Behaviour::from(Echo))), ("answer", |_| Ok(answer()))]);
+    sockdrawer::processes(&[
+        ("echo", |_| Ok(Behaviour::from(Echo))),
+        ("answer", |_| Ok(answer())),
+        ("look", |path| Ok(Look::new(path)?.into())),
+    ]);
     common::run_tests(&[
         ("each_connection_is_a_process_and_none_is_left", each_connection_is_a_process),
         ("a_signal_ends_one_connection_and_is_counted", a_signal_ends_one_connection),
@@ -53,6 +64,12 @@ fn main() {
         ("blocking_code_runs_in_a_process_of_its_own", blocking_code_runs_in_a_process_of_its_own),
         ("the_helper_is_small_and_alone", the_helper_is_small_and_alone),
         ("children_end_with_their_pool", children_end_with_their_pool),
+        ("a_child_has_its_connection_and_what_its_service_opened", a_child_has_its_connection_and_what_its_service_opened),
+        ("a_service_waits_for_its_own_processes", a_service_waits_for_its_own_processes),
+        ("a_connection_ends_with_its_program", a_connection_ends_with_its_program),
+        ("a_shutdown_keeps_its_time_with_programs", a_shutdown_keeps_its_time_with_programs),
+        ("a_shutdown_keeps_its_time_with_stuck_children", a_shutdown_keeps_its_time_with_stuck_children),
+        ("a_panic_in_a_child_is_told_by_its_words", a_panic_in_a_child_is_told_by_its_words),
     ]);
 }
 
@@ -97,7 +114,7 @@ fn a_signal_ends_one_connection() {
     // A stack that overflows is told by the standard library, which aborts then.
     for (ended, crash) in [(1, &b"crash"[..]), (2, b"overflow")] {
         goes.write_all(crash).expect("written");
-        assert!(!matches!(goes.read(&mut [0; 8]), Ok(1..)));
+        assert_eq!(read_all(&mut goes).expect_err("no orderly end").kind(), ErrorKind::ConnectionReset);
         let counted = |status: &sockdrawer::Status| status.signalled == [(6, ended)] && status.connections == 1;
         assert!(pool.wait(PATIENCE, counted), "{:#?}", pool.status());
         assert!(echoes(&mut stays, b"still here"));
@@ -138,7 +155,8 @@ fn a_program_that_stays() {
     let drained = pool.drain(&Selector::All, Drain::within(Duration::from_millis(100)));
     assert_eq!((drained.asked, drained.ended, drained.cut), (1, 0, 1));
     assert!(began.elapsed() < PATIENCE);
-    assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
+    assert_eq!(read_all(&mut client).expect_err("it was cut off").kind(), ErrorKind::ConnectionReset);
+    assert_eq!((pool.status().counts.cut, pool.status().signalled), (1, Vec::new()));
 }
 
 /// Answers lines by the number of its process, until there are no more or the pool asks it to end.
@@ -195,4 +213,166 @@ fn children_end_with_their_pool() {
     let drained = pool.shutdown(Drain::within(PATIENCE));
     assert_eq!((drained.asked, drained.cut), (1, 0));
     assert_eq!(read_all(&mut client).expect("an orderly end"), b"");
+}
+
+/// A file that a service has open, and a process that it has started.
+type Opened = Arc<Mutex<(File, std::process::Child)>>;
+
+/// Says what it sees from a child.
+struct Look(Opened);
+
+/// Of the service before this in the same helper.
+static STARTED: Mutex<Option<Opened>> = Mutex::new(None);
+
+impl Look {
+    fn new(path: &[u8]) -> Result<Look, String> {
+        let mut started = STARTED.lock().expect("no panic");
+        if let Some(before) = &*started {
+            let ended = before.lock().expect("no panic").1.wait().map_err(|error| error.to_string())?;
+            if ended.code() != Some(7) {
+                return Err(format!("{ended}"));
+            }
+        }
+        let path = String::from_utf8_lossy(path).into_owned();
+        let file = File::options().append(true).create(true).open(path).map_err(|error| error.to_string())?;
+        let command = Command::new("sh").args(["-c", "exit 7"]).spawn().map_err(|error| error.to_string())?;
+        let own = Arc::new(Mutex::new((file, command)));
+        *started = Some(own.clone());
+        Ok(Look(own))
+    }
+}
+
+impl Service for Look {
+    type Protocol = Looking;
+    fn open(&self, _peer: &Peer) -> Looking {
+        Looking(self.0.clone())
+    }
+}
+
+struct Looking(Opened);
+
+impl Protocol for Looking {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        writeln!(self.0.lock().expect("no panic").0, "a line of the log").expect("the file is open");
+        let open = std::fs::read_dir("/proc/self/fd").expect("/proc is mounted");
+        let open = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let sockets = open.filter(|path| path.to_string_lossy().starts_with("socket:")).count();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+        let shared: Vec<&str> = maps.lines().filter(|line| line.contains("memfd:sockdrawer")).collect();
+        let bytes: u64 = shared.iter().map(|line| length(line)).sum();
+        cx.send(format!("{sockets} {bytes}").as_bytes());
+        Step::Close
+    }
+}
+
+/// Of a line of /proc/PID/maps.
+fn length(line: &str) -> u64 {
+    let (from, to) = line.split_once(' ').and_then(|(range, _)| range.split_once('-')).expect("a range");
+    let number = |text| u64::from_str_radix(text, 16).expect("a number");
+    number(to) - number(from)
+}
+
+fn a_child_has_its_connection_and_what_its_service_opened() {
+    let path = format!("{}/fork-{}.log", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let recipe = Recipe { name: "look".to_owned(), options: path.clone().into_bytes() };
+    let (pool, at) = start(Behaviour::from(Look::new(path.as_bytes()).expect("it opens its log")).with_recipe(recipe));
+    // Some listeners come after the service has opened its file, and go.
+    for more in [3, 0] {
+        let mut config = pool.config();
+        if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+            listeners.truncate(1);
+        }
+        let config = (0..more).fold(config, |config, _| config.listen("127.0.0.1:0".parse().expect("an address")));
+        pool.reconfigure(config).expect("reconfigures");
+        let others: Vec<TcpStream> = (0..3).map(|_| connect(at)).collect();
+        let mut client = connect(at);
+        client.write_all(b"look").expect("it stands");
+        let seen = String::from_utf8(read_all(&mut client).expect("an orderly end")).expect("text");
+        // One page, which is its own.
+        assert!(["1 4096", "1 16384", "1 65536"].contains(&seen.as_str()), "{seen}");
+        drop(others);
+    }
+    assert_eq!(std::fs::read_to_string(&path).expect("the log"), "a line of the log\n".repeat(2));
+    std::fs::remove_file(path).expect("it is there");
+}
+
+fn a_service_waits_for_its_own_processes() {
+    let path = format!("{}/fork-{}.wait", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let recipe = Recipe { name: "look".to_owned(), options: path.clone().into_bytes() };
+    let (pool, at) = start(Behaviour::from(Echo).with_recipe(recipe.clone()));
+    // All children are reaped, with a zombie among them that is none of theirs.
+    let mut clients: Vec<TcpStream> = (0..5).map(|_| connect(at)).collect();
+    for client in &mut clients {
+        client.write_all(b"look").expect("it stands");
+        read_all(client).expect("an orderly end");
+    }
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0 && status.counts.closed == 5), "{:#?}", pool.status());
+    pool.reconfigure(pool.config().behaviour(Behaviour::from(Echo).with_recipe(recipe)))
+        .expect("it has the status of its process");
+    std::fs::remove_file(path).expect("it is there");
+}
+
+fn a_connection_ends_with_its_program() {
+    // What it leaves behind has the connection, too: in its group, and out of it.
+    for left_behind in ["sleep 1000 & echo hi", "setsid sleep 3 & echo hi"] {
+        let (pool, at) = start(Behaviour::exec("sh", ["-c", left_behind]));
+        for served in 1..=3 {
+            let mut client = connect(at);
+            assert_eq!(read_all(&mut client).expect("an orderly end"), b"hi\n", "{left_behind}");
+            assert!(pool.wait(PATIENCE, |status| status.counts.closed == served && status.connections == 0));
+        }
+        let drained = pool.shutdown(Drain::within(PATIENCE));
+        assert_eq!(drained.asked, 0);
+    }
+}
+
+/// Some are served, and as many wait at the limit.
+fn shut_down_at_the_limit(behaviour: impl Into<Behaviour>, stuck: bool) {
+    const LIMIT: usize = 3;
+    const WITHIN: Duration = Duration::from_millis(500);
+    let (pool, at) = start(behaviour);
+    pool.reconfigure(pool.config().limit(LIMIT)).expect("reconfigures");
+    let mut clients: Vec<TcpStream> = (0..2 * LIMIT).map(|_| connect(at)).collect();
+    clients.iter_mut().filter(|_| stuck).for_each(|client| client.write_all(b"hang").expect("it stands"));
+    assert!(pool.wait(PATIENCE, |status| status.connections == LIMIT));
+    let began = Instant::now();
+    let drained = pool.shutdown(Drain::within(WITHIN));
+    let took = began.elapsed();
+    assert_eq!((drained.ended, drained.cut), (0, 2 * LIMIT), "{drained:?}");
+    assert!(took < WITHIN + Duration::from_secs(2), "{took:?}");
+    for client in &mut clients {
+        assert_eq!(read_all(client).expect_err("it was cut off").kind(), ErrorKind::ConnectionReset);
+    }
+    let counts = pool.status().counts;
+    assert_eq!((counts.accepted, counts.cut), (counts.closed + counts.rejected, counts.closed), "{counts:#?}");
+}
+
+fn a_shutdown_keeps_its_time_with_programs() {
+    // The second does not hear of it.
+    for script in ["sleep 1000", "trap '' TERM; sleep 1000 & wait"] {
+        shut_down_at_the_limit(Behaviour::exec("sh", ["-c", script]), false);
+    }
+}
+
+fn a_shutdown_keeps_its_time_with_stuck_children() {
+    shut_down_at_the_limit(Echo, true);
+}
+
+fn a_panic_in_a_child_is_told_by_its_words() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    let config = Config::accept(Echo).model(Model::Fork).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = config.observer(move |event: &Event| {
+        if let Event::ConnectionPanicked { message, .. } = event {
+            hears.lock().expect("no panic").push(message.clone());
+        }
+    });
+    let pool = Pool::start(config).expect("the pool starts");
+    let mut client = connect(address(&pool));
+    client.write_all(b"panic").expect("it stands");
+    assert_eq!(read_all(&mut client).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+    let told = pool.wait(PATIENCE, |status| status.counts.panics == 1 && !heard.lock().expect("no panic").is_empty());
+    assert!(told, "{:#?}", pool.status());
+    assert_eq!(*heard.lock().expect("no panic"), ["these words"]);
 }

@@ -118,6 +118,9 @@ for_each_model! {
 /// What a model refuses: a part of the names of tests, and what the refusal must say.
 const REFUSALS: &[(Model, &str, &str)] = &[
     (Model::Fork, "a_pool_that_connects", "make connections"),
+    (Model::Fork, "notes_reach_all", "bring notes to connections"),
+    (Model::Fork, "tagging::", "bring notes to connections"),
+    (Model::Fork, "an_adopted_connection", "bring notes to connections"),
     (Model::Prefork, "a_pool_that_connects", "make connections"),
     (Model::Fork, "a_policy_of_its_own", "ask an admission policy"),
     (Model::Prefork, "a_policy_of_its_own", "ask an admission policy"),

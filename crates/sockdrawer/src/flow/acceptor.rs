@@ -21,7 +21,7 @@ use crate::sys::{Errno, Interest};
 use doorway::{Asked, Waiting};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trouble::{Trouble, trouble};
@@ -324,6 +324,11 @@ impl Flow {
     /// Those that wait here for a place, for another to place them.
     pub(super) fn take_unplaced(&mut self) -> VecDeque<Parcel> {
         std::mem::take(&mut self.acceptor.unplaced)
+    }
+
+    /// Their sockets.
+    pub(crate) fn unplaced(&self) -> impl Iterator<Item = RawFd> + Clone {
+        self.acceptor.unplaced.iter().map(|parcel| parcel.socket.as_raw_fd())
     }
 
     /// Whether connections wait here for a place.

@@ -124,7 +124,7 @@ impl Alarms {
 
 fn known(joint: &Joint) -> Vec<Alarm> {
     let number = |word: usize| joint.alarm(NUMBERS + word).load(SeqCst) as usize;
-    let count = joint.alarm(COUNT).load(SeqCst) as usize;
+    let count = (joint.alarm(COUNT).load(SeqCst) as usize).min(MOST_ALARMS);
     (0..count).map(|index| Alarm { at: number(2 * index), clear_at: number(2 * index + 1) }).collect()
 }
 

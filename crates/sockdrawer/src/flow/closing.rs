@@ -70,7 +70,7 @@ impl Flow {
     #[inline(always)]
     fn is_entangled(&mut self, seat: u32) -> bool {
         let place = self.seats.at(seat);
-        place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some()
+        place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some() || self.resets_at_death
     }
 
     /// Step::Finish: sends what was appended, then our end.
@@ -305,6 +305,8 @@ impl Flow {
         if reset && away.is_none() {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+        } else if !reset && std::mem::take(&mut self.resets_at_death) {
+            let _ = self.with_socket(seat, |system, socket| system.end_on_close(socket));
         }
         self.clear_timer(seat);
         self.tags.forget(seat);

@@ -1,6 +1,7 @@
 //! What the processes of a pool share: numbers in one page. A pool of one process has the same numbers to itself.
 
 use super::alarms::Alarms;
+use super::child_page::ChildPage;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sys::Result;
@@ -33,9 +34,14 @@ const ALARMS: usize = POOL + 3;
 const SIGNALS: usize = ALARMS + Alarms::WORDS;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
-const DOORS: usize = CHILDREN + 1 + MOST_CHILDREN * Counters::WORDS;
+const DOORS: usize = CHILDREN + 1;
 const BEATS: usize = DOORS + MOST_DOORS * GATE;
-const WORDS: usize = BEATS + MOST_PROCESSES;
+const END: usize = BEATS + MOST_PROCESSES;
+
+/// Children come last, each with a page to itself: it has no other of them, so whatever it writes, it writes about itself.
+fn child_at(slot: usize) -> usize {
+    END.next_multiple_of(Words::in_page()) + slot * Words::in_page()
+}
 
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
 /// order: a process that is killed in between leaves `taken` too high, never too low. A clone is another view of the same numbers.
@@ -56,12 +62,12 @@ impl Joint {
 
     /// Of several, and the descriptor by which the others map it.
     pub(crate) fn create() -> Result<(Joint, OwnedFd)> {
-        let (words, file) = Words::create(WORDS)?;
+        let (words, file) = Words::create(child_at(MOST_CHILDREN))?;
         Ok((Joint::begin(words), file))
     }
 
     pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Joint> {
-        Words::map(file, WORDS).map(|words| Joint::of(words, FIRST_GATE))
+        Words::map(file, child_at(MOST_CHILDREN)).map(|words| Joint::of(words, FIRST_GATE))
     }
 
     fn begin(words: Words) -> Joint {
@@ -174,16 +180,21 @@ impl Joint {
 
     /// How many places of children were used.
     pub(crate) fn children(&self) -> usize {
-        self.words.get(CHILDREN).map_or(0, |used| used.load(SeqCst) as usize)
+        self.words.get(CHILDREN).map_or(0, |used| (used.load(SeqCst) as usize).min(MOST_CHILDREN))
     }
 
     pub(crate) fn set_children(&self, used: usize) {
         self.words[CHILDREN].store(used as u64, SeqCst);
     }
 
-    /// Where a child counts.
-    pub(crate) fn child(&self, slot: usize) -> Counters {
-        Counters::at(self.words.clone(), CHILDREN + 1 + slot * Counters::WORDS)
+    /// Where a child counts, as its parent sees it.
+    pub(crate) fn child(&self, slot: usize) -> ChildPage {
+        ChildPage::at(self.words.clone(), child_at(slot))
+    }
+
+    /// The same as the child sees it, which maps nothing else.
+    pub(crate) fn own_page(file: BorrowedFd<'_>, slot: usize) -> Result<ChildPage> {
+        Words::map_from(file, child_at(slot), Words::in_page()).map(|words| ChildPage::at(words, 0))
     }
 
     /// Children that a signal ended.

@@ -9,6 +9,7 @@ pub(crate) mod bell;
 mod buffer;
 pub(crate) mod card;
 pub(crate) mod census;
+pub(crate) mod child_page;
 mod closing;
 mod connection;
 mod connector;
@@ -62,7 +63,7 @@ use inbox::{Inbox, Letter};
 use seat::{Flags, Seats};
 use spare::Spare;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tags::Tags;
@@ -180,6 +181,8 @@ pub(crate) struct Flow {
     undated: bool,
     /// The generation in force or the model wants to know who comes.
     names_peers: bool,
+    /// The socket of the one connection is reset when this process dies: unless it ended in order, which clears this.
+    pub(crate) resets_at_death: bool,
     /// Turns end by then, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
@@ -286,6 +289,7 @@ impl Flow {
             noticed: 0,
             undated: false,
             names_peers: true,
+            resets_at_death: false,
             turn_until: None,
             stopping: false,
             inbox,
@@ -297,6 +301,11 @@ impl Flow {
     pub(crate) fn notice(&self, number: u32, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let interest = Interest { read: true, write: false };
         self.system.watch(self.epoll.as_fd(), descriptor, NOTICED + u64::from(number), interest)
+    }
+
+    /// Of a flow in a process of its own: what it is given and not, as long as it sleeps, needs.
+    pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
+        Ok([self.epoll.as_fd().as_raw_fd(), self.inbox.event()?.as_raw_fd()])
     }
 
     /// For who runs connections elsewhere: counts one more of the generation in force, and says which that is.

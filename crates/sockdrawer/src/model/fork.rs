@@ -1,23 +1,27 @@
 //! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
 
+use crate::behaviour::Kind;
 use crate::flow::acceptor::Parcel;
 use crate::flow::census::Census;
+use crate::flow::child_page::ChildPage;
 use crate::flow::gate::Permit;
 use crate::flow::generation::Generation;
 use crate::flow::joint::{Joint, MOST_CHILDREN};
+use crate::flow::listener::Shard;
 use crate::flow::rules::Rules;
 use crate::flow::{Flow, Placement};
 use crate::net::Address;
-use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, lock};
 use crate::sys::fork::{self, Ending, Forked};
-use crate::sys::{Errno, Unforked};
+use crate::sys::passing::hang_up;
+use crate::sys::{Errno, Kernel, System, Unforked};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Children at once; more processes than this are no way to serve connections.
@@ -30,6 +34,8 @@ const CHILDREN: usize = 1;
 pub(crate) struct Children {
     table: Unforked<Mutex<Table>>,
     joint: Joint,
+    /// By which a child maps its own page of the shared numbers.
+    numbers: OwnedFd,
     life: Box<dyn Life>,
     parent: u32,
 }
@@ -41,19 +47,67 @@ struct Table {
     places: HashMap<u32, usize>,
     chunks: Vec<Unforked<Chunk>>,
     free: Vec<Place>,
+    inherited: Inherited,
+    /// Of the children, those that are other programs.
+    programs: usize,
+}
+
+/// What a child finds open and is to have no part of: descriptors of the helper itself, and connections of others. What a service has
+/// opened is not among them.
+#[derive(Default)]
+struct Inherited {
+    /// The helper's, from its begin to its end.
+    own: Vec<RawFd>,
+    /// As long as something accepts there.
+    listeners: Vec<(Weak<Shard>, RawFd)>,
+    /// What they all were when a child was made last, and the same as ranges.
+    numbers: Vec<RawFd>,
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Inherited {
+    /// Looks at all of it again. Memory that is in children, too, is written only when something is another.
+    fn refresh(&mut self, others: impl Iterator<Item = RawFd> + Clone) -> &[(u32, u32)] {
+        let open = |(shard, number): &(Weak<Shard>, RawFd)| (shard.strong_count() > 0).then_some(*number);
+        let all = self.own.iter().copied().chain(self.listeners.iter().filter_map(open)).chain(others);
+        if !all.clone().eq(self.numbers.iter().copied()) {
+            self.numbers = all.collect();
+            self.ranges = ranges(&self.numbers);
+        }
+        &self.ranges
+    }
+
+    fn add_listener(&mut self, shard: &Arc<Shard>) {
+        self.listeners.retain(|(known, _)| known.strong_count() > 0);
+        self.listeners.push((Arc::downgrade(shard), shard.socket().as_raw_fd()));
+    }
+}
+
+/// Numbers without gaps between them go in one call.
+fn ranges(numbers: &[RawFd]) -> Vec<(u32, u32)> {
+    let mut sorted: Vec<u32> = numbers.iter().map(|number| number.cast_unsigned()).collect();
+    sorted.sort_unstable();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if number <= *last + 1 => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
 }
 
 type Chunk = [Option<Child>; CHUNK];
 
 /// Children for whom there is room in a page.
-const CHUNK: usize = 32;
+const CHUNK: usize = 25;
 
 const _: () = assert!(size_of::<Chunk>() <= 4096);
 
 /// One that nobody has.
 struct Place {
     slot: usize,
-    counters: Counters,
+    page: ChildPage,
 }
 
 impl Table {
@@ -70,6 +124,17 @@ impl Table {
         self.places.iter().filter_map(|(pid, slot)| Some((*pid, self.chunks[slot / CHUNK][slot % CHUNK].as_ref()?)))
     }
 
+    /// What the next child is to close. A program closes all but its connection.
+    fn inherited(&mut self, generation: &Generation, flow: &Flow) -> &[(u32, u32)] {
+        if generation.kind == Kind::Program {
+            return &[];
+        }
+        let chunks = if self.programs > 0 { &self.chunks[..] } else { &[] };
+        let children = chunks.iter().flat_map(|chunk| chunk.iter()).flatten();
+        let connections = children.filter_map(|child| child.connection.as_ref()).map(AsRawFd::as_raw_fd);
+        self.inherited.refresh(flow.unplaced().chain(connections))
+    }
+
     /// Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on the stack.
     #[inline(never)]
     fn grow(&mut self, joint: &Joint) -> Result<(), Errno> {
@@ -77,7 +142,7 @@ impl Table {
         self.chunks.push(Unforked::new([const { None }; CHUNK])?);
         // As many as permits, which are at most as many as places among the shared numbers.
         let slots = (first..(first + CHUNK).min(MOST_CHILDREN)).rev();
-        self.free.extend(slots.map(|slot| Place { slot, counters: joint.child(slot) }));
+        self.free.extend(slots.map(|slot| Place { slot, page: joint.child(slot) }));
         joint.set_children((first + CHUNK).min(MOST_CHILDREN));
         Ok(())
     }
@@ -90,8 +155,21 @@ pub(crate) struct Child {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) since: Instant,
     /// What it counts itself.
-    pub(crate) counters: Counters,
+    page: ChildPage,
     permit: Permit,
+    /// Of another program, its connection once more: whatever the program leaves behind, the connection ends when it does.
+    connection: Option<OwnedFd>,
+    /// The helper ended it.
+    why: Option<Why>,
+}
+
+/// Why a helper ends a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its time was over.
+    Cut,
+    /// It was to be killed.
+    Killed,
 }
 
 impl Child {
@@ -99,26 +177,59 @@ impl Child {
     pub(crate) fn listener(&self) -> Option<&Address> {
         self.permit.door().map(|door| &door.address)
     }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.generation.kind
+    }
+
+    /// What it has counted.
+    pub(crate) fn counts(&self) -> Counts {
+        self.page.counts()
+    }
 }
 
 /// What a child does from its birth to its end.
 pub(crate) trait Life: Send + Sync {
-    fn live(&self, birth: Birth) -> !;
+    fn live(&self, birth: Birth<'_>) -> !;
 }
 
 /// All that a new child has.
-pub(crate) struct Birth {
+pub(crate) struct Birth<'a> {
     pub(crate) parcel: Parcel,
     pub(crate) id: ConnectionId,
     pub(crate) generation: Arc<Generation>,
-    pub(crate) counters: Counters,
+    pub(crate) slot: usize,
+    pub(crate) numbers: BorrowedFd<'a>,
     pub(crate) parent: u32,
+    /// To be closed.
+    pub(crate) inherited: &'a [(u32, u32)],
 }
 
+/// How a child ends that ends by itself: in order.
+pub(crate) const IN_ORDER: i32 = 0;
+
 impl Children {
-    pub(crate) fn new(life: impl Life + 'static, joint: Joint) -> Result<Arc<Children>, Errno> {
-        let table = Unforked::new(Mutex::default())?;
-        Ok(Arc::new(Children { table, joint, life: Box::new(life), parent: std::process::id() }))
+    /// `own` are descriptors that the helper has until its end.
+    pub(crate) fn new(
+        life: impl Life + 'static,
+        joint: Joint,
+        numbers: OwnedFd,
+        mut own: Vec<RawFd>,
+    ) -> Result<Arc<Children>, Errno> {
+        own.push(numbers.as_raw_fd());
+        let inherited = Inherited { own, ..Inherited::default() };
+        let table = Unforked::new(Mutex::new(Table { inherited, ..Table::default() }))?;
+        Ok(Arc::new(Children { table, joint, numbers, life: Box::new(life), parent: std::process::id() }))
+    }
+
+    /// The helper has these, too, until its end.
+    pub(crate) fn keep_from_children(&self, descriptors: impl IntoIterator<Item = RawFd>) {
+        lock(&self.table).inherited.own.extend(descriptors);
+    }
+
+    /// The helper accepts there.
+    pub(crate) fn add_listener(&self, shard: &Arc<Shard>) {
+        lock(&self.table).inherited.add_listener(shard);
     }
 
     /// Reads or changes one of those that live.
@@ -140,7 +251,7 @@ impl Children {
 
     /// What those that live have counted.
     pub(crate) fn add_to(&self, counts: &mut Counts) {
-        lock(&self.table).alive().for_each(|(_, child)| child.counters.add_to(counts));
+        lock(&self.table).alive().for_each(|(_, child)| *counts += child.counts());
     }
 
     /// The processes of those that are meant.
@@ -148,53 +259,114 @@ impl Children {
         lock(&self.table).alive().filter(|(pid, child)| wanted(*pid, child)).map(|(pid, _)| pid).collect()
     }
 
-    /// Takes note of all children that have ended, so that none is a zombie for longer than a turn, and tells their processes.
-    pub(crate) fn reap(&self, flow: &Flow, mut ended: impl FnMut(u32)) {
-        while let Some((pid, ending)) = fork::ended_child() {
-            let child = {
-                let mut table = lock(&self.table);
-                table.places.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
-            };
-            let Some((slot, child)) = child else { continue };
-            let counters = self.bury(flow, child, ending);
-            ended(pid);
-            lock(&self.table).free.push(Place { slot, counters });
+    /// Asks a child to end by then.
+    pub(crate) fn ask_to_end(&self, pid: u32, until: Instant, at_once: bool) {
+        fork::ask_to_end(pid, until, at_once);
+    }
+
+    /// Ends a child; its peer sees a reset.
+    pub(crate) fn kill(&self, pid: u32, why: Why) {
+        let is_program = lock(&self.table).of(pid).map(|child| {
+            child.why.get_or_insert(why);
+            child.connection.is_some()
+        });
+        match is_program {
+            Some(true) => self.signal_program(pid, fork::SIGKILL),
+            Some(false) => _ = fork::signal(pid, fork::SIGKILL),
+            None => {}
         }
     }
 
-    /// A child goes on under another generation.
-    pub(crate) fn moved(&self, pid: u32, to: &Arc<Generation>, flow: &Flow) {
-        let before = {
+    /// Sends a signal to a program and all that it has started.
+    pub(crate) fn signal_program(&self, pid: u32, signal: i32) {
+        if let Some(child) = lock(&self.table).of(pid) {
+            child.why.get_or_insert(Why::Cut);
+            fork::signal_group(pid, signal);
+        }
+    }
+
+    /// Programs die with the helper, as all children do; with this what they have started does, too.
+    pub(crate) fn kill_programs(&self) {
+        let programs = self.choose(|_, child| child.connection.is_some());
+        programs.into_iter().for_each(|pid| fork::signal_group(pid, fork::SIGKILL));
+    }
+
+    /// Takes note of all children that have ended, so that none is a zombie for longer than a turn; tells their processes, and of each
+    /// whether its connection was cut off.
+    pub(crate) fn reap(&self, flow: &Flow, mut ended: impl FnMut(u32, bool)) {
+        while let Some(pid) = fork::ended_child(None) {
+            if !self.reap_one(pid, flow, &mut ended) {
+                // A process that the service has started is the service's to wait for. Those behind it are looked for one by one.
+                for pid in self.choose(|pid, _| fork::ended_child(Some(pid)).is_some()) {
+                    self.reap_one(pid, flow, &mut ended);
+                }
+                return;
+            }
+        }
+    }
+
+    /// False: it is none of these.
+    fn reap_one(&self, pid: u32, flow: &Flow, ended: &mut impl FnMut(u32, bool)) -> bool {
+        let Some(is_program) = self.with(pid, |child| child.connection.is_some()) else { return false };
+        if is_program {
+            // While it is a zombie, the number of its group is its own.
+            fork::signal_group(pid, fork::SIGKILL);
+        }
+        let Some(ending) = fork::reap(pid) else { return false };
+        let child = {
             let mut table = lock(&self.table);
-            let Some(child) = table.of(pid) else { return };
-            to.live.fetch_add(1, Ordering::SeqCst);
-            std::mem::replace(&mut child.generation, to.clone())
+            table.programs -= usize::from(is_program);
+            table.places.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
         };
-        if before.leave() {
-            flow.shared().tell(&Event::GenerationEnded(before.id));
-        }
+        let Some((slot, child)) = child else { return false };
+        let (page, cut) = self.bury(flow, child, ending);
+        ended(pid, cut);
+        lock(&self.table).free.push(Place { slot, page });
+        true
     }
 
-    /// Returns what it counted with, cleared.
-    fn bury(&self, flow: &Flow, child: Child, ending: Ending) -> Counters {
+    /// Returns what it counted with, cleared, and whether its connection was cut off.
+    fn bury(&self, flow: &Flow, child: Child, ending: Ending) -> (ChildPage, bool) {
         let shared = flow.shared();
-        let mut counts = Counts::default();
-        child.counters.add_to(&mut counts);
+        let mut counts = child.counts();
         // One that was killed had no time to count its end.
-        counts.closed = counts.closed.max(1);
+        counts.closed = 1;
+        let by_signal = matches!(ending, Ending::Signalled(_));
+        match (by_signal, child.why) {
+            (true, Some(Why::Killed)) => {
+                counts.killed = 1;
+                shared.tell(&Event::ConnectionKilled(child.id));
+            }
+            (true, Some(Why::Cut)) => counts.cut = 1,
+            _ => {}
+        }
+        if let Some(event) = child.page.told(child.id) {
+            shared.tell(&event);
+        }
         shared.joint.counters(0, CHILDREN).add_all(&counts);
-        child.counters.clear();
-        if let Ending::Signalled(signal) = ending {
+        child.page.clear();
+        if let Ending::Signalled(signal) = ending
+            && child.why.is_none()
+        {
             let number = usize::try_from(signal).unwrap_or_default();
             if number < crate::flow::joint::MOST_SIGNALS {
                 shared.joint.signalled(number).fetch_add(1, Ordering::Relaxed);
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });
         }
+        let cut = by_signal || child.why.is_some() || (child.connection.is_none() && ending != Ending::Exited(IN_ORDER));
+        if let Some(connection) = &child.connection {
+            if child.why.is_some() {
+                // It fails only where the connection is gone already.
+                let _ = Kernel.reset(connection.as_fd());
+            } else {
+                hang_up(connection.as_fd());
+            }
+        }
         if child.generation.leave() {
             shared.tell(&Event::GenerationEnded(child.generation.id));
         }
-        child.counters
+        (child.page, cut)
     }
 
     fn place(&self) -> Result<Place, Errno> {
@@ -216,29 +388,66 @@ impl Placement for Children {
                 return flow.shared().tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };
-        let forked = self.place().and_then(|place| match fork::fork() {
-            Ok(forked) => Ok((forked, place)),
-            Err(errno) => {
-                lock(&self.table).free.push(place);
-                Err(errno)
+        let place = match self.place() {
+            Ok(place) => place,
+            Err(errno) => return self.not_placed(flow, parcel, &generation, errno),
+        };
+        let mut table = lock(&self.table);
+        let inherited = table.inherited(&generation, flow);
+        match fork::fork() {
+            // Of what is locked it has nothing, and it never returns from here.
+            Ok(Forked::Child) => {
+                let numbers = self.numbers.as_fd();
+                self.life.live(Birth { parcel, id, generation, slot: place.slot, numbers, parent: self.parent, inherited })
             }
-        });
-        match forked {
-            Ok((Forked::Child, Place { counters, .. })) => {
-                self.life.live(Birth { parcel, id, generation, counters, parent: self.parent })
-            }
-            Ok((Forked::Parent(pid), Place { slot, counters })) => {
-                let (peer, permit) = (parcel.remote, parcel.permit);
-                let mut table = lock(&self.table);
-                *table.at(slot) = Some(Child { id, generation, peer, since: Instant::now(), counters, permit });
+            Ok(Forked::Parent(pid)) => {
+                let (Parcel { socket, remote: peer, permit, .. }, Place { slot, page }) = (parcel, place);
+                let connection = (generation.kind == Kind::Program).then_some(socket);
+                if connection.is_some() {
+                    fork::lead_group(pid);
+                    table.programs += 1;
+                }
+                let child = Child { id, generation, peer, since: Instant::now(), page, permit, connection, why: None };
+                *table.at(slot) = Some(child);
                 table.places.insert(pid, slot);
             }
             Err(errno) => {
-                if generation.leave() {
-                    flow.shared().tell(&Event::GenerationEnded(generation.id));
-                }
-                flow.place_later(parcel, errno);
+                table.free.push(place);
+                drop(table);
+                self.not_placed(flow, parcel, &generation, errno);
             }
         }
+    }
+}
+
+impl Children {
+    fn not_placed(&self, flow: &mut Flow, parcel: Parcel, generation: &Generation, errno: Errno) {
+        if generation.leave() {
+            flow.shared().tell(&Event::GenerationEnded(generation.id));
+        }
+        flow.place_later(parcel, errno);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_closed_in_as_few_calls_as_there_are_gaps() {
+        assert_eq!(ranges(&[]), []);
+        assert_eq!(ranges(&[7, 5, 6, 3, 9]), [(3, 3), (5, 7), (9, 9)]);
+    }
+
+    #[test]
+    fn a_listener_that_is_gone_is_no_childs_to_close() {
+        let mut inherited = Inherited { own: vec![4], ..Inherited::default() };
+        let socket = std::fs::File::open("/dev/null").expect("/dev/null");
+        let number = socket.as_raw_fd();
+        let shard = Shard::new(Arc::new(socket.into()), false);
+        inherited.add_listener(&shard);
+        assert_eq!(inherited.refresh([].into_iter()), ranges(&[4, number]));
+        drop(shard);
+        assert_eq!(inherited.refresh([].into_iter()), [(4, 4)]);
     }
 }

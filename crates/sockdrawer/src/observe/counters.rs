@@ -14,7 +14,7 @@ macro_rules! counters {
 
         impl std::ops::AddAssign for Counts {
             fn add_assign(&mut self, other: Counts) {
-                $(self.$name += other.$name;)*
+                $(self.$name = self.$name.saturating_add(other.$name);)*
             }
         }
 
@@ -44,7 +44,7 @@ macro_rules! counters {
             }
 
             pub(crate) fn add_to(&self, counts: &mut Counts) {
-                $(counts.$name += self.$name().get();)*
+                $(counts.$name = counts.$name.saturating_add(self.$name().get());)*
             }
 
             /// All together, while others count: never more have ended than begun.
@@ -151,7 +151,7 @@ pub(crate) struct Counter<'a>(&'a AtomicU64);
 
 impl Counter<'_> {
     pub(crate) fn add(&self, by: u64) {
-        self.0.store(self.get() + by, Ordering::Relaxed);
+        self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {

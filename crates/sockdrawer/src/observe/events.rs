@@ -103,7 +103,7 @@ pub enum Event {
         /// How it ended.
         reason: String,
     },
-    /// A connection's own process was ended by a signal: a crash in foreign code, or somebody's kill.
+    /// A connection's own process was ended by a signal that the pool did not send: a crash in foreign code, or a kill from elsewhere.
     ChildKilled {
         /// Whose.
         id: ConnectionId,

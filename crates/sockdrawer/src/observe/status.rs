@@ -28,7 +28,8 @@ pub struct Status {
     pub retiring: usize,
     /// Its processes, where it has some beside this one.
     pub processes: Vec<ProcessStatus>,
-    /// How many of its connections' own processes each signal ended, by the signal's number.
+    /// How many of its connections' own processes each signal ended, by the signal's number. Those that the pool sent are not among
+    /// them.
     pub signalled: Vec<(i32, u64)>,
     /// Its loops, parked ones too.
     pub loops: Vec<LoopStatus>,
@@ -157,7 +158,8 @@ pub struct ConnectionStatus {
 pub enum ConnectionState {
     /// It is not connected yet.
     Connecting,
-    /// It is given away, or about to be: [`Step::Delegate`](crate::Step::Delegate).
+    /// It is given away, or about to be: [`Step::Delegate`](crate::Step::Delegate). Or it is in a process of its own, which alone
+    /// knows what it is doing.
     Delegated,
     /// A job of it runs, or a callback that has not returned when it was asked for.
     Working,

@@ -5,6 +5,7 @@ use super::places::Replacing;
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use crate::admission::Admission;
+use crate::behaviour::Kind;
 use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -477,11 +478,18 @@ fn sockets(config: &Config) -> usize {
 /// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
 pub(super) fn fits_in_process(config: &Config) -> usize {
     if config.model == Model::Fork {
-        // The helper speaks to each child through a descriptor.
-        return model::fork::MOST.min(sys::descriptor_limit().saturating_sub(sockets(config) + SPARE_DESCRIPTORS));
+        let free = sys::descriptor_limit().saturating_sub(own_descriptors(config));
+        // The helper keeps the connection of another program; any other it has only until its process is made.
+        let each = config.behaviour.service().kind() == Kind::Program;
+        return if each { free.min(model::fork::MOST) } else { free.min(1) * model::fork::MOST };
     }
-    let own = sockets(config) + 2 * config.loops + SPARE_DESCRIPTORS;
+    let own = own_descriptors(config) + 2 * config.loops;
     sys::descriptor_limit().saturating_sub(own)
+}
+
+/// Descriptors that a process of a pool needs for itself, beside those of its loops.
+pub(super) fn own_descriptors(config: &Config) -> usize {
+    sockets(config) + SPARE_DESCRIPTORS
 }
 
 /// The permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and

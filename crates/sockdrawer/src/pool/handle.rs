@@ -246,7 +246,8 @@ impl Pool {
     }
 
     /// Moves connections to the newest generation, between two of their events: the old service saves their state and the new
-    /// one restores it; sockets, buffers and timers are untouched. Those that cannot move stay as they are.
+    /// one restores it; sockets, buffers and timers are untouched. Those that cannot move stay as they are; in
+    /// [`Model::Fork`](crate::Model::Fork) none can.
     pub fn adopt(&self, selector: &Selector) -> Adopted {
         self.waits("adopt");
         self.manager.adopt(selector)
@@ -275,7 +276,7 @@ impl Pool {
     }
 
     /// Calls connections by a short text, as [`Context::tag`](crate::Context::tag) does; an empty one takes their tags away. Returns
-    /// how many.
+    /// how many. None in [`Model::Fork`](crate::Model::Fork), where only signals reach a connection.
     pub fn tag(&self, selector: &Selector, text: &str) -> usize {
         self.waits("tag");
         self.manager.tag(selector, text)
@@ -285,18 +286,21 @@ impl Pool {
     ///
     /// # Errors
     /// [`Error::InboxFull`] when a loop is slower than its senders; the other loops' connections got the note.
+    /// [`Error::NotInModel`] in [`Model::Fork`](crate::Model::Fork), where only signals reach a connection.
     pub fn notify(&self, selector: &Selector, bytes: impl Into<Arc<[u8]>>) -> Result<(), Error> {
         self.locks("notify");
         self.manager.notify(selector, bytes.into())
     }
 
-    /// Gives live connections the socket options of the running configuration; how many took them.
+    /// Gives live connections the socket options of the running configuration; how many took them. None in
+    /// [`Model::Fork`](crate::Model::Fork).
     pub fn apply_options(&self, selector: &Selector) -> usize {
         self.waits("apply_options");
         self.manager.apply_options(selector)
     }
 
-    /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for.
+    /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for. None for one in a
+    /// process of its own.
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         self.waits("options");
         self.manager.options(id)

@@ -80,11 +80,6 @@ impl Selector {
                 _ => false,
             }
     }
-
-    /// Whether it asks for tags.
-    pub(super) fn needs_tag(&self) -> bool {
-        self.has(&|part| matches!(part, Selector::Tag(_)))
-    }
 }
 
 /// Those that it does not mean.
@@ -151,7 +146,7 @@ mod tests {
         assert!(takes(&Selector::Every(Vec::new())) && !takes(&Selector::Any(Vec::new())));
         assert!(takes(&Selector::Listener(address.clone())) && takes(&!Selector::Listener("127.0.0.2:1".parse().expect("one"))));
         let deep = !Selector::All.and(blue.or(Selector::Peers(IpAddr::from([127, 0, 0, 1]), 8)));
-        assert!(deep.needs_tag() && deep.needs_peer() && !Selector::All.needs_tag() && !red.needs_peer());
+        assert!(deep.needs_peer() && !red.needs_peer());
         assert!(!Selector::tag("r").takes(&Traits { tag: None, ..traits }));
     }
 

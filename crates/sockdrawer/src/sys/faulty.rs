@@ -204,6 +204,11 @@ impl System for Faulty {
         Kernel.reset_on_close(socket)
     }
 
+    fn end_on_close(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        self.pass("end_on_close")?;
+        Kernel.end_on_close(socket)
+    }
+
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
         self.pass("reset")?;
         Kernel.reset(socket)

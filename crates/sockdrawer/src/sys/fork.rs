@@ -3,10 +3,11 @@
 
 use super::Result;
 use super::process::last_error;
-use rustix::process::{WaitOptions, WaitStatus, waitpid};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 /// Which of the two this is now.
 pub(crate) enum Forked {
@@ -48,27 +49,39 @@ pub(crate) fn is_alone() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-/// A descriptor that can be read when a child has ended. The signal itself is held back in this process from then on.
+/// A descriptor that can be read when a child has ended. This process holds SIGCHLD back from then on, and SIGTERM, so that a child
+/// that is asked to end before it is ready for that finds the signal waiting.
 pub(crate) fn watch_children() -> Result<OwnedFd> {
-    let signals = child_signal();
+    let held_back = set(&[libc::SIGCHLD, libc::SIGTERM]);
     // SAFETY: sigprocmask(2) reads a valid set; no place for the old one is wanted.
-    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const signals, null_mut()) } != 0 {
+    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const held_back, null_mut()) } != 0 {
         return Err(last_error());
     }
+    watch(&set(&[libc::SIGCHLD]))
+}
+
+/// A descriptor that can be read when this process, a child, is asked to end.
+pub(crate) fn watch_for_end() -> Result<OwnedFd> {
+    watch(&set(&[libc::SIGTERM]))
+}
+
+fn watch(signals: &libc::sigset_t) -> Result<OwnedFd> {
     // SAFETY: signalfd(2) reads a valid set and makes a new descriptor.
-    match unsafe { libc::signalfd(-1, &raw const signals, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) } {
+    match unsafe { libc::signalfd(-1, std::ptr::from_ref(signals), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) } {
         -1 => Err(last_error()),
         // SAFETY: it was made just now and belongs to nobody else.
         descriptor => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
     }
 }
 
-fn child_signal() -> libc::sigset_t {
+fn set(numbers: &[i32]) -> libc::sigset_t {
     let mut signals = MaybeUninit::uninit();
     // SAFETY: sigemptyset(3) initialises the set, sigaddset(3) changes it; both fail for bad pointers and numbers only.
     unsafe {
         libc::sigemptyset(signals.as_mut_ptr());
-        libc::sigaddset(signals.as_mut_ptr(), libc::SIGCHLD);
+        for number in numbers {
+            libc::sigaddset(signals.as_mut_ptr(), *number);
+        }
         signals.assume_init()
     }
 }
@@ -80,38 +93,117 @@ pub(crate) fn clear(watch: BorrowedFd<'_>) {
     let _ = rustix::io::read(watch, &mut told);
 }
 
-/// A child that has ended, which is no zombie from then on. None: there is none now.
-pub(crate) fn ended_child() -> Option<(u32, Ending)> {
-    let (pid, status): (_, WaitStatus) = waitpid(None, WaitOptions::NOHANG).ok().flatten()?;
-    let ending = match status.terminating_signal() {
-        Some(signal) => Ending::Signalled(signal),
-        None => Ending::Exited(status.exit_status().unwrap_or(-1)),
-    };
-    Some((pid.as_raw_nonzero().get().cast_unsigned(), ending))
+/// How a child is asked to end: what comes along with its SIGTERM. One that somebody else sends says none of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EndBy {
+    /// In this time.
+    pub(crate) within: Option<Duration>,
+    /// Whatever it is doing is not finished first.
+    pub(crate) at_once: bool,
 }
 
-/// Makes a new child its connection's alone: it dies with its parent, and every descriptor but the first three and these is closed.
-/// SIGCHLD stays held back, which concerns only who waits for the signal instead of the process; a program that is started in its
-/// place begins with no signal held back.
-pub(crate) fn settle_child(parent: u32, keep: [BorrowedFd<'_>; 2]) -> Result<()> {
+impl EndBy {
+    /// By the clock that all processes share, in ms, and a bit for `at_once`; 0 says nothing.
+    fn word(until: Instant, at_once: bool) -> usize {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let at = u128::from(now()).saturating_add(left).clamp(1, u128::from(u64::MAX >> 2));
+        (at as usize) << 1 | usize::from(at_once)
+    }
+
+    fn of(word: u64) -> EndBy {
+        let within = (word != 0).then(|| Duration::from_millis((word >> 1).saturating_sub(now())));
+        EndBy { within, at_once: word & 1 == 1 }
+    }
+}
+
+/// In ms.
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1000 + time.tv_nsec.cast_unsigned() / 1_000_000
+}
+
+/// Asks a child to end by then.
+pub(crate) fn ask_to_end(pid: u32, until: Instant, at_once: bool) {
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(EndBy::word(until, at_once)) };
+    if let Ok(pid) = i32::try_from(pid) {
+        // SAFETY: sigqueue(3) takes numbers; the pointer is one, too, and never followed. Where there is no room for what comes along,
+        // the child gets the signal alone.
+        if unsafe { libc::sigqueue(pid, libc::SIGTERM, value) } != 0 {
+            signal(pid.cast_unsigned(), libc::SIGTERM);
+        }
+    }
+}
+
+/// How this process is asked to end, if it is: by the last SIGTERM that came.
+pub(crate) fn asked_to_end(watch: BorrowedFd<'_>) -> Option<EndBy> {
+    let mut came = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: read(2) writes at most as many bytes as there is room for.
+    let read = unsafe { libc::read(watch.as_raw_fd(), came.as_mut_ptr().cast(), size) };
+    // SAFETY: written from its first byte to its last; all of its fields are integers.
+    (read == size as isize).then(|| EndBy::of(unsafe { came.assume_init() }.ssi_ptr))
+}
+
+/// A child that has ended, this one or any, also one that a service has started. It stays a zombie, with its number, until it is
+/// reaped.
+pub(crate) fn ended_child(of: Option<u32>) -> Option<u32> {
+    // SAFETY: all zero is a valid value.
+    let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let (kind, number) = of.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid));
+    // SAFETY: waitid(2) writes to a valid place.
+    if unsafe { libc::waitid(kind, number, &raw mut about, options) } != 0 {
+        return None;
+    }
+    // SAFETY: written by waitid(2), or zero as it was.
+    let pid = unsafe { about.si_pid() };
+    (pid > 0).then(|| pid.cast_unsigned())
+}
+
+/// How this child ended, which is no zombie from then on. None: it has not.
+pub(crate) fn reap(pid: u32) -> Option<Ending> {
+    let (_, status) = waitpid(Pid::from_raw(pid.cast_signed()), WaitOptions::NOHANG).ok().flatten()?;
+    Some(match status.terminating_signal() {
+        Some(signal) => Ending::Signalled(signal),
+        None => Ending::Exited(status.exit_status().unwrap_or(-1)),
+    })
+}
+
+/// Makes a new child its connection's alone: it dies with its parent, and has none of these descriptors of its parent.
+pub(crate) fn settle_child(parent: u32, not_its_own: &[(u32, u32)]) -> Result<()> {
+    die_with(parent)?;
+    not_its_own.iter().try_for_each(|(first, last)| close(*first, *last))
+}
+
+/// The same for one in whose place a program starts: it has its connection, and leads a process group of its own, which is what a
+/// program and all that it starts are ended by.
+pub(crate) fn settle_program(parent: u32, connection: BorrowedFd<'_>) -> Result<()> {
+    die_with(parent)?;
+    lead_group(0);
+    let connection = connection.as_raw_fd().cast_unsigned();
+    close(3, connection - 1)?;
+    close(connection + 1, u32::MAX)
+}
+
+fn die_with(parent: u32) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // It may have died before that.
     if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()) != Some(parent) {
         exit(1);
     }
-    let mut numbers = keep.map(|descriptor| descriptor.as_raw_fd().cast_unsigned());
-    numbers.sort_unstable();
-    let mut first = 3;
-    for number in numbers {
-        if number > first {
-            close(first, number - 1)?;
-        }
-        first = first.max(number + 1);
-    }
-    close(first, u32::MAX)
+    Ok(())
+}
+
+/// Has a child lead a process group; 0: this process. Both sides do so, so that neither has to wait for the other.
+pub(crate) fn lead_group(pid: u32) {
+    // SAFETY: setpgid(2) takes numbers. It fails for a child that started its program meanwhile, and has done so itself before.
+    let _ = unsafe { libc::setpgid(pid.cast_signed(), 0) };
 }
 
 fn close(first: u32, last: u32) -> Result<()> {
+    if first > last {
+        return Ok(());
+    }
     // SAFETY: close_range(2) takes numbers. What had these descriptors was left behind by the fork and is never dropped in the
     // child, which ends by `exit` and returns to no caller.
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 { Ok(()) } else { Err(last_error()) }
@@ -138,6 +230,16 @@ pub(crate) fn exit(code: i32) -> ! {
 pub(crate) fn signal(pid: u32, signal: i32) -> bool {
     // SAFETY: kill(2) takes numbers.
     i32::try_from(pid).is_ok_and(|pid| pid > 0 && unsafe { libc::kill(pid, signal) } == 0)
+}
+
+/// Sends a signal to a process group that a child leads or led that was not reaped yet: until then the number is its own.
+pub(crate) fn signal_group(pid: u32, signal: i32) {
+    if let Ok(pid) = i32::try_from(pid)
+        && pid > 1
+    {
+        // SAFETY: kill(2) takes numbers.
+        let _ = unsafe { libc::kill(-pid, signal) };
+    }
 }
 
 pub(crate) const SIGTERM: i32 = libc::SIGTERM;

@@ -145,6 +145,10 @@ impl System for Kernel {
         sockopt::set_socket_linger(socket, Some(Duration::ZERO))
     }
 
+    fn end_on_close(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        sockopt::set_socket_linger(socket, None)
+    }
+
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
         // TCP answers a disconnect with a reset. A Unix socket knows neither.
         rustix::net::connect_unspec(socket).or_else(|_| rustix::net::shutdown(socket, Shutdown::Both))

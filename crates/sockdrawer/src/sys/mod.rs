@@ -141,6 +141,8 @@ pub(crate) trait System: Send + Sync + 'static {
     fn finish(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Makes the close that follows a reset.
     fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
+    /// Undoes that.
+    fn end_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// Resets the connection at once, while others still have the socket open.
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()>;
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;

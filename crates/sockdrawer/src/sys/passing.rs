@@ -3,8 +3,7 @@
 use super::{Errno, Result};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, getsockname, listen, recvmsg, sendmsg,
-    socket_with, socketpair, sockopt,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -79,43 +78,6 @@ pub(crate) fn receive_packet(
         return Err(Errno::MSGSIZE);
     }
     Ok((received.bytes > 0).then_some(received.bytes))
-}
-
-/// A place where packet ends of this user's processes are met, by a name that the kernel chose.
-pub(crate) struct Meeting {
-    socket: OwnedFd,
-    name: SocketAddrUnix,
-}
-
-impl Meeting {
-    pub(crate) fn new() -> Result<Meeting> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&socket, &SocketAddrUnix::new_unnamed())?;
-        listen(&socket, 4096)?;
-        let name = SocketAddrUnix::try_from(getsockname(&socket)?)?;
-        Ok(Meeting { socket, name })
-    }
-
-    /// One's own end towards the process that made this. Waits while too many others do the same.
-    pub(crate) fn come(&self) -> Result<OwnedFd> {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        connect(&socket, &self.name)?;
-        Ok(socket)
-    }
-
-    /// Who came, by its process. None: nobody now.
-    pub(crate) fn welcome(&self) -> Option<(u32, OwnedFd)> {
-        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
-        let who = sockopt::socket_peercred(&socket).ok()?;
-        Some((who.pid.as_raw_nonzero().get().cast_unsigned(), socket))
-    }
-}
-
-impl AsFd for Meeting {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
 }
 
 /// Ends the conversation in both directions; whoever waits on either end sees its end.

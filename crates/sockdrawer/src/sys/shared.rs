@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::Result;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -63,21 +63,42 @@ impl Words {
         if cfg!(shuttle) {
             return Err(super::Errno::OPNOTSUPP);
         }
-        let file = memfd_create("sockdrawer", MemfdFlags::CLOEXEC)?;
+        let file = memfd_create("sockdrawer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, (count * size_of::<AtomicU64>()) as u64)?;
+        // A process that looks at words that are cut off dies of that.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Words::map(file.as_fd(), count)?, file))
     }
 
-    /// What another process created, with the same count.
+    /// What another process created, with the same count. Processes forked from this one do not have it.
     pub(crate) fn map(file: BorrowedFd<'_>, count: usize) -> Result<Words> {
+        let words = Words::map_from(file, 0, count)?;
+        // SAFETY: mapped just now with this length; the advice concerns forked processes alone, which never look at it.
+        unsafe { madvise(words.words.as_ptr().cast(), count * size_of::<AtomicU64>(), Advice::LinuxDontFork) }?;
+        Ok(words)
+    }
+
+    /// So many of them from this one on, which begins a page.
+    pub(crate) fn map_from(file: BorrowedFd<'_>, first: usize, count: usize) -> Result<Words> {
         if cfg!(shuttle) {
             return Err(super::Errno::OPNOTSUPP);
         }
-        let (size, protection) = (count * size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
+        let (at, size) = ((first * size_of::<AtomicU64>()) as u64, count * size_of::<AtomicU64>());
+        if fstat(file)?.st_size.cast_unsigned() < at + size as u64 {
+            return Err(super::Errno::INVAL);
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; it is page-aligned, hence aligned for words.
-        let at = unsafe { mmap(null_mut(), size, protection, MapFlags::SHARED, file, 0) }?;
+        let at = unsafe { mmap(null_mut(), size, protection, MapFlags::SHARED, file, at) }?;
         let first = NonNull::new(at.cast()).expect("mmap(2) chooses no address 0");
         Ok(Words::of(NonNull::slice_from_raw_parts(first, count), true))
+    }
+
+    /// Words of one page.
+    pub(crate) fn in_page() -> usize {
+        // SAFETY: sysconf(3) takes a number.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes).unwrap_or(4096) / size_of::<AtomicU64>()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::{PATIENCE, address, connect, read, read_all};
 use crate::services::{Actor, Frame, SIZE, frame, parts};
-use sockdrawer::{Address, Behaviour, Config, Error, Model, Pool};
+use sockdrawer::{Address, Behaviour, Config, Error, Model, Pool, Selector};
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
@@ -47,6 +47,11 @@ impl Bench {
     /// As many connections at once as the model can have, at most `wanted`.
     pub(crate) fn crowd(&self, wanted: usize) -> usize {
         if self.side_by_side() { wanted } else { 1 }
+    }
+
+    /// Fails where nothing but a signal reaches a connection: where no notes are brought, nothing else is either.
+    pub(crate) fn reaches_connections(&self, pool: &Pool) -> Outcome {
+        pool.notify(&Selector::Before(0), [])
     }
 
     /// Whether jobs run elsewhere than their connections.

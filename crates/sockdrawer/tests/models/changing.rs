@@ -179,6 +179,7 @@ pub(crate) fn behaviours_change_under_traffic(bench: &Bench) -> Outcome {
 
 pub(crate) fn an_adopted_connection_keeps_its_state(bench: &Bench) -> Outcome {
     let (pool, at) = bench.start(bench.actor())?;
+    bench.reaches_connections(&pool)?;
     let mut clients: Vec<Client> = (0..bench.crowd(5)).map(|_| Client::served(at)).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.ask(b'a', number as u32), (b'a', number as u32));

@@ -22,6 +22,7 @@ pub(crate) fn operations_mean_connections_by_their_tags(bench: &Bench) -> Outcom
         return Ok(());
     }
     let (pool, at) = bench.start(bench.actor())?;
+    bench.reaches_connections(&pool)?;
     let mut clients: Vec<Client> = (0..6).map(|_| Client::served(at)).collect();
     assert_eq!(tags(&pool, &Selector::All), [const { None }; 6]);
     for (number, client) in clients.iter_mut().enumerate().skip(1) {
@@ -59,6 +60,7 @@ pub(crate) fn connections_are_ended_by_their_tags(bench: &Bench) -> Outcome {
         return Ok(());
     }
     let (pool, at) = bench.start(bench.actor())?;
+    bench.reaches_connections(&pool)?;
     let mut clients: Vec<Client> = (0..8).map(|_| Client::served(at)).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.ask(b'n', number as u32 / 2), (b'n', number as u32 / 2));
@@ -93,6 +95,7 @@ pub(crate) fn connections_are_listed_by_what_they_do(bench: &Bench) -> Outcome {
         return Ok(());
     }
     let (pool, at) = bench.start(bench.actor())?;
+    bench.reaches_connections(&pool)?;
     let mut all = [(); 4].map(|()| Client::served(at));
     let [_, receiving, sending, waiting] = &mut all;
     receiving.0.write_all(b"v").expect("it stands");

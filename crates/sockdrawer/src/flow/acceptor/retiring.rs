@@ -9,6 +9,7 @@ use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::mpsc;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The end of an address, shared by the loops that hold its shards. When the last gives up its own, who asked sees its channel
@@ -109,9 +110,16 @@ impl Flow {
         }
     }
 
-    /// Resets what waits at retiring sockets and gives the sockets up; how many connections that were.
+    /// Resets what waits at retiring sockets, and what was accepted and had nothing to run it with, and gives the sockets up; how many
+    /// connections that were.
     pub(in crate::flow) fn turn_away_retiring(&mut self, how: &Reject) -> usize {
-        let mut waited = 0;
+        let unplaced = self.take_unplaced();
+        let mut waited = unplaced.len();
+        for parcel in unplaced {
+            self.counters.closed().add(1);
+            // It fails only where the connection is gone already.
+            let _ = self.system.reset_on_close(parcel.socket.as_fd());
+        }
         for index in 0..self.acceptor.held.len() {
             if self.acceptor.held[index].as_ref().is_none_or(|held| held.retiring.is_none()) {
                 continue;

@@ -4,12 +4,13 @@ use super::link::{ANSWERS_WITHIN, Link};
 use super::manager::{Control, Member, Processes, generated, live_generations, parts};
 use super::supervise::{Ear, LOOK};
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
-use crate::config::{Config, Listening};
+use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::flow::door::Door;
 use crate::flow::gate::Process;
 use crate::flow::generation::MOST_GENERATIONS;
 use crate::flow::joint::MOST_DOORS;
+use crate::model::fork::MOST;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
 use crate::pool::commit;
@@ -19,6 +20,7 @@ use crate::pool::plan::{How, Sockets};
 use crate::pool::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
+use crate::sys;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -50,6 +52,14 @@ impl Processes {
     pub(super) fn effective_limit(config: &Config) -> Result<usize, Error> {
         let most = commit::fits_in_process(config).saturating_mul(prefork::processes(config));
         match config.limit {
+            asked if config.model == Model::Fork && most < asked.unwrap_or(1).min(MOST) => {
+                let (asked, own) = (asked.unwrap_or(1), commit::own_descriptors(config));
+                Err(Error::LimitTooHigh { asked, needed: asked + own, allowed: sys::descriptor_limit(), fits: most })
+            }
+            Some(asked) if config.model == Model::Fork && asked > most => Err(Error::Invalid {
+                setting: "limit",
+                reason: format!("{asked} connections are more processes than the {most} that `fork` takes: use prefork or loops"),
+            }),
             Some(asked) if asked > most => Err(Error::Invalid {
                 setting: "limit",
                 reason: format!(

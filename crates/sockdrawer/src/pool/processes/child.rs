@@ -1,47 +1,41 @@
-//! The life of a child: one connection, from its first to its last byte.
+//! The life of a child: one connection, from its first to its last byte. Of its pool it hears signals, and no more.
 
-use super::forking;
-use super::speaker::Speaker;
-use super::wire::{FromHelper, Generated, Receiver, Reply, Request, Sender, ToHelper};
 use crate::admission::Limits;
 use crate::behaviour::Kind;
 use crate::exec;
 use crate::flow::acceptor::Parcel;
+use crate::flow::child_page::ChildPage;
 use crate::flow::delegates::Delegates;
+use crate::flow::ending::Endings;
 use crate::flow::gate::{Gate, Permit};
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::Joint;
 use crate::flow::worker::Workers;
 use crate::flow::{Basis, Flow, Shared};
-use crate::model::fork::{Birth, Life};
+use crate::model::fork::{Birth, IN_ORDER, Life};
 use crate::observe::{Event, Observer};
-use crate::pool::drain::Drained;
-use crate::pool::handle::Adopted;
 use crate::pool::selector::Selector;
-use crate::sync::{Mutex, MutexGuard, lock};
-use crate::sys::passing::Meeting;
-use crate::sys::{Errno, Events, Kernel, fork, panics};
+use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
+use crate::sys::{Errno, Events, Kernel, System, fork, panics};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The bit by which a child's flow notices its parent.
-const PARENT: u32 = 0;
-/// Exit codes: in order; a bug of ours; a program that could not be started, as shells have it.
+/// The bit by which a child's flow notices that it is asked to end.
+const ASKED: u32 = 0;
+/// Exit codes, beside the one of an orderly end: the connection was reset; a bug of ours; a program that could not be started, as
+/// shells have it.
+const RESET: i32 = 1;
 const FAILED: i32 = 70;
 const NO_PROGRAM: i32 = 127;
-/// A connection that was asked to end and did not has so long for what was written.
-const PURGE_WITHIN: Duration = Duration::from_secs(5);
 
 /// What all children find when they are born.
 pub(super) struct Ground {
-    pub(super) speaker: Arc<Speaker>,
-    pub(super) meeting: Meeting,
     pub(super) bed: Box<Bed>,
     pub(super) inbox: usize,
     pub(super) stack: usize,
@@ -49,22 +43,29 @@ pub(super) struct Ground {
 
 /// A child's whole life. It never returns into what it was forked from.
 impl Life for Arc<Ground> {
-    fn live(&self, birth: Birth) -> ! {
-        let keep = [birth.parcel.socket.as_fd(), self.speaker.end()];
-        if fork::settle_child(birth.parent, keep).is_err() {
-            fork::exit(FAILED);
-        }
+    fn live(&self, birth: Birth<'_>) -> ! {
         if birth.generation.kind == Kind::Program {
             become_program(birth);
         }
-        let lived = catch_unwind(AssertUnwindSafe(|| serve(self, birth)));
-        fork::exit(if matches!(lived, Ok(Ok(()))) { 0 } else { FAILED });
+        let Ok(page) = Joint::own_page(birth.numbers, birth.slot) else { fork::exit(FAILED) };
+        if fork::settle_child(birth.parent, birth.inherited).is_err() {
+            fork::exit(FAILED);
+        }
+        let lived = catch_unwind(AssertUnwindSafe(|| serve(self, birth, page)));
+        fork::exit(match lived {
+            Ok(Ok(true)) => IN_ORDER,
+            Ok(Ok(false)) => RESET,
+            _ => FAILED,
+        });
     }
 }
 
 /// Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
 #[inline(never)]
-fn become_program(birth: Birth) -> ! {
+fn become_program(birth: Birth<'_>) -> ! {
+    if fork::settle_program(birth.parent, birth.parcel.socket.as_fd()).is_err() {
+        fork::exit(FAILED);
+    }
     let words = birth.generation.service().recipe().and_then(|recipe| exec::words(&recipe.options)).unwrap_or_default();
     let socket = birth.parcel.socket;
     let input = socket.try_clone();
@@ -75,16 +76,13 @@ fn become_program(birth: Birth) -> ! {
     fork::exit(NO_PROGRAM);
 }
 
-/// Tells the pool what happens here.
-struct Voice(Arc<Speaker>);
+/// Leaves word of what happens here.
+#[derive(Default)]
+struct Voice(OnceLock<ChildPage>);
 
 impl Observer for Voice {
     fn event(&self, event: &Event) {
-        // Generations are counted by the parent.
-        if !matches!(event, Event::GenerationEnded(_)) {
-            self.0.in_child();
-            self.0.tell(event);
-        }
+        self.0.get().into_iter().for_each(|page| page.tell(event));
     }
 }
 
@@ -93,6 +91,7 @@ struct Seed {
     flow: Flow,
     permit: Option<Permit>,
     generation: u32,
+    voice: Arc<Voice>,
 }
 
 /// Where the seed of the next child lies: a page of its own, because a child gets a copy of each page that it writes to.
@@ -110,11 +109,12 @@ impl Ground {
         let gate = Gate::shared(joint.door(0), 1, None);
         let permit = gate.take().expect("the first connection of a gate for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
-        let shared = shared(self, joint, gate, generation.apart());
+        let voice = Arc::<Voice>::default();
+        let shared = shared(self, joint, gate, generation.apart(), voice.clone());
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut flow = Flow::asleep(shared, inbox);
         flow.prepare();
-        let before = lock(&self.bed.0).replace(Seed { flow, permit: Some(permit), generation: generation.id });
+        let before = lock(&self.bed.0).replace(Seed { flow, permit: Some(permit), generation: generation.id, voice });
         // What its service made for it is the user's.
         panics::discard(before);
     }
@@ -131,23 +131,30 @@ impl Ground {
     }
 }
 
-fn serve(ground: &Ground, birth: Birth) -> Result<(), Errno> {
-    let Birth { parcel, id, generation, counters, .. } = birth;
+/// Whether the connection ended in order.
+fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<bool, Errno> {
+    let Birth { parcel, id, generation, .. } = birth;
     let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
     // They are the parent's to give back.
     let (generation, _permit) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut seed = ManuallyDrop::new(ground.seed_of(&generation));
-    let Seed { flow, permit: own, .. } = seed.as_mut().expect("it was sown");
+    let Seed { flow, permit: own, voice, .. } = seed.as_mut().expect("it was sown");
     flow.number_next(id);
     // Where the parent sees it, also when this process is killed.
-    std::mem::forget(std::mem::replace(&mut flow.counters, counters));
+    std::mem::forget(std::mem::replace(&mut flow.counters, page.counters()));
+    let _ = voice.0.set(page);
     let permit = own.take().expect("a seed is for one connection");
+    // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
+    flow.resets_at_death = Kernel.reset_on_close(socket.as_fd()).is_ok();
     flow.adopt_parcel(Parcel { socket, permit, remote, side, lag, connect_time });
-    if flow.count() > 0 { Child::new(ground)?.run(flow) } else { Ok(()) }
+    if flow.count() > 0 {
+        run(flow)?;
+    }
+    Ok(!flow.resets_at_death)
 }
 
-fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Generation>) -> Arc<Shared> {
+fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Generation>, voice: Arc<Voice>) -> Arc<Shared> {
     Shared::new(Basis {
         system: Arc::new(Kernel),
         joint,
@@ -157,125 +164,78 @@ fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Genera
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),
         delegates: Delegates::new(1, ground.stack),
-        observer: Arc::new(Voice(ground.speaker.clone())),
+        observer: voice,
         admission: Arc::new(Limits::default()),
         placement: None,
     })
 }
 
-/// Builds the newer service here, because this process was made before it was, and moves the connection to it.
-fn adopt(flow: &mut Flow, generated: &Generated, tokens: &[u64]) -> bool {
-    let Ok(generation) = forking::build(generated) else { return false };
-    flow.shared().switch.commit(generation);
-    tokens.iter().any(|token| flow.adopt_one(*token).is_ok())
+/// A connection that has not ended at once: this process is there to be asked to end.
+fn run(flow: &mut Flow) -> Result<(), Errno> {
+    flow.awaken()?;
+    let signals = fork::watch_for_end()?;
+    flow.notice(ASKED, signals.as_fd())?;
+    let mut events = Events::with_capacity(4);
+    flow.inbox.read_here();
+    let mut asked: Option<Asked> = None;
+    while flow.count() > 0 {
+        flow.turn_until = asked.as_ref().and_then(Asked::due);
+        flow.turn(&mut events, |_| ());
+        if std::mem::take(&mut flow.noticed) != 0 {
+            listen(flow, &signals, &mut asked);
+        }
+        if let Some(asked) = &mut asked {
+            asked.go_on(flow);
+        }
+    }
+    Ok(())
 }
 
-/// A child whose connection has not ended at once: it is there to be spoken to.
-struct Child {
-    home: OwnedFd,
-    receiver: Receiver,
-    sender: Sender,
-    /// Who asked it to end, and by when it must.
-    drain: Option<(u64, Instant)>,
-    /// It did not by then.
-    purged: bool,
-    purge: Option<u64>,
+/// A child that is asked to end by a deadline.
+struct Asked {
+    endings: Arc<Endings>,
+    /// The protocol was told that this is the last moment.
+    told: bool,
+    /// The deadline is over.
+    cut: bool,
 }
 
-impl Child {
-    fn new(ground: &Ground) -> Result<Child, Errno> {
-        let home = ground.meeting.come()?;
-        Ok(Child { home, receiver: Receiver::default(), sender: Sender::default(), drain: None, purged: false, purge: None })
+/// The nearest deadline counts.
+fn listen(flow: &mut Flow, signals: &OwnedFd, asked: &mut Option<Asked>) {
+    let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
+    let Some(within) = how.within else {
+        flow.choose(&Selector::All).into_iter().for_each(|token| _ = flow.drain_one(token));
+        return;
+    };
+    let endings = Endings::within(within);
+    if how.at_once {
+        flow.purge_counted(&Selector::All, within, &endings);
+    } else {
+        flow.drain_all_counted(&endings);
     }
-
-    fn run(mut self, flow: &mut Flow) -> Result<(), Errno> {
-        flow.awaken()?;
-        flow.notice(PARENT, self.home.as_fd())?;
-        let mut events = Events::with_capacity(4);
-        flow.inbox.read_here();
-        while flow.count() > 0 {
-            flow.turn_until = self.drain.map(|(_, until)| until).filter(|_| !self.purged);
-            flow.turn(&mut events, |_| ());
-            if std::mem::take(&mut flow.noticed) != 0 && !self.listen(flow) {
-                // The parent is gone, and this process on its way.
-                return Ok(());
-            }
-            self.look_at_deadline(flow);
-        }
-        if let Some((number, _)) = self.drain {
-            let purged = usize::from(self.purged);
-            self.reply(number, Reply::Drained(Drained { asked: 1, ended: 1 - purged, cut: purged }));
-        }
-        if let Some(number) = self.purge {
-            self.reply(number, Reply::Count(1));
-        }
-        Ok(())
+    if asked.as_ref().is_none_or(|before| before.endings.until > endings.until) {
+        *asked = Some(Asked { endings, told: false, cut: false });
     }
+}
 
-    fn reply(&mut self, number: u64, reply: Reply) {
-        // Nobody hears it when the parent is gone.
-        let _ = self.sender.send(self.home.as_fd(), &FromHelper::Reply(number, reply), &[], true);
-    }
-
-    /// Does what the parent asks. False when it is gone.
-    fn listen(&mut self, flow: &mut Flow) -> bool {
-        loop {
-            match self.receiver.receive_now::<ToHelper>(self.home.as_fd()) {
-                Ok(Some(((number, request), _))) => self.obey(flow, number, request),
-                Err(Errno::AGAIN) => return true,
-                Ok(None) | Err(_) => return false,
-            }
+impl Asked {
+    fn due(&self) -> Option<Instant> {
+        match (self.told, self.cut) {
+            (false, _) => Some(self.endings.last_words),
+            (true, false) => Some(self.endings.until),
+            (true, true) => None,
         }
     }
 
-    /// It was chosen by the parent: whatever it has is meant.
-    fn obey(&mut self, flow: &mut Flow, number: u64, request: Request) {
-        let tokens = flow.choose(&Selector::All);
-        match request {
-            Request::Drain(_, how) => {
-                self.drain = Some((number, crate::clock::deadline(Instant::now(), how.deadline)));
-                tokens.into_iter().for_each(|token| _ = flow.drain_one(token));
-            }
-            Request::Purge(_, within) => {
-                self.purge = Some(number);
-                tokens.into_iter().for_each(|token| flow.purge_one(token, within));
-            }
-            Request::Kill(_) => {
-                let killed = tokens.into_iter().any(|token| flow.kill_one(token));
-                self.reply(number, Reply::Count(usize::from(killed)));
-            }
-            Request::Tag(_, text) => {
-                let tag = crate::protocol::tag(&text);
-                let tagged = tokens.into_iter().filter(|token| flow.tag_one(*token, &tag)).count();
-                self.reply(number, Reply::Count(tagged));
-            }
-            Request::List(_) => {
-                let list = flow.list(&Selector::All);
-                self.reply(number, Reply::List(list));
-            }
-            Request::Notify(_, bytes) => flow.notify(&Selector::All, &bytes.into()),
-            Request::AdoptTo(generated) => {
-                let moved = usize::from(adopt(flow, &generated, &tokens));
-                self.reply(number, Reply::Adopted(Adopted { moved, stayed: 1 - moved, ..Adopted::default() }));
-            }
-            Request::SetOptions(_, options) => {
-                let set = tokens.into_iter().filter(|token| flow.set_options_of(*token, &options)).count();
-                self.reply(number, Reply::Count(set));
-            }
-            Request::Options(_) => {
-                let options = tokens.into_iter().next().and_then(|token| flow.options_of(token));
-                self.reply(number, Reply::Options(options));
-            }
-            _ => self.reply(number, Reply::Done),
+    fn go_on(&mut self, flow: &mut Flow) {
+        let now = Instant::now();
+        if !self.told && now >= self.endings.last_words {
+            self.told = true;
+            flow.last_words(&self.endings);
         }
-    }
-
-    fn look_at_deadline(&mut self, flow: &mut Flow) {
-        if !self.purged && self.drain.is_some_and(|(_, until)| until <= Instant::now()) {
-            self.purged = true;
-            for token in flow.choose(&Selector::All) {
-                flow.purge_one(token, PURGE_WITHIN);
-            }
+        if !self.cut && now >= self.endings.until {
+            self.cut = true;
+            flow.cut_counted(&self.endings);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::child::Ground;
 use super::doors::Doors;
+use super::ends::Ends;
 use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
-use super::questions::Questions;
 use super::registry;
 use super::speaker::Speaker;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
-use crate::behaviour::Kind;
 use crate::flow::acceptor::Retiring;
 use crate::flow::delegates::Delegates;
 use crate::flow::door::Door;
+use crate::flow::ending::Endings;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
@@ -23,21 +23,19 @@ use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
 use crate::pool::drain::Drain;
+use crate::pool::{Adopted, Selector};
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::mpsc;
-use crate::sys::passing::Meeting;
 use crate::sys::{Errno, Events, Kernel, System, Unforked, fork, panics};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The bits by which the helper's flow notices who speaks.
 const POOL: u32 = 0;
 const CHILDREN: u32 = 1;
-const MEETING: u32 = 2;
-const ANSWERS: u32 = 3;
 
 /// Events of one turn. A forking helper has few descriptors.
 const EVENTS_PER_TURN: usize = 16;
@@ -49,6 +47,7 @@ pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, speaker:
         Ok(mut helper) => {
             speaker.reply(number, Reply::Done);
             helper.serve();
+            helper.children.kill_programs();
             std::process::exit(0);
         }
         Err(refusal) => {
@@ -68,7 +67,7 @@ struct Forking {
     events: Events,
     /// Readable when a child has ended.
     ended: OwnedFd,
-    questions: Questions,
+    ends: Ends,
     /// The sockets that it accepts from, by the pool's numbers.
     shards: HashMap<(u64, usize), Arc<Shard>>,
     doors: HashMap<u64, Arc<Door>>,
@@ -76,10 +75,6 @@ struct Forking {
     /// Listeners that are being given up, and who asked for it.
     retiring: Vec<(u64, mpsc::Receiver<()>)>,
     generations: Vec<Arc<Generation>>,
-    /// Lists that are asked for, until every child has said what it is doing.
-    lists: HashMap<u64, crate::pool::Selector>,
-    /// The same of what is asked of connections by their tags, which their children know.
-    sorted: HashMap<u64, Request>,
     /// What is in force, and what was prepared.
     generated: Generated,
     next: Option<(Arc<Generation>, Generated)>,
@@ -102,7 +97,6 @@ impl Forking {
         let [numbers, bell] = check(&start, descriptors)?;
         panics::quiet_thread();
         let joint = Joint::map(numbers.as_fd()).map_err(system)?;
-        let meeting = Meeting::new().map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
@@ -111,8 +105,9 @@ impl Forking {
         let generation = build(&start.generated)?;
         let gate = Gate::shared(joint.clone(), limit, Some(process.clone()));
         let events = Events::with_capacity(EVENTS_PER_TURN);
-        let ground = Arc::new(Ground { speaker: speaker.clone(), meeting, bed: Box::default(), inbox, stack });
-        let children = Children::new(ground.clone(), joint.clone()).map_err(system)?;
+        let ground = Arc::new(Ground { bed: Box::default(), inbox, stack });
+        let own = vec![speaker.end().as_raw_fd(), process.bell.as_raw_fd()];
+        let children = Children::new(ground.clone(), joint.clone(), numbers, own).map_err(system)?;
         let tells = speaker.clone();
         let shared = Shared::new(Basis {
             system: kernel.clone(),
@@ -133,12 +128,10 @@ impl Forking {
         })?;
         flow.inbox.read_here();
         let ended = fork::watch_children().map_err(system)?;
-        let questions = Questions::new().map_err(system)?;
-        for (number, descriptor) in
-            [(POOL, speaker.end()), (CHILDREN, ended.as_fd()), (MEETING, ground.meeting.as_fd()), (ANSWERS, questions.as_fd())]
-        {
+        for (number, descriptor) in [(POOL, speaker.end()), (CHILDREN, ended.as_fd())] {
             flow.notice(number, descriptor).map_err(system)?;
         }
+        children.keep_from_children(flow.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
         flow.set_intake(&start.intake);
         ground.sow(&generation);
         if !fork::is_alone() {
@@ -153,14 +146,12 @@ impl Forking {
             receiver,
             events,
             ended,
-            questions,
+            ends: Ends::default(),
             shards: HashMap::new(),
             doors: HashMap::new(),
             known_doors: Doors::new(Process { most: usize::MAX, ..process }),
             retiring: Vec::new(),
             generations: vec![generation],
-            lists: HashMap::new(),
-            sorted: HashMap::new(),
             generated: start.generated,
             next: None,
             last: false,
@@ -168,23 +159,14 @@ impl Forking {
     }
 
     fn serve(&mut self) {
-        while !(self.last && self.questions.is_empty()) {
-            self.flow.turn_until = self.questions.due();
+        while !(self.last && self.ends.is_empty()) {
+            self.flow.turn_until = self.ends.due();
             self.flow.turn(&mut self.events, |_| ());
             let noticed = std::mem::take(&mut self.flow.noticed);
             let has = |number: u32| noticed & (1 << number) != 0;
             if has(CHILDREN) {
                 fork::clear(self.ended.as_fd());
-                self.children.reap(&self.flow, |pid| self.questions.ended(pid));
-            }
-            if has(MEETING) {
-                while let Some((pid, home)) = self.ground.meeting.welcome() {
-                    let known = self.children.with(pid, |_| ()).is_some();
-                    self.questions.met(pid, home, known);
-                }
-            }
-            if has(ANSWERS) {
-                self.questions.listen();
+                self.children.reap(&self.flow, |pid, cut| self.ends.ended(pid, cut));
             }
             if has(POOL) && !self.listen() {
                 return;
@@ -212,9 +194,14 @@ impl Forking {
 
     /// What waits for time, for a listener's queue, or for children.
     fn go_on(&mut self) {
-        self.questions.go_on(|pid, signal| {
-            fork::signal(pid, signal);
-        });
+        // Those that came in while the pool was already ending are asked, too.
+        self.ends.drain_more(&self.children);
+        self.ends.go_on(&self.children);
+        if self.ends.is_time_over() && !self.retiring.is_empty() {
+            let waited = Endings::within(Duration::ZERO);
+            self.flow.cut_queues(&waited);
+            self.ends.add_cut(waited.tell(0).1);
+        }
         let mut retired = Vec::new();
         self.retiring.retain(|(number, retired_yet)| {
             // Nothing is sent: the channel closes when the last socket was given up.
@@ -224,24 +211,10 @@ impl Forking {
             }
             !over
         });
-        retired.into_iter().for_each(|number| self.questions.retired(number));
-        // Those that came in while the pool was already ending are asked, too.
-        if let Some(how) = self.questions.last_drain() {
-            let new = self.children.choose(|_, _| true);
-            let programs = self.programs(&new);
-            self.questions.drain_more(new, how, &programs);
-        }
-        for pid in self.questions.moved() {
-            self.children.moved(pid, &self.shared.switch.current(), &self.flow);
-        }
-        for (number, reply) in self.questions.answered(self.shared.gate.taken()) {
-            self.last |= self.questions.was_last(number);
-            if let Some(request) = self.sorted.remove(&number) {
-                self.ask_meant(number, request);
-                continue;
-            }
-            let list = self.lists.remove(&number).map(|selector| self.list(number, &selector));
-            self.speaker.reply(number, list.unwrap_or(reply));
+        retired.into_iter().for_each(|number| self.ends.retired(number));
+        for (number, reply) in self.ends.answered(self.shared.gate.taken()) {
+            self.last |= self.ends.was_last(number);
+            self.speaker.reply(number, reply);
         }
         self.tell_ended();
         self.generations.retain(|generation| generation.id == self.generated.id || generation.live.load(SeqCst) > 0);
@@ -275,7 +248,7 @@ impl Forking {
             }
             Request::Retire { listener } => {
                 self.retire(number, |(of, _)| *of == listener);
-                self.questions.wait_for_listener(number);
+                self.ends.wait_for_listener(number);
                 return None;
             }
             Request::Intake(intake) => {
@@ -288,74 +261,63 @@ impl Forking {
                 Reply::Done
             }
             Request::Status => Reply::Status(Box::new(self.status())),
-            Request::List(selector) => {
-                let meant = if selector.needs_tag() { self.meant(&crate::pool::Selector::All) } else { self.meant(&selector) };
-                self.ask_them(number, &Request::Status, meant);
-                self.lists.insert(number, selector);
+            Request::Start(_) | Request::Crash(..) | Request::Notify(..) => {
+                Reply::Refused(other("a forking helper has no such part"))
+            }
+            asks => return self.ask(number, asks),
+        };
+        Some(reply)
+    }
+
+    /// What concerns connections: into their processes only signals reach.
+    fn ask(&mut self, number: u64, request: Request) -> Option<Reply> {
+        let reply = match request {
+            Request::List(selector) => Reply::List(self.list(&selector)),
+            Request::Count(selector) => Reply::Count(self.meant(&selector).len()),
+            Request::Drain(selector, how) => {
+                self.ends.drain(number, self.meant(&selector), how);
+                return None;
+            }
+            Request::Purge(selector, within) => {
+                self.ends.purge(number, self.meant(&selector), within);
+                return None;
+            }
+            Request::Kill(selector) => {
+                self.ends.kill(number, self.meant(&selector), &self.children);
                 return None;
             }
             Request::Shutdown(how) => {
                 self.end(number, how);
                 return None;
             }
-            Request::Start(_) | Request::Crash(..) => Reply::Refused(other("a forking helper has no such part")),
-            asks => {
-                self.ask(number, asks);
-                return None;
+            Request::Adopt(selector) => {
+                let mut adopted = Adopted::default();
+                for pid in self.meant(&selector.and(!Selector::Generation(self.generated.id))) {
+                    let stays = Err("its process was made before the service, and obeys signals only".to_owned());
+                    self.children.with(pid, |child| adopted.add(child.id, stays));
+                }
+                Reply::Adopted(adopted)
             }
+            Request::Options(_) => Reply::Options(None),
+            // Tags and options are the connection's own.
+            _ => Reply::Count(0),
         };
         Some(reply)
     }
 
-    /// What concerns children is asked of each that is meant. Where tags say who that is, all are asked for them first.
-    fn ask(&mut self, number: u64, request: Request) {
-        if !request.selector().is_some_and(|selector| selector.needs_tag()) {
-            return self.ask_meant(number, request);
-        }
-        let all = self.meant(&crate::pool::Selector::All);
-        self.ask_them(number, &Request::Status, all);
-        self.sorted.insert(number, request);
-    }
-
-    /// The processes of connections that are meant, as far as is known.
-    fn meant(&self, selector: &crate::pool::Selector) -> Vec<u32> {
+    /// The processes of connections that are meant.
+    fn meant(&self, selector: &Selector) -> Vec<u32> {
         let now = Instant::now();
-        self.children.choose(|pid, child| selector.takes(&traits(child, self.questions.tag_of(pid), now)))
+        self.children.choose(|_, child| selector.takes(&traits(child, now)))
     }
 
-    fn ask_them(&mut self, number: u64, request: &Request, meant: Vec<u32>) {
-        let programs = self.programs(&meant);
-        self.questions.ask(number, request, meant, &programs);
-    }
-
-    fn ask_meant(&mut self, number: u64, request: Request) {
-        let (meant, request) = match request {
-            Request::ApplyOptions(selector) => {
-                (self.meant(&selector), Request::SetOptions(selector, self.generated.settings.options))
-            }
-            Request::Adopt(selector) => {
-                let older = selector.and(!crate::pool::Selector::Generation(self.generated.id));
-                (self.meant(&older), Request::AdoptTo(self.generated.clone()))
-            }
-            Request::Options(id) => (self.meant(&crate::pool::Selector::Id(id)), request),
-            _ => (request.selector().map_or_else(Vec::new, |selector| self.meant(selector)), request),
-        };
-        self.ask_them(number, &request, meant);
-    }
-
-    fn list(&self, number: u64, selector: &crate::pool::Selector) -> Reply {
+    fn list(&self, selector: &Selector) -> Vec<ConnectionStatus> {
         let pids = self.meant(selector);
-        Reply::List(pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(number, *pid, child))).collect())
+        pids.iter().filter_map(|pid| self.children.with(*pid, |child| self.listed(*pid, child))).collect()
     }
 
-    /// Those of them that are other programs, and do not listen.
-    fn programs(&self, pids: &[u32]) -> Vec<u32> {
-        let kind = |pid: u32| self.children.with(pid, |child| child.generation.kind);
-        pids.iter().copied().filter(|pid| kind(*pid) == Some(Kind::Program)).collect()
-    }
-
-    fn listed(&self, number: u64, pid: u32, child: &Child) -> ConnectionStatus {
-        let traits = traits(child, self.questions.tag_of(pid), Instant::now());
+    fn listed(&self, pid: u32, child: &Child) -> ConnectionStatus {
+        let (traits, counts) = (traits(child, Instant::now()), child.counts());
         ConnectionStatus {
             id: traits.id,
             generation: traits.generation,
@@ -363,19 +325,12 @@ impl Forking {
             listener: traits.listener.cloned(),
             side: Side::Accepted,
             age: traits.age,
-            bytes_in: child.counters.bytes_in().get(),
-            bytes_out: child.counters.bytes_out().get(),
-            state: self.state(number, pid, child),
-            draining: self.questions.is_draining(pid),
-            tag: traits.tag.map(str::to_owned),
-        }
-    }
-
-    /// A child that does not say what it is doing is busy; a program never says.
-    fn state(&self, number: u64, pid: u32, child: &Child) -> ConnectionState {
-        match child.generation.kind {
-            Kind::Program => ConnectionState::Delegated,
-            _ => self.questions.state(pid, number).unwrap_or(ConnectionState::Working),
+            bytes_in: counts.bytes_in,
+            bytes_out: counts.bytes_out,
+            // What it is doing its own process knows.
+            state: ConnectionState::Delegated,
+            draining: self.ends.is_draining(pid),
+            tag: None,
         }
     }
 
@@ -451,6 +406,7 @@ impl Forking {
         check_sockets(numbers, &sockets)?;
         for (number, socket) in numbers.iter().zip(sockets) {
             let shard = Shard::new(Arc::new(socket), false);
+            self.children.add_listener(&shard);
             self.shards.insert((listener, *number), shard.clone());
             self.flow.take_shard(shard, door.clone());
         }
@@ -472,13 +428,12 @@ impl Forking {
         self.retire(number, |_| true);
         self.flow.suspend();
         let all = self.children.choose(|_, _| true);
-        let programs = self.programs(&all);
-        self.questions.end(number, how, all, &programs);
+        self.ends.end(number, all, how);
     }
 }
 
 /// What a child is chosen by.
-fn traits<'a>(child: &'a Child, tag: Option<&'a str>, now: Instant) -> Traits<'a> {
+fn traits(child: &Child, now: Instant) -> Traits<'_> {
     let age = now.duration_since(child.since);
-    Traits { id: child.id, generation: child.generation.id, peer: child.peer, age, listener: child.listener(), tag }
+    Traits { id: child.id, generation: child.generation.id, peer: child.peer, age, listener: child.listener(), tag: None }
 }

@@ -7,7 +7,7 @@ use super::registry;
 use super::supervise::{self, Report};
 use super::wire::{Generated, PartStatus, Reply, Request};
 use crate::clock::deadline;
-use crate::config::{Config, Part, Revision};
+use crate::config::{Config, Model, Part, Revision};
 use crate::error::Error;
 use crate::flow::alarms::Teller;
 use crate::flow::bell::Bell;
@@ -224,7 +224,11 @@ impl Processes {
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
         let loops = (0..MOST_PROCESSES).flat_map(|process| (0..MOST_LOOPS).map(move |index| self.joint.counters(process, index)));
-        Counters::sum(loops.chain((0..self.joint.children()).map(|slot| self.joint.child(slot))))
+        let mut counts = Counts::default();
+        // What ends was counted as begun before that, by the helper, whose numbers are read after these.
+        (0..self.joint.children()).for_each(|slot| counts += self.joint.child(slot).counts());
+        counts += Counters::sum(loops);
+        counts
     }
 
     fn signalled(&self) -> Vec<(i32, u64)> {
@@ -374,6 +378,11 @@ impl Manager for Processes {
     }
 
     fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
+        let model = lock(&self.control).config.model;
+        if model == Model::Fork {
+            let (what, remedy) = ("bring notes to connections, each of which is a process of its own", "use another model");
+            return Err(Error::NotInModel { model, what, remedy });
+        }
         let answers = self.ask_all(ANSWERS_WITHIN, || Request::Notify(selector.clone(), bytes.to_vec()));
         let refused = answers.iter().any(|reply| matches!(reply, Reply::Refused(_)));
         if refused { Err(Error::InboxFull) } else { Ok(()) }

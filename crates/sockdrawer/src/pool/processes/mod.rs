@@ -4,11 +4,11 @@
 mod change;
 mod child;
 mod doors;
+mod ends;
 mod forking;
 mod helper;
 mod link;
 mod manager;
-mod questions;
 mod recount;
 mod registry;
 mod speaker;

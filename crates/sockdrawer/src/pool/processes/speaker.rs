@@ -42,15 +42,6 @@ impl Speaker {
         self.end.as_fd()
     }
 
-    /// A child of the process that made this speaks through the same end, but for itself.
-    pub(super) fn in_child(&self) {
-        let mut voice = lock(&self.voice);
-        if voice.sender.speak_for(std::process::id()) {
-            // Those are the parent's to say.
-            voice.owed.clear();
-        }
-    }
-
     pub(super) fn reply(&self, number: u64, reply: Reply) {
         let mut voice = lock(&self.voice);
         voice.pay(self.end.as_fd());

@@ -255,7 +255,7 @@ impl Processes {
         let mut unburied = Counts::default();
         // Those of a forking helper, which is the first of its pool.
         for child in (0..self.joint.children()).filter(|_| index == 0).map(|slot| self.joint.child(slot)) {
-            child.add_to(&mut unburied);
+            unburied += child.counts();
             child.clear();
         }
         counts += unburied;

@@ -12,7 +12,6 @@ use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_pac
 use crate::sys::{Errno, Pages, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,8 +120,6 @@ pub(crate) enum Request {
         intake: Intake,
     },
     Adopt(Selector),
-    /// From the helper of a connection to its own process: go on under this.
-    AdoptTo(Generated),
     Drain(Selector, Drain),
     Purge(Selector, Duration),
     /// How many are meant.
@@ -131,8 +128,6 @@ pub(crate) enum Request {
     Tag(Selector, String),
     Notify(Selector, Vec<u8>),
     ApplyOptions(Selector),
-    /// From the helper of a connection to its own process.
-    SetOptions(Selector, SocketOptions),
     Options(ConnectionId),
     List(Selector),
     Status,
@@ -140,24 +135,6 @@ pub(crate) enum Request {
     Shutdown(Drain),
     /// For tests: the part of this number dies.
     Crash(Part, usize),
-}
-
-impl Request {
-    /// Which connections it is about, where it is about some.
-    pub(crate) fn selector(&self) -> Option<&Selector> {
-        match self {
-            Request::Adopt(selector)
-            | Request::Drain(selector, _)
-            | Request::Purge(selector, _)
-            | Request::Count(selector)
-            | Request::Kill(selector)
-            | Request::Tag(selector, _)
-            | Request::Notify(selector, _)
-            | Request::ApplyOptions(selector)
-            | Request::List(selector) => Some(selector),
-            _ => None,
-        }
-    }
 }
 
 /// The answer.
@@ -221,8 +198,10 @@ struct Head {
 /// Room for the head.
 const HEAD_BYTES: usize = 16;
 
-/// Above this bit a message's number says which of several processes it is from.
-const PROCESS_SHIFT: u32 = 32;
+/// The longest message: a list of as many connections as a helper may have is shorter.
+const MOST_MESSAGE: usize = 64 * 1024 * 1024;
+/// The most descriptors of one: as many sockets as a listener may have.
+const MOST_PASSED: usize = 1024;
 
 /// Sends messages of any length as packets.
 #[derive(Default)]
@@ -231,15 +210,6 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// For a process that shares its end with others: their numbers must differ. Whether they did not yet.
-    pub(crate) fn speak_for(&mut self, pid: u32) -> bool {
-        let others = self.sent >> PROCESS_SHIFT != u64::from(pid);
-        if others {
-            self.sent = u64::from(pid) << PROCESS_SHIFT;
-        }
-        others
-    }
-
     pub(crate) fn send<T: Serialize>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -270,11 +240,13 @@ impl Sender {
 /// Puts messages together again.
 #[derive(Default)]
 pub(crate) struct Receiver {
-    parts: HashMap<u64, Message>,
+    /// What has come of the message that is on its way.
+    message: Message,
 }
 
 #[derive(Default)]
 struct Message {
+    number: u64,
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
     /// Some of its descriptors did not arrive.
@@ -287,7 +259,7 @@ impl Receiver {
     /// When one of its descriptors found no room here it has none at all: whoever needs them refuses it.
     ///
     /// # Errors
-    /// When what came is no message of ours.
+    /// When what came is no message of ours, or a longer one than any of ours.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
         self.next(socket, true)
     }
@@ -304,14 +276,19 @@ impl Receiver {
             let mut passed = Vec::new();
             let Some(length) = receive_packet(socket, &mut packet, &mut passed, wait)? else { return Ok(None) };
             let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&packet[..length]).map_err(|_| Errno::BADMSG)?;
-            // A sender's messages come one after another: an older one of the same was given up in the middle.
-            self.parts.retain(|number, _| *number == head.number || number >> PROCESS_SHIFT != head.number >> PROCESS_SHIFT);
-            let message = self.parts.entry(head.number).or_default();
+            // A sender's messages come one after another: one before this was given up in the middle.
+            if self.message.number != head.number {
+                self.message = Message { number: head.number, ..Message::default() };
+            }
+            let message = &mut self.message;
             message.bytes.extend_from_slice(part);
             message.lost |= usize::from(head.descriptors) != passed.len();
             message.descriptors.append(&mut passed);
+            if message.bytes.len() > MOST_MESSAGE || message.descriptors.len() > MOST_PASSED {
+                return Err(Errno::MSGSIZE);
+            }
             if head.last {
-                let message = self.parts.remove(&head.number).expect("just extended");
+                let message = std::mem::take(message);
                 let content = postcard::from_bytes(&message.bytes).map_err(|_| Errno::BADMSG)?;
                 return Ok(Some((content, if message.lost { Vec::new() } else { message.descriptors })));
             }
@@ -361,7 +338,7 @@ mod tests {
         sender.send(one.as_fd(), &(2_u64, Request::Status), &[], true).expect("there is room again");
         let message = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message").0;
         assert!(matches!(message, (2, Request::Status)));
-        assert!(receiver.parts.is_empty());
+        assert!(receiver.message.bytes.is_empty());
     }
 
     #[test]

@@ -1,0 +1,132 @@
+//! What a connection's own process tells its parent: a page of what it counts, and the message of its last panic. It is the child's to
+//! write, whatever it writes; the parent takes it for no more than one connection can have done.
+
+use crate::observe::counters::Counters;
+use crate::observe::{Counts, Event};
+use crate::protocol::ConnectionId;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sys::shared::Words;
+
+/// Bytes of a panic's message, from the front.
+const MOST_TEXT: usize = 1024;
+
+/// Where the message's kind and length are; it follows. All counters are before it.
+const TEXT: usize = 64;
+const _: () = assert!(Counters::WORDS <= TEXT, "the text would lie on a counter");
+
+/// Which event the message is of.
+const CONNECTION: u64 = 1;
+const JOB: u64 = 2;
+const SERVICE: u64 = 3;
+
+/// More than anything that one connection counts: sums of many such numbers are still numbers.
+const MOST: u64 = 1 << 50;
+
+/// A child's page.
+#[derive(Clone)]
+pub(crate) struct ChildPage {
+    words: Words,
+    first: usize,
+}
+
+impl ChildPage {
+    pub(crate) fn at(words: Words, first: usize) -> ChildPage {
+        ChildPage { words, first }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        Counters::at(self.words.clone(), self.first)
+    }
+
+    /// What the child has counted: of one accepted connection, which ends once.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut said = Counts::default();
+        self.counters().add_to(&mut said);
+        Counts {
+            closed: said.closed.min(1),
+            bytes_in: said.bytes_in.min(MOST),
+            bytes_out: said.bytes_out.min(MOST),
+            panics: said.panics.min(MOST),
+            errors: said.errors.min(1),
+            too_long: said.too_long.min(1),
+            aborted: said.aborted.min(1),
+            crashed: said.crashed.min(1),
+            overflow: said.overflow.min(1),
+            purged: said.purged.min(1),
+            cut: said.cut.min(1),
+            jobs: said.jobs.min(MOST),
+            jobs_refused: said.jobs_refused.min(MOST),
+            job_panics: said.job_panics.min(MOST),
+            delegated: said.delegated.min(MOST),
+            notes: said.notes.min(MOST),
+            notes_dropped: said.notes_dropped.min(MOST),
+            turns: said.turns.min(MOST),
+            ..Counts::default()
+        }
+    }
+
+    /// Begins again.
+    pub(crate) fn clear(&self) {
+        self.counters().clear();
+        self.words[self.first + TEXT].store(0, Relaxed);
+    }
+
+    /// Leaves word of a panic. Other events are told by the parent, which sees for itself.
+    pub(crate) fn tell(&self, event: &Event) {
+        let (kind, message) = match event {
+            Event::ConnectionPanicked { message, .. } => (CONNECTION, message),
+            Event::JobPanicked { message } => (JOB, message),
+            Event::ServicePanicked { message } => (SERVICE, message),
+            _ => return,
+        };
+        let bytes = &message.as_bytes()[..message.len().min(MOST_TEXT)];
+        let words = &self.words[self.first + TEXT..];
+        for (word, part) in words[1..].iter().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..part.len()].copy_from_slice(part);
+            word.store(u64::from_le_bytes(whole), Relaxed);
+        }
+        words[0].store(kind << 32 | bytes.len() as u64, Relaxed);
+    }
+
+    /// The last panic of the child of this connection, if it left word of one.
+    pub(crate) fn told(&self, id: ConnectionId) -> Option<Event> {
+        let words = &self.words[self.first + TEXT..];
+        let head = words[0].load(Relaxed);
+        let length = (head as u32 as usize).min(MOST_TEXT);
+        let mut bytes: Vec<u8> =
+            words[1..].iter().take(length.div_ceil(8)).flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+        bytes.truncate(length);
+        let message = String::from_utf8_lossy(&bytes).into_owned();
+        match head >> 32 {
+            CONNECTION => Some(Event::ConnectionPanicked { id, message }),
+            JOB => Some(Event::JobPanicked { message }),
+            SERVICE => Some(Event::ServicePanicked { message }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_child_writes_is_taken_for_no_more_than_one_connection() {
+        let page = ChildPage::at(Words::private(512), 0);
+        page.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        let counts = page.counts();
+        assert_eq!((counts.accepted, counts.closed, counts.cut, counts.bytes_in), (0, 1, 1, MOST));
+        assert!(page.told(ConnectionId(7)).is_none());
+        page.clear();
+        let told = Event::ConnectionPanicked { id: ConnectionId(7), message: "na\u{ef}ve".repeat(1000) };
+        page.tell(&told);
+        let Some(Event::ConnectionPanicked { id: ConnectionId(7), message }) = page.told(ConnectionId(7)) else {
+            panic!("{:?}", page.told(ConnectionId(7)));
+        };
+        assert!(message.starts_with("na\u{ef}vena") && message.len() <= MOST_TEXT + 2);
+        assert_eq!((page.counts(), page.told(ConnectionId(8)).is_some()), (Counts::default(), true));
+        page.clear();
+        assert!(page.told(ConnectionId(7)).is_none());
+    }
+}

@@ -1,0 +1,308 @@
+//! The ends that a pool asks of a forking helper's children, by signals: SIGTERM asks a child to end, SIGKILL ends it.
+
+use super::wire::Reply;
+use crate::behaviour::Kind;
+use crate::clock::deadline;
+use crate::flow::ending::Endings;
+use crate::model::fork::{Children, Why};
+use crate::pool::drain::{CUT_WITHIN, Drain, Drained, Moments, shuffle};
+use crate::sys::fork::SIGTERM;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// A child that was killed is gone in this time, or the kernel holds it for longer than anybody waits.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
+
+/// All ends that are asked for and not over.
+#[derive(Default)]
+pub(super) struct Ends {
+    open: HashMap<u64, Asked>,
+    /// Children that were asked to end, or have their turn for that.
+    draining: HashSet<u32>,
+    /// The pool's last question.
+    last: Option<u64>,
+}
+
+/// One of them.
+struct Asked {
+    kind: AskedFor,
+    /// Children that are not gone.
+    left: HashSet<u32>,
+    /// Those that are still to be asked, and when.
+    turns: VecDeque<(Instant, u32)>,
+    /// When all of it is over.
+    until: Instant,
+    /// When programs are told, who hear of it by a signal that ends most of them.
+    last_words: Instant,
+    /// A listener's queue is still accepted from.
+    listener: bool,
+    stage: Stage,
+    drained: Drained,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AskedFor {
+    /// To end what they are doing, and then.
+    Drain,
+    /// To end now, in order.
+    Purge,
+    Kill,
+    /// Nothing of children: the end of a listener.
+    Nothing,
+}
+
+/// How far the time of a question has gone. A child with a protocol keeps the deadline itself; one that does not is stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Asking,
+    /// Programs were sent SIGTERM.
+    LastWords,
+    /// Programs were sent SIGKILL, and nothing is accepted any more.
+    Over,
+    /// All were.
+    Killed,
+    /// Nothing is waited for.
+    Told,
+}
+
+impl Asked {
+    fn new(kind: AskedFor, within: Duration) -> Asked {
+        let endings = Endings::within(within);
+        Asked {
+            kind,
+            left: HashSet::new(),
+            turns: VecDeque::new(),
+            until: endings.until,
+            last_words: endings.last_words,
+            listener: false,
+            stage: Stage::Asking,
+            drained: Drained::default(),
+        }
+    }
+
+    /// The next stage, and when it begins.
+    fn next(&self) -> Option<(Stage, Instant)> {
+        match self.stage {
+            Stage::Asking => Some((Stage::LastWords, self.last_words)),
+            Stage::LastWords => Some((Stage::Over, self.until)),
+            Stage::Over => Some((Stage::Killed, deadline(self.until, CUT_WITHIN))),
+            Stage::Killed => Some((Stage::Told, deadline(self.until, CUT_WITHIN + KILLED_WITHIN))),
+            Stage::Told => None,
+        }
+        .filter(|_| self.kind != AskedFor::Nothing)
+    }
+
+    /// None of its children is asked too late.
+    fn has_turns(&mut self, mut pids: Vec<u32>, how: Drain) -> Vec<u32> {
+        shuffle(&mut pids);
+        pids.truncate(how.at_most.unwrap_or(usize::MAX));
+        let mut moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
+        for pid in &pids {
+            let at = moments.next();
+            if how.at_most.is_none() {
+                self.turns.push_back((at.min(self.last_words), *pid));
+            } else if at < self.until {
+                self.turns.push_back((at, *pid));
+            }
+        }
+        self.left.extend(self.turns.iter().map(|(_, pid)| *pid));
+        self.turns.iter().map(|(_, pid)| *pid).collect()
+    }
+
+    fn heard(&mut self, pid: u32, cut: bool) {
+        if self.left.remove(&pid) {
+            self.count(1, cut);
+        }
+    }
+
+    fn count(&mut self, children: usize, cut: bool) {
+        let (ended, cut) = if cut { (0, children) } else { (children, 0) };
+        self.drained = [self.drained, Drained { asked: children, ended, cut }].into_iter().sum();
+    }
+
+    fn reply(mut self) -> Reply {
+        // Those are cut off: they were killed, and are not gone yet.
+        self.count(self.left.len(), true);
+        match self.kind {
+            AskedFor::Drain | AskedFor::Purge => Reply::Drained(self.drained),
+            AskedFor::Kill => Reply::Count(self.drained.asked),
+            AskedFor::Nothing => Reply::Done,
+        }
+    }
+}
+
+impl Ends {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn is_draining(&self, pid: u32) -> bool {
+        self.draining.contains(&pid)
+    }
+
+    pub(super) fn drain(&mut self, number: u64, mut meant: Vec<u32>, how: Drain) {
+        let mut asked = Asked::new(AskedFor::Drain, how.deadline);
+        if how.at_most.is_some() {
+            meant.retain(|pid| !self.draining.contains(pid));
+        }
+        let turns = asked.has_turns(meant, how);
+        if how.at_most.is_some() {
+            // Chosen now: another drain chooses others.
+            self.draining.extend(turns);
+        }
+        self.open.insert(number, asked);
+    }
+
+    pub(super) fn purge(&mut self, number: u64, meant: Vec<u32>, within: Duration) {
+        let mut asked = Asked::new(AskedFor::Purge, within);
+        asked.has_turns(meant, Drain::within(within));
+        // A program has no way to end in order but by itself: it is told at once.
+        asked.last_words = Instant::now();
+        self.open.insert(number, asked);
+    }
+
+    pub(super) fn kill(&mut self, number: u64, meant: Vec<u32>, children: &Children) {
+        let mut asked = Asked::new(AskedFor::Kill, Duration::ZERO);
+        meant.iter().for_each(|pid| children.kill(*pid, Why::Killed));
+        asked.left.extend(meant);
+        asked.stage = Stage::Killed;
+        self.open.insert(number, asked);
+    }
+
+    /// The pool's last question: it is over when all of `children` have ended and no queue is left.
+    pub(super) fn end(&mut self, number: u64, meant: Vec<u32>, how: Drain) {
+        self.drain(number, meant, Drain { at_most: None, ..how });
+        self.open.entry(number).and_modify(|asked| asked.listener = true);
+        self.last = Some(number);
+    }
+
+    pub(super) fn wait_for_listener(&mut self, number: u64) {
+        self.open.insert(number, Asked { listener: true, ..Asked::new(AskedFor::Nothing, Duration::ZERO) });
+    }
+
+    pub(super) fn retired(&mut self, number: u64) {
+        self.open.entry(number).and_modify(|asked| asked.listener = false);
+    }
+
+    pub(super) fn was_last(&self, number: u64) -> bool {
+        self.last == Some(number)
+    }
+
+    /// Asks those that came in while the pool was ending already. They have no more time than the others.
+    pub(super) fn drain_more(&mut self, children: &Children) {
+        let Some(asked) = self.last.and_then(|last| self.open.get_mut(&last)) else { return };
+        let now = Instant::now();
+        for pid in children.choose(|pid, _| !asked.left.contains(&pid)) {
+            asked.left.insert(pid);
+            asked.turns.push_front((now, pid));
+        }
+    }
+
+    /// Whether nothing may be accepted any more.
+    pub(super) fn is_time_over(&self) -> bool {
+        self.last.and_then(|last| self.open.get(&last)).is_some_and(|asked| asked.stage >= Stage::Over)
+    }
+
+    /// These were never accepted.
+    pub(super) fn add_cut(&mut self, connections: usize) {
+        if let Some(asked) = self.last.and_then(|last| self.open.get_mut(&last)) {
+            asked.count(connections, true);
+        }
+    }
+
+    /// A child has ended, in order or not.
+    pub(super) fn ended(&mut self, pid: u32, cut: bool) {
+        self.draining.remove(&pid);
+        self.open.values_mut().for_each(|asked| asked.heard(pid, cut));
+    }
+
+    /// When there is something to do next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let of = |asked: &Asked| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
+        self.open.values().flat_map(of).flatten().min()
+    }
+
+    /// Does what is due.
+    pub(super) fn go_on(&mut self, children: &Children) {
+        let now = Instant::now();
+        for asked in self.open.values_mut() {
+            while asked.turns.front().is_some_and(|(at, _)| *at <= now) {
+                let Some((_, pid)) = asked.turns.pop_front().filter(|(_, pid)| asked.left.contains(pid)) else { continue };
+                self.draining.insert(pid);
+                let is_program = children.with(pid, |child| child.kind()) == Some(Kind::Program);
+                match (is_program, asked.stage) {
+                    (false, Stage::Asking | Stage::LastWords) => {
+                        children.ask_to_end(pid, asked.until, asked.kind == AskedFor::Purge);
+                    }
+                    (true, Stage::Asking) => {}
+                    (true, Stage::LastWords) => children.signal_program(pid, SIGTERM),
+                    // It came after the end of all.
+                    _ => children.kill(pid, Why::Cut),
+                }
+            }
+            while let Some((stage, _)) = asked.next().filter(|(_, at)| *at <= now) {
+                asked.stage = stage;
+                for pid in &asked.left {
+                    let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);
+                    match (is_program, stage) {
+                        (true, Stage::LastWords) => children.signal_program(*pid, SIGTERM),
+                        (true, Stage::Over) | (_, Stage::Killed) => children.kill(*pid, Why::Cut),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Questions that need wait for nothing any more. The last one waits until no permit is `taken`.
+    pub(super) fn answered(&mut self, taken: usize) -> Vec<(u64, Reply)> {
+        let last = self.last;
+        let over = |number: &u64, asked: &mut Asked| {
+            let waits = asked.listener || (Some(*number) == last && taken > 0);
+            asked.stage == Stage::Told || (asked.left.is_empty() && !waits)
+        };
+        self.open.extract_if(over).map(|(number, asked)| (number, asked.reply())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_ended_when_it_is_gone() {
+        let mut ends = Ends::default();
+        ends.drain(1, vec![7, 8, 9], Drain::within(Duration::from_secs(60)));
+        assert!(ends.answered(0).is_empty());
+        ends.ended(7, false);
+        ends.ended(8, true);
+        ends.ended(6, true);
+        assert!(ends.answered(0).is_empty(), "one is left");
+        ends.ended(9, false);
+        let (number, reply) = ends.answered(0).pop().expect("it is over");
+        assert!(matches!((number, reply), (1, Reply::Drained(Drained { asked: 3, ended: 2, cut: 1 }))));
+        assert!(ends.is_empty());
+    }
+
+    #[test]
+    fn the_last_question_waits_for_queues_and_permits() {
+        let mut ends = Ends::default();
+        ends.end(1, vec![7], Drain::within(Duration::from_secs(60)));
+        ends.ended(7, false);
+        assert!(ends.answered(0).is_empty(), "connections wait at a listener");
+        ends.retired(1);
+        assert!(ends.answered(1).is_empty(), "one has a permit");
+        ends.add_cut(2);
+        assert!(matches!(ends.answered(0).pop(), Some((1, Reply::Drained(Drained { asked: 3, ended: 1, cut: 2 })))));
+    }
+
+    #[test]
+    fn two_drains_of_some_ask_different_children() {
+        let mut ends = Ends::default();
+        let how = Drain::within(Duration::from_secs(60)).at_most(2);
+        ends.drain(1, vec![1, 2, 3], how);
+        ends.drain(2, vec![1, 2, 3], how);
+        let [one, two] = [1, 2].map(|number| ends.open[&number].left.clone());
+        assert_eq!((one.len(), two.len(), one.is_disjoint(&two)), (2, 1, true));
+    }
+}
