@@ -326,7 +326,12 @@ impl Flow {
         std::mem::take(&mut self.acceptor.unplaced)
     }
 
-    /// Their sockets.
+    /// What this loop itself has open, beside sockets.
+    pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
+        Ok([self.epoll.as_fd().as_raw_fd(), self.inbox.event()?.as_raw_fd()])
+    }
+
+    /// The sockets of connections that wait here for a place.
     pub(crate) fn unplaced(&self) -> impl Iterator<Item = RawFd> + Clone {
         self.acceptor.unplaced.iter().map(|parcel| parcel.socket.as_raw_fd())
     }

@@ -63,7 +63,7 @@ use inbox::{Inbox, Letter};
 use seat::{Flags, Seats};
 use spare::Spare;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tags::Tags;
@@ -301,11 +301,6 @@ impl Flow {
     pub(crate) fn notice(&self, number: u32, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
         let interest = Interest { read: true, write: false };
         self.system.watch(self.epoll.as_fd(), descriptor, NOTICED + u64::from(number), interest)
-    }
-
-    /// Of a flow in a process of its own: what it is given and not, as long as it sleeps, needs.
-    pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
-        Ok([self.epoll.as_fd().as_raw_fd(), self.inbox.event()?.as_raw_fd()])
     }
 
     /// For who runs connections elsewhere: counts one more of the generation in force, and says which that is.

@@ -19,6 +19,9 @@ pub(crate) fn connections_are_listed_as_they_are(bench: &Bench) -> Outcome {
     for (number, client) in clients.iter_mut().enumerate() {
         (0..=number).for_each(|_| assert_eq!(client.version(), 1));
     }
+    // The answer is there before it is counted.
+    let all = (1..=clients.len()).map(|answers| (answers * SIZE) as u64).sum::<u64>();
+    assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out == all), "{:#?}", pool.status());
     let listed = pool.connections(&Selector::All);
     assert_eq!(listed.len(), clients.len());
     let ids: HashSet<ConnectionId> = listed.iter().map(|one| one.id).collect();
