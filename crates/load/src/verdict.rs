@@ -27,6 +27,23 @@ pub trait Judged {
     fn missing(&self) -> Vec<String>;
 }
 
+/// Kinds of failures that the text shows; all are in the JSON.
+const SHOWN: usize = 8;
+
+/// A line for each of the most frequent failures, and how many are left out.
+pub(crate) fn failures<T>(f: &mut fmt::Formatter<'_>, all: &[(T, u64)], words: impl Fn(&T) -> String) -> fmt::Result {
+    for (failure, count) in all.iter().take(SHOWN) {
+        write!(f, "\nfailed: {count} times {}", words(failure))?;
+    }
+    let left = all.get(SHOWN..).unwrap_or_default();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let times: u64 = left.iter().map(|(_, count)| count).sum();
+    let kinds = if left.len() == 1 { "kind" } else { "kinds" };
+    write!(f, "\nfailed: {times} times more, of {} {kinds} that --json has", left.len())
+}
+
 impl Verdict {
     /// The verdict on what was found. What was lost in an interrupted trial was lost.
     pub fn of(report: &impl Judged) -> Verdict {

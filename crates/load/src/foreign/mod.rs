@@ -20,7 +20,7 @@ pub use table::Table;
 
 use crate::stop::Stop;
 use crate::trial::Until;
-use sockdrawer::testing::trial::{Clients, Echo, Exchange, Pairs, Plan, Seen, Tally, mix};
+use sockdrawer::testing::trial::{Clients, Echo, Exchange, Pairs, Plan, Probe, Seen, Tally, mix};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,6 +107,7 @@ pub struct Progress {
 pub struct Trial<'a> {
     options: &'a Options,
     clients: Clients,
+    probe: Probe,
     tally: Arc<Tally>,
     expected: Arc<Expected>,
 }
@@ -145,7 +146,8 @@ impl<'a> Trial<'a> {
             clients.cut();
             return Err(preflight::too_few(&plan, standing, &tally));
         }
-        Ok(Trial { options, clients, tally, expected })
+        let probe = Probe::start(&plan, exchange(CHURN), &tally)?;
+        Ok(Trial { options, clients, probe, tally, expected })
     }
 
     /// Runs the command until the end. `tell` is told about ten times a second, on this thread; `stop` ends the trial, and the
@@ -160,6 +162,7 @@ impl<'a> Trial<'a> {
         let standing = self.clients.standing();
         let failures = self.tally.failures();
         // What the clients meet with from here on is not the server's fault.
+        self.probe.cut();
         self.clients.cut();
         Report {
             options: self.options.clone(),

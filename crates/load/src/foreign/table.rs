@@ -2,6 +2,7 @@
 
 use super::command::Ran;
 use super::report::{Change, Report};
+use crate::verdict::failures;
 use sockdrawer::testing::trial::{Failure, Seen};
 use std::fmt;
 use std::time::Duration;
@@ -57,6 +58,9 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         "{changes} changes in {seconds:.1} s ({rate:.0} connects/s); a connection counts where it ended: from the start"
     )?;
     writeln!(f, "of a change to the start of the next; longest gap: the longest time in which no connect led to an answer")?;
+    if total.failed_otherwise > 0 {
+        writeln!(f, "otherwise: ended before the answer, wrong bytes, or an error that is neither refusal, reset nor time-out")?;
+    }
     let Seen { lost_in_exchange, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
     writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} stood at the end")?;
@@ -64,12 +68,13 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         f,
         "lost: {lost_in_exchange} cut in an exchange, {lost_between} closed between exchanges, {lost_announced} as announced"
     )?;
+    if lost_announced > 0 {
+        write!(f, " (by an answer that said that its connection would end)")?;
+    }
     if total.kept_not_back > 0 {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }
-    for (Failure { group, phase, cause }, count) in report.failures.iter().take(8) {
-        write!(f, "\nfailed: {count} times {} {}: {cause}", group.name(), phase.name())?;
-    }
+    failures(f, &report.failures, |Failure { group, phase, cause }| format!("{} {}: {cause}", group.name(), phase.name()))?;
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
     }

@@ -1,7 +1,7 @@
 //! The reports of trials of servers of somebody else; whole trials are in the program's tests.
 
 use super::*;
-use sockdrawer::testing::trial::{Cause, Group, Phase, Witness};
+use sockdrawer::testing::trial::{Cause, Failure, Group, Phase, Witness};
 
 fn seen(connects: u64) -> Seen {
     let tally = Arc::new(Tally::new());
@@ -73,6 +73,20 @@ fn losses_and_failed_commands_are_bad_and_named() {
 }
 
 #[test]
+fn what_the_table_leaves_out_or_shortens_is_said() {
+    let mut seen = lossy();
+    seen.failed_otherwise = 1;
+    let mut report = report(vec![(Ended::Exited(0), seen)]);
+    let failure = |number| Failure { group: Group::Churn, phase: Phase::Connect, cause: Cause::Errno(number) };
+    report.failures = (1..=10).map(|number| (failure(number), 20 - number as u64)).collect();
+    let text = Table(&report).to_string();
+    assert!(text.contains("\notherwise: ended before the answer, wrong bytes, or an error"), "{text}");
+    assert!(text.contains("1 as announced (by an answer that said that its connection would end)"), "{text}");
+    assert_eq!(text.matches("\nfailed: ").count(), 9, "{text}");
+    assert!(text.ends_with("\nfailed: 21 times more, of 2 kinds that --json has"), "{text}");
+}
+
+#[test]
 fn too_little_is_inconclusive() {
     assert_eq!(
         verdict(&report(vec![])),
@@ -105,6 +119,7 @@ fn of_many_changes_the_worst_are_shown() {
     changes[30].1 = lossy();
     changes[40].0 = Ended::Exited(1);
     let text = Table(&report(changes)).to_string();
+    assert!(!text.contains("times more") && !text.contains("otherwise: "), "{text}");
     assert!(text.contains("the 20 worst of 50 changes"), "{text}");
     let rows: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(rows.contains(&"31") && rows.contains(&"41"), "{text}");

@@ -111,6 +111,11 @@ impl Books {
         self.accepted == self.all_established() && self.still_open == 0
     }
 
+    /// Whether others than the clients connected: it is no loss that the server accepted more, where others can.
+    pub fn have_strangers(&self) -> bool {
+        self.passive_opens.is_none() && self.still_open == 0 && self.accepted > self.all_established()
+    }
+
     /// Whether the kernel counted the same as the server.
     pub fn agrees_with_kernel(&self) -> bool {
         self.passive_opens.is_none_or(|opened| opened == self.accepted + self.queued)

@@ -2,6 +2,7 @@
 
 use super::guest::Guest;
 use super::report::{Report, Row};
+use crate::verdict::failures;
 use std::fmt;
 
 const HEAD: [&str; 11] =
@@ -93,9 +94,7 @@ fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let equal = sign(books.agrees_with_kernel());
         write!(f, "\nkernel: passive opens {opened} {equal} accepted {} + queued {}", books.accepted, books.queued)?;
     }
-    for (failure, count) in report.failures.iter().take(8) {
-        write!(f, "\nfailed: {count} times {failure}")?;
-    }
+    failures(f, &report.failures, |failure| failure.to_string())?;
     for (kind, why) in &report.absent {
         write!(f, "\nnot in this model: {}: {why}", kind.name())?;
     }

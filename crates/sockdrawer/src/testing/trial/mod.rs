@@ -48,5 +48,5 @@ pub use exchange::{Dialogue, Echo, Echoed, Exchange, Judgement, Paired, Pairs};
 pub use random::{Random, mix};
 pub use report::{ChangeReport, Report};
 pub use run::{Change, Trial, trial};
-pub use scene::{Clients, Plan};
+pub use scene::{Clients, Plan, Probe};
 pub use tally::{Counter, Failure, Group, Seen, Tally};

@@ -1,6 +1,6 @@
 //! The two sets of clients at work: two pools that connect.
 
-use super::clients::{Churn, Keep, PATIENCE};
+use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
 use super::exchange::Exchange;
 use super::tally::{Group, Tally};
 use crate::config::{Config, Connecting, Endpoint};
@@ -14,6 +14,11 @@ use std::time::Duration;
 /// Ends of short connections keep their ports for a minute: 28,000 for each address of this end and each of the other. Elsewhere
 /// than on the loopback, where this end has one address, fewer connects than that are made.
 const CONNECTS_PER_SECOND_AND_ADDRESS: f64 = 400.0;
+/// Connects of a probe, which together with the others have ports enough.
+const PROBES_PER_SECOND: f64 = 1_000.0;
+const PROBES_PER_SECOND_AND_ADDRESS: f64 = 50.0;
+/// Of these, those that may wait for a server that lets in and does not answer.
+const PROBES_AT_ONCE: usize = 64;
 /// What is cut off when the clients stop has this long to take what was written.
 const CUT_WITHIN: Duration = Duration::from_millis(100);
 
@@ -96,6 +101,50 @@ impl Clients {
     }
 }
 
+/// Connects and asks at a steady pace, whatever came of the connect before. Clients that come and go rest after a connect that failed,
+/// up to half a second: how long a server answers nobody, they see too late.
+pub struct Probe(Pool);
+
+impl Probe {
+    /// Tells `tally` of each answer, and nothing else: it measures the longest gap.
+    ///
+    /// # Errors
+    /// When its pool cannot start.
+    pub fn start<E: Exchange>(plan: &Plan, exchange: E, tally: &Arc<Tally>) -> Result<Probe, Error> {
+        let mut connecting = Connecting::to(vec![plan.target.clone()]);
+        let near = plan.connect_rate().is_none();
+        connecting.rate = Some(if near { PROBES_PER_SECOND } else { PROBES_PER_SECOND_AND_ADDRESS });
+        if let Address::Tcp(SocketAddr::V4(target)) = &plan.target
+            && target.ip().is_loopback()
+        {
+            connecting.sources = (2..10).map(|last| Ipv4Addr::new(127, 0, 102, last).into()).collect();
+        }
+        connecting.timeout = PATIENCE;
+        // With a total, even of all that there could be, a connect that fails brings no rest.
+        connecting.total = Some(u64::MAX);
+        let churn = Churn::new(exchange, Arc::new(Gap(tally.clone())));
+        Pool::start(Config::connect(churn, connecting).loops(1).workers(0).capacity(1).limit(PROBES_AT_ONCE)).map(Probe)
+    }
+
+    /// Ends it at once.
+    pub fn cut(&self) {
+        self.0.shutdown(Drain::within(CUT_WITHIN));
+    }
+}
+
+/// What a probe tells.
+struct Gap(Arc<Tally>);
+
+impl Witness for Gap {
+    fn answered(&self) {
+        self.0.answered();
+    }
+
+    fn wrong(&self, _bytes: usize) {}
+
+    fn failed(&self, _phase: Phase, _cause: Cause) {}
+}
+
 fn pool(plan: &Plan, group: Group, behaviour: impl Into<crate::Behaviour>, count: usize) -> Result<Pool, Error> {
     let mut connecting = Connecting::to(vec![plan.target.clone()]);
     connecting.sources = sources(&plan.target, group);
@@ -128,4 +177,23 @@ fn stop_connecting(pool: &Pool) {
     let _ = pool.reconfigure(config);
     // Every loop has answered, so every loop has heard of it.
     pool.connections(&crate::pool::Selector::All);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::trial::Echo;
+
+    #[test]
+    fn a_probe_does_not_rest_where_nothing_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let target = Address::Tcp(listener.local_addr().expect("it is bound"));
+        let (plan, tally) = (Plan { target, connections: 1, kept: 0, seed: 1 }, Arc::new(Tally::new()));
+        drop(listener);
+        let probe = Probe::start(&plan, Echo::new(1, 1, 1), &tally).expect("the probe starts");
+        // Clients that rest would need minutes for so many.
+        assert!(probe.0.wait(6 * PATIENCE, |status| status.counts.connect_failed >= 300), "{:?}", probe.0.status().counts);
+        probe.cut();
+        assert_eq!(tally.next().connects, 0, "it is not one of the clients");
+    }
 }

@@ -241,7 +241,7 @@ impl Tally {
         self.longest_gap.fetch_max(self.nanoseconds().saturating_sub(since), Ordering::Relaxed);
     }
 
-    fn answered(&self) {
+    pub(super) fn answered(&self) {
         let now = self.nanoseconds();
         let before = self.answered_at.fetch_max(now, Ordering::Relaxed);
         self.longest_gap.fetch_max(now.saturating_sub(before), Ordering::Relaxed);
