@@ -73,6 +73,7 @@ fn main() {
         ("a_process_that_does_not_turn_keeps_nothing_from_the_others", a_process_that_does_not_turn_keeps_nothing),
         ("a_process_that_cannot_be_started_is_a_matter_of_the_policy", a_process_that_cannot_be_started),
         ("a_process_that_takes_long_to_start_holds_up_nothing_else", a_process_that_takes_long_to_start),
+        ("a_shutdown_keeps_its_time_though_a_process_is_stopped", a_shutdown_keeps_its_time),
         ("a_crash_of_foreign_code_costs_the_connections_of_its_process", a_crash_costs_the_connections_of_its_process),
     ]);
 }
@@ -225,6 +226,26 @@ fn stop(pid: u32) {
 fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
     kill_process(pid, signal).expect("it lives");
+}
+
+fn a_shutdown_keeps_its_time() {
+    const TIME: Duration = Duration::from_secs(1);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let told = events.clone();
+    let config = Config::accept(Echo).processes(2);
+    let (pool, at) = start(config.observer(move |event: &Event| told.lock().expect("no panic").push(format!("{event:?}"))));
+    let clients = many(at, 20);
+    let stopped = pool.status().processes[0];
+    stop(stopped.pid);
+    let began = Instant::now();
+    let drained = pool.shutdown(Drain::within(TIME));
+    assert!(began.elapsed() < TIME + Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_eq!((drained.asked, drained.cut), (20, stopped.connections), "the others ended in order: {drained:?}");
+    assert_eq!(pool.shutdown(Drain::within(TIME)), drained, "it is over, and so it ended");
+    let events = events.lock().expect("no panic").join("\n");
+    let counts = ["ReadinessChanged(Draining)", "ListenerRemoved"].map(|event| events.matches(event).count());
+    assert_eq!(counts, [1, 1], "{events}");
+    drop(clients);
 }
 
 /// Pool of the recipe `fragile`, one of whose two processes was just killed, and what it told.

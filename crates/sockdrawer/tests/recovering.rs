@@ -6,7 +6,7 @@ use common::{Echo, PATIENCE, connect, echoes, in_time, read, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
     Config, Context, Death, Drain, Endpoint, Error, Event, Input, Job, JobResult, Local, Model, Part, Peer, Pool, Protocol,
-    Replace, RestartPolicy, Restarts, Service, Status, Step,
+    Readiness, Replace, RestartPolicy, Restarts, Service, Status, Step,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -191,6 +191,65 @@ fn a_loop_that_turns_again_while_it_is_found_stuck_goes_on_accepting() {
     assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
 }
 
+/// Holds its loop up when it gets `h`, until it is let go.
+struct Holding {
+    holds: mpsc::Sender<()>,
+    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+struct Held {
+    holds: mpsc::Sender<()>,
+    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Service for Holding {
+    type Protocol = Held;
+    fn open(&self, _peer: &Peer) -> Held {
+        Held { holds: self.holds.clone(), lets_go: self.lets_go.clone() }
+    }
+}
+
+impl Protocol for Held {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.bytes() == b"h" {
+            self.holds.send(()).expect("the test listens");
+            self.lets_go.lock().expect("no panic").recv().expect("let go");
+        }
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+}
+
+#[test]
+fn what_waits_at_a_socket_on_its_way_out_is_served_though_its_loop_is_stuck() {
+    let ((lets_go, waits), (holds, held)) = (mpsc::channel(), mpsc::channel());
+    let gone = Arc::new(AtomicUsize::new(0));
+    let told = gone.clone();
+    let service = Holding { holds, lets_go: Arc::new(Mutex::new(waits)) };
+    let mut config = Config::accept(service).loops(2).observer(move |event: &Event| {
+        told.fetch_add(usize::from(matches!(event, Event::ListenerGone(_))), SeqCst);
+    });
+    config.stuck_after = Duration::from_millis(300);
+    let (pool, at) = start(config);
+    let mut holder = connect(at);
+    holder.write_all(b"h").expect("it stands");
+    held.recv_timeout(PATIENCE).expect("the loop is held up");
+    let mut waiting: Vec<TcpStream> = (0..20).map(|_| connect(at)).collect();
+    waiting.iter_mut().for_each(|client| client.write_all(b"y").expect("it is in the queue"));
+    pool.update(|config| listening(config, |listeners| listeners.clear())).expect("they can be removed");
+    assert!(all_are_served(waiting), "{:#?}", pool.status());
+    // Its end waits for no loop.
+    assert!(pool.wait(PATIENCE, |status| status.retiring == 0), "{:#?}", pool.status());
+    lets_go.send(()).expect("it waits");
+    assert_eq!(read(&mut holder, 1).as_deref(), Some(&b"h"[..]));
+    assert!(pool.wait(PATIENCE, |status| status.loops.iter().all(|one| !one.stuck)) && echoes(&mut holder, b"x"));
+    pool.update(|config| config.listen(common::any_port())).expect("it can listen again");
+    assert!((0..8).all(|_| echoes(&mut connect(common::address(&pool)), b"x")));
+    assert_eq!(gone.load(SeqCst), 0, "it ended in order");
+    assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
+}
+
 /// Its `local` can be made so often; then it panics, or waits until it is let go.
 struct Counted {
     left: AtomicUsize,
@@ -275,4 +334,38 @@ fn a_condition_that_panics_is_the_callers_matter() {
     let mut client = connect(at);
     client.write_all(b"x").expect("it stands");
     assert_eq!(read(&mut client, 1).as_deref(), Some(&b"x"[..]));
+}
+
+#[test]
+fn a_second_shutdown_waits_for_the_first_and_says_what_came_of_it() {
+    let (pool, at) = start(Config::accept(Echo).loops(2));
+    let mut clients: Vec<TcpStream> = (0..4).map(|_| connect(at)).collect();
+    assert!(clients.iter_mut().all(|client| echoes(client, b"x")));
+    let first = pool.clone();
+    let first = std::thread::spawn(move || first.shutdown(Drain::within(PATIENCE)));
+    assert!(pool.wait(PATIENCE, |status| status.readiness == Readiness::Draining));
+    let second = pool.clone();
+    let second = std::thread::spawn(move || second.shutdown(Drain::within(Duration::ZERO)));
+    clients.iter_mut().for_each(|client| assert!(common::read_all(client).is_ok()));
+    drop(clients);
+    let drained = second.join().expect("no panic");
+    assert!(matches!(pool.status().readiness, Readiness::Stopped(_)));
+    assert_eq!((drained.asked, drained.cut), (4, 0));
+    assert_eq!((first.join().expect("no panic"), pool.shutdown(Drain::within(Duration::ZERO))), (drained, drained));
+}
+
+#[test]
+fn a_pool_that_serves_nobody_is_refused() {
+    let refused = |config: Config| Pool::start(config).map(|_| ()).expect_err("it is refused").to_string();
+    for model in [Model::Loops, Model::Threads] {
+        let config = || Config::accept(Echo).model(model);
+        assert!(refused(config()).contains("Config::listen"));
+        assert!(refused(config().listen(common::any_port()).limit(0)).contains("suspend the pool"));
+    }
+    let (pool, _) = start(Config::accept(Echo).loops(1));
+    // One that runs may be between two addresses, or let nobody in for a while.
+    pool.update(|config| config.limit(0)).expect("nobody comes in");
+    pool.update(|config| listening(config, |listeners| listeners.clear())).expect("they can be removed");
+    pool.update(|config| config.limit(9).listen(common::any_port())).expect("it can listen again");
+    assert!(echoes(&mut connect(common::address(&pool)), b"x"));
 }

@@ -247,7 +247,7 @@ impl Service for Unprepared {
 
 #[test]
 fn a_service_that_panics_while_it_is_prepared_changes_nothing() {
-    assert!(matches!(Pool::start(Config::accept(Unprepared)), Err(Error::ServicePanicked { .. })));
+    assert!(matches!(Pool::start(Config::accept(Unprepared).listen(common::any_port())), Err(Error::ServicePanicked { .. })));
     let (pool, address) = start(Config::accept(Fragile::default()).loops(2));
     let mut stream = connect(address);
     assert!(echoes(&mut stream, b"x"));

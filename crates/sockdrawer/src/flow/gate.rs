@@ -128,6 +128,11 @@ impl Gate {
         self.joint.taken().load(SeqCst) as usize
     }
 
+    /// Permits taken by this process.
+    pub(crate) fn taken_here(&self) -> usize {
+        self.own().map_or_else(|| self.taken(), |(held, _)| held.load(SeqCst) as usize)
+    }
+
     pub(crate) fn limit(&self) -> usize {
         self.joint.limit().load(SeqCst) as usize
     }

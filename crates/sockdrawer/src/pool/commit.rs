@@ -364,6 +364,19 @@ pub(super) fn prepare_generation(id: u32, config: &Config, loops: usize) -> Resu
         .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
 }
 
+/// The same of a pool that begins. Once it runs it may lose its last address, or let nobody in for a while: a change may come.
+pub(super) fn validate_start(config: &Config) -> Result<(), Error> {
+    validate(config)?;
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.listeners().is_empty() {
+        return invalid("listeners", "a pool that listens nowhere serves nobody: name an address with Config::listen");
+    }
+    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.limit == Some(0) {
+        return invalid("limit", "0 connections serve nobody: use at least 1, or suspend the pool");
+    }
+    Ok(())
+}
+
 /// Checks what types cannot.
 pub(super) fn validate(config: &Config) -> Result<(), Error> {
     model::check(config)?;

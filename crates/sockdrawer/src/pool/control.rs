@@ -1,6 +1,7 @@
 //! What the control plane knows of a pool, and how it speaks to the loops.
 
 use super::commit::warm;
+use super::drain::Drained;
 use super::halt::Halt;
 use super::places::{Place, Places};
 use super::restarts::{Absence, History};
@@ -58,6 +59,8 @@ pub(crate) struct Control {
     pub(crate) workers_absent: Option<Absence>,
     /// The threads are being stopped, or have been.
     pub(crate) stopping: bool,
+    /// What came of the connections of a pool that was shut down.
+    pub(crate) drained: Drained,
     /// What loops counted that are gone.
     pub(crate) past: Counts,
     /// Descriptors the program had open before the pool.

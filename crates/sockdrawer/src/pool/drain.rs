@@ -142,7 +142,7 @@ impl Core {
         }
         // Which connections of a loop that does not answer are meant is known only if all are.
         let all_meant = endings.have_silent_loops() && *selector == Selector::All;
-        Drained::of(endings.tell(if all_meant { self.shared.gate.taken() } else { 0 }))
+        Drained::of(endings.tell(if all_meant { self.shared.gate.taken_here() } else { 0 }))
     }
 
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
@@ -208,7 +208,7 @@ impl Core {
                 break;
             }
         }
-        let in_use = || self.shared.gate.taken();
+        let in_use = || self.shared.gate.taken_here();
         if !over() {
             self.ask_for_end(&endings, |flow, endings| {
                 flow.cut_queues(endings);

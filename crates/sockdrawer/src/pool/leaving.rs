@@ -9,6 +9,10 @@ use crate::flow::acceptor::Retiring;
 use crate::flow::inbox::{Letter, Order};
 use crate::net::Address;
 use crate::sync::{lock, mpsc};
+use std::time::Duration;
+
+/// Between two looks at who holds the sockets that are to be given up.
+const LOOK: Duration = Duration::from_millis(100);
 
 impl Core {
     /// Opens sockets at addresses that the pool has: all of them, or none.
@@ -53,28 +57,40 @@ impl Core {
     }
 }
 
+/// The loops that hold the sockets of an address, each by what distinguishes it from one that it replaced.
+fn holders(control: &Control, place: &ListeningPlace) -> Vec<Option<u64>> {
+    place.owners.iter().map(|owner| owner.and_then(|owner| control.members.get(owner)).map(|member| member.life)).collect()
+}
+
 impl Keeper for Core {
     fn give_up(&self, number: u64) -> GaveUp {
         let (given_up, waits) = mpsc::channel::<()>();
-        let mut place = {
-            let mut control = lock(&self.control);
-            let Some(place) = control.places.take_retiring(number) else { return GaveUp::Ended };
-            self.let_go(&control, &place, None, given_up);
-            place
+        let asked = {
+            let control = lock(&self.control);
+            let Some(place) = control.places.retiring(number) else { return GaveUp::Ended };
+            self.let_go(&control, place, None, given_up);
+            holders(&control, place)
         };
-        // Nothing is sent: the channel closes when the last socket was given up, or its holder is gone.
-        let _ = waits.recv();
-        let mut control = lock(&self.control);
-        if control.stopping {
-            return GaveUp::Ended;
+        loop {
+            // Nothing is sent: the channel closes when the last socket was given up, or its holder is gone. A holder that is stuck does
+            // neither: others have its sockets then, and are asked next.
+            let over = waits.recv_timeout(LOOK) != Err(mpsc::RecvTimeoutError::Timeout);
+            let mut control = lock(&self.control);
+            let Some(place) = control.places.retiring(number).filter(|_| !control.stopping) else { return GaveUp::Ended };
+            if holders(&control, place) != asked {
+                return GaveUp::NotYet;
+            }
+            if over && is_empty(&place.listener, &*self.shared.system) {
+                control.places.take_retiring(number);
+                return GaveUp::Empty;
+            }
+            if over {
+                let retiring = control.places.retiring.iter_mut().filter(|place| place.retirement == number);
+                retiring.for_each(|place| place.owners.fill(None));
+                self.rebalance(&mut control);
+                return GaveUp::NotYet;
+            }
         }
-        if is_empty(&place.listener, &*self.shared.system) {
-            return GaveUp::Empty;
-        }
-        place.owners.fill(None);
-        control.places.retiring.push(place);
-        self.rebalance(&mut control);
-        GaveUp::NotYet
     }
 
     fn closed(&self, retirement: &Retirement) {

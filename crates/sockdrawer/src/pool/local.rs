@@ -1,6 +1,6 @@
 //! The manager of a pool whose parts are threads of this process.
 
-use super::commit::{effective_limit, prepare_generation, validate};
+use super::commit::{effective_limit, prepare_generation, validate_start};
 use super::control::{Control, Core, ListeningPlace, Report};
 use super::drain::{ANSWER_WITHIN, CUT_WITHIN, Drain, Drained};
 use super::halt::{End, Halt};
@@ -62,7 +62,7 @@ impl Drop for StopUnlessForgotten<'_> {
 impl Core {
     /// Starts a pool; a failure leaves nothing behind.
     pub(super) fn start(config: Config) -> Result<Arc<Core>, Error> {
-        validate(&config)?;
+        validate_start(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
         let joint = Joint::private();
@@ -116,6 +116,7 @@ impl Core {
             past: Counts::default(),
             others: on.others,
             stopping: false,
+            drained: Drained::default(),
         };
         let retirements = Arc::new(Retirements::new(config.system.clone()));
         let (stopped, halt) = (Condvar::new(), Halt::default());
@@ -203,8 +204,12 @@ impl Core {
     pub(crate) fn shutdown(&self, how: Drain, reason: &str) -> Drained {
         {
             let mut control = lock(&self.control);
-            if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
-                return Drained::default();
+            while control.readiness == Readiness::Draining {
+                // Another ends it: what came of that is the answer here too.
+                control = wait(&self.stopped, control);
+            }
+            if matches!(control.readiness, Readiness::Stopped(_)) {
+                return control.drained;
             }
             control.readiness = Readiness::Draining;
         }
@@ -221,10 +226,13 @@ impl Core {
         self.halt.raise(End::Begun);
         let is_over = || {
             // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
-            self.shared.leaving.load(Ordering::SeqCst) == 0 && self.retirements.under_way() == 0 && self.shared.gate.taken() == 0
+            self.shared.leaving.load(Ordering::SeqCst) == 0
+                && self.retirements.under_way() == 0
+                && self.shared.gate.taken_here() == 0
         };
         let until = deadline(Instant::now(), how.deadline);
         let drained = self.drain_to_the_end(how, is_over);
+        lock(&self.control).drained = drained;
         self.stop_by(until.max(Instant::now() + CUT_WITHIN), reason);
         drained
     }

@@ -172,6 +172,10 @@ impl<Owner: Clone + Default> Places<Owner> {
         begun.collect()
     }
 
+    pub(super) fn retiring(&self, number: u64) -> Option<&Place<Owner>> {
+        self.retiring.iter().find(|place| place.retirement == number)
+    }
+
     pub(super) fn take_retiring(&mut self, number: u64) -> Option<Place<Owner>> {
         let at = self.retiring.iter().position(|place| place.retirement == number)?;
         Some(self.retiring.remove(at))

@@ -126,6 +126,10 @@ impl Retirement {
     /// Ends their listening, one after the other.
     fn close(&self, system: &dyn System) {
         for (index, shard) in self.shards.iter().enumerate() {
+            if !matches!(self.ownership, Ownership::Shared) {
+                // A loop that was stuck meanwhile may hold it still: to that loop it ended in order.
+                shard.mark_gone();
+            }
             match &self.ownership {
                 Ownership::Ordered(membership) => membership.close(system, index, shard),
                 Ownership::Own => _ = system.stop_listening(shard.socket()),

@@ -39,6 +39,11 @@ use std::time::{Duration, Instant};
 /// After the deadline of a drain, helpers purge: so much longer may an answer take.
 const PURGES_WITHIN: Duration = Duration::from_secs(15);
 
+/// A helper is told to be done so much before the pool's deadline, and killed so much after it.
+const ANSWER_WITHIN: Duration = Duration::from_millis(60);
+/// The same after the deadline for a helper of `fork`, which kills its children then and waits for a second at most until they are gone.
+const REAPED_WITHIN: Duration = Duration::from_millis(1500);
+
 /// A pool of processes.
 pub(crate) struct Processes {
     pub(super) control: Mutex<Control>,
@@ -81,6 +86,8 @@ pub(super) struct Control {
     /// The numbers' places of sockets that helpers are giving up; nobody else may have them yet.
     pub(super) given_up: Vec<usize>,
     pub(super) stopping: bool,
+    /// What came of the connections of a pool that was shut down.
+    pub(super) drained: Drained,
 }
 
 /// A process.
@@ -116,7 +123,7 @@ pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
 
 impl Processes {
     pub(crate) fn start(config: Config) -> Result<Arc<Processes>, Error> {
-        crate::pool::commit::validate(&config)?;
+        crate::pool::commit::validate_start(&config)?;
         prefork::check(&config)?;
         let generated = generated(&config, 1)?;
         let limit = Processes::effective_limit(&config)?;
@@ -141,6 +148,7 @@ impl Processes {
             at_doors: Recounts::default(),
             given_up: Vec::new(),
             stopping: false,
+            drained: Drained::default(),
         };
         let pool = Arc::new(Processes {
             control: Mutex::new(control),
@@ -229,6 +237,11 @@ impl Processes {
         (0..self.joint.children()).for_each(|slot| counts += self.joint.child(slot).counts());
         counts += Counters::sum(loops);
         counts
+    }
+
+    /// The connections of a process.
+    fn held(&self, index: usize) -> usize {
+        self.joint.held(index).load(Ordering::SeqCst) as usize
     }
 
     fn signalled(&self) -> Vec<(i32, u64)> {
@@ -413,8 +426,7 @@ impl Manager for Processes {
         let listeners = control.places.listening.iter().map(|place| place.listener.status(&*self.system, &place.door, backlog));
         let members = control.members.iter().enumerate().filter_map(|(index, member)| {
             let link = member.link.as_ref()?;
-            let connections = self.joint.held(index).load(Ordering::Relaxed) as usize;
-            Some(ProcessStatus { pid: link.pid, connections, active: member.active })
+            Some(ProcessStatus { pid: link.pid, connections: self.held(index), active: member.active })
         });
         Status {
             readiness: control.readiness.clone(),
@@ -446,24 +458,56 @@ impl Manager for Processes {
     fn shutdown(&self, how: Drain, reason: &str) -> Drained {
         {
             let mut control = lock(&self.control);
-            if matches!(control.readiness, Readiness::Draining | Readiness::Stopped(_)) {
-                return Drained::default();
+            while control.readiness == Readiness::Draining {
+                // Another ends it: what came of that is the answer here too.
+                control = wait(&self.stopped, control);
+            }
+            if matches!(control.readiness, Readiness::Stopped(_)) {
+                return control.drained;
             }
             control.readiness = Readiness::Draining;
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.news.wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
-        let links = self.links();
+        let until = deadline(Instant::now(), how.deadline);
         let how = Drain { notice: Duration::ZERO, at_most: None, ..how };
+        let members: Vec<_> = {
+            let control = lock(&self.control);
+            let members = control.members.iter().enumerate();
+            members.filter_map(|(index, member)| Some((index, member.link.clone()?))).collect()
+        };
+        let links: Vec<_> = members.iter().map(|(_, link)| link.clone()).collect();
         let shares = Processes::shares(&links, how, &Selector::All);
-        let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
-        let asked: Vec<_> = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Shutdown(share), &[])).collect();
+        let ends = members.into_iter().zip(shares).map(|((index, link), share)| {
+            // A little sooner, so that the answer is here in time.
+            let left = until.saturating_duration_since(Instant::now());
+            let share = Drain { deadline: left.saturating_sub((left / 10).min(ANSWER_WITHIN)), ..share };
+            let held = self.held(index);
+            (index, held, link.ask_later(Request::Shutdown(share), &[]), link)
+        });
+        let ends: Vec<_> = ends.collect();
         let gone = lock(&self.control).places.take_all();
         self.retirements.stop();
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);
-        let drained = drained(answers(asked, until));
+        let model = lock(&self.control).config.model;
+        let by = deadline(until, if model == Model::Fork { REAPED_WITHIN } else { ANSWER_WITHIN });
+        let ended = ends.into_iter().map(|(index, held, answer, link)| {
+            match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
+                Ok(Reply::Drained(drained)) => drained,
+                // It is gone, and its connections with it.
+                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained { asked: held, ended: 0, cut: held },
+                // It is stopped, or has other things to do: what it has left is cut with it.
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let cut = self.held(index);
+                    link.kill();
+                    Drained { asked: held.max(cut), ended: held.saturating_sub(cut), cut }
+                }
+            }
+        });
+        let drained = ended.sum();
         addresses.into_iter().for_each(|address| self.tell(&Event::ListenerRemoved(address)));
+        lock(&self.control).drained = drained;
         self.stop(reason);
         drained
     }

@@ -54,6 +54,8 @@ impl Listener for Ear {
     fn event(&self, event: Event) {
         let report = match event {
             Event::GenerationEnded(generation) => Report::GenerationEnded { generation, life: self.life },
+            // Whether a helper is ready, and where it listens, is the pool's to say.
+            Event::ReadinessChanged(_) | Event::ListenerRemoved(_) => return,
             event => Report::Event(event),
         };
         // The supervisor is gone when the pool is.
