@@ -42,27 +42,13 @@ impl ChildPage {
     pub(crate) fn counts(&self) -> Counts {
         let mut said = Counts::default();
         self.counters().add_to(&mut said);
-        Counts {
-            closed: said.closed.min(1),
-            bytes_in: said.bytes_in.min(MOST),
-            bytes_out: said.bytes_out.min(MOST),
-            panics: said.panics.min(MOST),
-            errors: said.errors.min(1),
-            too_long: said.too_long.min(1),
-            aborted: said.aborted.min(1),
-            crashed: said.crashed.min(1),
-            overflow: said.overflow.min(1),
-            purged: said.purged.min(1),
-            cut: said.cut.min(1),
-            jobs: said.jobs.min(MOST),
-            jobs_refused: said.jobs_refused.min(MOST),
-            job_panics: said.job_panics.min(MOST),
-            delegated: said.delegated.min(MOST),
-            notes: said.notes.min(MOST),
-            notes_dropped: said.notes_dropped.min(MOST),
-            turns: said.turns.min(MOST),
-            ..Counts::default()
-        }
+        let Counts { closed, errors, too_long, aborted, crashed, overflow, purged, cut, idle, .. } = said.at_most(1);
+        let end = Counts { closed, errors, too_long, aborted, crashed, overflow, purged, cut, idle, ..said.at_most(MOST) };
+        // These the helper counts itself.
+        let [accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed] = [0; 7];
+        let [connected, connect_failed, connects, adopted] = [0; 4];
+        let end = Counts { accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed, ..end };
+        Counts { connected, connect_failed, connects, adopted, ..end }
     }
 
     /// Begins again.

@@ -18,6 +18,13 @@ macro_rules! counters {
             }
         }
 
+        impl Counts {
+            /// None of them higher than this.
+            pub(crate) fn at_most(self, most: u64) -> Counts {
+                Counts { $($name: self.$name.min(most),)* }
+            }
+        }
+
         /// The place of each counter among a loop's.
         #[allow(non_camel_case_types)]
         enum Place {
