@@ -70,6 +70,22 @@ pub(super) struct Acceptor {
     ready: Vec<usize>,
     /// Accepted, but the system had nothing to run it with.
     unplaced: VecDeque<Parcel>,
+    /// The last accept4 that failed for the sake of a connection.
+    refused: Option<Refused>,
+    /// Retiring sockets have more than a turn may accept.
+    retires_more: bool,
+}
+
+/// An accept4 that failed. Where the next from the same socket fails alike, and its queue is not shorter, the system denies accepting
+/// (seccomp, a security module): the connection is reported for ever and cannot be had.
+#[derive(PartialEq, Eq)]
+struct Refused {
+    index: usize,
+    errno: Errno,
+    /// Connections that this loop had accepted by then.
+    accepted: u64,
+    /// Connections that were queued afterwards; the kernel does not count those of a Unix socket.
+    queued: usize,
 }
 
 struct Held {
@@ -119,6 +135,8 @@ impl Acceptor {
             rotation: 0,
             ready: Vec::new(),
             unplaced: VecDeque::new(),
+            refused: None,
+            retires_more: false,
         }
     }
 
@@ -132,6 +150,9 @@ impl Acceptor {
     }
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
+        if self.retires_more {
+            return Some(Instant::now());
+        }
         match self.state {
             State::Starved(until) | State::Paused(until) => Some(until),
             State::Open | State::Full => None,
@@ -296,11 +317,21 @@ impl Flow {
                 self.counters.accept_empty().add(1);
                 return Accepted::Nothing;
             }
-            Trouble::Connection => self.counters.accept_failed().add(1),
             Trouble::Resource => self.starve(errno),
-            Trouble::Listener => self.listener_gone(index),
+            Trouble::Listener if self.listener_gone(index) => {}
+            Trouble::Connection | Trouble::Listener if self.is_denied(index, errno) => self.starve(errno),
+            Trouble::Connection | Trouble::Listener => self.counters.accept_failed().add(1),
         }
         Accepted::Failed
+    }
+
+    /// Whether accept4 failed as it did the last time, and no connection left the queue by it.
+    fn is_denied(&mut self, index: usize, errno: Errno) -> bool {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return false };
+        let queued = self.system.queued(held.shard.socket()).unwrap_or(0);
+        let refused = Refused { index, errno, accepted: self.counters.accepted().get(), queued };
+        let last = self.acceptor.refused.replace(refused);
+        last.is_some_and(|last| last.queued <= queued && Some(Refused { queued, ..last }) == self.acceptor.refused)
     }
 
     fn starve(&mut self, errno: Errno) {
@@ -347,15 +378,17 @@ impl Flow {
         }
     }
 
-    fn listener_gone(&mut self, index: usize) {
-        let Some(Some(held)) = self.acceptor.held.get(index) else { return };
+    /// Whether a socket listens no more: it is left alone then.
+    fn listener_gone(&mut self, index: usize) -> bool {
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return true };
         if self.system.is_listening(held.shard.socket()).unwrap_or(false) {
-            return;
+            return false;
         }
         if held.shard.mark_gone() {
             self.shared.tell(&Told::ListenerGone(held.door.address.clone()));
         }
         self.unwatch_shard(index);
+        true
     }
 
     /// Permits that were given, the end of a pause, shards that are to go.
@@ -378,6 +411,7 @@ impl Flow {
         if !self.acceptor.doors.is_empty() {
             self.use_given_places();
         }
+        self.acceptor.retires_more = false;
         if self.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
             self.retire_empty_shards();
             if self.acceptor.state != State::Full {

@@ -145,7 +145,7 @@ counters! {
     admission_panics,
     /// Failures of `accept4` that concerned one connection.
     accept_failed,
-    /// Pauses of accepting because the system had no descriptor, memory or thread.
+    /// Pauses of accepting because the system had no descriptor, memory or thread, or denied it.
     accept_starved,
     /// `accept4` that found nothing.
     accept_empty,

@@ -18,9 +18,9 @@ pub enum Event {
     ListenerReplaced(Address),
     /// A listening socket no longer listens: somebody who shares it shut it down.
     ListenerGone(Address),
-    /// `accept4` ran into a limit of the system and pauses. Once for each pause, not for each failure.
+    /// `accept4` ran into a limit of the system, or is denied, and pauses. Once for each pause, not for each failure.
     AcceptStarved {
-        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM; EAGAIN where there was no thread for a connection that was accepted,
+        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM; EPERM, EACCES or another where seccomp or a security module denies it; EAGAIN where there was no thread for a connection that was accepted,
         /// which is served when there is one.
         errno: i32,
     },

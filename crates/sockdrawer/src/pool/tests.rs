@@ -102,10 +102,64 @@ fn a_lack_of_descriptors_or_memory_pauses_accepting_and_loses_nobody() {
 fn a_connection_that_failed_before_it_was_accepted_is_counted_and_passed() {
     for errno in [Errno::CONNABORTED, Errno::PROTO, Errno::PERM, Errno::NETDOWN, Errno::HOSTUNREACH, Errno::INTR] {
         let scene = Scene::new();
-        scene.system.fail("accept", errno, 2);
+        scene.system.fail("accept", errno, 1);
         assert!(echoes(&mut scene.client()));
-        assert_eq!(scene.pool.status().counts.accept_failed, 2);
+        let counts = scene.pool.status().counts;
+        assert_eq!((counts.accept_failed, counts.accept_starved), (1, 0));
     }
+}
+
+#[test]
+fn accepting_that_the_system_denies_pauses_also_at_sockets_that_retire() {
+    // What seccomp or a security module may say: the connection stays in the queue, and the socket is reported again at once.
+    for errno in [Errno::PERM, Errno::ACCESS, Errno::INVAL] {
+        for retires in [false, true] {
+            let scene = Scene::new();
+            let (mut held, address) = (scene.client(), scene.address());
+            assert!(echoes(&mut held));
+            scene.system.fail_always("accept", errno);
+            let mut waiting = TcpStream::connect(address).expect("connects");
+            let without = retires.then(|| {
+                let (pool, mut config) = (scene.pool.clone(), scene.pool.config());
+                if let crate::config::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+                    listeners.clear();
+                }
+                std::thread::spawn(move || pool.reconfigure(config).map(|_| ()))
+            });
+            assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved >= 3), "{errno:?}");
+            assert_eq!(scene.pool.status().counts.accept_failed, 1, "{errno:?}: told from a failed connection by the second");
+            assert!(echoes(&mut held), "{errno:?}: the loop turns");
+            scene.system.heal();
+            waiting.set_read_timeout(Some(LONG)).expect("a time-out");
+            assert!(echoes(&mut waiting), "{errno:?}: it had stayed in the queue");
+            assert_eq!((scene.told("AcceptStarved"), scene.told("AcceptResumed")), (1, 1), "{errno:?}");
+            without.into_iter().for_each(|change| change.join().expect("no panic").expect("a change"));
+        }
+    }
+}
+
+#[test]
+fn a_flood_at_a_socket_that_retires_does_not_keep_a_loop_from_its_connections() {
+    // A Unix socket: nothing keeps clients away from it while it is emptied.
+    let path = std::env::temp_dir().join(format!("sockdrawer-flood-{}", std::process::id()));
+    let scene = Scene::with(|config| config.limit(1).listen(Address::Unix(path.clone())));
+    let mut held = scene.client();
+    assert!(echoes(&mut held));
+    let queued: Vec<_> = (0..100).map(|_| std::os::unix::net::UnixStream::connect(&path).expect("connects")).collect();
+    let mut config = scene.pool.config().limit(200);
+    if let crate::config::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners.retain(|listening| matches!(listening.address, Address::Tcp(_)));
+    }
+    let before = scene.pool.status().counts.turns;
+    scene.pool.reconfigure(config).expect("a change");
+    assert!(scene.pool.wait(LONG, |status| status.connections == 101), "each is let in");
+    let turns = scene.pool.status().counts.turns - before;
+    assert!(turns >= 100 / 32, "in {turns} turns");
+    assert!(queued.into_iter().all(|mut client| {
+        let mut answer = [0; 4];
+        client.set_read_timeout(Some(LONG)).is_ok() && client.write_all(b"ping").is_ok() && client.read_exact(&mut answer).is_ok()
+    }));
+    assert!(echoes(&mut held));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The end of a listening socket: what waits in its queue is accepted first.
 
-use super::{Accepted, Acceptor, State};
+use super::{ACCEPTS_PER_TURN, Accepted, Acceptor, State};
 use crate::admission::Room;
 use crate::config::Reject;
 use crate::flow::listener::Shard;
@@ -58,9 +58,11 @@ impl Flow {
         self.retire_empty_shards();
     }
 
-    /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some.
+    /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some; where
+    /// more comes than a turn may accept, connections have their turn first.
     pub(super) fn retire_empty_shards(&mut self) {
-        let mut lacking = false;
+        let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
+        self.acceptor.retires_more = false;
         for index in 0..self.acceptor.held.len() {
             while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
                 if !self.acceptor.unplaced.is_empty() {
@@ -73,6 +75,11 @@ impl Flow {
                     self.acceptor.held[index] = None;
                     break;
                 }
+                if left == 0 {
+                    self.acceptor.retires_more = true;
+                    break;
+                }
+                left -= 1;
                 if let Some(reject) = self.refuses_at(index) {
                     self.turn_away(index, &reject);
                     if matches!(self.acceptor.state, State::Starved(_)) {

@@ -21,7 +21,8 @@ pub(super) fn trouble(errno: Errno) -> Trouble {
         Errno::INVAL | Errno::BADF | Errno::NOTSOCK => Trouble::Listener,
         // ECONNABORTED, EINTR, EPROTO, EPERM (a firewall rule), and the network's errors pending on the new socket: ENETDOWN,
         // ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, ETIMEDOUT. What is unknown is taken for one
-        // of these: the listener is polled again and nothing spins, because accept4 removed the connection or reported once.
+        // of these: the listener is polled again. Seccomp and security modules deny accept4 before the connection leaves the queue,
+        // with any errno: the caller tells that by the second failure.
         _ => Trouble::Connection,
     }
 }
