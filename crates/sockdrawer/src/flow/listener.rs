@@ -8,11 +8,13 @@ use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, r
 use crate::observe::{ListenerStatus, Readiness};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sys::{Errno, System};
+use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Sockets of one TCP address.
 pub(crate) const SHARDS: usize = 16;
@@ -33,6 +35,8 @@ pub(crate) struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        // While its socket still listens: nobody takes the path for stale and has it taken away from under him.
+        self.path = None;
         if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {
             // A change that failed: none of them was for anybody yet.
             membership.leave(&mut self.shards);
@@ -166,8 +170,12 @@ impl Listener {
         if let Some(by) = ask.by {
             return ask.opened_by(by, &wanted);
         }
+        // From the look at the path until the socket listens: another program that starts there would take it for stale in between.
+        let lock = FolderLock::of(ask.address);
         let bound = match Bound::bind(&wanted) {
-            Err(Errno::ADDRINUSE) if remove_stale_path(ask.system, ask.address) => Bound::bind(&wanted),
+            Err(Errno::ADDRINUSE) if is_stale(ask.system, ask.address) => {
+                take_over(&lock, ask.address).and_then(|()| Bound::bind(&wanted))
+            }
             bound => bound,
         };
         let sockets = bound.and_then(|bound| bound.listen(&wanted).map_err(|(errno, _)| errno));
@@ -287,6 +295,14 @@ impl Listener {
     pub(crate) fn queued(&self, system: &dyn System) -> usize {
         self.shards.iter().map(|shard| system.queued(shard.socket()).unwrap_or(0)).sum()
     }
+
+    /// Whether a connection can be accepted: the kernel does not count those that wait at a Unix socket.
+    pub(crate) fn is_readable(&self, system: &dyn System) -> bool {
+        let listens = |shard: &&Arc<Shard>| !shard.is_gone() && system.is_listening(shard.socket()).unwrap_or(false);
+        let sockets: Vec<_> = self.shards.iter().filter(listens).map(|shard| shard.socket()).collect();
+        let mut ready = Vec::new();
+        system.readable(&sockets, &mut ready).is_ok() && ready.contains(&true)
+    }
 }
 
 impl Ask<'_> {
@@ -350,20 +366,69 @@ impl Ask<'_> {
     }
 }
 
-/// The path of a Unix socket outlives a process that crashed. It is removed when nobody answers there.
-fn remove_stale_path(system: &dyn System, address: &Address) -> bool {
-    let Address::Unix(path) = address else { return false };
-    // A connect to a file that is no socket is refused too, and that file is not ours.
-    if !std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        return false;
+/// How long a start waits for others that start in the folder of its path.
+const LOCKED_WITHIN: Duration = Duration::from_secs(3);
+/// Between two tries: a lock of a file cannot be waited for until a time.
+const LOCK_AGAIN: Duration = Duration::from_millis(1);
+
+/// The lock (flock) of the folder in which a Unix socket gets its path. It leaves no file behind, and ends with its process.
+struct FolderLock(Option<File>);
+
+impl FolderLock {
+    /// Has nothing where there is no path, where the folder may not be read, or where another program keeps its lock.
+    fn of(address: &Address) -> FolderLock {
+        let Address::Unix(path) = address else { return FolderLock(None) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Ok(folder) = File::open(folder) else { return FolderLock(None) };
+        let until = Instant::now() + LOCKED_WITHIN;
+        while folder.try_lock().is_err() {
+            if Instant::now() >= until {
+                return FolderLock(None);
+            }
+            std::thread::sleep(LOCK_AGAIN);
+        }
+        FolderLock(Some(folder))
     }
-    let refused = system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED);
-    refused && std::fs::remove_file(path).is_ok()
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Not by the close alone: a process that was forked meanwhile has the descriptor too.
+        self.0.iter().for_each(|folder| _ = folder.unlock());
+    }
+}
+
+/// Whether the path is that of a Unix socket of a process that crashed: it is there, and nobody answers.
+fn is_stale(system: &dyn System, address: &Address) -> bool {
+    // A connect to a file that is no socket is refused too, and that file is not ours.
+    is_socket(address)
+        && system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED)
+}
+
+fn is_socket(address: &Address) -> bool {
+    let Address::Unix(path) = address else { return false };
+    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+}
+
+/// Removes a stale path.
+fn take_over(lock: &FolderLock, address: &Address) -> Result<(), Errno> {
+    let (Address::Unix(path), Some(_)) = (address, &lock.0) else { return Err(Errno::NOLCK) };
+    std::fs::remove_file(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 fn listen_error(address: &Address, errno: Errno) -> Error {
     match errno {
+        Errno::ADDRINUSE if matches!(address, Address::Unix(_)) && !is_socket(address) => Error::Listen {
+            address: address.clone(),
+            source: std::io::Error::new(std::io::ErrorKind::AlreadyExists, "a file that is no socket has this path"),
+            remedy: "choose another path, or move the file away",
+        },
         Errno::ADDRINUSE => Error::AddressInUse(address.clone()),
+        Errno::NOLCK => Error::Listen {
+            address: address.clone(),
+            source: std::io::Error::new(std::io::ErrorKind::AddrInUse, "a socket without a listener has this path"),
+            remedy: "remove it: its folder cannot be locked (flock), so another program that starts there now would not be seen",
+        },
         Errno::ACCESS | Errno::PERM => Error::PermissionDenied {
             address: address.clone(),
             remedy: match address {
@@ -403,6 +468,73 @@ mod tests {
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         drop(live);
         assert!(!path.exists(), "removed with its listener");
+    }
+
+    fn unix(name: &str) -> (PathBuf, Address) {
+        let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
+        (path.clone(), Address::Unix(path))
+    }
+
+    #[test]
+    fn of_two_that_start_on_a_stale_path_one_listens_there_and_the_other_is_refused() {
+        let (path, address) = unix("race");
+        for round in 0..200 {
+            drop(std::os::unix::net::UnixListener::bind(&path).expect("binds"));
+            let barrier = std::sync::Barrier::new(2);
+            let start = || {
+                barrier.wait();
+                open(&address)
+            };
+            let (one, other) = std::thread::scope(|scope| {
+                let other = scope.spawn(start);
+                (start(), other.join().expect("no panic"))
+            });
+            assert!(one.is_ok() != other.is_ok(), "round {round}");
+            let live = one.or(other).expect("one started");
+            std::os::unix::net::UnixStream::connect(&path).expect("who has the path listens");
+            drop(live);
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn a_path_between_bind_and_listen_is_not_taken_for_stale() {
+        let folder = std::env::temp_dir().join(format!("sockdrawer-starting-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder");
+        let address = Address::Unix(folder.join("socket"));
+        let starting = FolderLock::of(&address);
+        let socket = Kernel.socket(&address).expect("a socket");
+        Kernel.bind(socket.as_fd(), &address).expect("binds");
+        let (started, result) = std::sync::mpsc::channel();
+        let second = std::thread::spawn({
+            let address = address.clone();
+            move || started.send(open(&address).map(|_| ())).expect("it is waited for")
+        });
+        // waits because: that the second one does not take the path over is told by nothing.
+        assert!(result.recv_timeout(Duration::from_millis(50)).is_err(), "it waits for the first");
+        Kernel.listen(socket.as_fd(), 1).expect("listens");
+        drop(starting);
+        assert!(matches!(result.recv().expect("an answer"), Err(Error::AddressInUse(_))));
+        second.join().expect("no panic");
+        std::os::unix::net::UnixStream::connect(folder.join("socket")).expect("the first listens there");
+        std::fs::remove_dir_all(&folder).expect("it is removed");
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone_and_said_to_be_there() {
+        let (path, address) = unix("file");
+        let kinds: [fn(&Path) -> std::io::Result<()>; 3] = [
+            |path| std::fs::write(path, "mine"),
+            |path| std::fs::create_dir(path),
+            |path| std::os::unix::fs::symlink("/nowhere/at-all", path),
+        ];
+        for make in kinds {
+            make(&path).expect("it is made");
+            let error = open(&address).map(|_| ()).expect_err("it is refused").to_string();
+            assert!(error.contains("a file that is no socket has this path"), "{error}");
+            assert!(std::fs::symlink_metadata(&path).is_ok(), "it is there still");
+            std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path)).expect("it is removed");
+        }
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn handshakes(system: &dyn System, address: SocketAddr, all: &Retirements) -> Op
 /// Whether nobody waits at these sockets.
 pub(super) fn is_empty(listener: &Listener, system: &dyn System) -> bool {
     // Twice: a connection may be counted a moment after its handshake.
-    (0..2).all(|_| listener.queued(system) == 0)
+    (0..2).all(|_| listener.queued(system) == 0) && !listener.is_readable(system)
 }
 
 impl Retirements {
