@@ -29,6 +29,10 @@ const MOST_SPIN: Duration = Duration::from_secs(1);
 
 /// Descriptors left to the program around the pool.
 const SPARE_DESCRIPTORS: usize = 32;
+/// Room in the table of descriptors is made for so many connections at least, where as many may come: 512 KiB.
+const ROOM: usize = 1 << 16;
+/// And for so many at most: 8 MiB.
+const MOST_ROOM: usize = 1 << 20;
 /// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
 const MOST_WARM: usize = 1 << 20;
 /// Connections that memory is kept for at least, in each loop.
@@ -505,11 +509,24 @@ pub(super) fn own_descriptors(config: &Config) -> usize {
     sockets(config) + SPARE_DESCRIPTORS
 }
 
+/// Room in the table for all descriptors that a process of the pool may have at once, made before it has threads. 8 bytes each: without a
+/// limit of the configuration's own, not for all that the system would allow.
+pub(super) fn make_room(config: &Config, limit: usize, others: usize) {
+    let connections = limit.min(if config.limit.is_some() { MOST_ROOM } else { ROOM });
+    let each = model::descriptors(config.model);
+    sys::make_room_for_descriptors(of_loops(config, others) + connections * each);
+}
+
+/// What a pool of loops has open beside its connections.
+fn of_loops(config: &Config, others: usize) -> usize {
+    others + own_descriptors(config) + model::descriptors_for_loop(config.model) * config.loops
+}
+
 /// The permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and
 /// the pool's own.
 pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
     let allowed = sys::descriptor_limit();
-    let own = others + sockets(config) + model::descriptors_for_loop(config.model) * config.loops + SPARE_DESCRIPTORS;
+    let own = of_loops(config, others);
     let (each, most) = (model::descriptors(config.model), model::most_connections(config.model));
     let fits = allowed.saturating_sub(own) / each;
     match config.limit.map(|asked| asked.min(most)) {

@@ -1,6 +1,6 @@
 //! The manager of a pool whose parts are threads of this process.
 
-use super::commit::{effective_limit, prepare_generation, validate_start};
+use super::commit::{effective_limit, make_room, prepare_generation, validate_start};
 use super::control::{Control, Core, ListeningPlace, Report};
 use super::drain::{ANSWER_WITHIN, CUT_WITHIN, Drain, Drained};
 use super::halt::{End, Halt};
@@ -124,6 +124,7 @@ impl Core {
         let keeper: Weak<dyn Keeper> = Arc::<Core>::downgrade(&core);
         core.retirements.belong_to(keeper);
         let half_started = StopUnlessForgotten(&core);
+        make_room(&config, core.shared.gate.limit(), on.others);
         core.start_workers(config.workers)?;
         let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
         supervise::start(Arc::downgrade(&core), heard)?;

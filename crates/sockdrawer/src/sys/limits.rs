@@ -1,12 +1,25 @@
 //! What the system lets this process have.
 
 use super::Result;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::num::NonZeroU64;
 
 /// Descriptors this process may have open; `usize::MAX` without a limit.
 pub(crate) fn descriptor_limit() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Makes room in the process's table for descriptors below this number. The kernel doubles the table as numbers are reached, and each time
+/// a process with threads waits for all of its processors (RCU): 4 to 50 ms in which no thread can accept.
+pub(crate) fn make_room_for_descriptors(numbers: usize) {
+    let highest = numbers.min(descriptor_limit()).saturating_sub(1);
+    let Ok(highest) = i32::try_from(highest) else { return };
+    // Where it is refused, the table grows as it is used.
+    if let Ok(any) = eventfd(0, EventfdFlags::CLOEXEC) {
+        let _ = fcntl_dupfd_cloexec(&any, highest);
+    }
 }
 
 /// Descriptors open now; 0 where /proc is not mounted.

@@ -30,7 +30,9 @@ mod unforked;
 pub(crate) use calls::{Calls, close};
 pub(crate) use clock::{monotonic, monotonic_coarse};
 pub(crate) use kernel::Kernel;
-pub(crate) use limits::{descriptor_limit, descriptors_open, local_ports, raise_descriptor_limit, wait_exactly};
+pub(crate) use limits::{
+    descriptor_limit, descriptors_open, local_ports, make_room_for_descriptors, raise_descriptor_limit, wait_exactly,
+};
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;

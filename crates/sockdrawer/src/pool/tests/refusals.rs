@@ -2,7 +2,7 @@
 //! what was hit, and nothing is left behind.
 
 use super::{Echo, LONG, Scene, echoes};
-use crate::config::{Config, Restarts};
+use crate::config::{Config, Model, Restarts};
 use crate::pool::{Drain, Pool};
 use crate::sys::Errno;
 use crate::sys::faulty::Faulty;
@@ -95,6 +95,25 @@ fn a_start_that_fails_anywhere_leaves_nothing_behind() {
             assert_nothing_is_left(before, &what);
         }
     }
+}
+
+#[test]
+fn a_pool_makes_room_for_its_descriptors_when_it_starts() {
+    if !alone("a_pool_makes_room_for_its_descriptors_when_it_starts") {
+        return;
+    }
+    let room = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("the kernel tells it");
+        size.trim().parse::<usize>().expect("a number")
+    };
+    assert!(room() < 2000);
+    let mut scene = Scene::with(|config| config.limit(2000));
+    assert!(room() >= 2000, "{}", room());
+    scene.pool.shutdown(Drain::within(LONG));
+    scene = Scene::with(|config| config.model(Model::Threads).limit(1000));
+    assert!(room() >= 3000, "three for each: {}", room());
+    scene.pool.shutdown(Drain::within(LONG));
 }
 
 #[test]
