@@ -54,16 +54,21 @@ fn tcp_addresses(pool: &Pool) -> Vec<SocketAddr> {
     pool.addresses().into_iter().filter_map(tcp).collect()
 }
 
+/// Nothing listens there that could be stopped.
+fn is_no_socket<T>(refused: Result<T, Error>) -> bool {
+    refused.is_err_and(|error| error.to_string().contains("a file that is no socket has this path"))
+}
+
 #[test]
 fn a_file_that_is_no_socket_is_refused_and_untouched() {
     let folder = Folder::new("file");
     let path = folder.path();
     std::fs::write(&path, b"precious").expect("writable");
-    assert!(matches!(Pool::start(at_path(&path)), Err(Error::AddressInUse(_))));
+    assert!(is_no_socket(Pool::start(at_path(&path))));
     assert_eq!(std::fs::read(&path).expect("it is there"), b"precious");
     let (pool, _) = start(Config::accept(Echo).loops(1));
     let wanted = pool.config().listen(Address::Unix(path.clone()));
-    assert!(matches!(pool.reconfigure(wanted), Err(Error::AddressInUse(_))));
+    assert!(is_no_socket(pool.reconfigure(wanted)));
     drop(pool);
     assert_eq!(std::fs::read(&path).expect("it is there"), b"precious");
 }
@@ -74,7 +79,7 @@ fn a_link_to_a_dead_socket_is_refused_and_untouched() {
     let (path, target) = (folder.path(), folder.0.join("target"));
     drop(UnixListener::bind(&target).expect("binds"));
     std::os::unix::fs::symlink(&target, &path).expect("writable");
-    assert!(matches!(Pool::start(at_path(&path)), Err(Error::AddressInUse(_))));
+    assert!(is_no_socket(Pool::start(at_path(&path))));
     assert!(path.is_symlink() && target.exists());
 }
 
