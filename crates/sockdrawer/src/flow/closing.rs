@@ -321,14 +321,15 @@ impl Flow {
             self.counters.purged().add(1);
         }
         let held = flags.any(Flags::WORKING) || away.is_some();
-        if flags.any(Flags::COUNTED) {
-            self.count_end(seat, reset, held);
-        }
         match (self.seats.leave(seat, held), away) {
             // Who has the socket has the permit.
             (Some(permit), Some(away)) => away.keep_permit(permit),
             (Some(permit), None) => _ = self.orphans.insert(token, permit),
             (None, _) => {}
+        }
+        // After its permit went back, which else would be taken for one of a connection that no loop has told of.
+        if flags.any(Flags::COUNTED) {
+            self.count_end(seat, reset, held);
         }
         self.acceptor.descriptor_freed();
     }

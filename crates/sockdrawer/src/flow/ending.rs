@@ -68,13 +68,15 @@ impl Endings {
     }
 
     /// Permits in use that are of none of these connections.
-    pub(crate) fn unheard(&self, permits: usize) -> usize {
-        permits.saturating_sub(self.left() + self.held.load(SeqCst))
+    pub(crate) fn unheard(&self, permits: impl Fn() -> usize) -> usize {
+        // In this order: the permit of a connection goes back before its end is counted.
+        let known = self.left() + self.held.load(SeqCst);
+        permits().saturating_sub(known)
     }
 
     /// The last word: connections that have ended in order, and those that were cut or are from now on. `permits` are those in use
     /// where every connection is meant: a loop that has not answered has some of them.
-    pub(crate) fn tell(&self, permits: usize) -> (usize, usize) {
+    pub(crate) fn tell(&self, permits: impl Fn() -> usize) -> (usize, usize) {
         self.told.store(true, SeqCst);
         let unheard = self.unheard(permits);
         let (ended, asked) = (self.ended.load(SeqCst), self.asked.load(SeqCst));

@@ -142,7 +142,7 @@ impl Core {
         }
         // Which connections of a loop that does not answer are meant is known only if all are.
         let all_meant = endings.have_silent_loops() && *selector == Selector::All;
-        Drained::of(endings.tell(if all_meant { self.shared.gate.taken_here() } else { 0 }))
+        Drained::of(endings.tell(|| if all_meant { self.shared.gate.taken_here() } else { 0 }))
     }
 
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
@@ -210,15 +210,17 @@ impl Core {
         }
         let in_use = || self.shared.gate.taken_here();
         if !over() {
+            // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
+            self.shared.gate.set_limit(0);
             self.ask_for_end(&endings, |flow, endings| {
                 flow.cut_queues(endings);
                 flow.drain_all_counted(endings);
                 flow.cut_counted(endings);
             });
-            let ended = || endings.are_over() && endings.unheard(in_use()) == 0;
+            let ended = || endings.are_over() && endings.unheard(in_use) == 0;
             self.shared.bell.wait(Instant::now() + CUT_WITHIN, ended);
         }
-        Drained::of(endings.tell(in_use()))
+        Drained::of(endings.tell(in_use))
     }
 
     /// Everything that matches, by the loop that has it, as far as loops answer in time.

@@ -47,6 +47,29 @@ pub(crate) fn a_purge_keeps_its_deadline(bench: &Bench) -> Outcome {
     keeps_its_deadline(bench, |pool, within| pool.purge(&Selector::All, within))
 }
 
+pub(crate) fn connections_that_wait_at_the_deadline_are_reset_and_counted(bench: &Bench) -> Outcome {
+    const WAITING: usize = 5;
+    let (pool, at) = bench.start(bench.actor().limit(1))?;
+    let mut stays = Client::served(at);
+    stays.order(b'k', 0);
+    assert_eq!(stays.version(), 1);
+    let mut waiting: Vec<Client> = (0..WAITING).map(|_| Client(connect(at))).collect();
+    waiting.iter_mut().for_each(|client| client.order(b'v', 0));
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == WAITING));
+    let began = Instant::now();
+    let drained = pool.shutdown(Drain::within(Duration::from_millis(300)));
+    let took = began.elapsed();
+    let reset = waiting.iter_mut().map(is_reset).filter(|reset| *reset).count();
+    assert_eq!((drained, reset), (Drained { asked: WAITING + 1, ended: 1, cut: WAITING }, WAITING));
+    assert_eq!(stays.rest(), b"");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    Ok(())
+}
+
+fn is_reset(client: &mut Client) -> bool {
+    client.0.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+}
+
 /// In a long run with as many peers as the promise is about, and on a machine that has nothing else to do.
 fn keeps_its_deadline(bench: &Bench, end: End) -> Outcome {
     let long = std::env::var_os("SOCKDRAWER_LONG").is_some();

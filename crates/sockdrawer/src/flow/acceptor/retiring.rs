@@ -138,6 +138,9 @@ impl Flow {
             let held = self.acceptor.held[index].take();
             waited += held.map_or(0, |held| self.system.queued(held.shard.socket()).unwrap_or(0));
         }
+        // Nothing is left to be accepted: a permit that was given for it would be counted as a connection.
+        self.acceptor.state = State::Open;
+        self.wait_no_more();
         waited
     }
 }
