@@ -200,7 +200,7 @@ impl Forking {
         if self.ends.is_time_over() && !self.retiring.is_empty() {
             let waited = Endings::within(Duration::ZERO);
             self.flow.cut_queues(&waited);
-            self.ends.add_cut(waited.tell(0).1);
+            self.ends.add_cut(waited.tell(|| 0).1);
         }
         let mut retired = Vec::new();
         self.retiring.retain(|(number, retired_yet)| {
