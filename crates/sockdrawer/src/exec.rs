@@ -14,7 +14,7 @@ impl Behaviour {
     /// process group is killed. A program that cannot be started ends its connection at once.
     ///
     /// A drain waits for it to end by itself; in the last tenth of the time, and for a second at most, it has had SIGTERM, and at the
-    /// deadline SIGKILL, with a reset for its peer.
+    /// deadline SIGKILL. The peer of a program that a signal ends sees a reset.
     ///
     /// ```
     /// use sockdrawer::{Behaviour, Config, Model};

@@ -354,9 +354,10 @@ impl Children {
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });
         }
-        let cut = by_signal || child.why.is_some() || (child.connection.is_none() && ending != Ending::Exited(IN_ORDER));
+        // A program that exits when it is sent SIGTERM has ended in order.
+        let cut = by_signal || (child.connection.is_none() && ending != Ending::Exited(IN_ORDER));
         if let Some(connection) = &child.connection {
-            if child.why.is_some() {
+            if cut {
                 // It fails only where the connection is gone already.
                 let _ = Kernel.reset(connection.as_fd());
             } else {

@@ -209,8 +209,8 @@ fn close(first: u32, last: u32) -> Result<()> {
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Gives a program that is started in this process's place what it expects: the signals that a helper leaves to its pool, and
-/// standard input and output that block.
+/// Gives a program that is started in this process's place what it expects: the signals that a helper leaves to its pool, none
+/// of them held back, and standard input and output that block.
 pub(crate) fn restore(socket: BorrowedFd<'_>) {
     // It fails for what is no descriptor only.
     let _ = rustix::io::ioctl_fionbio(socket, false);
@@ -218,6 +218,10 @@ pub(crate) fn restore(socket: BorrowedFd<'_>) {
         // SAFETY: signal(2) with SIG_DFL installs no code. It fails for bad numbers only.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+    let none = set(&[]);
+    // SAFETY: sigprocmask(2) reads a valid set; no place for the old one is wanted. It fails for bad arguments only. After the signals
+    // were given back: one that waits here ends the program as it would have ended it a moment later.
+    let _ = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, null_mut()) };
 }
 
 /// Ends this process at once: nothing is dropped or flushed, because all of it is the parent's.
