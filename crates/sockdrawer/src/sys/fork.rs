@@ -103,23 +103,27 @@ pub(crate) struct EndBy {
 }
 
 impl EndBy {
-    /// By the clock that all processes share, in ms, and a bit for `at_once`; 0 says nothing.
+    /// By the clock that all processes share, in ms, and a bit for `at_once`; 0 says nothing. Never earlier than `until`: the helper is
+    /// to stop accepting before the permit of a child comes back that ended at the deadline.
     fn word(until: Instant, at_once: bool) -> usize {
-        let left = until.saturating_duration_since(Instant::now()).as_millis();
-        let at = u128::from(now()).saturating_add(left).clamp(1, u128::from(u64::MAX >> 2));
+        let left = until.saturating_duration_since(Instant::now()).as_nanos();
+        let at = (now() + left).div_ceil(NANOS_PER_MS).clamp(1, u128::from(u64::MAX >> 2));
         (at as usize) << 1 | usize::from(at_once)
     }
 
     fn of(word: u64) -> EndBy {
-        let within = (word != 0).then(|| Duration::from_millis((word >> 1).saturating_sub(now())));
+        let left = (u128::from(word >> 1) * NANOS_PER_MS).saturating_sub(now());
+        let within = (word != 0).then(|| Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX)));
         EndBy { within, at_once: word & 1 == 1 }
     }
 }
 
-/// In ms.
-fn now() -> u64 {
+const NANOS_PER_MS: u128 = 1_000_000;
+
+/// In ns.
+fn now() -> u128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec.cast_unsigned() * 1000 + time.tv_nsec.cast_unsigned() / 1_000_000
+    u128::from(time.tv_sec.cast_unsigned()) * 1_000_000_000 + u128::from(time.tv_nsec.cast_unsigned())
 }
 
 /// Asks a child to end by then.
@@ -248,3 +252,20 @@ pub(crate) fn signal_group(pid: u32, signal: i32) {
 
 pub(crate) const SIGTERM: i32 = libc::SIGTERM;
 pub(crate) const SIGKILL: i32 = libc::SIGKILL;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_end_before_its_helpers_deadline() {
+        for within in [0, 1, 999, 1_000_000, 123_456_789, u64::MAX] {
+            let until = crate::clock::deadline(Instant::now(), Duration::from_nanos(within));
+            let how = EndBy::of(EndBy::word(until, within == 1) as u64);
+            let there = Instant::now() + how.within.expect("a deadline");
+            assert!(there >= until, "{within} ns");
+            assert!(there < until + Duration::from_secs(1) && how.at_once == (within == 1));
+        }
+        assert_eq!(EndBy::of(0), EndBy::default());
+    }
+}
