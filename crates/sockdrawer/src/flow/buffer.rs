@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 /// A buffer that grew beyond this gives its memory back.
 const KEPT_BYTES: usize = 64 * 1024;
+/// A piece of this size gets the memory that it needs and no more.
+const EXACT_BYTES: usize = 16 * 1024;
 /// So many empty buffers keep their memory.
 const KEPT_BUFFERS: usize = 256;
 
@@ -20,6 +22,10 @@ impl Buffer {
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        // A large piece is likely to be the last: twice what is needed would be touched for nothing when it moves.
+        if bytes.len() >= EXACT_BYTES {
+            self.bytes.reserve_exact(bytes.len());
+        }
         self.bytes.extend_from_slice(bytes);
     }
 

@@ -307,7 +307,9 @@ impl Flow {
         match answer {
             Answer::Continue => {
                 self.seats.at(seat).flags.clear(Flags::WAITING);
-                if !more_follows || self.scratch.bytes.len() >= SCRATCH_BYTES {
+                // The mark is looked at after each call: above it, what is read next stays in the kernel.
+                let waits = self.scratch.backlog + self.scratch.bytes.len();
+                if !more_follows || waits >= SCRATCH_BYTES.min(self.scratch.high_water) {
                     self.send(seat, false);
                 }
             }
@@ -435,8 +437,12 @@ impl Flow {
         place.flags.set(Flags::UNSENT);
         let (backlog, table) = (self.unsent.bytes(seat).len(), place.table);
         if backlog > self.place(table).high_water {
-            let full = self.place(table).full();
+            let (full, most) = (self.place(table).full(), self.place(table).high_water);
             self.seats.at(seat).flags.set(full);
+            self.swollen = true;
+            if backlog > 2 * most {
+                self.read_less(most);
+            }
         }
     }
 

@@ -71,6 +71,8 @@ use timer::Wheel;
 
 /// One read takes at most this much: what counts for small messages is bytes per read.
 const READ_BYTES: usize = 256 * 1024;
+/// A loop whose reads brought what it had to keep reads less at a time, but not less than this.
+const LEAST_READ_BYTES: usize = 4 * 1024;
 /// A connection with more to read than this many reads lets the others go first.
 const READS_PER_TURN: usize = 4;
 /// So many letters are read before events are looked at again.
@@ -162,6 +164,10 @@ pub(crate) struct Flow {
     /// Of the last callback.
     more: Option<More>,
     read: Pages,
+    /// What one read takes now. In the kernel, input costs no more than a socket's buffer.
+    read_most: usize,
+    /// Output was kept, for a connection that does not read.
+    swollen: bool,
     wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
     far: HashMap<u32, Instant>,
@@ -276,6 +282,8 @@ impl Flow {
             scratch: Output::default(),
             more: None,
             read: Pages::default(),
+            read_most: READ_BYTES,
+            swollen: false,
             wheel: Wheel::new(start),
             far: HashMap::new(),
             idle: HashMap::new(),
@@ -339,6 +347,9 @@ impl Flow {
             self.read = Pages::new(room).map_err(none)?;
         }
         self.epoch = epoch;
+        // A flow for one connection is told by nobody else's what it has to keep.
+        let most = generation.settings.high_water.max(LEAST_READ_BYTES);
+        self.read_most = if self.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
         self.names_peers = asks_for_remote || self.shared.placement.is_some();
         self.drop_empty_places(true);
         let free = self.places.iter().position(Option::is_none);
@@ -369,6 +380,21 @@ impl Flow {
                 // The service's `local` is user code too.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(place)));
             }
+        }
+    }
+
+    /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All
+    /// connections of the loop pay a little for the one that did it, and not each that comes may do it once.
+    #[cold]
+    fn read_less(&mut self, bound: usize) {
+        self.read_most = self.read_most.min(bound.max(LEAST_READ_BYTES));
+    }
+
+    /// The memory that reading and output need, of a flow whose connection does not read: it is made again when it goes on.
+    pub(crate) fn give_memory_back(&mut self) {
+        if std::mem::take(&mut self.swollen) {
+            self.scratch.bytes.shrink_to(PREPARED_BYTES);
+            self.read.give_back();
         }
     }
 

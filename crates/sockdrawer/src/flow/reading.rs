@@ -1,9 +1,9 @@
 //! Input: from the socket to the protocol.
 
 use super::Flow;
+use super::READS_PER_TURN;
 use super::connection::{Tail, context};
 use super::seat::Flags;
-use super::{READ_BYTES, READS_PER_TURN};
 use crate::behaviour::Answer;
 use crate::protocol::{Closed, Input, Timer};
 use crate::sys::Errno;
@@ -44,7 +44,8 @@ impl Flow {
         if place.flags.any(Flags::KEPT) {
             return self.read_on(seat, 1);
         }
-        let count = match self.system.receive(socket.as_fd(), &mut self.read[..READ_BYTES]) {
+        let most = self.read_most;
+        let count = match self.system.receive(socket.as_fd(), &mut self.read[..most]) {
             Ok(count) if count > 0 => count,
             nothing => return self.received_nothing(seat, nothing),
         };
@@ -59,7 +60,7 @@ impl Flow {
         let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(place.slot, &mut input, &mut cx, &mut self.more);
         let taken = input.taken();
-        if (taken == count) & (count < READ_BYTES) && timer == Timer::Keep && self.scratch.tag.is_none() {
+        if (taken == count) & (count < most) && timer == Timer::Keep && self.scratch.tag.is_none() {
             match answer {
                 Answer::Continue => return self.answer(seat, epoch),
                 Answer::Close => return self.close(seat, Tail::Clean),
@@ -67,7 +68,7 @@ impl Flow {
             }
         }
         self.after_call(seat, timer, &now);
-        let short = count < READ_BYTES;
+        let short = count < most;
         self.received(seat, Offered { length: count, taken, answer, short, more_follows: !short });
     }
 
@@ -142,12 +143,13 @@ impl Flow {
             length = kept.len();
             self.read[..length].copy_from_slice(kept);
         }
-        match self.system.receive(socket.as_fd(), &mut self.read[length..length + READ_BYTES]) {
+        let most = self.read_most;
+        match self.system.receive(socket.as_fd(), &mut self.read[length..length + most]) {
             Ok(count) if count > 0 => {
                 place.bytes_in += count as u64;
                 self.counters.bytes_in().add(count as u64);
                 self.forget_kept(seat);
-                let full = count == READ_BYTES;
+                let full = count == most;
                 self.offer(seat, length + count, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
             }
@@ -196,6 +198,12 @@ impl Flow {
             return;
         }
         if length != taken && self.is_too_long(seat, length - taken) {
+            if !self.seats.at(seat).may_receive() {
+                // It may be whole messages that the protocol is not ready for.
+                let table = self.seats.at(seat).table;
+                let most = self.place(table).generation.settings.max_partial;
+                return self.read_less(most);
+            }
             self.counters.too_long().add(1);
             return self.end(seat, Closed::TooLong, true);
         }
@@ -222,10 +230,10 @@ impl Flow {
         }
     }
 
-    /// Whether a connection that goes on left more of its input than it may.
+    /// Whether a connection that goes on, or will, left more of its input than it may.
     fn is_too_long(&mut self, seat: u32, left: usize) -> bool {
         let place = self.seats.at(seat);
-        let (goes_on, table) = (place.has_protocol() && place.may_receive(), place.table);
+        let (goes_on, table) = (place.has_protocol(), place.table);
         goes_on && left > self.place(table).generation.settings.max_partial
     }
 }

@@ -121,6 +121,8 @@ impl Threads {
         flow.inbox.read_here();
         while !flow.stopping {
             flow.turn(&mut events, |_| ());
+            // There is a thread for each: what is a loop's share for many would be there for each of them.
+            flow.give_memory_back();
             // A connection may have come and gone in this turn.
             while flow.count() == 0 && flow.counters.closed().get() != served {
                 served = flow.counters.closed().get();

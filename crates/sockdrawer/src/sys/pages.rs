@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::Result;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 
@@ -20,6 +20,17 @@ impl Pages {
         let at = unsafe { mmap_anonymous(null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
         let first = NonNull::new(at.cast()).expect("mmap(2) chooses no address 0");
         Ok(Pages(NonNull::slice_from_raw_parts(first, length)))
+    }
+}
+
+impl Pages {
+    /// Their memory goes back to the kernel; they are zero again.
+    pub(crate) fn give_back(&mut self) {
+        if !self.is_empty() {
+            // SAFETY: mapped in `new` with this length, private and anonymous: zeroes are what is read next, and they are valid bytes. It
+            // is borrowed by nobody. Where it is refused, the memory stays.
+            let _ = unsafe { madvise(self.0.as_ptr().cast(), self.len(), Advice::LinuxDontNeed) };
+        }
     }
 }
 
@@ -66,5 +77,9 @@ mod tests {
         pages[9_999] = 7;
         let moved = std::mem::take(&mut pages);
         assert_eq!((moved.len(), moved[9_999], pages.len()), (10_000, 7, 0));
+        let mut moved = moved;
+        moved.give_back();
+        pages.give_back();
+        assert_eq!((moved.len(), moved[9_999]), (10_000, 0), "they can be used again");
     }
 }
