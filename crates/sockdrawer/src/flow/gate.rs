@@ -379,7 +379,9 @@ impl Gate {
         if self.joint.given(index).load(SeqCst) == 0 {
             return;
         }
-        for _ in 0..self.joint.given(index).swap(0, SeqCst) {
+        // Whatever a process that went wrong wrote there, no more were given than are taken.
+        let given = self.joint.given(index).swap(0, SeqCst).min(self.joint.taken().load(SeqCst));
+        for _ in 0..given {
             let waiter = {
                 let mut queue = lock(&self.queue);
                 let held = !queue.is_empty() && self.hold();

@@ -4,7 +4,7 @@
 use super::{Errno, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,23 +24,32 @@ pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
         .spawn()
 }
 
+/// A process by itself and not by its number, which another has as soon as it is reaped: the program around may ignore SIGCHLD, or wait
+/// for any child. None: it is gone already, or there is no descriptor left.
+pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(child.id().cast_signed())?, PidfdFlags::empty()).ok()
+}
+
+/// Ends a process at once. False: it was gone.
+pub(crate) fn kill(process: &OwnedFd) -> bool {
+    pidfd_send_signal(process, Signal::KILL).is_ok()
+}
+
 /// Waits for a process to end, and kills it when it is still there after `within`.
-pub(crate) fn wait_or_kill(child: &mut Child, within: Duration) -> std::io::Result<ExitStatus> {
+pub(crate) fn wait_or_kill(child: &mut Child, itself: Option<&OwnedFd>, within: Duration) -> std::io::Result<ExitStatus> {
     let in_time = || -> Result<bool> {
-        // Nobody else reaps it, so until `wait` the number is its own.
-        let pid = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH)?;
-        let ended = pidfd_open(pid, PidfdFlags::empty())?;
+        let ended = itself.ok_or(Errno::SRCH)?;
         let patience = Timespec::try_from(within).map_err(|_| Errno::INVAL)?;
         loop {
-            match poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&patience)) {
+            match poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&patience)) {
                 Err(Errno::INTR) => {}
                 ready => return Ok(ready? > 0),
             }
         }
     };
-    // Where it cannot even be watched, nobody could say for how long it is waited for.
     if !matches!(in_time(), Ok(true)) {
-        child.kill()?;
+        // Without a descriptor to name it by it cannot even be watched: nobody could say for how long it is waited for.
+        itself.map_or_else(|| child.kill(), |itself| Ok(_ = kill(itself)))?;
     }
     child.wait()
 }

@@ -4,7 +4,7 @@ use super::wire::{FromHelper, Receiver, Refusal, Reply, Request, Sender};
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock, mpsc};
-use crate::sys::{Errno, fork, passing, process};
+use crate::sys::{Errno, passing, process};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -34,6 +34,8 @@ pub(super) struct Link {
     /// It ends because it was not wanted any more.
     dismissed: AtomicBool,
     pub(super) pid: u32,
+    /// The process by itself; None: there was no descriptor for it.
+    process: Option<OwnedFd>,
 }
 
 /// What a link's reader tells.
@@ -73,6 +75,7 @@ impl Link {
             ended: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             pid: child.id(),
+            process: process::itself(&child),
         });
         let reader = link.clone();
         let started = std::thread::Builder::new().name("sockdrawer-link".to_owned()).spawn(move || reader.read(child, &listener));
@@ -98,7 +101,7 @@ impl Link {
         self.closed.store(true, Ordering::SeqCst);
         pending.clear();
         drop(pending);
-        let how = Ended(process::wait_or_kill(&mut child, ENDS_WITHIN).ok());
+        let how = Ended(process::wait_or_kill(&mut child, self.process.as_ref(), ENDS_WITHIN).ok());
         self.ended.store(true, Ordering::SeqCst);
         listener.ended(&how);
     }
@@ -126,9 +129,9 @@ impl Link {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Kills the process at once. Until it is reaped, which is after the conversation ended, the number is its own.
+    /// Kills the process at once. False: it is gone.
     pub(super) fn kill(&self) -> bool {
-        !self.is_closed() && fork::signal(self.pid, fork::SIGKILL)
+        self.process.as_ref().is_some_and(process::kill)
     }
 
     /// Asks; the answer comes later, or the channel closes because the helper is gone.
