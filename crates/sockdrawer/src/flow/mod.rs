@@ -40,6 +40,7 @@ mod shared;
 mod spare;
 mod tags;
 mod timer;
+mod timers;
 pub(crate) mod worker;
 
 use crate::behaviour::{More, Panicked, Table, TableBox};
@@ -71,8 +72,6 @@ use timer::Wheel;
 
 /// One read takes at most this much: what counts for small messages is bytes per read.
 const READ_BYTES: usize = 256 * 1024;
-/// A loop whose reads brought what it had to keep reads less at a time, but not less than this.
-const LEAST_READ_BYTES: usize = 4 * 1024;
 /// A connection with more to read than this many reads lets the others go first.
 const READS_PER_TURN: usize = 4;
 /// So many letters are read before events are looked at again.
@@ -348,7 +347,7 @@ impl Flow {
         }
         self.epoch = epoch;
         // A flow for one connection is told by nobody else's what it has to keep.
-        let most = generation.settings.high_water.max(LEAST_READ_BYTES);
+        let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
         self.read_most = if self.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
         self.names_peers = asks_for_remote || self.shared.placement.is_some();
         self.drop_empty_places(true);
@@ -380,21 +379,6 @@ impl Flow {
                 // The service's `local` is user code too.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(place)));
             }
-        }
-    }
-
-    /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All
-    /// connections of the loop pay a little for the one that did it, and not each that comes may do it once.
-    #[cold]
-    fn read_less(&mut self, bound: usize) {
-        self.read_most = self.read_most.min(bound.max(LEAST_READ_BYTES));
-    }
-
-    /// The memory that reading and output need, of a flow whose connection does not read: it is made again when it goes on.
-    pub(crate) fn give_memory_back(&mut self) {
-        if std::mem::take(&mut self.swollen) {
-            self.scratch.bytes.shrink_to(PREPARED_BYTES);
-            self.read.give_back();
         }
     }
 
@@ -555,41 +539,6 @@ impl Flow {
                     }
                 }
             }
-        }
-    }
-
-    fn fire_timers(&mut self) {
-        if self.wheel.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(&mut self.seats, now, &mut due);
-        for seat in due.drain(..) {
-            // A callback earlier in this list may have ended the connection, or set its timer again.
-            if self.seats.at(seat).is_taken() && !self.seats.at(seat).timer.is_set() {
-                self.timer_due(seat, now);
-            }
-        }
-        self.due = due;
-    }
-
-    /// Sets a connection's timer, also beyond what the wheel can say.
-    fn set_timer(&mut self, seat: u32, at: Instant, now: Instant) {
-        if at.saturating_duration_since(now) > timer::FARTHEST {
-            self.far.insert(seat, at);
-        } else if !self.far.is_empty() {
-            self.far.remove(&seat);
-        }
-        self.seats.at(seat).flags.clear(Flags::IDLE);
-        self.wheel.set(&mut self.seats, seat, at.min(now + timer::FARTHEST), now);
-    }
-
-    #[inline]
-    fn clear_timer(&mut self, seat: u32) {
-        self.wheel.clear(&mut self.seats, seat);
-        if !self.far.is_empty() {
-            self.far.remove(&seat);
         }
     }
 

@@ -1,14 +1,17 @@
 //! Input: from the socket to the protocol.
 
 use super::Flow;
-use super::READS_PER_TURN;
 use super::connection::{Tail, context};
 use super::seat::Flags;
+use super::{PREPARED_BYTES, READS_PER_TURN};
 use crate::behaviour::Answer;
 use crate::protocol::{Closed, Input, Timer};
 use crate::sys::Errno;
 use std::cell::Cell;
 use std::os::fd::AsFd;
+
+/// A loop whose reads brought what it had to keep reads less at a time, but not less than this.
+pub(super) const LEAST_READ_BYTES: usize = 4 * 1024;
 
 /// How one read went.
 enum Read {
@@ -235,5 +238,20 @@ impl Flow {
         let place = self.seats.at(seat);
         let (goes_on, table) = (place.has_protocol(), place.table);
         goes_on && left > self.place(table).generation.settings.max_partial
+    }
+
+    /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All
+    /// connections of the loop pay a little for the one that did it, and not each that comes may do it once.
+    #[cold]
+    pub(super) fn read_less(&mut self, bound: usize) {
+        self.read_most = self.read_most.min(bound.max(LEAST_READ_BYTES));
+    }
+
+    /// The memory that reading and output need, of a flow whose connection does not read: it is made again when it goes on.
+    pub(crate) fn give_memory_back(&mut self) {
+        if std::mem::take(&mut self.swollen) {
+            self.scratch.bytes.shrink_to(PREPARED_BYTES);
+            self.read.give_back();
+        }
     }
 }
