@@ -105,21 +105,9 @@ impl Account {
     }
 
     /// The same, straight back to the gate.
+    #[inline]
     pub(crate) fn put_back(&mut self, seat: u32, door: u16) {
         drop(self.take_ticket(seat));
-        self.put_back_unseated(door);
-    }
-
-    /// Whether what a connection was counted by may be the next one's: nobody else could want it.
-    #[inline(never)]
-    pub(crate) fn may_spare(&self, door: u16) -> bool {
-        let Some(door) = self.door(door) else { return false };
-        self.tickets.is_empty() && self.gate.has_room() && door.gate.has_room()
-    }
-
-    /// What no connection was counted by at the end.
-    #[inline]
-    pub(crate) fn put_back_unseated(&mut self, door: u16) {
         self.held = self.held.checked_sub(1).expect("as many permits as seats");
         if let Some(door) = self.leave_door(door) {
             door.gate.put_back();
@@ -135,48 +123,5 @@ impl Drop for Account {
             (0..*held).for_each(|_| door.gate.put_back());
         }
         (0..self.held).for_each(|_| self.gate.put_back());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::flow::gate::Waiter;
-    use crate::flow::inbox::Inbox;
-    use crate::flow::joint::Joint;
-    use crate::net::Address;
-    use crate::sys::Kernel;
-
-    #[test]
-    fn places_are_spared_only_where_more_are_free_and_nobody_waits() {
-        let gate = Gate::new(3);
-        let address = Address::Tcp(([127, 0, 0, 1], 1).into());
-        let door = Door::new(address, Joint::private().door(0), Some(3), None);
-        let mut account = Account::new(gate.clone());
-        let mut come = |seat: u32| {
-            assert!(gate.count_one() && door.gate.count_one());
-            account.count(seat, Some(&door), None)
-        };
-        let number = come(0);
-        assert_eq!(come(1), number);
-        assert!(account.may_spare(number));
-        assert!(!account.may_spare(NO_DOOR), "who connected has no place at a door");
-        for limited in [&gate, &door.gate] {
-            limited.set_limit(2);
-            assert!(!account.may_spare(number), "a place at the limit is somebody else's");
-            limited.set_limit(1);
-            assert!(!account.may_spare(number), "a limit that was lowered lets nobody in");
-            limited.set_limit(3);
-            assert!(account.may_spare(number));
-        }
-        let last = gate.take().expect("the third");
-        let waiter = Waiter::new(Inbox::new(Arc::new(Kernel), 16).expect("an inbox"));
-        gate.wait(&waiter);
-        gate.set_limit(3);
-        assert!(!account.may_spare(number), "somebody waits");
-        drop(last);
-        drop(waiter.claim());
-        (0..2).for_each(|_| account.put_back_unseated(number));
-        assert_eq!((gate.taken(), door.gate.taken()), (0, 0));
     }
 }

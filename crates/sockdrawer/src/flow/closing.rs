@@ -53,7 +53,8 @@ impl Flow {
             self.count_panic(seat, message);
         }
         let door = self.empty_seat(seat);
-        self.count_out(seat, door, table);
+        self.left_generation(table);
+        self.seats.permits.put_back(seat, door);
     }
 
     /// Closes the socket of a seat that nobody else knows of. By which door its connection came in: it is counted still.

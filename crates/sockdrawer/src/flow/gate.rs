@@ -147,13 +147,6 @@ impl Gate {
         self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0)
     }
 
-    /// Whether one more could be taken now.
-    #[inline(always)]
-    pub(super) fn has_room(&self) -> bool {
-        let [taken, limit, ..] = self.joint.lines();
-        !self.is_waited_for() && taken.load(SeqCst) < limit.load(SeqCst)
-    }
-
     /// A permit, unless all are taken or others wait for one.
     pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
         self.count_one().then(|| Permit::new(self.clone()))

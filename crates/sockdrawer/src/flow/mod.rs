@@ -37,7 +37,6 @@ pub(crate) mod rules;
 mod schedules;
 mod seat;
 mod shared;
-mod spare;
 mod tags;
 mod timer;
 mod timers;
@@ -62,7 +61,6 @@ use gate::{Permit, Waiter};
 use generation::Generation;
 use inbox::{Inbox, Letter};
 use seat::{Flags, Seats};
-use spare::Spare;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -137,9 +135,6 @@ pub(crate) struct Flow {
     post: Arc<dyn Post>,
     pub(crate) counters: Counters,
     seats: Seats,
-    spare: Option<Spare>,
-    /// After the connection that came last, events of this turn are still to be handled.
-    more_events: bool,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     orphans: HashMap<u64, Permit>,
     /// Connections that are given away, or will be, by their seats.
@@ -263,8 +258,6 @@ impl Flow {
             post: inbox.clone(),
             counters: shared.counters(index),
             seats: Seats::with_capacity(capacity, shared.gate.clone()),
-            spare: None,
-            more_events: false,
             orphans: HashMap::new(),
             trips: HashMap::new(),
             endings: HashMap::new(),
@@ -335,7 +328,6 @@ impl Flow {
 
     #[cold]
     fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
-        self.spare_leaves_generation();
         let generation = self.shared.switch.current();
         let TableBox { table, local, closing, receiving, asks_for_remote } = generation.table(self.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
@@ -441,10 +433,7 @@ impl Flow {
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
                 (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
-                (0, listener) => {
-                    self.more_events = index + 1 < events.len();
-                    self.accept_event(listener, events.len());
-                }
+                (0, listener) => self.accept_event(listener, events.len()),
                 (_, token) => {
                     self.connection_event(token, ready);
                     if dials {
@@ -453,8 +442,6 @@ impl Flow {
                 }
             }
         }
-        self.more_events = false;
-        self.give_spare_back();
         if !self.is_quiet() {
             self.do_what_waits();
         }

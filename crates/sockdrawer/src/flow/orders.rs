@@ -254,7 +254,6 @@ impl Flow {
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
         self.set_course(None);
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.give_spare_back()));
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.cut(seat, why, false));

@@ -247,11 +247,6 @@ impl Seats {
         self.take_empty(socket, |permits, number| permits.count(number, Some(door), ticket))
     }
 
-    /// The same for what another connection was counted by.
-    pub(crate) fn take_spare(&mut self, socket: OwnedFd, door: u16) -> u32 {
-        self.take_empty(socket, |_, _| door)
-    }
-
     #[inline(always)]
     fn take_empty(&mut self, socket: OwnedFd, account: impl FnOnce(&mut Account, u32) -> u16) -> u32 {
         let number = if self.free == NONE { self.make() } else { self.free };

@@ -60,11 +60,6 @@ impl Flow {
             drop(given);
             return self.turn_away(index, &reject);
         }
-        if given.is_none()
-            && let Some(accepted) = self.accept_into_spare(index)
-        {
-            return accepted;
-        }
         if let Err(room) = self.take_room(index, given) {
             return self.without_room(index, room);
         }
@@ -102,13 +97,6 @@ impl Flow {
     #[inline(always)]
     fn accepts_plainly(&self, held: &Held) -> bool {
         !(self.names_peers | self.acceptor.asked.asks_after | held.shard.is_spread())
-    }
-
-    /// The same where no policy is asked before an accept either, and who comes in comes by this door, as the account numbers doors.
-    #[inline(always)]
-    pub(in crate::flow) fn accepts_unasked(&self, index: usize, number: u16) -> bool {
-        let (Some(held), Some(door)) = (&self.acceptor.held[index], self.seats.permits.door(number)) else { return false };
-        !self.acceptor.asked.asks_before && self.accepts_plainly(held) && Arc::ptr_eq(&held.door, door)
     }
 
     /// One accept4 that asks who comes. The policy may turn it away still, and it may run elsewhere.
