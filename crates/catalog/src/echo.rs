@@ -1,13 +1,8 @@
-//! `echo`: what comes in goes out. Three clients: one of [`Block`]s measures, [`Churn`] opens and ends connections, [`Kept`] holds one
-//! and compares every byte.
+//! `echo`: what comes in goes out. Its client sends [`Block`]s, and measures.
 
-mod churn;
 mod client;
-mod kept;
 
-pub use churn::{Churn, ChurnSession};
 pub use client::Block;
-pub use kept::{Kept, KeptSession};
 
 use crate::{WrongOptions, recipe};
 use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};

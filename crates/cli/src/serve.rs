@@ -23,9 +23,6 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(30);
 /// In which a connection of http has to bring its request, unless told otherwise: a browser that connects ahead has as long elsewhere.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 
-/// How long the last threads of a start may take to come to where they wait.
-const SETTLING: Duration = Duration::from_millis(20);
-
 /// How long a drain may take before it is told what it waits for.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -74,18 +71,12 @@ enum News {
 fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
     let waiting = pool.clone();
     tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
-    let mut early = told.recv_timeout(SETTLING).ok();
-    if early.is_none() {
-        // A server at rest runs a few pages of what it ran to get there: arguments, configuration, threads.
-        sockdrawer::release_program();
-    }
     let mut draining = false;
     // Told once, and not of a drain that is over soon.
     let mut quiet = false;
     loop {
-        let next = match early.take() {
-            Some(early) => early,
-            None if quiet => match told.recv_timeout(QUIET) {
+        let next = match quiet {
+            true => match told.recv_timeout(QUIET) {
                 Ok(next) => next,
                 Err(_) => {
                     quiet = false;
@@ -95,7 +86,7 @@ fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, 
                     continue;
                 }
             },
-            None => told.recv().expect("this thread has a sender, too"),
+            false => told.recv().expect("this thread has a sender, too"),
         };
         match next {
             News::Signal => {

@@ -57,14 +57,6 @@ pub fn raise_descriptor_limit() -> std::io::Result<usize> {
     Ok(sys::raise_descriptor_limit()?)
 }
 
-/// Lets go of the memory that this program's code and constants take, most of which no more than its start needed. What runs from then
-/// on comes back from the program's file by page faults, some dozen of them. A program may call it once it has started and is to stay;
-/// the library never does by itself. Pages that are not as in the file, a debugger's for instance, stay, and all do where the system has
-/// no proc(5).
-pub fn release_program() {
-    sys::program::release();
-}
-
 /// The queue of a socket that listens: connections that are complete and were not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {

@@ -304,6 +304,7 @@ impl Flow {
 
     /// A connection enters this loop.
     pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
+        self.look_at_clock();
         self.look_at_rules();
         self.count_parcel(&mut parcel.permit, parcel.remote);
         let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);

@@ -4,15 +4,22 @@
 use crate::observe::counters::Counters;
 use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sys::shared::Words;
 
 /// Bytes of a panic's message, from the front.
 const MOST_TEXT: usize = 1024;
 
-/// Where the message's kind and length are; it follows. All counters are before it.
+/// Where the verdict is, behind all counters.
+const VERDICT: usize = 63;
+const _: () = assert!(Counters::WORDS <= VERDICT, "the verdict would lie on a counter");
+
+/// How the connection ends: the child or its parent decides, the first of them.
+const IN_ORDER: u64 = 1;
+const CUT: u64 = 2;
+
+/// Where the message's kind and length are; it follows.
 const TEXT: usize = 64;
-const _: () = assert!(Counters::WORDS <= TEXT, "the text would lie on a counter");
 
 /// Which event the message is of.
 const CONNECTION: u64 = 1;
@@ -48,12 +55,34 @@ impl ChildPage {
         let [accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed] = [0; 7];
         let [connected, connect_failed, connects, adopted] = [0; 4];
         let end = Counts { accepted, rejected, accept_failed, accept_starved, accept_empty, admission_panics, killed, ..end };
-        Counts { connected, connect_failed, connects, adopted, ..end }
+        let end = Counts { connected, connect_failed, connects, adopted, ..end };
+        // A child that its parent kills has no time to count its end.
+        if self.words[self.first + VERDICT].load(SeqCst) == CUT { Counts { closed: 1, purged: 0, cut: 1, ..end } } else { end }
+    }
+
+    /// The child's verdict: from now on its connection ends in order, whatever becomes of the process. False: it was cut before that.
+    pub(crate) fn end_in_order(&self) -> bool {
+        self.decide(IN_ORDER)
+    }
+
+    /// The parent's verdict: the connection is cut. False: it ended in order before that.
+    pub(crate) fn cut(&self) -> bool {
+        self.decide(CUT)
+    }
+
+    pub(crate) fn has_ended_in_order(&self) -> bool {
+        self.words[self.first + VERDICT].load(SeqCst) == IN_ORDER
+    }
+
+    fn decide(&self, verdict: u64) -> bool {
+        let decided = self.words[self.first + VERDICT].compare_exchange(0, verdict, SeqCst, SeqCst);
+        decided.is_ok() || decided == Err(verdict)
     }
 
     /// Begins again.
     pub(crate) fn clear(&self) {
         self.counters().clear();
+        self.words[self.first + VERDICT].store(0, SeqCst);
         self.words[self.first + TEXT].store(0, Relaxed);
     }
 

@@ -27,19 +27,19 @@ impl Flow {
         if !self.send(seat, true) {
             return;
         }
-        let place = self.seats.at(seat);
-        let over = (peer_is_done || flags.any(Flags::PEER_FINISHED)) && !place.flags.any(Flags::UNSENT);
-        if over && !self.is_entangled(seat) {
+        let peer_is_done = peer_is_done || flags.any(Flags::PEER_FINISHED);
+        if peer_is_done && !self.is_entangled(seat) {
             return self.end_plainly(seat, table);
         }
-        self.close_otherwise(seat, over);
+        self.close_otherwise(seat, peer_is_done);
     }
 
     /// Something is unsent, or may be unread, or somebody else knows of the connection.
     #[inline(never)]
-    fn close_otherwise(&mut self, seat: u32, over: bool) {
+    fn close_otherwise(&mut self, seat: u32, peer_is_done: bool) {
+        let unsent = self.seats.at(seat).flags.any(Flags::UNSENT);
         self.forget_protocol(seat, Closed::Done);
-        if over {
+        if peer_is_done && !unsent {
             return self.leave(seat, false);
         }
         let flush = self.active_settings().flush;
@@ -71,7 +71,7 @@ impl Flow {
     #[inline(always)]
     fn is_entangled(&mut self, seat: u32) -> bool {
         let place = self.seats.at(seat);
-        place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some() || self.resets_at_death
+        place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some() || self.page.is_some()
     }
 
     /// Step::Finish: sends what was appended, then our end.
@@ -229,6 +229,9 @@ impl Flow {
     /// Ends a connection now. What was appended and not sent is lost.
     pub(super) fn end(&mut self, seat: u32, why: Closed, reset: bool) {
         self.scratch.bytes.clear();
+        if self.seats.at(seat).flags.any(Flags::CUT) {
+            return self.leave(seat, true);
+        }
         self.seats.at(seat).flags.clear(Flags::PURGED);
         match why {
             Closed::Aborted => self.counters.aborted().add(1),
@@ -306,7 +309,7 @@ impl Flow {
         if reset && away.is_none() {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
-        } else if !reset && std::mem::take(&mut self.resets_at_death) {
+        } else if !reset && self.page.take().is_some_and(|page| page.end_in_order()) {
             let _ = self.with_socket(seat, |system, socket| system.end_on_close(socket));
         }
         self.clear_timer(seat);
@@ -315,6 +318,7 @@ impl Flow {
         self.forget_unsent(seat);
         let place = self.seats.at(seat);
         let (flags, token) = (place.flags, super::seat::token(seat, place.epoch));
+        let was_cut = flags.any(Flags::CUT);
         if !flags.any(Flags::CONNECTING) {
             self.counters.closed().add(1);
         }
@@ -330,7 +334,7 @@ impl Flow {
         }
         // After its permit went back, which else would be taken for one of a connection that no loop has told of.
         if flags.any(Flags::COUNTED) {
-            self.count_end(seat, reset, held);
+            self.count_end(seat, reset, held, was_cut);
         }
         self.acceptor.descriptor_freed();
     }

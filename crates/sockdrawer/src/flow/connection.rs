@@ -68,13 +68,12 @@ impl Flow {
             let named = Peer::new(self.remote(seat), Side::Accepted);
             return self.open_joined(seat, &named);
         }
-        let (table, opened) = (self.active, self.seconds_open());
-        let place = self.seats.at(seat);
-        (place.table, place.opened) = (table, opened);
         if self.card.is_some() {
             self.write_card(seat, peer);
         }
+        let (table, opened) = (self.active, self.second);
         let place = self.seats.at(seat);
+        (place.table, place.opened) = (table, opened);
         let epoch = place.epoch;
         let of = self.places[usize::from(table)].as_mut().expect("the generation in force has a place");
         (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
@@ -151,6 +150,9 @@ impl Flow {
     #[cold]
     fn rare_event(&mut self, seat: u32, token: u64, ready: Ready) {
         let flags = self.seats.at(seat).flags;
+        if flags.any(Flags::CUT) {
+            return;
+        }
         if flags.any(Flags::CONNECTING) {
             return self.connect_event(seat);
         }

@@ -31,6 +31,8 @@ pub(crate) struct Endings {
     cut: AtomicUsize,
     /// Ended connections whose permit a running job or a handler still has.
     held: AtomicUsize,
+    /// Connections that are counted as cut and have a socket and a permit still.
+    closing: AtomicUsize,
     /// The count was told. Connections that have not ended by then were told as cut, so they are.
     told: AtomicBool,
 }
@@ -39,9 +41,9 @@ impl Endings {
     pub(crate) fn within(time: Duration) -> Arc<Endings> {
         let now = Instant::now();
         let last_words = deadline(now, time.saturating_sub((time / 10).min(LAST_WORDS)));
-        let [silent, asked, ended, cut, held] = [const { AtomicUsize::new(0) }; 5];
+        let [silent, asked, ended, cut, held, closing] = [const { AtomicUsize::new(0) }; 6];
         let told = AtomicBool::new(false);
-        Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, told })
+        Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, closing, told })
     }
 
     /// A loop is being asked which connections are meant; it has answered, or is gone, when this is dropped.
@@ -53,6 +55,11 @@ impl Endings {
     /// Whether every loop has answered and every connection has ended.
     pub(crate) fn are_over(&self) -> bool {
         self.silent.load(SeqCst) == 0 && self.left() == 0
+    }
+
+    /// Whether no connection that is counted as cut has a socket any more.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.closing.load(SeqCst) == 0
     }
 
     /// Connections asked to end that have not ended.
@@ -70,7 +77,7 @@ impl Endings {
     /// Permits in use that are of none of these connections.
     pub(crate) fn unheard(&self, permits: impl Fn() -> usize) -> usize {
         // In this order: the permit of a connection goes back before its end is counted.
-        let known = self.left() + self.held.load(SeqCst);
+        let known = self.left() + self.held.load(SeqCst) + self.closing.load(SeqCst);
         permits().saturating_sub(known)
     }
 
@@ -113,15 +120,24 @@ impl Flow {
         }
         counting.push(endings.clone());
         endings.asked.fetch_add(1, SeqCst);
-        self.seats.at(seat).flags.set(Flags::COUNTED);
+        let flags = &mut self.seats.at(seat).flags;
+        flags.set(Flags::COUNTED);
+        if flags.any(Flags::CUT) {
+            endings.closing.fetch_add(1, SeqCst);
+            endings.cut.fetch_add(1, SeqCst);
+        }
         true
     }
 
-    /// A counted connection is gone: in order, or by a reset.
-    pub(super) fn count_end(&mut self, seat: u32, reset: bool, held: bool) {
+    /// A counted connection is gone: in order, or by a reset. `was_cut`: it was counted as that before.
+    pub(super) fn count_end(&mut self, seat: u32, reset: bool, held: bool, was_cut: bool) {
         for endings in self.endings.remove(&seat).unwrap_or_default() {
             endings.held.fetch_add(usize::from(held), SeqCst);
-            if reset { &endings.cut } else { &endings.ended }.fetch_add(1, SeqCst);
+            match (was_cut, reset) {
+                (true, _) => _ = endings.closing.fetch_sub(1, SeqCst),
+                (false, true) => _ = endings.cut.fetch_add(1, SeqCst),
+                (false, false) => _ = endings.ended.fetch_add(1, SeqCst),
+            }
         }
     }
 
@@ -192,10 +208,56 @@ impl Flow {
         }
     }
 
-    /// Time is up.
+    /// Time is up. Which connections are cut is decided now and of all at once; their sockets are closed by
+    /// [`close_cut`](Flow::close_cut): to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
+    /// is kept for all.
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
-        let (left, endings) = (self.counted(endings), endings.clone());
+        let mut left = self.counted(endings);
+        left.retain(|token| !self.decide_cut(*token, endings));
+        let endings = endings.clone();
         self.in_slices(left, move |flow, token| flow.cut_one(token, &endings));
+    }
+
+    /// Whether the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
+    /// when it is closed, also by the death of this process.
+    fn decide_cut(&mut self, token: u64, endings: &Endings) -> bool {
+        let Some(seat) = self.seats.find(token) else { return true };
+        let flags = self.seats.at(seat).flags;
+        if flags.any(Flags::CUT) {
+            return true;
+        }
+        // The socket of these is not the loop's own, or has no peer.
+        if flags.any(Flags::AWAY.and(Flags::CONNECTING)) || !(endings.told.load(SeqCst) || self.owes(seat)) {
+            return false;
+        }
+        // It fails only where the connection is gone already.
+        let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+        self.counters.cut().add(1);
+        for endings in self.endings.get(&seat).into_iter().flatten() {
+            endings.closing.fetch_add(1, SeqCst);
+            endings.cut.fetch_add(1, SeqCst);
+        }
+        let flags = &mut self.seats.at(seat).flags;
+        flags.clear(Flags::PURGED);
+        flags.set(Flags::CUT);
+        if flags.any(Flags::LINGERING.and(Flags::FLUSHING)) {
+            self.clear_timer(seat);
+        } else {
+            self.forget_protocol(seat, Closed::Purged);
+        }
+        true
+    }
+
+    /// Closes the connections that are counted as cut.
+    pub(crate) fn close_cut(&mut self) {
+        let seats: Vec<u32> = self.endings.keys().copied().collect();
+        let cut = seats.into_iter().filter(|seat| self.seats.at(*seat).flags.any(Flags::CUT)).collect::<Vec<_>>();
+        let cut = cut.into_iter().map(|seat| self.seats.token(seat)).collect();
+        self.in_slices(cut, |flow, token| {
+            if let Some(seat) = flow.seats.find(token) {
+                flow.leave(seat, true);
+            }
+        });
     }
 
     fn counted(&mut self, endings: &Arc<Endings>) -> Vec<u64> {
@@ -221,6 +283,9 @@ impl Flow {
     pub(super) fn cut(&mut self, seat: u32, why: Closed, told: bool) {
         if self.seats.at(seat).flags.any(Flags::CONNECTING) {
             return self.connect_failed(seat, crate::sys::Errno::CONNABORTED);
+        }
+        if self.seats.at(seat).flags.any(Flags::CUT) {
+            return self.leave(seat, true);
         }
         let owes = told || self.owes(seat);
         let place = self.seats.at(seat);

@@ -42,6 +42,7 @@ mod timer;
 mod timers;
 pub(crate) mod worker;
 
+use self::child_page::ChildPage;
 use crate::behaviour::{More, Panicked, Table, TableBox};
 use crate::observe::Event as Told;
 use crate::observe::counters::Counters;
@@ -177,12 +178,13 @@ pub(crate) struct Flow {
     began: u64,
     /// A bit for each descriptor of [`Flow::notice`] that had something.
     pub(crate) noticed: u32,
-    /// Somebody else knows when its connection opened: the clock is not asked.
-    undated: bool,
+    /// Seconds from then to the last look at that clock, once a turn: connections that open in a turn have their age by it.
+    second: u32,
     /// The generation in force or the model wants to know who comes.
     names_peers: bool,
-    /// The socket of the one connection is reset when this process dies: unless it ended in order, which clears this.
-    pub(crate) resets_at_death: bool,
+    /// In a connection's own process: the page by which its orderly end is decided. Until then its peer sees a reset when the process
+    /// dies.
+    pub(crate) page: Option<ChildPage>,
     /// Turns end by then, whether anything happens or not.
     pub(crate) turn_until: Option<Instant>,
     pub(crate) stopping: bool,
@@ -211,13 +213,12 @@ impl Flow {
         Flow::empty(None, shared, inbox, 1)
     }
 
-    /// Has ready what a short connection needs, so that it allocates nothing and asks no clock.
+    /// Has ready what a short connection needs, so that it allocates nothing.
     pub(crate) fn prepare(&mut self) {
         self.scratch.bytes.reserve(PREPARED_BYTES);
         self.look_at_switch();
         self.look_at_rules();
         self.seats.prepare();
-        self.undated = true;
     }
 
     /// The next connection has this number, which somebody else gave it.
@@ -225,13 +226,9 @@ impl Flow {
         self.ids = id.0..id.0 + 1;
     }
 
-    /// Since the flow began, by a clock that costs no more than a few loads.
-    #[inline]
-    fn seconds_open(&self) -> u32 {
-        if self.undated {
-            return 0;
-        }
-        u32::try_from(crate::sys::monotonic_coarse().saturating_sub(self.began) / 1_000_000_000).unwrap_or(u32::MAX)
+    fn look_at_clock(&mut self) {
+        let open = crate::sys::monotonic_coarse().saturating_sub(self.began);
+        self.second = u32::try_from(open / 1_000_000_000).unwrap_or(u32::MAX);
     }
 
     /// Makes what it waits with. Before that, nobody but its own thread may have its inbox.
@@ -287,9 +284,9 @@ impl Flow {
             start,
             began: crate::sys::monotonic_coarse(),
             noticed: 0,
-            undated: false,
+            second: 0,
             names_peers: true,
-            resets_at_death: false,
+            page: None,
             turn_until: None,
             stopping: false,
             inbox,
@@ -427,6 +424,7 @@ impl Flow {
 
     fn handle(&mut self, events: &Events) -> bool {
         self.counters.turns().add(1);
+        self.look_at_clock();
         let dials = self.connector.has_more();
         for index in 0..events.len() {
             let ready = events.get(index);

@@ -113,8 +113,8 @@ impl Flow {
     /// A flow that only serves says what it serves, before the protocol can keep it from answering.
     pub(super) fn write_card(&mut self, seat: u32, peer: &Peer) {
         let Some(card) = self.card.clone() else { return };
-        let (id, table) = (self.seats.at(seat).id, self.seats.at(seat).table);
-        let generation = self.place(table).generation.id;
+        let (id, active) = (self.seats.at(seat).id, self.active);
+        let generation = self.place(active).generation.id;
         let door = self.seats.at(seat).door;
         let door = self.seats.permits.door(door).cloned();
         let before = (self.counters.bytes_in().get(), self.counters.bytes_out().get());

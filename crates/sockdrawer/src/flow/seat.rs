@@ -91,10 +91,13 @@ impl Flags {
     pub(crate) const COUNTED: Flags = Flags(1 << 22);
     /// It was purged: its end counts as that, unless it is cut off.
     pub(crate) const PURGED: Flags = Flags(1 << 23);
+    /// Its end is counted as cut, and closing its socket sends a reset: nothing else happens to it any more.
+    pub(crate) const CUT: Flags = Flags(1 << 24);
 
     /// While any of these is set, nobody reads.
     pub(crate) const UNREAD: Flags = Flags(
-        Flags::CONNECTING.0
+        Flags::CUT.0
+            | Flags::CONNECTING.0
             | Flags::FLUSHING.0
             | Flags::LINGERING.0
             | Flags::PEER_FINISHED.0

@@ -205,9 +205,6 @@ pub(crate) struct Birth<'a> {
     pub(crate) inherited: &'a [(u32, u32)],
 }
 
-/// How a child ends that ends by itself: in order.
-pub(crate) const IN_ORDER: i32 = 0;
-
 impl Children {
     /// `own` are descriptors that the helper has until its end.
     pub(crate) fn new(
@@ -264,7 +261,16 @@ impl Children {
         fork::ask_to_end(pid, until, at_once);
     }
 
-    /// Ends a child; its peer sees a reset.
+    /// Cuts a child's connection off and ends the child. False: it has ended in order.
+    pub(crate) fn cut(&self, pid: u32) -> bool {
+        let cut = self.with(pid, |child| child.connection.is_some() || child.page.cut()).unwrap_or(false);
+        if cut {
+            self.kill(pid, Why::Cut);
+        }
+        cut
+    }
+
+    /// Ends a child; its peer sees a reset, unless the connection has just ended in order.
     pub(crate) fn kill(&self, pid: u32, why: Why) {
         let is_program = lock(&self.table).of(pid).map(|child| {
             child.why.get_or_insert(why);
@@ -332,13 +338,15 @@ impl Children {
         // One that was killed had no time to count its end.
         counts.closed = 1;
         let by_signal = matches!(ending, Ending::Signalled(_));
-        match (by_signal, child.why) {
-            (true, Some(Why::Killed)) => {
+        // A program that exits when it is sent SIGTERM has ended in order.
+        let cut = if child.connection.is_some() { by_signal } else { !child.page.has_ended_in_order() };
+        match child.why.filter(|_| by_signal && cut) {
+            Some(Why::Killed) => {
                 counts.killed = 1;
                 shared.tell(&Event::ConnectionKilled(child.id));
             }
-            (true, Some(Why::Cut)) => counts.cut = 1,
-            _ => {}
+            Some(Why::Cut) => counts.cut = 1,
+            None => {}
         }
         if let Some(event) = child.page.told(child.id) {
             shared.tell(&event);
@@ -354,8 +362,6 @@ impl Children {
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });
         }
-        // A program that exits when it is sent SIGTERM has ended in order.
-        let cut = by_signal || (child.connection.is_none() && ending != Ending::Exited(IN_ORDER));
         if let Some(connection) = &child.connection {
             if cut {
                 // It fails only where the connection is gone already.

@@ -88,7 +88,7 @@ impl std::iter::Sum for Drained {
 
 /// What a loop that is well needs to end its connections once a deadline has passed. Those of a loop that user code keeps busy for
 /// longer are cut when it comes back, and counted as cut now.
-pub(super) const CUT_WITHIN: Duration = Duration::from_millis(80);
+pub(super) const CUT_WITHIN: Duration = Duration::from_millis(50);
 /// How often a pool that ends looks for connections that came in meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A loop that is busy for longer is asked again later.
@@ -138,11 +138,23 @@ impl Core {
     fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
         if !self.shared.bell.wait(endings.until, || endings.are_over()) {
             self.ask_for_end(endings, |flow, endings| flow.cut_counted(endings));
-            self.shared.bell.wait(Instant::now() + CUT_WITHIN, || endings.are_over());
         }
         // Which connections of a loop that does not answer are meant is known only if all are.
-        let all_meant = endings.have_silent_loops() && *selector == Selector::All;
-        Drained::of(endings.tell(|| if all_meant { self.shared.gate.taken_here() } else { 0 }))
+        let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
+        let by = Instant::now() + CUT_WITHIN;
+        let drained = self.outcome(endings, by, || if all_meant() { self.shared.gate.taken_here() } else { 0 });
+        if drained.cut > 0 {
+            // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
+            self.ask_for_end(endings, |flow, _| flow.close_cut());
+            self.shared.bell.wait(by, || endings.are_closed());
+        }
+        drained
+    }
+
+    /// What came of these connections, by then at the latest. `in_use` are the permits of connections that may be meant.
+    fn outcome(&self, endings: &Endings, by: Instant, in_use: impl Fn() -> usize) -> Drained {
+        self.shared.bell.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
+        Drained::of(endings.tell(in_use))
     }
 
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
@@ -217,10 +229,8 @@ impl Core {
                 flow.drain_all_counted(endings);
                 flow.cut_counted(endings);
             });
-            let ended = || endings.are_over() && endings.unheard(in_use) == 0;
-            self.shared.bell.wait(Instant::now() + CUT_WITHIN, ended);
         }
-        Drained::of(endings.tell(in_use))
+        self.outcome(&endings, Instant::now() + CUT_WITHIN, in_use)
     }
 
     /// Everything that matches, by the loop that has it, as far as loops answer in time.

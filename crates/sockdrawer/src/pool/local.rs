@@ -234,7 +234,8 @@ impl Core {
         let until = deadline(Instant::now(), how.deadline);
         let drained = self.drain_to_the_end(how, is_over);
         lock(&self.control).drained = drained;
-        self.stop_by(until.max(Instant::now() + CUT_WITHIN), reason);
+        // Loops may still be closing what was cut: that is no reason to be late.
+        self.stop_by(deadline(until, CUT_WITHIN), reason);
         drained
     }
 

@@ -20,7 +20,6 @@ mod pages;
 pub(crate) mod panics;
 pub(crate) mod passing;
 pub(crate) mod process;
-pub(crate) mod program;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
 pub(crate) mod shared;

@@ -13,7 +13,7 @@ use crate::flow::inbox::Inbox;
 use crate::flow::joint::Joint;
 use crate::flow::worker::Workers;
 use crate::flow::{Basis, Flow, Shared};
-use crate::model::fork::{Birth, IN_ORDER, Life};
+use crate::model::fork::{Birth, Life};
 use crate::observe::{Event, Observer};
 use crate::pool::selector::Selector;
 use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
@@ -28,9 +28,7 @@ use std::time::Instant;
 
 /// The bit by which a child's flow notices that it is asked to end.
 const ASKED: u32 = 0;
-/// Exit codes, beside the one of an orderly end: the connection was reset; a bug of ours; a program that could not be started, as
-/// shells have it.
-const RESET: i32 = 1;
+/// Exit codes: a bug of ours; a program that could not be started, as shells have it.
 const FAILED: i32 = 70;
 const NO_PROGRAM: i32 = 127;
 
@@ -52,11 +50,7 @@ impl Life for Arc<Ground> {
             fork::exit(FAILED);
         }
         let lived = catch_unwind(AssertUnwindSafe(|| serve(self, birth, page)));
-        fork::exit(match lived {
-            Ok(Ok(true)) => IN_ORDER,
-            Ok(Ok(false)) => RESET,
-            _ => FAILED,
-        });
+        fork::exit(if matches!(lived, Ok(Ok(()))) { 0 } else { FAILED });
     }
 }
 
@@ -131,8 +125,7 @@ impl Ground {
     }
 }
 
-/// Whether the connection ended in order.
-fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<bool, Errno> {
+fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno> {
     let Birth { parcel, id, generation, .. } = birth;
     let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
     // They are the parent's to give back.
@@ -143,15 +136,13 @@ fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<bool, Err
     flow.number_next(id);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut flow.counters, page.counters()));
-    let _ = voice.0.set(page);
+    let _ = voice.0.set(page.clone());
     let permit = own.take().expect("a seed is for one connection");
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
-    flow.resets_at_death = Kernel.reset_on_close(socket.as_fd()).is_ok();
+    let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
+    flow.page = Some(page).filter(|page| resets || !page.end_in_order());
     flow.adopt_parcel(Parcel { socket, permit, remote, side, lag, connect_time });
-    if flow.count() > 0 {
-        run(flow)?;
-    }
-    Ok(!flow.resets_at_death)
+    if flow.count() > 0 { run(flow) } else { Ok(()) }
 }
 
 fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Generation>, voice: Arc<Voice>) -> Arc<Shared> {
@@ -236,6 +227,7 @@ impl Asked {
         if !self.cut && now >= self.endings.until {
             self.cut = true;
             flow.cut_counted(&self.endings);
+            flow.close_cut();
         }
     }
 }

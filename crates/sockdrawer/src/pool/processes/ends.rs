@@ -59,9 +59,9 @@ enum Stage {
     LastWords,
     /// Programs were sent SIGKILL, and nothing is accepted any more.
     Over,
-    /// All were.
+    /// All were, because a kill is meant.
     Killed,
-    /// Nothing is waited for.
+    /// Nothing is waited for. What is left of a drain or purge is cut.
     Told,
 }
 
@@ -85,8 +85,8 @@ impl Asked {
         match self.stage {
             Stage::Asking => Some((Stage::LastWords, self.last_words)),
             Stage::LastWords => Some((Stage::Over, self.until)),
-            Stage::Over => Some((Stage::Killed, deadline(self.until, CUT_WITHIN))),
-            Stage::Killed => Some((Stage::Told, deadline(self.until, CUT_WITHIN + KILLED_WITHIN))),
+            Stage::Over => Some((Stage::Told, deadline(self.until, CUT_WITHIN))),
+            Stage::Killed => Some((Stage::Told, deadline(self.until, KILLED_WITHIN))),
             Stage::Told => None,
         }
         .filter(|_| self.kind != AskedFor::Nothing)
@@ -120,8 +120,16 @@ impl Asked {
         self.drained = [self.drained, Drained { asked: children, ended, cut }].into_iter().sum();
     }
 
+    /// Children that have ended in order may still have to exit; all others are cut.
+    fn cut_all(&mut self, children: &Children) {
+        for pid in std::mem::take(&mut self.left) {
+            let cut = children.cut(pid);
+            self.count(1, cut);
+        }
+    }
+
     fn reply(mut self) -> Reply {
-        // Those are cut off: they were killed, and are not gone yet.
+        // They were killed, and are not gone yet.
         self.count(self.left.len(), true);
         match self.kind {
             AskedFor::Drain | AskedFor::Purge => Reply::Drained(self.drained),
@@ -242,11 +250,14 @@ impl Ends {
             }
             while let Some((stage, _)) = asked.next().filter(|(_, at)| *at <= now) {
                 asked.stage = stage;
+                if stage == Stage::Told && asked.kind != AskedFor::Kill {
+                    asked.cut_all(children);
+                }
                 for pid in &asked.left {
                     let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);
                     match (is_program, stage) {
                         (true, Stage::LastWords) => children.signal_program(*pid, SIGTERM),
-                        (true, Stage::Over) | (_, Stage::Killed) => children.kill(*pid, Why::Cut),
+                        (true, Stage::Over) => children.kill(*pid, Why::Cut),
                         _ => {}
                     }
                 }

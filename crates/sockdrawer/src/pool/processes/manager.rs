@@ -36,13 +36,11 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// After the deadline of a drain, helpers purge: so much longer may an answer take.
-const PURGES_WITHIN: Duration = Duration::from_secs(15);
+/// After the deadline of a drain or purge the answer of a helper may take so much longer. One that is stopped does not answer.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
-/// A helper is told to be done so much before the pool's deadline, and killed so much after it.
-const ANSWER_WITHIN: Duration = Duration::from_millis(60);
-/// The same after the deadline for a helper of `fork`, which kills its children then and waits for a second at most until they are gone.
-const REAPED_WITHIN: Duration = Duration::from_millis(1500);
+/// When the pool ends, a helper is told to be done so much before the deadline, and killed so much after it.
+const ANSWER_WITHIN: Duration = Duration::from_millis(80);
 
 /// A pool of processes.
 pub(crate) struct Processes {
@@ -254,6 +252,26 @@ impl Processes {
         let links = control.links();
         answers(links.iter().map(|link| link.ask_later(request(), &[])).collect(), deadline(Instant::now(), ANSWERS_WITHIN));
     }
+
+    /// Ends all helpers. One that has not ended by then ends later, or is killed by the thread that reads what it says.
+    fn stop_by(&self, until: Instant, reason: &str) {
+        let links = {
+            let mut control = lock(&self.control);
+            if std::mem::replace(&mut control.stopping, true) {
+                return;
+            }
+            control.readiness = Readiness::Draining;
+            control.places.take_all();
+            self.retirements.stop();
+            control.members.iter().filter_map(|member| member.link.clone()).collect::<Vec<_>>()
+        };
+        links.iter().for_each(|link| link.close());
+        let over = || links.iter().all(|link| link.has_ended());
+        self.news.wait(until, over);
+        let _ = self.reports.send(Report::Stop);
+        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
+        self.stopped.notify_all();
+    }
 }
 
 impl Teller for Processes {
@@ -373,13 +391,13 @@ impl Manager for Processes {
     fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         let links = self.links();
         let shares = Processes::shares(&links, how, selector);
-        let until = deadline(Instant::now(), how.deadline.saturating_add(PURGES_WITHIN));
+        let until = deadline(Instant::now(), how.deadline.saturating_add(TOLD_WITHIN));
         let asked = links.iter().zip(shares).map(|(link, share)| link.ask_later(Request::Drain(selector.clone(), share), &[]));
         drained(answers(asked.collect(), until))
     }
 
     fn purge(&self, selector: &Selector, within: Duration) -> Drained {
-        drained(self.ask_all(within.saturating_add(PURGES_WITHIN), || Request::Purge(selector.clone(), within)))
+        drained(self.ask_all(within.saturating_add(TOLD_WITHIN), || Request::Purge(selector.clone(), within)))
     }
 
     fn kill(&self, selector: &Selector) -> usize {
@@ -490,8 +508,7 @@ impl Manager for Processes {
         self.retirements.stop();
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);
-        let model = lock(&self.control).config.model;
-        let by = deadline(until, if model == Model::Fork { REAPED_WITHIN } else { ANSWER_WITHIN });
+        let by = deadline(until, ANSWER_WITHIN);
         let ended = ends.into_iter().map(|(index, held, answer, link)| {
             match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
                 Ok(Reply::Drained(drained)) => drained,
@@ -508,7 +525,7 @@ impl Manager for Processes {
         let drained = ended.sum();
         addresses.into_iter().for_each(|address| self.tell(&Event::ListenerRemoved(address)));
         lock(&self.control).drained = drained;
-        self.stop(reason);
+        self.stop_by(by, reason);
         drained
     }
 
@@ -523,22 +540,7 @@ impl Manager for Processes {
     }
 
     fn stop(&self, reason: &str) {
-        let links = {
-            let mut control = lock(&self.control);
-            if std::mem::replace(&mut control.stopping, true) {
-                return;
-            }
-            control.readiness = Readiness::Draining;
-            control.places.take_all();
-            self.retirements.stop();
-            control.members.iter().filter_map(|member| member.link.clone()).collect::<Vec<_>>()
-        };
-        links.iter().for_each(|link| link.close());
-        let over = || links.iter().all(|link| link.has_ended());
-        self.news.wait(Instant::now() + ANSWERS_WITHIN, over);
-        let _ = self.reports.send(Report::Stop);
-        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
-        self.stopped.notify_all();
+        self.stop_by(Instant::now() + ANSWERS_WITHIN, reason);
     }
 
     /// Loops and workers are numbered through all processes.
