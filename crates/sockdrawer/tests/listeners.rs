@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, any_port, connect, in_time, start};
+use common::{Echo, Holding, PATIENCE, any_port, connect, in_time, start};
 use sockdrawer::testing::crash_loop;
-use sockdrawer::{Address, Config, Context, Drain, Error, Input, Peer, Pool, Protocol, Readiness, Service, Step};
+use sockdrawer::{Address, Config, Drain, Error, Pool, Readiness};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -213,33 +213,6 @@ fn every_loop_accepts_however_many_there_are() {
         assert!(streams.iter().all(answers));
         let status = pool.status();
         assert!(status.loops.len() == loops && status.loops.iter().all(|one| one.connections > 0), "{status:#?}");
-    }
-}
-
-/// Holds its loop up when it gets `h`: says so, and waits until it is let go.
-struct Holding {
-    holds: mpsc::Sender<()>,
-    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
-}
-
-struct Held(mpsc::Sender<()>, Arc<Mutex<mpsc::Receiver<()>>>);
-
-impl Service for Holding {
-    type Protocol = Held;
-    fn open(&self, _peer: &Peer) -> Held {
-        Held(self.holds.clone(), self.lets_go.clone())
-    }
-}
-
-impl Protocol for Held {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if input.bytes() == b"h" {
-            self.0.send(()).expect("the test listens");
-            self.1.lock().expect("no panic").recv_timeout(PATIENCE).expect("let go");
-        }
-        cx.send(input.bytes());
-        input.take_all();
-        Step::Continue
     }
 }
 

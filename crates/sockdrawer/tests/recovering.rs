@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, connect, echoes, in_time, read, start};
+use common::{Echo, Holding, PATIENCE, connect, echoes, in_time, read, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
     Config, Context, Death, Drain, Endpoint, Error, Event, Input, Job, JobResult, Local, Model, Part, Peer, Pool, Protocol,
@@ -189,36 +189,6 @@ fn a_loop_that_turns_again_while_it_is_found_stuck_goes_on_accepting() {
     });
     assert!(stuck.load(SeqCst) > 0, "it was found stuck");
     assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
-}
-
-/// Holds its loop up when it gets `h`, until it is let go.
-struct Holding {
-    holds: mpsc::Sender<()>,
-    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
-}
-
-struct Held {
-    holds: mpsc::Sender<()>,
-    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
-}
-
-impl Service for Holding {
-    type Protocol = Held;
-    fn open(&self, _peer: &Peer) -> Held {
-        Held { holds: self.holds.clone(), lets_go: self.lets_go.clone() }
-    }
-}
-
-impl Protocol for Held {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if input.bytes() == b"h" {
-            self.holds.send(()).expect("the test listens");
-            self.lets_go.lock().expect("no panic").recv().expect("let go");
-        }
-        cx.send(input.bytes());
-        input.take_all();
-        Step::Continue
-    }
 }
 
 #[test]

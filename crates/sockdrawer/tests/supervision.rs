@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Echo, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start};
+use common::{Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
     Closed, Config, ConnectionStatus, Context, Drain, Drained, Error, Event, Handle, Input, Job, JobError, JobResult, Local,
@@ -465,36 +465,6 @@ fn a_pool_whose_loops_die_too_often_gives_up_and_says_why() {
     assert!(reason.contains("too often") && reason.contains("a test crashed this loop"), "{reason}");
     assert!(matches!(pool.reconfigure(pool.config()), Err(Error::Stopped { .. })));
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
-}
-
-/// Holds its loop up when it gets `h`: says so, and waits until it is let go.
-struct Holding {
-    holds: mpsc::Sender<()>,
-    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
-}
-
-struct Held {
-    holds: mpsc::Sender<()>,
-    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
-}
-
-impl Service for Holding {
-    type Protocol = Held;
-    fn open(&self, _peer: &Peer) -> Held {
-        Held { holds: self.holds.clone(), lets_go: self.lets_go.clone() }
-    }
-}
-
-impl Protocol for Held {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if input.bytes() == b"h" {
-            self.holds.send(()).expect("the test listens");
-            self.lets_go.lock().expect("no panic").recv().expect("let go");
-        }
-        cx.send(input.bytes());
-        input.take_all();
-        Step::Continue
-    }
 }
 
 #[test]

@@ -57,16 +57,16 @@ impl Bell {
                 return false;
             }
             std::thread::sleep(((now - began) * 4).clamp(SHORTEST, LONGEST_PAUSE).min(until - now));
-            self.sleep_until_rung(heard);
+            self.sleep_until_rung(heard, until);
         }
     }
 
-    fn sleep_until_rung(&self, heard: u64) {
+    fn sleep_until_rung(&self, heard: u64, until: Instant) {
         let mut sleeping = lock(&self.sleeping);
         // Who rings counts first and looks for sleepers second.
         if self.rings.load(SeqCst) == heard {
             *sleeping += 1;
-            sleeping = wait_timeout(&self.rung, sleeping, LONGEST);
+            sleeping = wait_timeout(&self.rung, sleeping, LONGEST.min(until.saturating_duration_since(Instant::now())));
             *sleeping -= 1;
         }
     }

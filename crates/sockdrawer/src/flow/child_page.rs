@@ -14,9 +14,10 @@ const MOST_TEXT: usize = 1024;
 const VERDICT: usize = 63;
 const _: () = assert!(Counters::WORDS <= VERDICT, "the verdict would lie on a counter");
 
-/// How the connection ends: the child or its parent decides, the first of them.
-const IN_ORDER: u64 = 1;
-const CUT: u64 = 2;
+/// A child has the page, and how its connection ends is open; then the child, its helper or the pool decides, the first of them.
+const OPEN: u64 = 1;
+const IN_ORDER: u64 = 2;
+const CUT: u64 = 3;
 
 /// Where the message's kind and length are; it follows.
 const TEXT: usize = 64;
@@ -65,7 +66,12 @@ impl ChildPage {
         self.decide(IN_ORDER)
     }
 
-    /// The parent's verdict: the connection is cut. False: it ended in order before that.
+    /// The page is a new child's.
+    pub(crate) fn open(&self) {
+        self.words[self.first + VERDICT].store(OPEN, SeqCst);
+    }
+
+    /// The verdict of the helper or the pool: the connection is cut. False: it ended in order before that, or there is none.
     pub(crate) fn cut(&self) -> bool {
         self.decide(CUT)
     }
@@ -75,7 +81,7 @@ impl ChildPage {
     }
 
     fn decide(&self, verdict: u64) -> bool {
-        let decided = self.words[self.first + VERDICT].compare_exchange(0, verdict, SeqCst, SeqCst);
+        let decided = self.words[self.first + VERDICT].compare_exchange(OPEN, verdict, SeqCst, SeqCst);
         decided.is_ok() || decided == Err(verdict)
     }
 

@@ -124,6 +124,15 @@ impl Flow {
         }
     }
 
+    /// Tells the protocol, once, whatever it is doing.
+    pub(super) fn tell_draining_now(&mut self, seat: u32) {
+        let place = self.seats.at(seat);
+        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING.and(Flags::AWAY)) {
+            place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+            self.callback(seat, Event::Draining);
+        }
+    }
+
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
     /// is reset.
     pub(super) fn purge(&mut self, seat: u32, within: Duration) {
@@ -132,10 +141,7 @@ impl Flow {
             return self.connect_failed(seat, Errno::CONNABORTED);
         }
         let epoch = place.epoch;
-        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING.and(Flags::AWAY)) {
-            place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
-            self.callback(seat, Event::Draining);
-        }
+        self.tell_draining_now(seat);
         if !self.is_still(seat, epoch) {
             return;
         }
@@ -168,6 +174,9 @@ impl Flow {
 
     /// All is sent that ever will be: the peer is told.
     pub(super) fn all_sent(&mut self, seat: u32) {
+        if self.seats.at(seat).flags.any(Flags::FLUSHING) && !self.ends_in_order(seat) {
+            return self.leave(seat, true);
+        }
         if self.with_socket(seat, |system, socket| system.finish(socket)).is_err() {
             // ENOTCONN: the connection is gone in both directions.
             return if self.seats.at(seat).has_protocol() { self.fail(seat, Errno::NOTCONN) } else { self.leave(seat, false) };
@@ -300,6 +309,17 @@ impl Flow {
         self.seats.permits.put_back(seat, door);
     }
 
+    /// Whether it may: in a process of its own, whose parent may have said that the connection is cut.
+    fn ends_in_order(&mut self, seat: u32) -> bool {
+        let Some(page) = self.page.take() else { return true };
+        let may = page.end_in_order();
+        if may {
+            // It fails only where the connection is gone already.
+            let _ = self.with_socket(seat, |system, socket| system.end_on_close(socket));
+        }
+        may
+    }
+
     /// The same where the seat is known elsewhere.
     fn leave_entangled(&mut self, seat: u32, reset: bool) {
         let away = self.let_go(seat, reset);
@@ -309,8 +329,8 @@ impl Flow {
         if reset && away.is_none() {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
-        } else if !reset && self.page.take().is_some_and(|page| page.end_in_order()) {
-            let _ = self.with_socket(seat, |system, socket| system.end_on_close(socket));
+        } else if !reset {
+            self.ends_in_order(seat);
         }
         self.clear_timer(seat);
         self.tags.forget(seat);

@@ -163,7 +163,7 @@ impl Flow {
         let (new, endings) = (self.count_endings(tokens, endings), endings.clone());
         self.in_slices(new, move |flow, token| {
             // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { _ = flow.drain_one(token) } else { flow.cut_one(token, &endings) }
+            if Instant::now() < endings.until { _ = flow.drain_one(token) } else { flow.end_now(token) }
         });
     }
 
@@ -172,11 +172,15 @@ impl Flow {
         let meant = self.choose(choice);
         let (new, endings) = (self.count_endings(meant, endings), endings.clone());
         self.in_slices(new, move |flow, token| {
-            if !endings.told.load(SeqCst) {
+            let is_late = Instant::now() >= endings.until;
+            // Behind what the kernel does not take, a goodbye is not read by then.
+            let unsent =
+                |flow: &mut Flow| flow.seats.find(token).is_some_and(|seat| flow.seats.at(seat).flags.any(Flags::UNSENT));
+            if !(endings.told.load(SeqCst) || is_late && unsent(flow)) {
                 flow.purge_one(token, within);
             }
             if Instant::now() >= endings.until {
-                flow.cut_one(token, &endings);
+                flow.end_now(token);
             }
         });
     }
@@ -196,16 +200,11 @@ impl Flow {
     /// Time for last words: protocols that wait for the rest of a message, or for a job, are told now.
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
         let left = self.counted(endings);
-        self.in_slices(left, Flow::tell_draining_now);
-    }
-
-    fn tell_draining_now(&mut self, token: u64) {
-        let Some(seat) = self.seats.find(token) else { return };
-        let place = self.seats.at(seat);
-        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING.and(Flags::AWAY)) {
-            place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
-            self.callback(seat, crate::behaviour::Event::Draining);
-        }
+        self.in_slices(left, |flow, token| {
+            if let Some(seat) = flow.seats.find(token) {
+                flow.tell_draining_now(seat);
+            }
+        });
     }
 
     /// Time is up. Which connections are cut is decided now and of all at once; their sockets are closed by
@@ -213,21 +212,33 @@ impl Flow {
     /// is kept for all.
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
         let mut left = self.counted(endings);
-        left.retain(|token| !self.decide_cut(*token, endings));
-        let endings = endings.clone();
-        self.in_slices(left, move |flow, token| flow.cut_one(token, &endings));
+        left.retain(|token| !self.decide_cut(*token));
+        self.in_slices(left, Flow::end_now);
+    }
+
+    fn end_now(&mut self, token: u64) {
+        if !self.decide_cut(token)
+            && let Some(seat) = self.seats.find(token)
+        {
+            self.cut(seat, Closed::Purged);
+        }
+    }
+
+    /// Whether the count of this connection's end was told already, as cut.
+    fn is_told(&self, seat: u32) -> bool {
+        self.endings.get(&seat).is_some_and(|counting| counting.iter().any(|endings| endings.told.load(SeqCst)))
     }
 
     /// Whether the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
     /// when it is closed, also by the death of this process.
-    fn decide_cut(&mut self, token: u64, endings: &Endings) -> bool {
+    fn decide_cut(&mut self, token: u64) -> bool {
         let Some(seat) = self.seats.find(token) else { return true };
         let flags = self.seats.at(seat).flags;
         if flags.any(Flags::CUT) {
             return true;
         }
         // The socket of these is not the loop's own, or has no peer.
-        if flags.any(Flags::AWAY.and(Flags::CONNECTING)) || !(endings.told.load(SeqCst) || self.owes(seat)) {
+        if flags.any(Flags::AWAY.and(Flags::CONNECTING)) || !self.owes(seat) {
             return false;
         }
         // It fails only where the connection is gone already.
@@ -272,22 +283,16 @@ impl Flow {
         endings.add_cut(waited);
     }
 
-    fn cut_one(&mut self, token: u64, endings: &Endings) {
-        if let Some(seat) = self.seats.find(token) {
-            self.cut(seat, Closed::Purged, endings.told.load(SeqCst));
-        }
-    }
-
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
-    /// that something is missing. One that was `told` as cut already is reset in any case.
-    pub(super) fn cut(&mut self, seat: u32, why: Closed, told: bool) {
+    /// that something is missing.
+    pub(super) fn cut(&mut self, seat: u32, why: Closed) {
         if self.seats.at(seat).flags.any(Flags::CONNECTING) {
             return self.connect_failed(seat, crate::sys::Errno::CONNABORTED);
         }
         if self.seats.at(seat).flags.any(Flags::CUT) {
             return self.leave(seat, true);
         }
-        let owes = told || self.owes(seat);
+        let owes = self.owes(seat);
         let place = self.seats.at(seat);
         if owes {
             self.counters.cut().add(1);
@@ -297,8 +302,12 @@ impl Flow {
         self.end(seat, why, owes);
     }
 
-    /// Whether the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent.
+    /// Whether the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent. A
+    /// connection that was told as cut is treated as if.
     fn owes(&mut self, seat: u32) -> bool {
+        if self.is_told(seat) {
+            return true;
+        }
         let flags = self.seats.at(seat).flags;
         let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::LEAVING];
         if owing.into_iter().any(|flag| flags.any(flag)) {

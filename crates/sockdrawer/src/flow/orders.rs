@@ -256,7 +256,7 @@ impl Flow {
         self.set_course(None);
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
-                let end = std::panic::AssertUnwindSafe(|| self.cut(seat, why, false));
+                let end = std::panic::AssertUnwindSafe(|| self.cut(seat, why));
                 let _ = std::panic::catch_unwind(end);
             }
         }

@@ -261,13 +261,9 @@ impl Children {
         fork::ask_to_end(pid, until, at_once);
     }
 
-    /// Cuts a child's connection off and ends the child. False: it has ended in order.
+    /// Whether a child's connection is cut from now on: it has not ended in order. The child is still to be killed.
     pub(crate) fn cut(&self, pid: u32) -> bool {
-        let cut = self.with(pid, |child| child.connection.is_some() || child.page.cut()).unwrap_or(false);
-        if cut {
-            self.kill(pid, Why::Cut);
-        }
-        cut
+        self.with(pid, |child| child.connection.is_some() || child.page.cut()).unwrap_or(false)
     }
 
     /// Ends a child; its peer sees a reset, unless the connection has just ended in order.
@@ -399,6 +395,7 @@ impl Placement for Children {
             Ok(place) => place,
             Err(errno) => return self.not_placed(flow, parcel, &generation, errno),
         };
+        place.page.open();
         let mut table = lock(&self.table);
         let inherited = table.inherited(&generation, flow);
         match fork::fork() {
@@ -419,6 +416,7 @@ impl Placement for Children {
                 table.places.insert(pid, slot);
             }
             Err(errno) => {
+                place.page.clear();
                 table.free.push(place);
                 drop(table);
                 self.not_placed(flow, parcel, &generation, errno);

@@ -88,7 +88,7 @@ impl std::iter::Sum for Drained {
 
 /// What a loop that is well needs to end its connections once a deadline has passed. Those of a loop that user code keeps busy for
 /// longer are cut when it comes back, and counted as cut now.
-pub(super) const CUT_WITHIN: Duration = Duration::from_millis(50);
+pub(crate) const CUT_WITHIN: Duration = Duration::from_millis(50);
 /// How often a pool that ends looks for connections that came in meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A loop that is busy for longer is asked again later.

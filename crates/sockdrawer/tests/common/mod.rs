@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// Nothing on this machine takes longer, however busy it is; a test that waits for so long has failed.
@@ -308,4 +308,35 @@ pub(crate) fn overflow(depth: u64) -> u64 {
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
+}
+
+/// Holds its loop up when it gets `h`: says so, and waits until it is let go.
+pub(crate) struct Holding {
+    pub(crate) holds: mpsc::Sender<()>,
+    pub(crate) lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+/// Of [`Holding`].
+pub(crate) struct Held {
+    holds: mpsc::Sender<()>,
+    lets_go: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Service for Holding {
+    type Protocol = Held;
+    fn open(&self, _peer: &Peer) -> Held {
+        Held { holds: self.holds.clone(), lets_go: self.lets_go.clone() }
+    }
+}
+
+impl Protocol for Held {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.bytes() == b"h" {
+            self.holds.send(()).expect("the test listens");
+            self.lets_go.lock().expect("no panic").recv().expect("let go");
+        }
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
 }

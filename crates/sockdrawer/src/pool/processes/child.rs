@@ -2,6 +2,7 @@
 
 use crate::admission::Limits;
 use crate::behaviour::Kind;
+use crate::clock::deadline;
 use crate::exec;
 use crate::flow::acceptor::Parcel;
 use crate::flow::child_page::ChildPage;
@@ -15,6 +16,7 @@ use crate::flow::worker::Workers;
 use crate::flow::{Basis, Flow, Shared};
 use crate::model::fork::{Birth, Life};
 use crate::observe::{Event, Observer};
+use crate::pool::drain::CUT_WITHIN;
 use crate::pool::selector::Selector;
 use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
 use crate::sys::{Errno, Events, Kernel, System, fork, panics};
@@ -185,10 +187,19 @@ fn run(flow: &mut Flow) -> Result<(), Errno> {
 /// A child that is asked to end by a deadline.
 struct Asked {
     endings: Arc<Endings>,
+    stage: Stage,
+}
+
+/// How far its time has gone.
+#[derive(Clone, Copy)]
+enum Stage {
+    Asked,
     /// The protocol was told that this is the last moment.
-    told: bool,
-    /// The deadline is over.
-    cut: bool,
+    Told,
+    /// The deadline is over. What is cut is closed a little later: to let go of what the kernel has for many such connections takes
+    /// all CPUs for a while, and by then the parent has said what came of them.
+    Cut,
+    Closed,
 }
 
 /// The nearest deadline counts.
@@ -205,29 +216,36 @@ fn listen(flow: &mut Flow, signals: &OwnedFd, asked: &mut Option<Asked>) {
         flow.drain_all_counted(&endings);
     }
     if asked.as_ref().is_none_or(|before| before.endings.until > endings.until) {
-        *asked = Some(Asked { endings, told: false, cut: false });
+        *asked = Some(Asked { endings, stage: Stage::Asked });
     }
 }
 
 impl Asked {
     fn due(&self) -> Option<Instant> {
-        match (self.told, self.cut) {
-            (false, _) => Some(self.endings.last_words),
-            (true, false) => Some(self.endings.until),
-            (true, true) => None,
+        match self.stage {
+            Stage::Asked => Some(self.endings.last_words),
+            Stage::Told => Some(self.endings.until),
+            Stage::Cut => Some(deadline(self.endings.until, 2 * CUT_WITHIN)),
+            Stage::Closed => None,
         }
     }
 
     fn go_on(&mut self, flow: &mut Flow) {
-        let now = Instant::now();
-        if !self.told && now >= self.endings.last_words {
-            self.told = true;
-            flow.last_words(&self.endings);
-        }
-        if !self.cut && now >= self.endings.until {
-            self.cut = true;
-            flow.cut_counted(&self.endings);
-            flow.close_cut();
+        while self.due().is_some_and(|due| due <= Instant::now()) {
+            self.stage = match self.stage {
+                Stage::Asked => {
+                    flow.last_words(&self.endings);
+                    Stage::Told
+                }
+                Stage::Told => {
+                    flow.cut_counted(&self.endings);
+                    Stage::Cut
+                }
+                Stage::Cut | Stage::Closed => {
+                    flow.close_cut();
+                    Stage::Closed
+                }
+            };
         }
     }
 }

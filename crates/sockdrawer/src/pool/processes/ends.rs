@@ -19,6 +19,9 @@ pub(super) struct Ends {
     open: HashMap<u64, Asked>,
     /// Children that were asked to end, or have their turn for that.
     draining: HashSet<u32>,
+    /// Children that were told as cut, and when they are killed: to let go of what the kernel has for many of them takes all CPUs for a
+    /// while, in which the answer would not arrive.
+    cut: VecDeque<(Instant, u32)>,
     /// The pool's last question.
     last: Option<u64>,
 }
@@ -85,7 +88,7 @@ impl Asked {
         match self.stage {
             Stage::Asking => Some((Stage::LastWords, self.last_words)),
             Stage::LastWords => Some((Stage::Over, self.until)),
-            Stage::Over => Some((Stage::Told, deadline(self.until, CUT_WITHIN))),
+            Stage::Over => Some((Stage::Told, deadline(self.until, CUT_WITHIN / 2))),
             Stage::Killed => Some((Stage::Told, deadline(self.until, KILLED_WITHIN))),
             Stage::Told => None,
         }
@@ -121,11 +124,11 @@ impl Asked {
     }
 
     /// Children that have ended in order may still have to exit; all others are cut.
-    fn cut_all(&mut self, children: &Children) {
-        for pid in std::mem::take(&mut self.left) {
-            let cut = children.cut(pid);
-            self.count(1, cut);
-        }
+    fn cut_all(&mut self, children: &Children) -> Vec<u32> {
+        let (cut, ended): (Vec<u32>, Vec<u32>) = self.left.drain().partition(|pid| children.cut(*pid));
+        self.count(cut.len(), true);
+        self.count(ended.len(), false);
+        cut
     }
 
     fn reply(mut self) -> Reply {
@@ -227,12 +230,15 @@ impl Ends {
     /// When there is something to do next.
     pub(super) fn due(&self) -> Option<Instant> {
         let of = |asked: &Asked| [asked.turns.front().map(|(at, _)| *at), asked.next().map(|(_, at)| at)];
-        self.open.values().flat_map(of).flatten().min()
+        self.open.values().flat_map(of).flatten().chain(self.cut.front().map(|(at, _)| *at)).min()
     }
 
     /// Does what is due.
     pub(super) fn go_on(&mut self, children: &Children) {
         let now = Instant::now();
+        while let Some((_, pid)) = self.cut.pop_front_if(|(at, _)| *at <= now) {
+            children.kill(pid, Why::Cut);
+        }
         for asked in self.open.values_mut() {
             while asked.turns.front().is_some_and(|(at, _)| *at <= now) {
                 let Some((_, pid)) = asked.turns.pop_front().filter(|(_, pid)| asked.left.contains(pid)) else { continue };
@@ -251,7 +257,8 @@ impl Ends {
             while let Some((stage, _)) = asked.next().filter(|(_, at)| *at <= now) {
                 asked.stage = stage;
                 if stage == Stage::Told && asked.kind != AskedFor::Kill {
-                    asked.cut_all(children);
+                    let at = now + CUT_WITHIN;
+                    self.cut.extend(asked.cut_all(children).into_iter().map(|pid| (at, pid)));
                 }
                 for pid in &asked.left {
                     let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);

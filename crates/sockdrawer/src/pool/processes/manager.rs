@@ -36,7 +36,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// After the deadline of a drain or purge the answer of a helper may take so much longer. One that is stopped does not answer.
+/// How long a helper may take to say what it has, and after the deadline of a drain or purge, what came of it. A helper that is stopped
+/// does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
 /// When the pool ends, a helper is told to be done so much before the deadline, and killed so much after it.
@@ -218,7 +219,7 @@ impl Processes {
         if links.len() < 2 || (how.rate.is_none() && how.at_most.is_none()) {
             return vec![how; links.len()];
         }
-        let until = deadline(Instant::now(), ANSWERS_WITHIN);
+        let until = deadline(Instant::now(), TOLD_WITHIN);
         let asked: Vec<_> = links.iter().map(|link| link.ask_later(Request::Count(selector.clone()), &[])).collect();
         let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
             Some(Reply::Count(count)) => count,
@@ -240,6 +241,24 @@ impl Processes {
     /// The connections of a process.
     fn held(&self, index: usize) -> usize {
         self.joint.held(index).load(Ordering::SeqCst) as usize
+    }
+
+    /// Connections of a process that it has counted as cut.
+    fn cut(&self, index: usize) -> usize {
+        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.joint.counters(index, part)));
+        // Children are those of the forking helper, which is the first of its pool.
+        let children = (0..self.joint.children()).filter(|_| index == 0);
+        children.for_each(|slot| counts += self.joint.child(slot).counts());
+        counts.cut as usize
+    }
+
+    /// The same since there were so many, of a process that is killed: what it has left is cut with it.
+    fn cut_rest(&self, index: usize, before: usize) -> usize {
+        let children = if index == 0 { self.joint.children() } else { 0 };
+        (0..children).for_each(|slot| _ = self.joint.child(slot).cut());
+        // The permit of a child that has ended in order may still be with its helper.
+        let left = if children > 0 { 0 } else { self.held(index) };
+        left.max(self.cut(index) - before)
     }
 
     fn signalled(&self) -> Vec<(i32, u64)> {
@@ -289,7 +308,7 @@ fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
 /// What each of these helpers is now, as far as it says so in time.
 pub(super) fn parts(links: &[Arc<Link>]) -> Vec<PartStatus> {
     let asked = links.iter().map(|link| link.ask_later(Request::Status, &[])).collect();
-    let parts = answers(asked, deadline(Instant::now(), ANSWERS_WITHIN)).into_iter();
+    let parts = answers(asked, deadline(Instant::now(), TOLD_WITHIN)).into_iter();
     parts.filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect()
 }
 
@@ -500,8 +519,8 @@ impl Manager for Processes {
             // A little sooner, so that the answer is here in time.
             let left = until.saturating_duration_since(Instant::now());
             let share = Drain { deadline: left.saturating_sub((left / 10).min(ANSWER_WITHIN)), ..share };
-            let held = self.held(index);
-            (index, held, link.ask_later(Request::Shutdown(share), &[]), link)
+            let (held, cut) = (self.held(index), self.cut(index));
+            (index, held, cut, link.ask_later(Request::Shutdown(share), &[]), link)
         });
         let ends: Vec<_> = ends.collect();
         let gone = lock(&self.control).places.take_all();
@@ -509,15 +528,15 @@ impl Manager for Processes {
         let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
         drop(gone);
         let by = deadline(until, ANSWER_WITHIN);
-        let ended = ends.into_iter().map(|(index, held, answer, link)| {
+        let ended = ends.into_iter().map(|(index, held, cut_before, answer, link)| {
             match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
                 Ok(Reply::Drained(drained)) => drained,
                 // It is gone, and its connections with it.
                 Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained { asked: held, ended: 0, cut: held },
                 // It is stopped, or has other things to do: what it has left is cut with it.
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    let cut = self.held(index);
                     link.kill();
+                    let cut = self.cut_rest(index, cut_before);
                     Drained { asked: held.max(cut), ended: held.saturating_sub(cut), cut }
                 }
             }
