@@ -223,6 +223,11 @@ impl<C: Consumer> Protocol for Connection<C> {
         let bytes = input.bytes();
         let (parsed, acked) = self.take(&bytes[..bytes.len().min(until)], cx);
         input.take(parsed.taken);
+        if parsed.refused {
+            cx.report(format!(
+                "a message of more than {MAX_PAYLOAD} bytes: its client speaks another pattern, or is no client of acks"
+            ));
+        }
         if parsed.refused || (self.ending && self.parser.payload_left == 0) {
             return self.close(cx);
         }

@@ -23,6 +23,7 @@ pub(crate) fn words(event: &Event) -> String {
         Event::GenerationStarted(generation) => format!("generation {generation} is in force"),
         Event::GenerationEnded(generation) => format!("generation {generation} has no connections left"),
         Event::ConnectionPanicked { id, message } => format!("connection {id} panicked: {message}"),
+        Event::Reported { id, message } => format!("connection {id}: {message}"),
         Event::JobPanicked { message } => format!("a job panicked: {message}"),
         Event::ServicePanicked { message } => format!("the service panicked: {message}"),
         Event::ConnectionKilled(id) => format!("connection {id} was killed as asked"),

@@ -127,7 +127,7 @@ fn a_server_that_nagles_is_found_and_others_are_not_accused() {
 #[test]
 fn a_server_of_another_pattern_is_told() {
     for (server, client) in [("read", "reply"), ("reply", "read")] {
-        let mut server = Program::start(&["serve", "acks", "--ack", server, "-l", "127.0.0.1:0"]);
+        let mut server = Program::start(&["serve", "acks", "-v", "--ack", server, "-l", "127.0.0.1:0"]);
         let line = server.line();
         let target = line.strip_prefix("listening on ").expect("it says where");
         let end = load(&format!("{target} --ack {client} -c 2 -n 1000"));
@@ -135,7 +135,8 @@ fn a_server_of_another_pattern_is_told() {
         let hint = end.stdout.lines().find(|line| line.starts_with("hint")).unwrap_or_else(|| panic!("{end:?}"));
         assert!(hint.contains(&format!("--ack {client}")) && hint.contains("big-endian"), "{hint}");
         server.signal(Signal::TERM);
-        assert_eq!(server.end().code, Some(0));
+        let end = server.end();
+        assert!(end.code == Some(0) && end.stderr.contains("its client speaks another pattern"), "{end:?}");
     }
 }
 

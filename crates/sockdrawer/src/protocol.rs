@@ -283,14 +283,21 @@ pub struct Output {
     /// Unsent bytes of this connection from before.
     pub(crate) backlog: usize,
     pub(crate) high_water: usize,
-    /// What the callback calls its connection, if it said so.
+    /// What the callback said about its connection; hardly ever anything.
+    pub(crate) said: Option<Box<Said>>,
+}
+
+/// What a callback says about its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
     pub(crate) tag: Option<Tag>,
+    pub(crate) report: Option<String>,
 }
 
 impl Output {
     /// An empty one with this high-water mark, for a layer's inner protocol.
     pub fn with_high_water(high_water: usize) -> Output {
-        Output { bytes: Vec::new(), backlog: 0, high_water, tag: None }
+        Output { bytes: Vec::new(), backlog: 0, high_water, said: None }
     }
 
     /// Appends `bytes`.
@@ -487,7 +494,13 @@ impl Context<'_> {
     /// Calls this connection by a short text, for [`Selector::Tag`](crate::Selector::Tag) and lists: more than 64 bytes are cut off,
     /// an empty text takes the tag away. It stays when another service adopts the connection.
     pub fn tag(&mut self, text: &str) {
-        self.out.tag = Some(tag(text));
+        self.out.said.get_or_insert_default().tag = Some(tag(text));
+    }
+
+    /// Tells the pool's observer something about this connection, as [`Event::Reported`](crate::Event::Reported): the peer's mistake, for
+    /// example, for which it is ended. The last report of a callback counts; at most ten a second are told for each loop.
+    pub fn report(&mut self, message: impl Into<String>) {
+        self.out.said.get_or_insert_default().report = Some(message.into());
     }
 
     /// What [`Service::local`] made for this loop and generation; None when it is of another type.
@@ -524,7 +537,11 @@ impl Context<'_> {
             generation: self.generation,
             draining: self.draining,
         });
-        self.out.tag = out.tag.take().or_else(|| self.out.tag.take());
+        if let Some(inner) = out.said.take() {
+            let said = self.out.said.get_or_insert_default();
+            said.tag = inner.tag.or(said.tag.take());
+            said.report = inner.report.or(said.report.take());
+        }
         result
     }
 }

@@ -146,6 +146,7 @@ fn an_oversize_payload_closes_after_what_is_owed() {
     let mut confused = open(AckPattern::Read);
     confused.receive(&messages(AckPattern::Reply, 1));
     assert_eq!((confused.sent(), confused.closed()), (vec![], Some(Closed::Done)));
+    assert!(confused.reports()[0].contains("another pattern"), "{:?}", confused.reports());
 }
 
 #[test]

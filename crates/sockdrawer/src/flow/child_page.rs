@@ -1,4 +1,4 @@
-//! What a connection's own process tells its parent: a page of what it counts, and the message of its last panic. It is the child's to
+//! What a connection's own process tells its parent: a page of what it counts, and its last report or panic. It is the child's to
 //! write, whatever it writes; the parent takes it for no more than one connection can have done.
 
 use crate::observe::counters::Counters;
@@ -7,7 +7,7 @@ use crate::protocol::ConnectionId;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sys::shared::Words;
 
-/// Bytes of a panic's message, from the front.
+/// Bytes of a message, from the front.
 const MOST_TEXT: usize = 1024;
 
 /// Where the verdict is, behind all counters.
@@ -26,6 +26,7 @@ const TEXT: usize = 64;
 const CONNECTION: u64 = 1;
 const JOB: u64 = 2;
 const SERVICE: u64 = 3;
+const REPORT: u64 = 4;
 
 /// More than anything that one connection counts: sums of many such numbers are still numbers.
 const MOST: u64 = 1 << 50;
@@ -92,12 +93,13 @@ impl ChildPage {
         self.words[self.first + TEXT].store(0, Relaxed);
     }
 
-    /// Leaves word of a panic. Other events are told by the parent, which sees for itself.
+    /// Leaves word of a panic or a report. Other events are told by the parent, which sees for itself.
     pub(crate) fn tell(&self, event: &Event) {
         let (kind, message) = match event {
             Event::ConnectionPanicked { message, .. } => (CONNECTION, message),
             Event::JobPanicked { message } => (JOB, message),
             Event::ServicePanicked { message } => (SERVICE, message),
+            Event::Reported { message, .. } => (REPORT, message),
             _ => return,
         };
         let bytes = &message.as_bytes()[..message.len().min(MOST_TEXT)];
@@ -110,7 +112,7 @@ impl ChildPage {
         words[0].store(kind << 32 | bytes.len() as u64, Relaxed);
     }
 
-    /// The last panic of the child of this connection, if it left word of one.
+    /// The last panic or report of the child of this connection, if it left word of one.
     pub(crate) fn told(&self, id: ConnectionId) -> Option<Event> {
         let words = &self.words[self.first + TEXT..];
         let head = words[0].load(Relaxed);
@@ -123,6 +125,7 @@ impl ChildPage {
             CONNECTION => Some(Event::ConnectionPanicked { id, message }),
             JOB => Some(Event::JobPanicked { message }),
             SERVICE => Some(Event::ServicePanicked { message }),
+            REPORT => Some(Event::Reported { id, message }),
             _ => None,
         }
     }

@@ -274,7 +274,7 @@ impl Flow {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let closed = self.with_context(seat, &mut timer, &now, |table, slot, cx, _| table.close(slot, why, cx));
         self.scratch.clear();
-        self.scratch.tag = None;
+        self.scratch.said = None;
         closed
     }
 

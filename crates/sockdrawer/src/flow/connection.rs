@@ -82,7 +82,7 @@ impl Flow {
         match of.table.open(peer, &mut cx, &mut self.more) {
             Ok((slot, answer)) => {
                 place.slot = slot;
-                let silent = self.scratch.bytes.is_empty() & self.scratch.tag.is_none() & (timer == Timer::Keep);
+                let silent = self.scratch.bytes.is_empty() & self.scratch.said.is_none() & (timer == Timer::Keep);
                 let usual = silent && matches!(answer, Answer::Continue);
                 if !usual && !self.has_spoken(seat, epoch, answer, timer, &now) {
                     return;
@@ -212,7 +212,7 @@ impl Flow {
     /// Does what a callback said beside its answer.
     #[inline]
     pub(super) fn after_call(&mut self, seat: u32, timer: Timer, now: &Cell<Option<Instant>>) {
-        self.take_tag(seat);
+        self.hear(seat);
         match timer {
             Timer::Keep => {}
             Timer::Off => self.protocol_clears_timer(seat),
@@ -499,7 +499,7 @@ impl Flow {
     pub(super) fn count_panic(&mut self, seat: u32, message: String) {
         self.counters.panics().add(1);
         let id: ConnectionId = self.seats.at(seat).id;
-        self.tell_panic(Told::ConnectionPanicked { id, message });
+        self.tell_some(Told::ConnectionPanicked { id, message });
     }
 
     /// The socket failed.

@@ -352,7 +352,7 @@ impl Flow {
         });
         if let Err(Panicked(message)) = told {
             self.counters.panics().add(1);
-            self.tell_panic(Told::ServicePanicked { message });
+            self.tell_some(Told::ServicePanicked { message });
         }
     }
 }

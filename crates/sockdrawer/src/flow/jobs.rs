@@ -35,7 +35,7 @@ impl Flow {
         if let Some(payload) = result.take_panic() {
             let message = panics::message(payload);
             self.counters.job_panics().add(1);
-            self.tell_panic(Told::JobPanicked { message });
+            self.tell_some(Told::JobPanicked { message });
         }
         let Some(seat) = self.seats.find(token) else {
             panics::discard(result);

@@ -73,6 +73,8 @@ use timer::Wheel;
 const READ_BYTES: usize = 256 * 1024;
 /// A connection with more to read than this many reads lets the others go first.
 const READS_PER_TURN: usize = 4;
+/// Connections whose peers have ended, of those that a turn finds. To end one takes some microseconds, and thousands may end at once.
+const ENDS_PER_TURN: usize = 64;
 /// So many letters are read before events are looked at again.
 const LETTERS_PER_TURN: usize = 1024;
 /// Orders too, for so long: some are a word, some visit every connection.
@@ -81,8 +83,8 @@ const ORDERS_PER_TURN: Duration = Duration::from_micros(200);
 const SCRATCH_BYTES: usize = 256 * 1024;
 /// Memory that a prepared flow has for a callback's output: little, to lie with what else a forked process writes.
 const PREPARED_BYTES: usize = 512;
-/// Panics told as events, for each loop and second; all are counted.
-const PANICS_TOLD_PER_SECOND: u32 = 10;
+/// Panics and reports told as events, for each loop and second; all panics are counted.
+const TOLD_PER_SECOND: u32 = 10;
 
 /// What epoll_wait would have to be given to fail.
 const BAD_EPOLL: &str = "epoll_wait fails for a bad descriptor or pointer only";
@@ -172,7 +174,7 @@ pub(crate) struct Flow {
     letters: Vec<Letter>,
     unread: VecDeque<Letter>,
     ids: std::ops::Range<u64>,
-    panics_told: (u32, u32),
+    told: (u32, u32),
     start: Instant,
     /// The same by the coarse clock.
     began: u64,
@@ -280,7 +282,7 @@ impl Flow {
             letters: Vec::with_capacity(at_once),
             unread: VecDeque::with_capacity(at_once),
             ids: 0..0,
-            panics_told: (0, 0),
+            told: (0, 0),
             start,
             began: crate::sys::monotonic_coarse(),
             noticed: 0,
@@ -426,13 +428,17 @@ impl Flow {
         self.counters.turns().add(1);
         self.look_at_clock();
         let dials = self.connector.has_more();
+        let mut ends = 0;
         for index in 0..events.len() {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
                 (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
                 (0, listener) => self.accept_event(listener, events.len()),
+                // epoll tells of it again, behind what the others have to say now.
+                (_, _) if ready.ended && ends == ENDS_PER_TURN => {}
                 (_, token) => {
+                    ends += usize::from(ready.ended);
                     self.connection_event(token, ready);
                     if dials {
                         self.redial();
@@ -527,14 +533,14 @@ impl Flow {
         }
     }
 
-    fn tell_panic(&mut self, event: Told) {
+    fn tell_some(&mut self, event: Told) {
         let second = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
-        let (at, told) = &mut self.panics_told;
+        let (at, told) = &mut self.told;
         if *at != second {
             (*at, *told) = (second, 0);
         }
         *told += 1;
-        if *told <= PANICS_TOLD_PER_SECOND {
+        if *told <= TOLD_PER_SECOND {
             self.shared.tell(&event);
         }
     }

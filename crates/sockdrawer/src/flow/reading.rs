@@ -63,7 +63,7 @@ impl Flow {
         let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(place.slot, &mut input, &mut cx, &mut self.more);
         let taken = input.taken();
-        if (taken == count) & (count < most) && timer == Timer::Keep && self.scratch.tag.is_none() {
+        if (taken == count) & (count < most) && timer == Timer::Keep && self.scratch.said.is_none() {
             match answer {
                 Answer::Continue => return self.answer(seat, epoch),
                 Answer::Close => return self.close(seat, Tail::Clean),

@@ -1,7 +1,8 @@
 //! What the connections of a loop are called, beside their seats: few have a tag, and those that have none cost nothing.
 
 use super::Flow;
-use crate::protocol::Tag;
+use crate::observe::Event;
+use crate::protocol::{Said, Tag};
 use std::collections::HashMap;
 
 /// Tags, by the seats of their connections.
@@ -37,11 +38,22 @@ impl Tags {
 }
 
 impl Flow {
-    /// Does what a callback said about the tag of its connection.
+    /// Does what a callback said about its connection.
     #[inline]
-    pub(super) fn take_tag(&mut self, seat: u32) {
-        if let Some(tag) = self.scratch.tag.take() {
+    pub(super) fn hear(&mut self, seat: u32) {
+        if let Some(said) = self.scratch.said.take() {
+            self.heard(seat, *said);
+        }
+    }
+
+    #[cold]
+    fn heard(&mut self, seat: u32, said: Said) {
+        if let Some(tag) = said.tag {
             self.set_tag(seat, tag);
+        }
+        if let Some(message) = said.report {
+            let id = self.seats.at(seat).id;
+            self.tell_some(Event::Reported { id, message });
         }
     }
 

@@ -59,6 +59,13 @@ pub enum Event {
         /// The panic's message.
         message: String,
     },
+    /// A protocol said this about its connection, by [`Context::report`](crate::Context::report). At most ten a second are told.
+    Reported {
+        /// Whose.
+        id: ConnectionId,
+        /// What it said.
+        message: String,
+    },
     /// A job panicked; its connection was told so and lives. Told and counted like a connection's panic.
     JobPanicked {
         /// The panic's message.

@@ -2,7 +2,7 @@
 
 use super::commit::{effective_limit, make_room, prepare_generation, validate_start};
 use super::control::{Control, Core, ListeningPlace, Report};
-use super::drain::{ANSWER_WITHIN, CUT_WITHIN, Drain, Drained};
+use super::drain::{ANSWER_WITHIN, Drain, Drained};
 use super::halt::{End, Halt};
 use super::handle::{Adopted, Applied, ended};
 use super::manager::{Manager, Visit};
@@ -35,8 +35,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A loop that hangs in user code is waited for so long when its pool is dropped; a shutdown has its own deadline.
+/// A loop that hangs in user code is waited for so long when its pool is dropped.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// The same after the deadline of a shutdown.
+const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 
 /// What a pool stands on.
 pub(super) struct Foundation {
@@ -203,6 +205,11 @@ impl Core {
 
     /// The end of a pool, in order: what waits in the kernel is accepted, what is connected is drained, then all stops.
     pub(crate) fn shutdown(&self, how: Drain, reason: &str) -> Drained {
+        self.shutdown_telling(how, reason, |_| ())
+    }
+
+    /// The same; what came of the connections is told before the threads are waited for.
+    pub(crate) fn shutdown_telling(&self, how: Drain, reason: &str, tell: impl FnOnce(Drained)) -> Drained {
         {
             let mut control = lock(&self.control);
             while control.readiness == Readiness::Draining {
@@ -210,6 +217,7 @@ impl Core {
                 control = wait(&self.stopped, control);
             }
             if matches!(control.readiness, Readiness::Stopped(_)) {
+                tell(control.drained);
                 return control.drained;
             }
             control.readiness = Readiness::Draining;
@@ -234,8 +242,9 @@ impl Core {
         let until = deadline(Instant::now(), how.deadline);
         let drained = self.drain_to_the_end(how, is_over);
         lock(&self.control).drained = drained;
-        // Loops may still be closing what was cut: that is no reason to be late.
-        self.stop_by(deadline(until, CUT_WITHIN), reason);
+        tell(drained);
+        // Loops may still be closing what was cut, which is no reason to be late.
+        self.stop_by(deadline(until, STOPPED_WITHIN), reason);
         drained
     }
 

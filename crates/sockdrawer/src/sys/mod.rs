@@ -76,6 +76,8 @@ pub(crate) struct Ready {
     pub(crate) write: bool,
     /// EPOLLERR or EPOLLHUP: reported whether watched for or not.
     pub(crate) broken: bool,
+    /// EPOLLRDHUP: the peer sends no more than what is there to be read.
+    pub(crate) ended: bool,
 }
 
 impl Ready {
@@ -201,6 +203,7 @@ impl Events {
             read: flags.contains(EventFlags::IN),
             write: flags.contains(EventFlags::OUT),
             broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+            ended: flags.contains(EventFlags::RDHUP),
         }
     }
 }

@@ -124,6 +124,7 @@ impl Post for Inbox {
 struct Wire {
     peer: Peer,
     limits: Limits,
+    reports: Vec<String>,
     now: Instant,
     due: Option<Instant>,
     /// Received and not taken.
@@ -181,6 +182,7 @@ impl<S: Service> Connection<S> {
         let wire = Wire {
             peer,
             limits,
+            reports: Vec::new(),
             now: Instant::now(),
             due: None,
             kept: Vec::new(),
@@ -399,6 +401,11 @@ impl<S: Service> Connection<S> {
         self.wire.inbox.tag.lock().unwrap_or_else(PoisonError::into_inner).as_ref().to_owned()
     }
 
+    /// What was said by [`Context::report`], oldest first.
+    pub fn reports(&self) -> &[String] {
+        &self.wire.reports
+    }
+
     /// What [`Service::local`] made, when it is a `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
@@ -493,8 +500,9 @@ impl<S: Service> Connection<S> {
         kept.drain(..taken);
         self.wire.kept = kept;
         self.state = Some(state);
-        if let Some(tag) = self.out.tag.take() {
-            self.wire.inbox.name(tag);
+        if let Some(said) = self.out.said.take() {
+            said.tag.into_iter().for_each(|tag| self.wire.inbox.name(tag));
+            self.wire.reports.extend(said.report);
         }
         match timer {
             Timer::Keep => {}
@@ -543,7 +551,7 @@ impl<S: Service> Connection<S> {
     /// Borrows what a context is made of, apart from the state.
     fn call<R>(&mut self, call: impl FnOnce(&mut Scene<'_>) -> R) -> R {
         self.out.clear();
-        self.out.tag = None;
+        self.out.said = None;
         self.out.backlog = self.wire.backlog.len();
         call(&mut Scene { out: &mut self.out, local: &mut *self.local, wire: &self.wire })
     }

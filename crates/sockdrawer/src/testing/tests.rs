@@ -46,7 +46,10 @@ impl Protocol for Script {
                 b"stop" => cx.clear_timer(),
                 b"self" => cx.handle().notify(Note::value("myself")).expect("the inbox has room"),
                 b"name" => cx.tag("me"),
-                b"nest" => cx.nested(&mut Output::default(), |cx| cx.tag("inner")),
+                b"nest" => cx.nested(&mut Output::default(), |cx| {
+                    cx.tag("inner");
+                    cx.report("from within");
+                }),
                 b"fins" => return Step::Finish,
                 b"clos" => {
                     cx.send(b"bye");
@@ -414,6 +417,7 @@ fn the_last_tag_counts_whoever_set_it() {
     assert_eq!(connection.tag(), "inner");
     connection.receive(b"nestname");
     assert_eq!(connection.tag(), "me");
+    assert_eq!(connection.reports(), ["from within", "from within"], "the tag of the outer one hides no report");
     assert!(connection.handle().tag("somebody"));
     assert_eq!(connection.tag(), "somebody");
     let connection = connection.save_and_restore(Scripted).expect("it can be saved");

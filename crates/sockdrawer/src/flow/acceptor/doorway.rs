@@ -322,7 +322,7 @@ impl Flow {
     fn count_policy_panic(&mut self, panicked: Option<String>) {
         if let Some(message) = panicked {
             self.counters.admission_panics().add(1);
-            self.tell_panic(Told::AdmissionPanicked { message });
+            self.tell_some(Told::AdmissionPanicked { message });
         }
     }
 

@@ -163,12 +163,12 @@ impl Helper {
     fn answer_later(&self, number: u64, request: Request) {
         let (core, speaker) = (self.core.clone(), self.speaker.clone());
         let answer = move || {
-            let last = matches!(request, Request::Shutdown(_));
-            speaker.reply(number, slow(&core, request));
-            if last {
+            if let Request::Shutdown(how) = request {
+                core.shutdown_telling(how, "its pool ends", |drained| speaker.reply(number, Reply::Drained(drained)));
                 // All that it had is done; the pool closes its end when it has heard so.
                 std::process::exit(0);
             }
+            speaker.reply(number, slow(&core, request));
         };
         // Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
         let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
@@ -271,7 +271,6 @@ fn slow(core: &Arc<Core>, request: Request) -> Reply {
         Request::ApplyOptions(selector) => Reply::Count(core.apply_options(&selector)),
         Request::Options(id) => Reply::Options(core.options(id)),
         Request::List(selector) => Reply::List(core.connections(&selector)),
-        Request::Shutdown(how) => Reply::Drained(Manager::shutdown(&**core, how, "its pool ends")),
         _ => {
             let status = Manager::status(&**core);
             Reply::Status(Box::new(PartStatus {

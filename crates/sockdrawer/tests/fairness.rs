@@ -1,0 +1,65 @@
+//! What many connections do at once does not keep the others of their loop waiting.
+
+mod common;
+
+use common::{PATIENCE, connect, echoes, start};
+use sockdrawer::{Closed, Config, Context, Input, Peer, Protocol, Service, Step};
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, mpsc};
+
+/// What happens to connections of one loop, in order.
+type Story = Arc<Mutex<Vec<&'static str>>>;
+
+/// Answers what it gets. After `h` it says that it holds its loop up, and does until it is let go.
+struct Told(Story, mpsc::Sender<()>, Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Service for Told {
+    type Protocol = Told;
+    fn open(&self, _peer: &Peer) -> Told {
+        Told(self.0.clone(), self.1.clone(), self.2.clone())
+    }
+}
+
+impl Protocol for Told {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if input.bytes() == b"h" {
+            self.1.send(()).expect("the test listens");
+            self.2.lock().expect("no panic").recv_timeout(PATIENCE).expect("let go");
+        } else {
+            self.0.lock().expect("no panic").push("answered");
+        }
+        cx.send(input.bytes());
+        input.take_all();
+        Step::Continue
+    }
+
+    fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {
+        self.0.lock().expect("no panic").push("closed");
+    }
+}
+
+#[test]
+fn many_that_end_at_once_keep_nobody_else_waiting() {
+    const MANY: usize = 300;
+    let ((lets_go, waits), (holds, held)) = (mpsc::channel(), mpsc::channel());
+    let story = Story::default();
+    let (pool, at) = start(Config::accept(Told(story.clone(), holds, Arc::new(Mutex::new(waits)))).loops(1));
+    let mut crowd: Vec<_> = (0..MANY).map(|_| connect(at)).collect();
+    let (mut holder, mut other) = (connect(at), connect(at));
+    for stream in crowd.iter_mut().chain([&mut holder, &mut other]) {
+        assert!(echoes(stream, b"x"));
+    }
+    story.lock().expect("no panic").clear();
+    holder.write_all(b"h").expect("it is connected");
+    held.recv_timeout(PATIENCE).expect("the loop is held up");
+    // All of this has come when the loop looks again, in this order.
+    crowd.clear();
+    other.write_all(b"x").expect("it is connected");
+    lets_go.send(()).expect("the loop waits");
+    other.read_exact(&mut [0]).expect("an answer");
+    assert!(pool.wait(PATIENCE, |status| status.counts.closed == MANY as u64));
+    let story = story.lock().expect("no panic");
+    let before = story.iter().position(|what| *what == "answered").expect("it was");
+    assert!(before <= MANY / 4, "{before} of {MANY} were closed first");
+    assert_eq!(story.len(), MANY + 1);
+}
