@@ -14,11 +14,10 @@ use crate::flow::bell::Bell;
 use crate::flow::door::Intake;
 use crate::flow::gate::{Gate, Process};
 use crate::flow::here;
-use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
+use crate::flow::joint::Joint;
 use crate::model::prefork;
 use crate::net::{Address, SocketOptions};
-use crate::observe::counters::Counters;
-use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
+use crate::observe::{ConnectionStatus, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
 use crate::pool::drain::{Drain, Drained};
 use crate::pool::handle::{Adopted, Applied, ended};
 use crate::pool::intake::{may_change, readiness};
@@ -28,7 +27,6 @@ use crate::pool::restarts::{Absence, History};
 use crate::pool::retire::{Keeper, Retirements};
 use crate::pool::selector::Selector;
 use crate::protocol::ConnectionId;
-use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::System;
 use std::collections::{BTreeMap, BTreeSet};
@@ -226,44 +224,6 @@ impl Processes {
             _ => 0,
         });
         share(how, &counts.collect::<Vec<_>>())
-    }
-
-    /// All that was counted, by whatever process.
-    pub(super) fn counts(&self) -> Counts {
-        let loops = (0..MOST_PROCESSES).flat_map(|process| (0..MOST_LOOPS).map(move |index| self.joint.counters(process, index)));
-        let mut counts = Counts::default();
-        // What ends was counted as begun before that, by the helper, whose numbers are read after these.
-        (0..self.joint.children()).for_each(|slot| counts += self.joint.child(slot).counts());
-        counts += Counters::sum(loops);
-        counts
-    }
-
-    /// The connections of a process.
-    fn held(&self, index: usize) -> usize {
-        self.joint.held(index).load(Ordering::SeqCst) as usize
-    }
-
-    /// Connections of a process that it has counted as cut.
-    fn cut(&self, index: usize) -> usize {
-        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.joint.counters(index, part)));
-        // Children are those of the forking helper, which is the first of its pool.
-        let children = (0..self.joint.children()).filter(|_| index == 0);
-        children.for_each(|slot| counts += self.joint.child(slot).counts());
-        counts.cut as usize
-    }
-
-    /// The same since there were so many, of a process that is killed: what it has left is cut with it.
-    fn cut_rest(&self, index: usize, before: usize) -> usize {
-        let children = if index == 0 { self.joint.children() } else { 0 };
-        (0..children).for_each(|slot| _ = self.joint.child(slot).cut());
-        // The permit of a child that has ended in order may still be with its helper.
-        let left = if children > 0 { 0 } else { self.held(index) };
-        left.max(self.cut(index) - before)
-    }
-
-    fn signalled(&self) -> Vec<(i32, u64)> {
-        let numbers = (1..MOST_SIGNALS).map(|signal| (signal as i32, self.joint.signalled(signal).load(Ordering::Relaxed)));
-        numbers.filter(|(_, count)| *count > 0).collect()
     }
 
     /// Under the lock: the last one that changes it is also the last that helpers hear.

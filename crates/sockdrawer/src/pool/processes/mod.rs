@@ -13,6 +13,7 @@ mod recount;
 mod registry;
 mod speaker;
 mod supervise;
+mod tally;
 mod wire;
 
 pub(super) use manager::Processes;

@@ -7,9 +7,8 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::config::{Model, Part, RestartPolicy};
 use crate::error::Error;
-use crate::flow::joint::{Joint, MOST_LOOPS, MOST_PROCESSES};
-use crate::observe::counters::Counters;
-use crate::observe::{Counts, Event, Readiness};
+use crate::flow::joint::{Joint, MOST_PROCESSES};
+use crate::observe::{Event, Readiness};
 use crate::pool::restarts::{Absence, History, Restarting, end_in_order};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
@@ -249,20 +248,6 @@ impl Processes {
         let ended = control.take_ended();
         drop(control);
         ended.into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
-    }
-
-    /// Connections that a dead process had are closed, though it had no time to count them.
-    fn close_lost(&self, index: usize) {
-        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.joint.counters(index, part)));
-        let mut unburied = Counts::default();
-        // Those of a forking helper, which is the first of its pool.
-        for child in (0..self.joint.children()).filter(|_| index == 0).map(|slot| self.joint.child(slot)) {
-            unburied += child.counts();
-            child.clear();
-        }
-        counts += unburied;
-        unburied.closed += (counts.accepted + counts.connected).saturating_sub(counts.closed + counts.rejected);
-        self.joint.counters(index, 0).add_all(&unburied);
     }
 
     /// Takes back permits that nobody holds, and places at doors, see [`Recount`].
