@@ -1,7 +1,7 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
 use super::seat::{Flags, Seat};
-use super::{Flow, SCRATCH_BYTES};
+use super::{ENDS_PER_TURN, Flow, SCRATCH_BYTES};
 use crate::behaviour::{Answer, Event, More, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
@@ -153,6 +153,13 @@ impl Flow {
         if flags.any(Flags::CUT) {
             return;
         }
+        if ready.is_ended() {
+            if self.ends == ENDS_PER_TURN {
+                // epoll tells of it again, behind what the others have to say now.
+                return;
+            }
+            self.ends += 1;
+        }
         if flags.any(Flags::CONNECTING) {
             return self.connect_event(seat);
         }
@@ -164,17 +171,17 @@ impl Flow {
         }
         let may_receive = !flags.any(Flags::UNREAD);
         // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
-        if ready.broken && !may_receive {
+        if ready.is_broken() && !may_receive {
             return self.check_broken(seat);
         }
-        if ready.write && flags.any(Flags::WATCH_WRITE) {
+        if ready.is_writable() && flags.any(Flags::WATCH_WRITE) {
             self.flush(seat);
         }
         if let Some(seat) = self.seats.find(token) {
-            if (ready.read || ready.broken) && may_receive && self.seats.at(seat).has_protocol() {
+            if (ready.is_readable() || ready.is_broken()) && may_receive && self.seats.at(seat).has_protocol() {
                 self.readable(seat);
             } else {
-                self.settle(seat, ready.read);
+                self.settle(seat, ready.is_readable());
             }
         }
     }

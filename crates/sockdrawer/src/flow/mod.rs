@@ -178,6 +178,8 @@ pub(crate) struct Flow {
     start: Instant,
     /// The same by the coarse clock.
     began: u64,
+    /// Of this turn, connections whose peers have ended.
+    ends: usize,
     /// A bit for each descriptor of [`Flow::notice`] that had something.
     pub(crate) noticed: u32,
     /// Seconds from then to the last look at that clock, once a turn: connections that open in a turn have their age by it.
@@ -289,6 +291,7 @@ impl Flow {
             second: 0,
             names_peers: true,
             page: None,
+            ends: 0,
             turn_until: None,
             stopping: false,
             inbox,
@@ -428,17 +431,14 @@ impl Flow {
         self.counters.turns().add(1);
         self.look_at_clock();
         let dials = self.connector.has_more();
-        let mut ends = 0;
+        self.ends = 0;
         for index in 0..events.len() {
             let ready = events.get(index);
             match (ready.token >> 32, ready.token) {
                 (0, INBOX_TOKEN) => {}
                 (0, noticed) if noticed >= NOTICED => self.noticed |= 1 << (noticed - NOTICED),
                 (0, listener) => self.accept_event(listener, events.len()),
-                // epoll tells of it again, behind what the others have to say now.
-                (_, _) if ready.ended && ends == ENDS_PER_TURN => {}
                 (_, token) => {
-                    ends += usize::from(ready.ended);
                     self.connection_event(token, ready);
                     if dials {
                         self.redial();

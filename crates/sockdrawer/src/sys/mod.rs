@@ -38,6 +38,7 @@ pub(crate) use rustix::io::Errno;
 pub(crate) use unforked::Unforked;
 
 use crate::net::{Address, ListenOptions, SocketOptions};
+use rustix::event::epoll::EventFlags;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -69,21 +70,34 @@ pub(crate) enum Woken {
 }
 
 /// What epoll reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-    /// EPOLLERR or EPOLLHUP: reported whether watched for or not.
-    pub(crate) broken: bool,
-    /// EPOLLRDHUP: the peer sends no more than what is there to be read.
-    pub(crate) ended: bool,
+    flags: EventFlags,
 }
 
 impl Ready {
     /// Whether there is input, and nothing else.
-    pub(crate) fn is_input(&self) -> bool {
-        self.read & !self.write & !self.broken
+    pub(crate) fn is_input(self) -> bool {
+        self.flags == EventFlags::IN
+    }
+
+    pub(crate) fn is_readable(self) -> bool {
+        self.flags.contains(EventFlags::IN)
+    }
+
+    pub(crate) fn is_writable(self) -> bool {
+        self.flags.contains(EventFlags::OUT)
+    }
+
+    /// EPOLLERR or EPOLLHUP: reported whether watched for or not.
+    pub(crate) fn is_broken(self) -> bool {
+        self.flags.intersects(EventFlags::ERR | EventFlags::HUP)
+    }
+
+    /// EPOLLRDHUP: the peer sends no more than what is there to be read.
+    pub(crate) fn is_ended(self) -> bool {
+        self.flags.contains(EventFlags::RDHUP)
     }
 }
 
@@ -195,15 +209,7 @@ impl Events {
     }
 
     pub(crate) fn get(&self, index: usize) -> Ready {
-        use rustix::event::epoll::EventFlags;
         let event = self.0[index];
-        let flags = event.flags;
-        Ready {
-            token: event.data.u64(),
-            read: flags.contains(EventFlags::IN),
-            write: flags.contains(EventFlags::OUT),
-            broken: flags.intersects(EventFlags::ERR | EventFlags::HUP),
-            ended: flags.contains(EventFlags::RDHUP),
-        }
+        Ready { token: event.data.u64(), flags: event.flags }
     }
 }
