@@ -304,7 +304,10 @@ impl Flow {
 
     /// A connection enters this loop.
     pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
-        self.look_at_clock();
+        // Of a connection's own process the parent knows the age.
+        if self.page.is_none() {
+            self.look_at_clock();
+        }
         self.look_at_rules();
         self.count_parcel(&mut parcel.permit, parcel.remote);
         let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);

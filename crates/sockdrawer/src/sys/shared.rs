@@ -8,7 +8,7 @@ use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 // Under a model checker they are objects of it, for one process.
 #[cfg(shuttle)]
@@ -94,11 +94,14 @@ impl Words {
         Ok(Words::of(NonNull::slice_from_raw_parts(first, count), true))
     }
 
-    /// Words of one page.
+    /// Words of one page. Asked once: a forked process that asks again needs the C library's page for it.
     pub(crate) fn in_page() -> usize {
-        // SAFETY: sysconf(3) takes a number.
-        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(bytes).unwrap_or(4096) / size_of::<AtomicU64>()
+        static WORDS: OnceLock<usize> = OnceLock::new();
+        *WORDS.get_or_init(|| {
+            // SAFETY: sysconf(3) takes a number.
+            let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            usize::try_from(bytes).unwrap_or(4096) / size_of::<AtomicU64>()
+        })
     }
 }
 

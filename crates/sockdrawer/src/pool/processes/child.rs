@@ -18,7 +18,7 @@ use crate::model::fork::{Birth, Life};
 use crate::observe::{Event, Observer};
 use crate::pool::drain::CUT_WITHIN;
 use crate::pool::selector::Selector;
-use crate::sync::{Mutex, MutexGuard, OnceLock, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::{Errno, Events, Kernel, System, fork, panics};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
@@ -74,11 +74,11 @@ fn become_program(birth: Birth<'_>) -> ! {
 
 /// Leaves word of what happens here.
 #[derive(Default)]
-struct Voice(OnceLock<ChildPage>);
+struct Voice(Mutex<Option<ChildPage>>);
 
 impl Observer for Voice {
     fn event(&self, event: &Event) {
-        self.0.get().into_iter().for_each(|page| page.tell(event));
+        lock(&self.0).iter().for_each(|page| page.tell(event));
     }
 }
 
@@ -138,7 +138,7 @@ fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno
     flow.number_next(id);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut flow.counters, page.counters()));
-    let _ = voice.0.set(page.clone());
+    *lock(&voice.0) = Some(page.clone());
     let permit = own.take().expect("a seed is for one connection");
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
