@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, assert_empty, connect, echoes, is_long, read_all, reset, start};
+use common::{Echo, PATIENCE, assert_empty, connect, echoes, is_long, read_all, reset, start};
 use rustix::net::{AddressFamily, SocketType};
 use sockdrawer::{
     Address, Closing, Config, Connecting, Context, Drain, Input, OnFull, Peer, Pool, Protocol, Reject, Service, Step,
@@ -256,4 +256,27 @@ fn a_shutdown_at_the_limit_answers_those_who_wait() {
     assert_eq!(held.join().expect("no panic"), Some(Vec::new()));
     let answers = clients.into_iter().filter_map(|client| client.join().expect("no panic"));
     assert_eq!(answers.filter(|answer| answer == EARLY).count(), 16);
+}
+
+#[test]
+fn a_permit_that_a_loop_waited_for_does_not_lie_there_when_its_socket_moves() {
+    const WAITING: usize = 8;
+    let (pool, at) = start(Config::accept(Echo).loops(2).limit(1));
+    let mut first = connect(at);
+    assert!(echoes(&mut first, b"x"));
+    // So no loop waits for a permit before its sockets are on their way out; then both do, to empty them.
+    pool.suspend_listener(&pool.addresses()[0]).expect("it listens");
+    let mut waiting: Vec<_> = (0..WAITING).map(|_| connect(at)).collect();
+    assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == WAITING));
+    let elsewhere = Address::Tcp(([127, 0, 0, 2], 0).into());
+    let elsewhere = Config::accept(pool.config().behaviour).listen(elsewhere).loops(2).limit(1);
+    pool.reconfigure(elsewhere).expect("another address");
+    // One loop is left, which empties the sockets of both.
+    pool.reconfigure(pool.config().loops(1)).expect("one loop");
+    pool.reconfigure(pool.config().limit(1 + WAITING)).expect("room for all");
+    for stream in &mut waiting {
+        stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        assert!(echoes(stream, b"y"), "{:#?}", pool.status());
+    }
+    assert_eq!(pool.status().connections, 1 + WAITING);
 }

@@ -197,6 +197,10 @@ impl Flow {
             }
         }
         self.forget_doors();
+        // A permit that was waited for on behalf of a socket on its way out is for the loop that empties it now: here it would lie.
+        if self.acceptor.state != State::Full && !self.acceptor.is_retiring() {
+            self.wait_no_more();
+        }
     }
 
     /// Whether connections are taken.
