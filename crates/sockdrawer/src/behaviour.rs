@@ -44,6 +44,9 @@ impl Behaviour {
     }
 }
 
+/// Builds a behaviour from the options of its [`Recipe`]: see [`Service::recipe`].
+pub type Build = fn(&[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
+
 impl<S: Service> From<S> for Behaviour {
     fn from(service: S) -> Behaviour {
         Behaviour::Protocol(Arc::new(Slabs(Arc::new(service))))

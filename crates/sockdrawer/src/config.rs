@@ -94,9 +94,9 @@ pub enum Model {
     Single,
     /// A thread for each connection.
     Threads,
-    /// A process for each connection.
+    /// A process for each connection. Needs the feature `processes`.
     Fork,
-    /// N processes, each of which runs loops.
+    /// N processes, each of which runs loops. Needs the feature `processes`.
     Prefork,
     /// N threads, each with many connections.
     #[default]

@@ -3,6 +3,9 @@
 //!
 //! Start at [`Protocol`], what you write, and [`Pool`], what runs it.
 
+// What loops do for the sake of other processes is used by none without them.
+#![cfg_attr(not(feature = "processes"), allow(dead_code))]
+
 #[cfg(panic = "abort")]
 compile_error!(
     "sockdrawer needs panic = \"unwind\": with \"abort\" one connection's panic would end every connection. \
@@ -16,6 +19,7 @@ mod chunks;
 mod clock;
 mod config;
 mod error;
+#[cfg(feature = "processes")]
 mod exec;
 mod flow;
 pub mod layer;
@@ -33,7 +37,7 @@ pub mod testing;
 pub use admission::{
     AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, PerPeer, Prefixes, Room,
 };
-pub use behaviour::Behaviour;
+pub use behaviour::{Behaviour, Build};
 pub use blocking::{Connection, Waited};
 pub use config::{
     Alarm, Config, Connecting, Death, Endpoint, Late, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace,
@@ -45,7 +49,9 @@ pub use observe::{
     ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
     ProcessStatus, Readiness, Status,
 };
-pub use pool::{Adopted, Applied, Build, Change, Drain, Drained, How, Plan, Pool, Selector, processes};
+#[cfg(feature = "processes")]
+pub use pool::processes;
+pub use pool::{Adopted, Applied, Change, Drain, Drained, How, Plan, Pool, Selector};
 pub use protocol::*;
 
 /// Raises this process's descriptor limit as far as it may without privileges; what it is now. A program calls it once, first

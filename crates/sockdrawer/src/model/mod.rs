@@ -1,7 +1,9 @@
 //! WHO RUNS THE FLOW: one file for each model.
 
+#[cfg(feature = "processes")]
 pub(crate) mod fork;
 pub(crate) mod loops;
+#[cfg(feature = "processes")]
 pub(crate) mod prefork;
 mod single;
 #[cfg(feature = "tokio")]
@@ -54,6 +56,9 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     }
     if model == Model::Tasks && !cfg!(feature = "tokio") {
         return refuse("serve in this build, which is without the feature tokio", "build with it, or use the model loops");
+    }
+    if model.has_processes() && !cfg!(feature = "processes") {
+        return refuse("serve in this build, which is without the feature processes", "build with it, or use the model loops");
     }
     if matches!(model, Model::Fork | Model::Prefork) && matches!(config.endpoint, Endpoint::Connect(_)) {
         return refuse("make connections", "use loops");

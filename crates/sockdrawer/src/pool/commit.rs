@@ -5,7 +5,6 @@ use super::places::Replacing;
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use crate::admission::Admission;
-use crate::behaviour::Kind;
 use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::flow::Flow;
@@ -490,18 +489,6 @@ fn sockets(config: &Config) -> usize {
         _ => 1,
     };
     config.listeners().iter().map(sockets).sum()
-}
-
-/// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
-pub(super) fn fits_in_process(config: &Config) -> usize {
-    if config.model == Model::Fork {
-        let free = sys::descriptor_limit().saturating_sub(own_descriptors(config));
-        // The helper keeps the connection of another program; any other it has only until its process is made.
-        let each = config.behaviour.service().kind() == Kind::Program;
-        return if each { free.min(model::fork::MOST) } else { free.min(1) * model::fork::MOST };
-    }
-    let own = own_descriptors(config) + 2 * config.loops;
-    sys::descriptor_limit().saturating_sub(own)
 }
 
 /// Descriptors that a process of a pool needs for itself, beside those of its loops.

@@ -4,6 +4,7 @@ use super::control::Core;
 use super::drain::{Drain, Drained};
 use super::manager::Manager;
 use super::plan::{Plan, plan};
+#[cfg(feature = "processes")]
 use super::processes::Processes;
 use super::selector::Selector;
 use crate::behaviour::Behaviour;
@@ -125,6 +126,7 @@ impl Pool {
     /// By who is at fault: see [`Error`]. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
         let manager: Arc<dyn Manager> = match config.model {
+            #[cfg(feature = "processes")]
             model if model.has_processes() => Processes::start(config)?,
             _ => Core::start(config)?,
         };

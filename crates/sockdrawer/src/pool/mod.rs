@@ -11,6 +11,7 @@ mod local;
 mod manager;
 mod places;
 mod plan;
+#[cfg(feature = "processes")]
 mod processes;
 mod restarts;
 mod retire;
@@ -22,5 +23,6 @@ mod tests;
 pub use drain::{Drain, Drained};
 pub use handle::{Adopted, Applied, Pool};
 pub use plan::{Change, How, Plan};
-pub use processes::{Build, processes};
+#[cfg(feature = "processes")]
+pub use processes::processes;
 pub use selector::Selector;

@@ -8,6 +8,7 @@ mod calls;
 mod clock;
 #[cfg(test)]
 pub(crate) mod faulty;
+#[cfg(feature = "processes")]
 pub(crate) mod fork;
 mod handshakes;
 pub(crate) mod inline;
@@ -18,12 +19,15 @@ mod namespace;
 mod options;
 mod pages;
 pub(crate) mod panics;
+#[cfg(feature = "processes")]
 pub(crate) mod passing;
+#[cfg(feature = "processes")]
 pub(crate) mod process;
 #[cfg(feature = "tokio")]
 pub(crate) mod reactor;
 pub(crate) mod shared;
 pub(crate) mod steering;
+#[cfg(feature = "processes")]
 mod unforked;
 
 pub(crate) use calls::{Calls, close};
@@ -35,6 +39,7 @@ pub(crate) use limits::{
 pub(crate) use namespace::private_network;
 pub(crate) use pages::Pages;
 pub(crate) use rustix::io::Errno;
+#[cfg(feature = "processes")]
 pub(crate) use unforked::Unforked;
 
 use crate::net::{Address, ListenOptions, SocketOptions};

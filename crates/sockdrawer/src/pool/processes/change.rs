@@ -4,6 +4,7 @@ use super::link::{ANSWERS_WITHIN, Link};
 use super::manager::{Control, Member, Processes, generated, live_generations, parts};
 use super::supervise::{Ear, LOOK};
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
+use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::flow::door::Door;
@@ -47,10 +48,22 @@ impl Birth {
 /// New places, those that take another's, and new helpers.
 type Prepared = (Vec<Place>, Replacing<Vec<usize>>, Vec<Member>);
 
+/// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
+fn fits_in_process(config: &Config) -> usize {
+    if config.model == Model::Fork {
+        let free = sys::descriptor_limit().saturating_sub(commit::own_descriptors(config));
+        // The helper keeps the connection of another program; any other it has only until its process is made.
+        let each = config.behaviour.service().kind() == Kind::Program;
+        return if each { free.min(MOST) } else { free.min(1) * MOST };
+    }
+    let own = commit::own_descriptors(config) + 2 * config.loops;
+    sys::descriptor_limit().saturating_sub(own)
+}
+
 impl Processes {
     /// Permits that descriptors allow, in all processes together.
     pub(super) fn effective_limit(config: &Config) -> Result<usize, Error> {
-        let most = commit::fits_in_process(config).saturating_mul(prefork::processes(config));
+        let most = fits_in_process(config).saturating_mul(prefork::processes(config));
         match config.limit {
             asked if config.model == Model::Fork && most < asked.unwrap_or(1).min(MOST) => {
                 let (asked, own) = (asked.unwrap_or(1), commit::own_descriptors(config));
@@ -245,7 +258,7 @@ impl Processes {
             version: VERSION.to_owned(),
             model: config.model,
             index,
-            most: commit::fits_in_process(config),
+            most: fits_in_process(config),
             generated: control.generated.clone(),
             tuning: Tuning::of(config),
             intake: control.intake.clone(),

@@ -17,4 +17,4 @@ mod tally;
 mod wire;
 
 pub(super) use manager::Processes;
-pub use registry::{Build, processes};
+pub use registry::processes;

@@ -1,14 +1,11 @@
 //! How a program that is started again as a helper knows what to build.
 
 use super::helper;
-use crate::behaviour::Behaviour;
+use crate::behaviour::{Behaviour, Build};
 use crate::exec;
 use crate::protocol::Recipe;
 use crate::sync::OnceLock;
 use crate::sys::process;
-
-/// Builds a behaviour from the options of its recipe.
-pub type Build = fn(&[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
 
 static RECIPES: OnceLock<Vec<(String, Build)>> = OnceLock::new();
 
