@@ -9,7 +9,7 @@ use sockdrawer::{
     Readiness, Replace, RestartPolicy, Restarts, Service, Status, Step,
 };
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -189,6 +189,47 @@ fn a_loop_that_turns_again_while_it_is_found_stuck_goes_on_accepting() {
     });
     assert!(stuck.load(SeqCst) > 0, "it was found stuck");
     assert_eq!(pool.shutdown(Drain::within(PATIENCE)).cut, 0);
+}
+
+/// Two connections, the second in the other loop.
+fn one_in_each_loop(pool: &Pool, at: SocketAddr) -> (TcpStream, TcpStream) {
+    let served = || {
+        let mut client = connect(at);
+        assert!(echoes(&mut client, b"x"));
+        client
+    };
+    let first = served();
+    loop {
+        let second = served();
+        if pool.wait(Duration::from_millis(50), |status| status.loops.iter().all(|one| one.connections == 1)) {
+            return (first, second);
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_hangs_in_line_for_room_keeps_nothing_back() {
+    // Which of the two loops is called first is not known: both happen in so many rounds.
+    for _ in 0..6 {
+        let ((lets_go, waits), (holds, held)) = (mpsc::channel(), mpsc::channel());
+        let service = Holding { holds, lets_go: Arc::new(Mutex::new(waits)) };
+        let mut config = Config::accept(service).loops(2).limit(2);
+        config.stuck_after = Duration::from_secs(3600);
+        let (pool, at) = start(config);
+        let (mut holder, other) = one_in_each_loop(&pool, at);
+        let mut waiting: Vec<TcpStream> = (0..12).map(|_| connect(at)).collect();
+        waiting.iter_mut().for_each(|client| client.write_all(b"y").expect("it is in the queue"));
+        // Until both loops have seen that there is no room.
+        pool.wait(Duration::from_millis(50), |_| false);
+        holder.write_all(b"h").expect("it stands");
+        held.recv_timeout(PATIENCE).expect("the loop is held up");
+        let before = pool.status().counts.accepted;
+        drop(other);
+        assert!(pool.wait(Duration::from_secs(1), |status| status.counts.accepted > before), "{:#?}", pool.status());
+        lets_go.send(()).expect("it waits");
+        assert_eq!(read(&mut holder, 1).as_deref(), Some(&b"h"[..]));
+        assert!(all_are_served(waiting), "{:#?}", pool.status());
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod trouble;
 pub(crate) use retiring::Retiring;
 
 use super::door::{Door, Intake};
-use super::gate::{Permit, Waiter};
+use super::gate::{LOOKS_AFTER, Permit, Waiter};
 use super::inbox::Letter;
 use super::listener::Shard;
 use super::rules::Rules;
@@ -55,15 +55,13 @@ pub(super) struct Acceptor {
     /// How all that come are turned away, if so.
     refusing: Option<Reject>,
     asked: Asked,
-    /// Doors at which it waits, or has waited since they were last all open.
+    /// Doors at which it waits.
     doors: Vec<Waiting>,
-    /// Through which it waits there.
-    door_waiter: Arc<Waiter>,
-    /// In one of several processes: doors at which it has waited.
-    left_doors: Vec<Arc<Door>>,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
-    waiter: Arc<Waiter>,
+    waiter: Waiter,
+    /// In line at the pool's gate: when it looks by itself.
+    looks_at: Option<Instant>,
     /// Whose turn it is among the loops that share a socket.
     rotation: usize,
     /// Shards that had something when they were last looked at, and were not accepted from since.
@@ -120,7 +118,7 @@ pub(super) enum Accepted {
 }
 
 impl Acceptor {
-    pub(super) fn new(waiter: Arc<Waiter>, door_waiter: Arc<Waiter>, rules: Arc<Rules>) -> Acceptor {
+    pub(super) fn new(waiter: Waiter, rules: Arc<Rules>) -> Acceptor {
         Acceptor {
             held: Vec::new(),
             state: State::Open,
@@ -128,10 +126,9 @@ impl Acceptor {
             refusing: None,
             asked: Asked::new(rules, 0),
             doors: Vec::new(),
-            door_waiter,
-            left_doors: Vec::new(),
             starving: false,
             waiter,
+            looks_at: None,
             rotation: 0,
             ready: Vec::new(),
             unplaced: VecDeque::new(),
@@ -140,23 +137,32 @@ impl Acceptor {
         }
     }
 
-    pub(super) fn waiter(&self) -> Arc<Waiter> {
-        self.waiter.clone()
-    }
-
-    /// The one at doors.
-    pub(super) fn door_waiter(&self) -> Arc<Waiter> {
-        self.door_waiter.clone()
-    }
-
     pub(super) fn retry_at(&self) -> Option<Instant> {
         if self.retires_more {
             return Some(Instant::now());
         }
-        match self.state {
+        let until = match self.state {
             State::Starved(until) | State::Paused(until) => Some(until),
             State::Open | State::Full => None,
-        }
+        };
+        self.doors.iter().map(|waiting| waiting.looks_at).chain(until).chain(self.looks_at).min()
+    }
+
+    /// In line for room in the pool.
+    fn wait(&mut self) {
+        self.looks_at = Some(Instant::now() + LOOKS_AFTER);
+        self.waiter.wait();
+    }
+
+    /// Behind the others, after it was let in.
+    fn wait_again(&mut self) {
+        self.waiter.leave();
+        self.wait();
+    }
+
+    fn wait_no_more(&mut self) {
+        self.looks_at = None;
+        self.waiter.leave();
     }
 
     /// Whether a turn has more to do here than what events bring.
@@ -197,9 +203,9 @@ impl Flow {
             }
         }
         self.forget_doors();
-        // A permit that was waited for on behalf of a socket on its way out is for the loop that empties it now: here it would lie.
+        // Room that was waited for on behalf of a socket on its way out is for the loop that empties it now.
         if self.acceptor.state != State::Full && !self.acceptor.is_retiring() {
-            self.wait_no_more();
+            self.acceptor.wait_no_more();
         }
     }
 
@@ -223,7 +229,7 @@ impl Flow {
     /// Stops polling; the kernel queues.
     pub(crate) fn suspend(&mut self) {
         self.acceptor.suspended = true;
-        self.wait_no_more();
+        self.acceptor.wait_no_more();
         self.wait_at_no_door();
         self.give_token_back();
         self.unwatch_shards();
@@ -256,7 +262,7 @@ impl Flow {
         let index = (token - 1) as usize;
         for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
             let open = (self.acceptor.state == State::Open) & !self.acceptor.suspended;
-            if !(open || self.turns_away_at(index)) || !matches!(self.admit(index, None), Accepted::Yes) {
+            if !(open || self.turns_away_at(index)) || !matches!(self.admit(index), Accepted::Yes) {
                 return;
             }
         }
@@ -346,7 +352,7 @@ impl Flow {
         self.counters.accept_starved().add(1);
         self.unwatch_shards();
         if self.acceptor.state == State::Full {
-            self.wait_no_more();
+            self.acceptor.wait_no_more();
         }
         if !std::mem::replace(&mut self.acceptor.starving, true) {
             self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
@@ -399,11 +405,11 @@ impl Flow {
         true
     }
 
-    /// Permits that were given, the end of a pause, shards that are to go.
+    /// Room that came free, the end of a pause, shards that are to go.
     pub(super) fn acceptor_turn(&mut self) {
         match self.acceptor.state {
             State::Open => {}
-            State::Full => self.use_given_permits(),
+            State::Full => self.look_for_room(),
             State::Starved(until) => {
                 if Instant::now() >= until {
                     self.try_after_starving();
@@ -417,35 +423,41 @@ impl Flow {
             }
         }
         if !self.acceptor.doors.is_empty() {
-            self.use_given_places();
+            self.look_at_doors();
         }
         self.acceptor.retires_more = false;
         if self.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
             self.retire_empty_shards();
-            if self.acceptor.state != State::Full {
-                self.leave_places();
-            }
             self.forget_doors();
         }
     }
 
-    /// Accepts with permits that were given. While there is more in the queues this loop waits again, behind the others;
-    /// when they are empty it polls again.
-    fn use_given_permits(&mut self) {
+    /// Accepts when it is called, or has not looked for a while. Where the pool is full again it stays in line, behind the others.
+    fn look_for_room(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
-            // One that is given after the last time round wakes the inbox, so it is seen in the next turn.
-            let Some(permit) = self.acceptor.waiter.claim() else { return };
-            match self.accept_any(permit) {
-                Accepted::Yes => self.shared.gate.wait(&self.acceptor.waiter),
-                Accepted::Nothing | Accepted::Failed | Accepted::Held => {
-                    self.leave_places();
-                    if self.acceptor.state == State::Full {
-                        // It may have asked again before it saw this permit: the next would lie here while others wait.
-                        self.wait_no_more();
-                        self.acceptor.state = State::Open;
-                        self.watch_shards();
-                    }
+            if !self.acceptor.waiter.is_called() {
+                let now = Instant::now();
+                if self.acceptor.looks_at.is_some_and(|at| now < at) {
+                    return;
                 }
+                self.acceptor.looks_at = Some(now + LOOKS_AFTER);
+                if !self.shared.gate.has_room() {
+                    return;
+                }
+            }
+            self.acceptor.state = State::Open;
+            let accepted = matches!(self.accept_any(), Accepted::Yes);
+            match self.acceptor.state {
+                State::Open | State::Full if accepted && !self.shared.gate.has_room() => {
+                    self.acceptor.state = State::Full;
+                    self.acceptor.wait_again();
+                }
+                State::Open => {
+                    self.acceptor.wait_no_more();
+                    return self.watch_shards();
+                }
+                // It came too late, or cannot accept.
+                _ => return,
             }
         }
     }
@@ -459,11 +471,8 @@ impl Flow {
             self.tell_resumed();
         }
         // Without a permit, or while suspended, polling finds out later.
-        if !self.acceptor.suspended
-            && self.acceptor.unplaced.is_empty()
-            && let Some(permit) = self.shared.gate.take()
-        {
-            self.accept_any(permit);
+        if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.shared.gate.has_room() {
+            self.accept_any();
         }
         if self.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
             self.acceptor.state = State::Open;
@@ -472,13 +481,9 @@ impl Flow {
     }
 
     /// Accepts from any shard that has something.
-    fn accept_any(&mut self, permit: Permit) -> Accepted {
-        let permit = match self.use_places(permit) {
-            Ok(accepted) => return accepted,
-            Err(permit) => permit,
-        };
+    fn accept_any(&mut self) -> Accepted {
         match self.next_ready() {
-            Ok(Some(index)) => self.admit(index, Some(permit)),
+            Ok(Some(index)) => self.admit(index),
             Ok(None) => Accepted::Nothing,
             Err(_) => Accepted::Failed,
         }
@@ -512,14 +517,6 @@ impl Flow {
         held.as_ref().is_some_and(|held| !held.shard.is_gone() && !self.is_shut(&held.door))
     }
 
-    /// Leaves the gate's queue; permits given meanwhile go back.
-    fn wait_no_more(&mut self) {
-        self.shared.gate.stop_waiting(&self.acceptor.waiter);
-        while let Some(permit) = self.acceptor.waiter.claim() {
-            drop(permit);
-        }
-    }
-
     fn watch_shards(&mut self) {
         let full = self.acceptor.state == State::Full;
         if self.acceptor.suspended || !full && self.acceptor.state != State::Open {
@@ -538,7 +535,7 @@ impl Flow {
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
                 Err(_) => {
                     if full {
-                        self.wait_no_more();
+                        self.acceptor.wait_no_more();
                     }
                     self.acceptor.state = State::Starved(Instant::now() + STARVED);
                     return self.unwatch_shards();
@@ -550,7 +547,7 @@ impl Flow {
     /// Doors that this loop has no shard of any more are not waited at.
     fn forget_doors(&mut self) {
         let is_used = |door: &Arc<Door>| self.acceptor.held.iter().flatten().any(|held| Arc::ptr_eq(&held.door, door));
-        if !self.acceptor.doors.iter().all(|waiting| is_used(waiting.door())) {
+        if !self.acceptor.doors.iter().all(|waiting| is_used(&waiting.door)) {
             // Those that are still used wait again as soon as they are looked at.
             self.wait_at_no_door();
             self.watch_shards();

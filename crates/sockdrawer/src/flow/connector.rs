@@ -3,7 +3,7 @@
 use super::Flow;
 use super::acceptor::Parcel;
 use super::course::Course;
-use super::gate::{Permit, Waiter};
+use super::gate::{LOOKS_AFTER, Permit, Waiter};
 use super::ports::Ports;
 use super::seat::Flags;
 use crate::behaviour::Panicked;
@@ -29,7 +29,7 @@ pub(super) struct Connector {
     course: Option<Arc<Course>>,
     /// Every target there was; connecting seats name theirs by its place.
     targets: Vec<Address>,
-    waiter: Arc<Waiter>,
+    waiter: Waiter,
     next: Next,
     /// The connect that this loop has taken from the course, by when it is due.
     taken: Option<Instant>,
@@ -43,8 +43,8 @@ pub(super) struct Connector {
 enum Next {
     /// Another course.
     Course,
-    /// A permit.
-    Permit,
+    /// A permit, for which it looks by itself at this moment.
+    Permit(Instant),
     /// Whatever there may be next: connections that have no place yet are in the way.
     Turn,
     Moment(Instant),
@@ -57,7 +57,7 @@ impl Connector {
         self.next != Next::Course
     }
 
-    pub(super) fn new(waiter: Arc<Waiter>) -> Connector {
+    pub(super) fn new(waiter: Waiter) -> Connector {
         Connector {
             course: None,
             targets: Vec::new(),
@@ -78,14 +78,10 @@ impl Connector {
         u32::try_from(number).expect("fewer than 4 billion targets")
     }
 
-    pub(super) fn waiter(&self) -> Arc<Waiter> {
-        self.waiter.clone()
-    }
-
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.next {
-            Next::Moment(at) => Some(at),
-            Next::Course | Next::Permit | Next::Turn => None,
+            Next::Moment(at) | Next::Permit(at) => Some(at),
+            Next::Course | Next::Turn => None,
         }
     }
 
@@ -113,31 +109,32 @@ impl Flow {
         }
         self.connector.next = if course.is_some() { Next::Moment(Instant::now()) } else { Next::Course };
         self.connector.course = course;
-        self.shared.gate.stop_waiting(&self.connector.waiter);
-        while let Some(permit) = self.connector.waiter.claim() {
-            drop(permit);
-        }
+        self.connector.waiter.leave();
     }
 
     /// Begins the next connect in the place of a connection that has just ended, before other events are looked at: a client that always
     /// has N connections under way has no fewer while this loop is busy.
     #[inline(never)]
     pub(super) fn redial(&mut self) {
-        if self.connector.next == Next::Permit {
+        if matches!(self.connector.next, Next::Permit(_)) {
             self.connect_more();
         }
     }
 
     /// Begins the connects that are due and allowed.
     pub(super) fn connect_more(&mut self) {
-        let mut permit = match self.connector.next {
+        match self.connector.next {
             Next::Course => return,
-            Next::Permit => match self.connector.waiter.claim() {
-                None => return,
-                given => given,
-            },
-            Next::Turn | Next::Moment(_) => None,
-        };
+            Next::Permit(at) if !self.connector.waiter.is_called() && Instant::now() < at => return,
+            Next::Permit(_) | Next::Turn | Next::Moment(_) => {}
+        }
+        self.connect_due();
+        if !matches!(self.connector.next, Next::Permit(_)) {
+            self.connector.waiter.leave();
+        }
+    }
+
+    fn connect_due(&mut self) {
         if self.has_unplaced() {
             self.connector.next = Next::Turn;
             return;
@@ -147,17 +144,16 @@ impl Flow {
         let Some(course) = self.connector.course.clone() else { return };
         for _ in 0..CONNECTS_PER_TURN {
             if self.connector.rested(now) > now {
-                // Also with a permit, which a connect that has just failed may have left.
                 return;
             }
-            if !self.connect_next(&course, &mut permit, now) {
+            if !self.connect_next(&course, now) {
                 return;
             }
         }
     }
 
     /// Begins the next connect. False when it must wait for something, which is noted.
-    fn connect_next(&mut self, course: &Course, permit: &mut Option<Permit>, now: Instant) -> bool {
+    fn connect_next(&mut self, course: &Course, now: Instant) -> bool {
         if course.is_over() {
             self.connector.give_back();
             self.connector.next = Next::Course;
@@ -168,15 +164,17 @@ impl Flow {
             self.connector.next = Next::Moment(self.connector.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
-        let Some(permit) = permit.take().or_else(|| self.shared.gate.take()) else {
+        let Some(permit) = self.shared.gate.take() else {
             if course.connecting.late == Late::Forget {
                 // Whoever has a permit first goes on, and what is due then is another matter.
                 self.connector.give_back();
             }
-            self.connector.next = Next::Permit;
-            self.shared.gate.wait(&self.connector.waiter);
+            self.connector.next = Next::Permit(now + LOOKS_AFTER);
+            self.connector.waiter.wait();
             return false;
         };
+        // Where it waits once more, it waits behind the others.
+        self.connector.waiter.leave();
         if let Some(turn) = course.begin() {
             self.connector.taken = None;
             self.connect(course, turn, due, permit);

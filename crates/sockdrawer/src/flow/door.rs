@@ -5,7 +5,7 @@ use super::gate::{Gate, Process};
 use super::joint::Joint;
 use crate::config::Reject;
 use crate::net::Address;
-use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
@@ -30,8 +30,6 @@ pub(crate) struct Door {
     /// Counts those that came in here.
     pub(crate) gate: Arc<Gate>,
     mode: AtomicU8,
-    /// Its numbers are another's by now.
-    over: AtomicBool,
     reject: Mutex<Reject>,
 }
 
@@ -39,7 +37,7 @@ impl Door {
     /// `joint` has the numbers of this door; a `limit` only where this process sets it.
     pub(crate) fn new(address: Address, joint: Joint, limit: Option<usize>, process: Option<Process>) -> Arc<Door> {
         let gate = Gate::shared(joint, limit.unwrap_or(usize::MAX), process);
-        Arc::new(Door { address, gate, mode: AtomicU8::new(OPEN), over: AtomicBool::new(false), reject: Mutex::new(Reject::Fin) })
+        Arc::new(Door { address, gate, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
     }
 
     pub(crate) fn set_limit(&self, limit: Option<usize>) {
@@ -69,15 +67,6 @@ impl Door {
             SUSPENDED => Intake::Suspended,
             _ => Intake::Refusing(lock(&self.reject).clone()),
         }
-    }
-
-    /// Nobody is in by it, and its numbers go to another.
-    pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_suspended(&self) -> bool {

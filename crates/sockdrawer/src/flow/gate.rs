@@ -1,4 +1,6 @@
-//! The exact number of connections. Only permits limit: who has one may accept, who has none waits for one in rotation.
+//! The exact number of connections: a count, a limit, and the line of loops that wait for room. A permit is never kept for a loop in
+//! line: a loop that is called looks again at its listeners, and one that is not called looks by itself after [`LOOKS_AFTER`]. So a loop
+//! that is stuck, or a process that is stopped, holds nothing back.
 
 use super::alarms::Alarms;
 use super::census::Ticket;
@@ -6,12 +8,16 @@ use super::door::Door;
 use super::inbox::Inbox;
 use super::joint::{Joint, MOST_PROCESSES};
 use crate::config::Alarm;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use crate::sync::{Mutex, lock};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::System;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A loop in line looks for room by itself so often, for the case that the loop or process that was called does not turn.
+pub(crate) const LOOKS_AFTER: Duration = Duration::from_millis(100);
 
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
 pub(crate) struct Gate {
@@ -19,9 +25,23 @@ pub(crate) struct Gate {
     pub(crate) alarms: Alarms,
     /// In a pool of several processes: which of them this is.
     process: Option<Process>,
-    /// The length of `queue`, readable without its lock.
+    /// How many wait here, those included that were called and have not looked yet; readable without the lock of `line`.
     waiting: AtomicUsize,
-    queue: Mutex<VecDeque<Arc<Waiter>>>,
+    line: Mutex<Line>,
+}
+
+/// Loops of this process that wait for room.
+#[derive(Default)]
+struct Line {
+    queue: VecDeque<Arc<Place>>,
+    /// So many were called and have not looked yet: until then no other loop may take a second permit before them.
+    called: usize,
+}
+
+/// A loop's place in line.
+struct Place {
+    inbox: Arc<Inbox>,
+    called: AtomicBool,
 }
 
 /// One process among those that share permits.
@@ -31,7 +51,7 @@ pub(crate) struct Process {
     pub(crate) index: Option<usize>,
     /// The most connections that its own descriptors allow.
     pub(crate) most: usize,
-    /// Rung when a permit is given to any of them.
+    /// Rung when one of them is called.
     pub(crate) bell: Arc<OwnedFd>,
     pub(crate) system: Arc<dyn System>,
 }
@@ -59,11 +79,6 @@ impl Permit {
         (gate, self.door.take(), self.ticket.take())
     }
 
-    /// Leaves it counted, for an account.
-    pub(super) fn keep_counted(self) {
-        drop(self.into_parts());
-    }
-
     pub(super) fn of_parts(gate: Arc<Gate>, door: Option<Arc<Door>>, ticket: Option<Box<Ticket>>) -> Permit {
         Permit { gate: Some(gate), door, ticket }
     }
@@ -78,27 +93,73 @@ impl Permit {
     }
 }
 
-/// A loop that waits for permits, and those it was given.
+/// By which a loop waits for room at one gate. It leaves the line when it is dropped.
 pub(crate) struct Waiter {
-    given: Mutex<Vec<Permit>>,
-    inbox: Arc<Inbox>,
+    gate: Arc<Gate>,
+    place: Arc<Place>,
+    waits: bool,
 }
 
 impl Waiter {
-    pub(crate) fn new(inbox: Arc<Inbox>) -> Arc<Waiter> {
-        Arc::new(Waiter { given: Mutex::new(Vec::with_capacity(4)), inbox })
+    pub(crate) fn new(gate: Arc<Gate>, inbox: Arc<Inbox>) -> Waiter {
+        Waiter { gate, place: Arc::new(Place { inbox, called: AtomicBool::new(false) }), waits: false }
     }
 
-    /// One of the permits it was given.
-    pub(crate) fn claim(&self) -> Option<Permit> {
-        lock(&self.given).pop()
+    /// Stands in line, once; the inbox is woken when there is room and it is this loop's turn. A loop that was called, and came too late for
+    /// the permit, is the first again.
+    pub(crate) fn wait(&mut self) {
+        self.waits = true;
+        let mut line = lock(&self.gate.line);
+        if self.place.called.swap(false, SeqCst) {
+            line.called -= 1;
+            line.queue.push_front(self.place.clone());
+        } else if !line.has(&self.place) {
+            line.queue.push_back(self.place.clone());
+        }
+        self.gate.note_waiting(&line);
+        drop(line);
+        // Room that came before `waiting` was stored was offered to no loop.
+        self.gate.call();
     }
 
-    /// The same for one that waits at several gates.
-    pub(crate) fn claim_of(&self, gate: &Arc<Gate>) -> Option<Permit> {
-        let mut given = lock(&self.given);
-        let at = given.iter().position(|permit| permit.gate.as_ref().is_some_and(|of| Arc::ptr_eq(of, gate)))?;
-        Some(given.swap_remove(at))
+    /// Stands in line behind the others: it has just taken a permit.
+    pub(crate) fn wait_again(&mut self) {
+        self.leave();
+        self.wait();
+    }
+
+    /// Whether it is this loop's turn to look.
+    pub(crate) fn is_called(&self) -> bool {
+        self.place.called.load(SeqCst)
+    }
+
+    /// Waits no more; a turn that was this loop's goes to the next.
+    pub(crate) fn leave(&mut self) {
+        if !std::mem::take(&mut self.waits) {
+            return;
+        }
+        let mut line = lock(&self.gate.line);
+        line.called -= usize::from(self.place.called.swap(false, SeqCst));
+        line.queue.retain(|place| !Arc::ptr_eq(place, &self.place));
+        self.gate.note_waiting(&line);
+        drop(line);
+        self.gate.call();
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Line {
+    fn has(&self, place: &Arc<Place>) -> bool {
+        self.queue.iter().any(|queued| Arc::ptr_eq(queued, place))
+    }
+
+    fn len(&self) -> usize {
+        self.queue.len() + self.called
     }
 }
 
@@ -114,13 +175,7 @@ impl Gate {
         if process.as_ref().is_none_or(|process| process.index.is_none()) {
             joint.limit().store(limit as u64, SeqCst);
         }
-        Arc::new(Gate {
-            joint,
-            alarms: Alarms::default(),
-            process,
-            waiting: AtomicUsize::new(0),
-            queue: Mutex::new(VecDeque::new()),
-        })
+        Arc::new(Gate { joint, alarms: Alarms::default(), process, waiting: AtomicUsize::new(0), line: Mutex::default() })
     }
 
     /// Permits taken, by all processes.
@@ -137,27 +192,31 @@ impl Gate {
         self.joint.limit().load(SeqCst) as usize
     }
 
-    /// Rung when another process gave a permit to this one.
+    /// Rung when a process is called.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|process| process.bell.as_fd())
     }
 
+    /// Whether other loops, or loops of other processes, wait and there is no room left for them: a loop that has just taken a permit
+    /// stands in line behind them.
     #[inline]
-    pub(super) fn is_waited_for(&self) -> bool {
-        self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0)
+    pub(super) fn is_contended(&self) -> bool {
+        (self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0)) && !self.has_room()
     }
 
-    /// A permit, unless all are taken or others wait for one.
+    /// Whether a loop of this process may have a permit now.
+    pub(super) fn has_room(&self) -> bool {
+        self.taken() < self.limit() && self.has_own_room()
+    }
+
+    /// A permit, unless all are taken.
     pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
         self.count_one().then(|| Permit::new(self.clone()))
     }
 
-    /// The same for who gives it an owner later, an account or a permit, or puts it back.
+    /// Counts one more for a caller that gives it an owner later, an account or a permit, or puts it back.
     #[inline]
     pub(super) fn count_one(&self) -> bool {
-        if self.is_waited_for() {
-            return false;
-        }
         let Some(taken) = self.add_to_taken() else { return false };
         let held = self.hold();
         self.look_upwards(taken);
@@ -176,7 +235,7 @@ impl Gate {
         added.ok().map(|before| before + 1)
     }
 
-    /// Alarms are told to user code, which may end connections: not under the queue's lock.
+    /// Alarms are told to user code, which may end connections: not under the lock of the line.
     #[inline]
     fn look_upwards(&self, taken: u64) {
         if taken >= self.joint.raise_line().load(SeqCst) {
@@ -196,61 +255,44 @@ impl Gate {
         Some((self.joint.held(process.index?), process.most as u64))
     }
 
-    /// Puts the waiter at the end of the queue, once; its inbox is woken when it is given a permit.
-    pub(crate) fn wait(self: &Arc<Gate>, waiter: &Arc<Waiter>) {
-        {
-            let mut queue = lock(&self.queue);
-            if !queue.iter().any(|queued| Arc::ptr_eq(queued, waiter)) {
-                queue.push_back(waiter.clone());
-            }
-            self.note_waiting(&queue);
-        }
-        // A permit freed before `waiting` was stored saw nobody to give it to.
-        self.give();
+    fn has_own_room(&self) -> bool {
+        self.own().is_none_or(|(held, most)| held.load(SeqCst) < most)
     }
 
-    /// Takes the waiter out of the queue; permits given already stay with it.
-    pub(crate) fn stop_waiting(self: &Arc<Gate>, waiter: &Arc<Waiter>) {
-        {
-            let mut queue = lock(&self.queue);
-            queue.retain(|queued| !Arc::ptr_eq(queued, waiter));
-            self.note_waiting(&queue);
-        }
-        self.give();
-    }
-
-    /// Tells this process's waiting to its own threads and to the other processes, which need not know of those who wait for its
-    /// own bound. Under the queue's lock, or the bit could stay behind.
-    fn note_waiting(&self, queue: &VecDeque<Arc<Waiter>>) {
-        self.waiting.store(queue.len(), SeqCst);
+    /// Tells this process's waiting to its own threads and to the other processes, which need not know of loops that wait for its own
+    /// bound. Under the line's lock, or the bit could stay behind.
+    fn note_waiting(&self, line: &MutexGuard<'_, Line>) {
+        self.waiting.store(line.len(), SeqCst);
         let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
-        let room = self.own().is_some_and(|(held, most)| held.load(SeqCst) < most);
-        if queue.is_empty() || !room {
-            self.joint.waiting().fetch_and(!(1 << index), SeqCst);
-        } else {
-            self.joint.waiting().fetch_or(1 << index, SeqCst);
+        let bit = 1 << index;
+        if line.len() == 0 || !self.has_own_room() {
+            self.joint.waiting().fetch_and(!bit, SeqCst);
+        } else if self.joint.waiting().load(SeqCst) & bit == 0 {
+            // A call that came when it waited no more is over.
+            self.joint.called(index).store(0, SeqCst);
+            self.joint.waiting().fetch_or(bit, SeqCst);
         }
     }
 
-    /// More permits let waiters in; fewer close nothing: nobody is let in until enough have ended.
-    pub(crate) fn set_limit(self: &Arc<Gate>, limit: usize) {
+    /// A higher limit lets waiting loops in; a lower one closes nothing: no loop accepts until enough connections have ended.
+    pub(crate) fn set_limit(&self, limit: usize) {
         self.joint.limit().store(limit as u64, SeqCst);
-        self.give();
+        self.call();
     }
 
     #[inline]
-    pub(super) fn put_back(self: &Arc<Gate>) {
+    pub(super) fn put_back(&self) {
         if let Some((held, _)) = self.own() {
             held.fetch_sub(1, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
                 // There is room under this process's own bound again.
-                self.note_waiting(&lock(&self.queue));
+                self.note_waiting(&lock(&self.line));
             }
         }
         self.take_from_taken();
         // Both sides store first and look second, so one of them sees the other.
         if self.process.is_some() || self.waiting.load(SeqCst) > 0 {
-            self.give();
+            self.call();
         }
     }
 
@@ -273,120 +315,60 @@ impl Gate {
         self.alarms.look(&self.joint, self.joint.taken().load(SeqCst));
     }
 
-    /// Gives what is free to who waits, in rotation.
-    pub(crate) fn give(self: &Arc<Gate>) {
-        if self.process.is_some() {
-            return self.give_to_processes();
+    /// Calls the next in line, if there is room. What a called loop leaves it passes on by calling again.
+    pub(crate) fn call(&self) {
+        if self.taken() >= self.limit() {
+            return;
         }
-        while self.waiting.load(SeqCst) > 0 && self.give_here() {}
+        match &self.process {
+            None => _ = self.waiting.load(SeqCst) > 0 && self.call_here(),
+            Some(process) => self.call_process(process),
+        }
     }
 
-    /// Gives one permit to the first waiter of this process. False when there is no waiter or no permit.
-    fn give_here(self: &Arc<Gate>) -> bool {
-        let (taken, waiter) = {
-            let mut queue = lock(&self.queue);
-            if queue.is_empty() {
-                return false;
+    /// Calls the first in line of this process; false where no loop is to be called.
+    fn call_here(&self) -> bool {
+        let called = {
+            let mut line = lock(&self.line);
+            let first = if self.has_own_room() { line.queue.pop_front() } else { None };
+            if let Some(first) = &first {
+                line.called += 1;
+                first.called.store(true, SeqCst);
             }
-            let taken = self.add_to_taken();
-            match taken.filter(|_| self.hold()) {
-                Some(_) => (taken, Some(self.hand(&mut queue, Permit::new(self.clone())))),
-                None => {
-                    self.note_waiting(&queue);
-                    (taken, None)
-                }
-            }
+            first
         };
-        if let Some(waiter) = &waiter {
-            waiter.inbox.wake();
-        }
-        if let Some(taken) = taken {
-            self.look_upwards(taken);
-            if waiter.is_none() {
-                self.take_from_taken();
-            }
-        }
-        // The last of a dead loop: its permits go back here, outside the lock.
-        waiter.is_some()
+        called.inspect(|place| place.inbox.wake()).is_some()
     }
 
-    fn hand(&self, queue: &mut VecDeque<Arc<Waiter>>, permit: Permit) -> Arc<Waiter> {
-        let waiter = queue.pop_front().expect("somebody waits");
-        self.note_waiting(queue);
-        // Under the queue's lock: who stops waiting sees all that it was given.
-        lock(&waiter.given).push(permit);
-        waiter
-    }
-
-    /// The same among processes: each has one permit under way at most, and asks for the next when it has seen it.
-    fn give_to_processes(self: &Arc<Gate>) {
-        let process = self.process.as_ref().expect("there are several");
-        let mut rung = false;
-        while let Some(next) = self.next_waiting() {
-            if Some(next) == process.index {
-                // It waits for its own bound by now, or for nothing: then the others are next.
-                if !self.give_here() && self.taken() >= self.limit() {
-                    break;
-                }
-            } else if let Some(taken) = self.add_to_taken() {
-                self.joint.given(next).fetch_add(1, SeqCst);
-                rung = true;
-                self.look_upwards(taken);
-            } else {
-                break;
-            }
-            self.joint.turn().store(next as u64, SeqCst);
-        }
-        if rung {
-            // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
-            let _ = process.system.ring(process.bell.as_fd());
-        }
-    }
-
-    /// The next process in turn that waits and has no permit under way.
-    fn next_waiting(&self) -> Option<usize> {
+    /// Calls the next process that waits and is not called yet: one that is stopped is called once.
+    fn call_process(&self, process: &Process) {
         let waiting = self.joint.waiting().load(SeqCst);
         if waiting == 0 {
             // As after nearly every connection.
-            return None;
-        }
-        let after = self.joint.turn().load(SeqCst) as usize + 1;
-        (after..after + MOST_PROCESSES)
-            .map(|process| process % MOST_PROCESSES)
-            .find(|process| waiting & (1 << process) != 0 && self.joint.given(*process).load(SeqCst) == 0)
-    }
-
-    /// In one of several processes: takes what was given here where no loop turns to do so, and says again that loops wait, which the
-    /// pool takes back from a process that is stopped.
-    pub(crate) fn look_again(self: &Arc<Gate>) {
-        if self.waiting.load(SeqCst) > 0 {
-            self.note_waiting(&lock(&self.queue));
-            self.give();
-        }
-        self.collect();
-    }
-
-    /// Takes what other processes gave to this one. One load where there is nothing.
-    pub(crate) fn collect(self: &Arc<Gate>) {
-        let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
-        if self.joint.given(index).load(SeqCst) == 0 {
             return;
         }
-        // Whatever a process that went wrong wrote there, no more were given than are taken.
-        let given = self.joint.given(index).swap(0, SeqCst).min(self.joint.taken().load(SeqCst));
-        for _ in 0..given {
-            let waiter = {
-                let mut queue = lock(&self.queue);
-                let held = !queue.is_empty() && self.hold();
-                held.then(|| self.hand(&mut queue, Permit::new(self.clone())))
-            };
-            match waiter {
-                Some(waiter) => waiter.inbox.wake(),
-                None => self.take_from_taken(),
+        let after = self.joint.turn().load(SeqCst) as usize + 1;
+        let turns = (after..after + MOST_PROCESSES).map(|next| next % MOST_PROCESSES);
+        for next in turns.filter(|next| waiting & (1 << next) != 0) {
+            self.joint.turn().store(next as u64, SeqCst);
+            if Some(next) == process.index {
+                if self.call_here() {
+                    return;
+                }
+            } else if self.joint.called(next).swap(1, SeqCst) == 0 {
+                // The counter of an eventfd overflows after 2^64 rings that no process read; nothing else can fail here.
+                let _ = process.system.ring(process.bell.as_fd());
+                return;
             }
         }
-        // There may be more for those who still wait here, or what nobody here wanted goes to another process.
-        self.give();
+    }
+
+    /// Passes a call of this process by another on to a loop. One load where there is none.
+    pub(crate) fn hear(&self) {
+        let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
+        if self.joint.called(index).load(SeqCst) > 0 && self.joint.called(index).swap(0, SeqCst) > 0 && !self.call_here() {
+            self.call();
+        }
     }
 }
 
@@ -410,27 +392,43 @@ mod tests {
     use super::*;
     use crate::sys::Kernel;
 
-    fn waiter() -> Arc<Waiter> {
-        Waiter::new(Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))
+    fn waiter(gate: &Arc<Gate>) -> Waiter {
+        Waiter::new(gate.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))
     }
 
     #[test]
-    fn a_freed_permit_goes_round() {
+    fn loops_in_line_are_called_in_turn() {
         let gate = Gate::new(1);
-        let (first, second) = (waiter(), waiter());
+        let (mut first, mut second) = (waiter(&gate), waiter(&gate));
         let mut permit = gate.take();
-        gate.wait(&first);
-        gate.wait(&second);
+        first.wait();
+        second.wait();
         for round in 0..10 {
-            assert!(gate.take().is_none(), "nobody passes those who wait");
+            assert!(gate.is_contended() && !first.is_called() && !second.is_called());
             drop(permit.take());
-            let (now, then) = if round % 2 == 0 { (&first, &second) } else { (&second, &first) };
-            assert!(then.claim().is_none());
-            permit = now.claim();
+            let (now, then) = if round % 2 == 0 { (&mut first, &second) } else { (&mut second, &first) };
+            assert!(now.is_called() && !then.is_called());
+            permit = gate.take();
             assert!(permit.is_some());
-            gate.wait(now);
+            now.wait_again();
         }
         assert_eq!(gate.taken(), 1);
+    }
+
+    #[test]
+    fn a_loop_that_came_too_late_is_the_first_again() {
+        let gate = Gate::new(1);
+        let (mut late, mut last) = (waiter(&gate), waiter(&gate));
+        let mut permit = gate.take();
+        late.wait();
+        last.wait();
+        drop(permit.take());
+        assert!(late.is_called());
+        permit = gate.take();
+        assert!(gate.is_contended(), "the loop that took it sees that others wait");
+        late.wait();
+        drop(permit);
+        assert!(late.is_called() && !last.is_called());
     }
 
     #[test]
@@ -439,26 +437,27 @@ mod tests {
         let permits: Vec<_> = (0..3).map(|_| gate.take().expect("free")).collect();
         gate.set_limit(1);
         assert_eq!((gate.taken(), gate.limit()), (3, 1));
-        let waiter = waiter();
-        gate.wait(&waiter);
+        let mut waiter = waiter(&gate);
+        waiter.wait();
         for permit in permits {
-            assert!(waiter.claim().is_none());
+            assert!(!waiter.is_called());
             drop(permit);
         }
-        assert!(waiter.claim().is_some());
+        assert!(waiter.is_called());
         assert_eq!(gate.taken(), 0);
     }
 
     #[test]
-    fn a_waiter_that_dies_gives_back_what_it_was_given() {
+    fn a_call_of_a_loop_that_ends_goes_to_the_next() {
         let gate = Gate::new(1);
-        let dead = waiter();
+        let (mut dead, mut next) = (waiter(&gate), waiter(&gate));
         let permit = gate.take();
-        gate.wait(&dead);
+        dead.wait();
+        next.wait();
         drop(permit);
-        assert_eq!(gate.taken(), 1, "given, not claimed");
+        assert!(dead.is_called() && !next.is_called());
         drop(dead);
-        assert_eq!(gate.taken(), 0);
+        assert!(next.is_called());
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Joint {
         &self.numbers[2]
     }
 
-    /// The process that was given a permit last.
+    /// The process that was called last.
     pub(crate) fn turn(&self) -> &AtomicU64 {
         &self.numbers[3]
     }
@@ -163,8 +163,8 @@ impl Joint {
         &self.words[self.gate + HELD + process]
     }
 
-    /// Of `taken`, those given to a process that it has not seen yet.
-    pub(crate) fn given(&self, process: usize) -> &AtomicU64 {
+    /// Whether a process was called, because there is room, and has not looked yet.
+    pub(crate) fn called(&self, process: usize) -> &AtomicU64 {
         &self.words[self.gate + HELD + MOST_PROCESSES + process]
     }
 
@@ -206,7 +206,7 @@ impl Joint {
     /// too fast to tell.
     pub(crate) fn unaccounted(&self) -> Option<u64> {
         let read = || -> Vec<u64> {
-            let held = (0..MOST_PROCESSES).flat_map(|process| [self.held(process), self.given(process)]);
+            let held = (0..MOST_PROCESSES).map(|process| self.held(process));
             std::iter::once(self.taken()).chain(held).map(|word| word.load(SeqCst)).collect()
         };
         let numbers = read();
@@ -216,20 +216,11 @@ impl Joint {
         numbers[0].checked_sub(numbers[1..].iter().sum())
     }
 
-    /// A process is gone, and with it what it held.
+    /// A process is gone, and with it what it held, which was never more than is taken, whatever a process that went wrong wrote here.
     pub(crate) fn reclaim(&self, process: usize) {
-        self.take_back(process);
-        self.take_from_taken(self.held(process).swap(0, SeqCst));
-    }
-
-    /// What a process was given and has not seen goes back, and it is given nothing until it says again that it waits.
-    pub(crate) fn take_back(&self, process: usize) {
         self.waiting().fetch_and(!(1 << process), SeqCst);
-        self.take_from_taken(self.given(process).swap(0, SeqCst));
-    }
-
-    /// Never below none, whatever a process that went wrong wrote to the numbers.
-    fn take_from_taken(&self, lost: u64) {
+        self.called(process).store(0, SeqCst);
+        let lost = self.held(process).swap(0, SeqCst);
         if lost > 0 {
             let _ = self.taken().fetch_update(SeqCst, SeqCst, |taken| Some(taken.saturating_sub(lost)));
         }

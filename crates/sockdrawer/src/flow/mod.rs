@@ -266,10 +266,9 @@ impl Flow {
             places: Vec::new(),
             active: 0,
             epoch: 0,
-            acceptor: Acceptor::new(Waiter::new(inbox.clone()), Waiter::new(inbox.clone()), shared.rules.get()),
+            acceptor: Acceptor::new(Waiter::new(shared.gate.clone(), inbox.clone()), shared.rules.get()),
             placement: shared.placement.clone().filter(|_| index.is_some()),
-            // A waiter of its own: permits given to the one must not be claimed, or given back, by the other.
-            connector: Connector::new(Waiter::new(inbox.clone())),
+            connector: Connector::new(Waiter::new(shared.gate.clone(), inbox.clone())),
             kept: Buffers::default(),
             unsent: Buffers::default(),
             scratch: Output::default(),
@@ -314,11 +313,6 @@ impl Flow {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    /// Through which it waits for permits: of the pool to accept and to connect, and at doors.
-    pub(crate) fn waiters(&self) -> [Arc<Waiter>; 3] {
-        [self.acceptor.waiter(), self.connector.waiter(), self.acceptor.door_waiter()]
     }
 
     /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
@@ -463,8 +457,7 @@ impl Flow {
 
     #[inline(never)]
     fn do_what_waits(&mut self) {
-        self.shared.gate.collect();
-        self.collect_places();
+        self.shared.gate.hear();
         self.read_letters();
         self.fire_timers();
         self.acceptor_turn();

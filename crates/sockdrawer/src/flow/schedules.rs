@@ -59,42 +59,32 @@ impl Ear {
 }
 
 /// Takes a permit as a loop does.
-fn take(gate: &Arc<Gate>, waiter: &Arc<Waiter>, ear: &Ear) -> Permit {
+fn take(gate: &Arc<Gate>, waiter: &mut Waiter, ear: &Ear) -> Permit {
     loop {
-        if let Some(permit) = waiter.claim().or_else(|| gate.take()) {
+        if let Some(permit) = gate.take() {
+            waiter.leave();
             return permit;
         }
-        gate.wait(waiter);
-        // It may have been given one before it waited.
-        match waiter.claim() {
-            Some(permit) => return permit,
-            None => drop(ear.listen()),
+        waiter.wait();
+        while !waiter.is_called() {
+            ear.listen();
         }
-    }
-}
-
-/// Gives up what it was given and did not use.
-fn leave(gate: &Arc<Gate>, waiter: &Arc<Waiter>) {
-    gate.stop_waiting(waiter);
-    while let Some(permit) = waiter.claim() {
-        drop(permit);
     }
 }
 
 /// A loop that has so many connections, one after the other, and how many there are at once.
 fn serve(gate: &Arc<Gate>, connections: usize, open: &AtomicUsize, most: usize) {
     let ear = Ear::new();
-    let waiter = Waiter::new(ear.inbox.clone());
+    let mut waiter = Waiter::new(gate.clone(), ear.inbox.clone());
     let mut account = Account::new(gate.clone());
     for _ in 0..connections {
-        let door = account.pay_in(0, take(gate, &waiter, &ear));
+        let door = account.pay_in(0, take(gate, &mut waiter, &ear));
         assert_eq!(door, NO_DOOR);
         assert!(open.fetch_add(1, SeqCst) < most, "more connections than permits");
         thread::yield_now();
         open.fetch_sub(1, SeqCst);
         account.put_back(0, door);
     }
-    leave(gate, &waiter);
 }
 
 /// Loops, and another thread that does something else.
@@ -129,31 +119,28 @@ fn a_limit_that_changes_loses_nobody() {
 }
 
 #[test]
-fn who_waits_no_more_keeps_nothing_back() {
+fn a_loop_that_waits_no_more_keeps_nothing_back() {
     check(|| {
         contend(1, 1, |gate| {
             let ear = Ear::new();
-            let waiter = Waiter::new(ear.inbox.clone());
-            gate.wait(&waiter);
+            let mut waiter = Waiter::new(gate.clone(), ear.inbox.clone());
+            waiter.wait();
             thread::yield_now();
-            leave(gate, &waiter);
+            waiter.leave();
         });
     });
 }
 
 #[test]
-fn who_died_waiting_keeps_nothing_back() {
+fn a_loop_that_died_waiting_keeps_nothing_back() {
     check(|| {
         contend(1, 1, |gate| {
-            let waiter = Waiter::new(Inbox::asleep(Arc::new(Kernel), 1));
-            gate.wait(&waiter);
+            let mut waiter = Waiter::new(gate.clone(), Inbox::asleep(Arc::new(Kernel), 1));
+            waiter.wait();
             thread::yield_now();
             drop(waiter);
-            // A permit that is given to it goes back when the gate lets go of it.
             let ear = Ear::new();
-            let waiter = Waiter::new(ear.inbox.clone());
-            drop(take(gate, &waiter, &ear));
-            leave(gate, &waiter);
+            drop(take(gate, &mut Waiter::new(gate.clone(), ear.inbox.clone()), &ear));
         });
     });
 }

@@ -11,7 +11,6 @@ use crate::config::{Config, Model, Revision};
 use crate::error::Error;
 use crate::flow::course::Course;
 use crate::flow::door::{Door, Intake};
-use crate::flow::gate::Waiter;
 use crate::flow::generation::Generation;
 use crate::flow::inbox::{Inbox, Letter};
 use crate::flow::listener::Shard;
@@ -73,8 +72,6 @@ pub(crate) type ListeningPlace = Place<Option<usize>>;
 /// A loop.
 pub(crate) struct Member {
     pub(crate) inbox: Arc<Inbox>,
-    /// None: it died.
-    pub(crate) waiters: Vec<Arc<Waiter>>,
     /// None: it died and was not replaced yet.
     pub(crate) running: Option<Running>,
     /// ... and will not be before that.
@@ -194,7 +191,7 @@ impl Core {
 
     /// Starts the thread of a prepared loop. It accepts nothing until it is a member and has listening sockets.
     pub(crate) fn launch_loop(&self, model: Model, index: usize, flow: Flow) -> Result<Member, Error> {
-        let (inbox, waiters) = (flow.inbox.clone(), flow.waiters().to_vec());
+        let inbox = flow.inbox.clone();
         let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
         let reports = self.reports.clone();
         let running = model::start(model, index, flow, move |panic| {
@@ -202,16 +199,7 @@ impl Core {
             let _ = reports.send(Report::LoopEnded { index, life, panic });
         });
         let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
-        Ok(Member {
-            inbox,
-            waiters,
-            running: Some(running),
-            absent: None,
-            active: true,
-            life,
-            stuck: false,
-            seen: (None, Instant::now()),
-        })
+        Ok(Member { inbox, running: Some(running), absent: None, active: true, life, stuck: false, seen: (None, Instant::now()) })
     }
 
     /// Ends loops that were launched for a change that did not come about. Nobody waits for them: what they drop is the user's, and

@@ -6,8 +6,6 @@ use super::restarts::{Absence, History, Restarting, end_in_order};
 use crate::clock::deadline;
 use crate::config::{Config, Part, Replace, RestartPolicy};
 use crate::error::Error;
-use crate::flow::door::Door;
-use crate::flow::gate::Waiter;
 use crate::flow::inbox::Letter;
 use crate::observe::Event;
 use crate::sync::atomic::Ordering;
@@ -88,16 +86,12 @@ impl Core {
             // It has reported: it ends at once.
             let _ = dead.thread.join();
         }
-        // A dead loop waits for nothing: what it was given, and its turns, are the others'.
-        let (waiters, doors) = (std::mem::take(&mut control.members[index].waiters), doors(&control));
         // The next holder has nothing: shards are given as if they had moved.
         for place in control.places.all_mut() {
             place.owners.iter_mut().filter(|owner| **owner == Some(index)).for_each(|owner| *owner = None);
         }
         self.rebalance(&mut control);
         drop(control);
-        self.leave_queues(&waiters, &doors);
-        drop(waiters);
         let Some(absence) = Absence::decided(self.decide(Part::Loop, Some(index), &reason), &reason) else {
             self.drop_stranded();
             return self.give_up(format!("loops died too often, the last of: {reason}"));
@@ -251,7 +245,6 @@ impl Core {
         let mut control = lock(&self.control);
         let (now, patience) = (Instant::now(), control.config.stuck_after);
         let mut events = Vec::new();
-        let doors = doors(&control);
         for (index, member) in control.members.iter_mut().enumerate() {
             let Some(running) = &member.running else { continue };
             let turn = running.pulse.turn();
@@ -267,10 +260,6 @@ impl Core {
             let since = now - member.seen.1;
             if since >= patience && !member.stuck {
                 member.stuck = true;
-                self.leave_queues(&member.waiters, &doors);
-                // When it turns again it asks for permits anew. Not before it has left the queues: it may turn in this moment, and what
-                // it waits for by then would be taken from it.
-                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
                 events.push(Event::LoopStuck { index, since });
             }
         }
@@ -282,24 +271,6 @@ impl Core {
         events.iter().for_each(|event| self.tell(event));
         if let Some(process) = self.shared.process {
             self.shared.joint.beats(process).fetch_add(u64::from(turns), Ordering::Relaxed);
-            self.shared.gate.look_again();
-            doors.iter().for_each(|door| door.gate.look_again());
         }
     }
-
-    /// A loop that does not turn leaves the queues for permits; what it was given goes round among the others.
-    fn leave_queues(&self, waiters: &[Arc<Waiter>], doors: &[Arc<Door>]) {
-        for waiter in waiters {
-            self.shared.gate.stop_waiting(waiter);
-            doors.iter().for_each(|door| door.gate.stop_waiting(waiter));
-            while let Some(permit) = waiter.claim() {
-                drop(permit);
-            }
-        }
-    }
-}
-
-/// Where loops may wait beside the pool's own limit.
-fn doors(control: &Control) -> Vec<Arc<Door>> {
-    control.places.all().map(|place| place.door.clone()).collect()
 }

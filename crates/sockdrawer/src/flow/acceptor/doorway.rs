@@ -1,12 +1,12 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, Acceptor, Held, Parcel, State};
+use super::{Accepted, Held, Parcel, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::flow::Flow;
 use crate::flow::census::Ticket;
 use crate::flow::door::Door;
-use crate::flow::gate::Permit;
+use crate::flow::gate::{LOOKS_AFTER, Permit, Waiter};
 use crate::flow::rules::Rules;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
@@ -18,19 +18,12 @@ use std::time::{Duration, Instant};
 /// A policy that holds where there is room is asked again after this long.
 const HELD: Duration = Duration::from_millis(100);
 
-/// A door at which this loop waits, because as many are in as may be.
+/// A door at which this loop waits for room. It holds no permit of the pool meanwhile.
 pub(super) struct Waiting {
-    door: Arc<Door>,
-    /// A place that it was given and has no permit of the pool for yet. Who waits for a place never holds a permit of the pool, so
-    /// no two wait for each other.
-    place: Option<Permit>,
-    waits: bool,
-}
-
-impl Waiting {
-    pub(super) fn door(&self) -> &Arc<Door> {
-        &self.door
-    }
+    pub(super) door: Arc<Door>,
+    waiter: Waiter,
+    /// When it looks by itself.
+    pub(super) looks_at: Instant,
 }
 
 /// What a loop knows of the policy.
@@ -50,17 +43,16 @@ impl Asked {
 }
 
 impl Flow {
-    /// One connection from a shard, if it may come in now. `given`: a permit of the pool.
-    pub(super) fn admit(&mut self, index: usize, given: Option<Permit>) -> Accepted {
+    /// One connection from a shard, if it may come in now.
+    pub(super) fn admit(&mut self, index: usize) -> Accepted {
         self.look_at_rules();
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
         if (self.acceptor.refusing.is_some() | held.door.is_refusing())
             && let Some(reject) = self.refuses_at(index)
         {
-            drop(given);
             return self.turn_away(index, &reject);
         }
-        if let Err(room) = self.take_room(index, given) {
+        if let Err(room) = self.take_room(index) {
             return self.without_room(index, room);
         }
         if self.acceptor.asked.asks_before
@@ -68,7 +60,9 @@ impl Flow {
         {
             return not_taken;
         }
-        self.accept(index)
+        let accepted = self.accept(index);
+        self.let_others_in(index);
+        accepted
     }
 
     /// One accept4, where there is room for a connection and it was taken. The kernel is asked who comes only where somebody wants to
@@ -199,16 +193,14 @@ impl Flow {
         if self.acceptor.refusing.is_some() { self.acceptor.refusing.clone() } else { door.refuses() }
     }
 
-    /// Counts one more connection of the pool, by a permit that was given or a free one, and one more of the shard's door. Who takes
-    /// room seats a connection there or gives it back: no permit is made for what is seated at once.
+    /// Counts one more connection of the pool, and one more of the shard's door. A caller that takes room seats a connection there or gives
+    /// it back: no permit is made for what is seated at once.
     #[inline(always)]
-    pub(super) fn take_room(&mut self, index: usize, given: Option<Permit>) -> Result<(), Room> {
-        match given {
-            Some(permit) => permit.keep_counted(),
-            None if self.shared.gate.count_one() => {}
-            None => return Err(Room::PoolFull),
+    pub(super) fn take_room(&mut self, index: usize) -> Result<(), Room> {
+        if !self.shared.gate.count_one() {
+            return Err(Room::PoolFull);
         }
-        if self.take_place(index) {
+        if self.acceptor.held[index].as_ref().expect("it is held").door.gate.count_one() {
             return Ok(());
         }
         self.shared.gate.put_back();
@@ -225,32 +217,6 @@ impl Flow {
         }
     }
 
-    /// A place at a shard's door: one that was given, or a free one.
-    #[inline(always)]
-    fn take_place(&mut self, index: usize) -> bool {
-        let door = &self.acceptor.held[index].as_ref().expect("it is held").door;
-        if self.acceptor.doors.is_empty() { door.gate.count_one() } else { self.take_waited_place(index) }
-    }
-
-    #[cold]
-    fn take_waited_place(&mut self, index: usize) -> bool {
-        let Acceptor { held, doors, door_waiter, .. } = &mut self.acceptor;
-        let door = &held[index].as_ref().expect("it is held").door;
-        if let Some(waiting) = doors.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.door, door)) {
-            if let Some(place) = waiting.place.take() {
-                place.keep_counted();
-                return true;
-            }
-            if let Some(place) = door_waiter.claim_of(&door.gate) {
-                // Who was given one is not in the queue any more.
-                waiting.waits = false;
-                place.keep_counted();
-                return true;
-            }
-        }
-        door.gate.count_one()
-    }
-
     #[cold]
     fn without_room(&mut self, index: usize, room: Room) -> Accepted {
         let door = &self.door_of(index);
@@ -262,11 +228,7 @@ impl Flow {
                 Accepted::Held
             }
             _ => {
-                self.acceptor.state = State::Full;
-                self.unwatch_shards();
-                // Those that turn away go on.
-                self.watch_shards();
-                self.shared.gate.wait(&self.acceptor.waiter);
+                self.stand_in_line();
                 Accepted::Held
             }
         }
@@ -328,112 +290,102 @@ impl Flow {
 
     fn pause(&mut self, until: Instant) -> Accepted {
         self.unwatch_shards();
-        self.wait_no_more();
+        self.acceptor.wait_no_more();
         self.acceptor.state = State::Paused(until);
         Accepted::Held
     }
 
-    /// Waits for a place at a door. The other doors go on.
+    /// Waits for room in the pool. Shards that turn away go on.
+    pub(super) fn stand_in_line(&mut self) {
+        self.acceptor.state = State::Full;
+        self.wait_at_no_door();
+        self.unwatch_shards();
+        self.watch_shards();
+        self.acceptor.wait();
+    }
+
+    /// After an accept from a shard: where other loops wait and there is no room for one more, they are next.
+    #[inline(always)]
+    pub(super) fn let_others_in(&mut self, index: usize) {
+        if self.shared.gate.is_contended() {
+            self.stand_in_line();
+        }
+        if let Some(Some(held)) = self.acceptor.held.get(index)
+            && held.door.gate.is_contended()
+        {
+            let door = held.door.clone();
+            self.wait_at(&door);
+        }
+    }
+
+    /// Waits for room at a door. The other doors go on.
     pub(super) fn wait_at(&mut self, door: &Arc<Door>) {
-        let known = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door));
-        let at = known.unwrap_or_else(|| {
-            self.acceptor.doors.push(Waiting { door: door.clone(), place: None, waits: false });
-            self.acceptor.doors.len() - 1
-        });
-        self.acceptor.doors[at].waits = true;
         for index in 0..self.acceptor.held.len() {
             if self.acceptor.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door)) {
                 self.unwatch_shard(index);
             }
         }
-        door.gate.wait(&self.acceptor.door_waiter);
+        let looks_at = Instant::now() + LOOKS_AFTER;
+        let doors = &mut self.acceptor.doors;
+        let at = doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door)).unwrap_or_else(|| {
+            let waiter = Waiter::new(door.gate.clone(), self.inbox.clone());
+            doors.push(Waiting { door: door.clone(), waiter, looks_at });
+            doors.len() - 1
+        });
+        doors[at].looks_at = looks_at;
+        doors[at].waiter.wait();
     }
 
-    /// Places that were given: the first of them is used at once, so that it is not given back and forth.
-    pub(super) fn use_given_places(&mut self) {
-        for at in 0..self.acceptor.doors.len() {
-            let waiting = &mut self.acceptor.doors[at];
-            if !waiting.waits {
+    /// Looks at the doors at which it is called, or has not looked for a while.
+    pub(super) fn look_at_doors(&mut self) {
+        let now = Instant::now();
+        for at in (0..self.acceptor.doors.len()).rev() {
+            // A look at one may end the waiting at all.
+            let Some(waiting) = self.acceptor.doors.get_mut(at) else { continue };
+            waiting.door.gate.hear();
+            let called = waiting.waiter.is_called();
+            if !called && now < waiting.looks_at {
                 continue;
             }
-            let Some(place) = self.acceptor.door_waiter.claim_of(&waiting.door.gate) else { continue };
-            (waiting.place, waiting.waits) = (Some(place), false);
-            let door = waiting.door.clone();
-            if self.acceptor.state == State::Open && !self.acceptor.suspended {
-                self.ready_at(&door).into_iter().for_each(|index| _ = self.admit(index, None));
+            waiting.looks_at = now + LOOKS_AFTER;
+            if called || waiting.door.gate.has_room() {
+                self.look_at_door(at, called);
             }
-            // What nobody wanted goes to another loop; without a permit of the pool it is kept until there is one.
-            if self.acceptor.state != State::Full && !self.acceptor.is_retiring() {
-                self.acceptor.doors[at].place = None;
-            }
-        }
-        if self.acceptor.doors.iter().any(|waiting| !waiting.waits) {
-            self.watch_shards();
         }
     }
 
-    /// A shard of a door at which somebody waits.
+    /// One connection from a door at which it waits. Then it waits again, behind the others, or goes on there if there is room.
+    fn look_at_door(&mut self, at: usize, called: bool) {
+        let door = self.acceptor.doors[at].door.clone();
+        // While the loop is full, or nothing waits at the door, other loops have their turn.
+        let open = self.acceptor.state == State::Open && !self.acceptor.suspended;
+        let accepted = open && self.ready_at(&door).is_some_and(|index| matches!(self.admit(index), Accepted::Yes));
+        let Some(at) = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, &door)) else { return };
+        if door.gate.has_room() {
+            drop(self.acceptor.doors.swap_remove(at));
+            self.watch_shards();
+        } else if accepted || called && self.acceptor.doors[at].waiter.is_called() {
+            self.acceptor.doors[at].waiter.wait_again();
+        }
+    }
+
+    /// A shard of a door that has something.
     fn ready_at(&self, door: &Arc<Door>) -> Option<usize> {
-        // At a suspended one those are let in that wait where nobody will look again.
+        // At a suspended one those are let in that wait where no loop will look again.
         let open = |held: &super::Held| held.retiring.is_some() || !door.is_suspended();
         let at_door =
             |index: &usize| self.acceptor.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door) && open(held));
         (0..self.acceptor.held.len()).filter(at_door).find(|index| !self.has_nothing(*index))
     }
 
-    /// Whether nobody is to come in by a door for now.
+    /// Whether no connection is to come in by a door for now.
     pub(super) fn is_shut(&self, door: &Arc<Door>) -> bool {
-        door.is_suspended() || self.acceptor.doors.iter().any(|waiting| waiting.waits && Arc::ptr_eq(&waiting.door, door))
+        door.is_suspended() || self.acceptor.doors.iter().any(|waiting| Arc::ptr_eq(&waiting.door, door))
     }
 
-    /// A permit of the pool for one who waits at a door where this loop has a place already. If nobody is there any more the place
-    /// goes back, so that it is not kept from other loops.
-    pub(super) fn use_places(&mut self, permit: Permit) -> Result<Accepted, Permit> {
-        for at in 0..self.acceptor.doors.len() {
-            if self.acceptor.doors[at].place.is_none() {
-                continue;
-            }
-            let door = self.acceptor.doors[at].door.clone();
-            match self.ready_at(&door) {
-                Some(index) => return Ok(self.admit(index, Some(permit))),
-                None => self.acceptor.doors[at].place = None,
-            }
-        }
-        Err(permit)
-    }
-
-    /// A permit of the pool came to nothing: a place that waited for it is of no use here.
-    pub(super) fn leave_places(&mut self) {
-        self.acceptor.doors.iter_mut().for_each(|waiting| waiting.place = None);
-    }
-
-    /// Leaves the queues at doors; what was given meanwhile goes back.
+    /// Leaves the lines at doors.
     pub(super) fn wait_at_no_door(&mut self) {
-        for waiting in std::mem::take(&mut self.acceptor.doors) {
-            waiting.door.gate.stop_waiting(&self.acceptor.door_waiter);
-            let known = self.acceptor.left_doors.iter().any(|door| Arc::ptr_eq(door, &waiting.door));
-            if self.shared.process.is_some() && !known {
-                self.acceptor.left_doors.push(waiting.door);
-            }
-        }
-        while let Some(place) = self.acceptor.door_waiter.claim() {
-            drop(place);
-        }
-    }
-
-    /// Takes what other processes gave at doors, also at those that this loop has just left: they may have given before they saw it.
-    pub(crate) fn collect_places(&mut self) {
-        if self.shared.process.is_some() {
-            self.acceptor.doors.iter().for_each(|waiting| waiting.door.gate.collect());
-            self.acceptor.left_doors.retain(|door| {
-                if door.is_over() {
-                    return false;
-                }
-                door.gate.collect();
-                // The last share: its address is gone, and who came in there.
-                Arc::strong_count(door) > 1
-            });
-        }
+        self.acceptor.doors.clear();
     }
 
     /// After a change of the policy, asks the new one: one load.

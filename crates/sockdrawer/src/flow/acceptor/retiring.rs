@@ -87,8 +87,7 @@ impl Flow {
                     }
                     continue;
                 }
-                let given = self.acceptor.waiter.claim();
-                match self.take_room(index, given) {
+                match self.take_room(index) {
                     Ok(()) => _ = self.accept(index),
                     Err(room) => match self.rejects_without_room(index, room) {
                         Some(reject) => _ = self.turn_away(index, &reject),
@@ -110,10 +109,9 @@ impl Flow {
             }
         }
         if self.acceptor.state == State::Full || lacking {
-            // A permit given for the other shards may have been used up here.
-            self.shared.gate.wait(&self.acceptor.waiter);
+            self.acceptor.wait();
         } else {
-            self.wait_no_more();
+            self.acceptor.wait_no_more();
         }
     }
 
@@ -138,9 +136,9 @@ impl Flow {
             let held = self.acceptor.held[index].take();
             waited += held.map_or(0, |held| self.system.queued(held.shard.socket()).unwrap_or(0));
         }
-        // Nothing is left to be accepted: a permit that was given for it would be counted as a connection.
+        // Nothing is left to be accepted.
         self.acceptor.state = State::Open;
-        self.wait_no_more();
+        self.acceptor.wait_no_more();
         waited
     }
 }

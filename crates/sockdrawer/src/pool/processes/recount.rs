@@ -83,7 +83,7 @@ mod tests {
         let joint = Joint::private();
         joint.taken().store(5, SeqCst);
         joint.held(3).store(4, SeqCst);
-        joint.given(2).store(1, SeqCst);
+        joint.held(2).store(1, SeqCst);
         assert_eq!(Recount::default().look(joint.unaccounted()), Finding::Whole);
         joint.taken().fetch_add(1, SeqCst);
         let mut recount = Recount::default();

@@ -7,7 +7,7 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::config::{Model, Part, RestartPolicy};
 use crate::error::Error;
-use crate::flow::joint::{Joint, MOST_PROCESSES};
+use crate::flow::joint::Joint;
 use crate::observe::{Event, Readiness};
 use crate::pool::restarts::{Absence, History, Restarting, end_in_order};
 use crate::sync::atomic::Ordering;
@@ -136,13 +136,13 @@ impl Processes {
             self.reclaim(&control, index);
             let slots = control.slots;
             control.at_doors.begin(slots);
-            control.places.all().for_each(|place| place.door.gate.give());
+            control.places.all().for_each(|place| place.door.gate.call());
             self.gate.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
             let link = control.members[index].link.take();
             dismissed = link.is_some_and(|link| link.is_dismissed());
-            self.gate.give();
+            self.gate.call();
         }
         let ended = control.forget_holder(life);
         drop(control);
@@ -256,21 +256,15 @@ impl Processes {
         let links = control.links();
         let all_answer = || links.iter().all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.recount
-            && found(recount, &self.joint, &all_answer, || self.gate.give())
+            && found(recount, &self.joint, &all_answer)
         {
             control.recount = None;
             self.gate.look_at_alarms();
         }
-        let Control { at_doors, places, .. } = control;
-        at_doors.look(|slot, recount| {
-            // Nobody waits at the door of an address that is gone.
-            let at_door = || places.all().filter(|place| place.slot == slot);
-            found(recount, &self.joint.door(slot), &all_answer, || at_door().for_each(|place| place.door.gate.give()))
-        });
+        control.at_doors.look(|slot, recount| found(recount, &self.joint.door(slot), &all_answer));
     }
 
-    /// Ends processes that are not wanted and have no connection left, and takes back
-    /// what was given to a process that died in that moment.
+    /// Ends processes that are not wanted and have no connection left, and looks for permits and sockets that are of no use where they are.
     fn look(self: &Arc<Processes>) {
         let mut control = lock(&self.control);
         if control.stopping || control.readiness == Readiness::Draining {
@@ -287,22 +281,13 @@ impl Processes {
         while control.members.last().is_some_and(|member| member.link.is_none() && !member.active) {
             control.members.pop();
         }
-        // One that is gone may have been given a permit in that moment.
-        for index in 0..MOST_PROCESSES {
-            if control.members.get(index).is_none_or(|member| member.link.is_none()) {
-                self.reclaim(&control, index);
-            }
-        }
         self.look_for_silent(&mut control);
         // What was not taken when it was offered.
         self.rebalance(&mut control);
         self.recount(&mut control);
-        drop(control);
-        self.gate.give();
     }
 
-    /// A process that is stopped, or whose loops are all stuck, uses nothing it is given: that goes to the others, and so does what
-    /// waits at its sockets. It says that it waits as soon as it goes on.
+    /// A process that is stopped, or whose loops are all stuck, accepts nothing: what waits at its sockets is for the others.
     fn look_for_silent(&self, control: &mut Control) {
         if control.config.model != Model::Prefork {
             return;
@@ -315,14 +300,6 @@ impl Processes {
             }
             member.silent = now - member.seen.1 >= patience;
         }
-        for (index, _) in control.members.iter().enumerate().filter(|(_, member)| member.silent) {
-            self.joint.take_back(index);
-            (0..control.slots).for_each(|slot| self.joint.door(slot).take_back(index));
-        }
-        // What comes free at a door is given by its own gate.
-        if control.members.iter().any(|member| member.silent) {
-            control.places.all().for_each(|place| place.door.gate.give());
-        }
     }
 
     fn give_up(self: &Arc<Processes>, reason: String) {
@@ -331,8 +308,8 @@ impl Processes {
     }
 }
 
-/// Whether the numbers of a gate add up. What is lost for sure is taken back first, and given to whoever waits for it.
-fn found(recount: &mut Recount, joint: &Joint, all_answer: &impl Fn() -> bool, give: impl Fn()) -> bool {
+/// Whether the numbers of a gate add up. What is lost for sure is taken back first.
+fn found(recount: &mut Recount, joint: &Joint, all_answer: &impl Fn() -> bool) -> bool {
     match recount.look(joint.unaccounted()) {
         Finding::Unclear => false,
         Finding::Whole => true,
@@ -340,7 +317,6 @@ fn found(recount: &mut Recount, joint: &Joint, all_answer: &impl Fn() -> bool, g
             let is_lost = all_answer() && joint.unaccounted() == Some(lost);
             if is_lost {
                 joint.taken().fetch_sub(lost, Ordering::SeqCst);
-                give();
             }
             is_lost
         }
