@@ -21,7 +21,12 @@ fn provoke(pool: &Pool, address: SocketAddr, at: At) -> Outcome {
         At::Finished => client.finish(),
         At::Timeout => client.order(b't', 1),
         At::Done => client.order(b'j', 0),
-        At::Writable => client.order(b'w', 20_000_000),
+        At::Writable => {
+            let before = pool.status().counts.bytes_out;
+            client.order(b'w', 20_000_000);
+            // Not read until the first send has returned: a fast reader could take all of it meanwhile, and nothing would be kept.
+            assert!(pool.wait(PATIENCE, |status| status.counts.bytes_out > before), "{:#?}", pool.status());
+        }
         At::Closed | At::Drop => client.order(b'r', 0),
         At::Notified => {
             assert_eq!(client.version(), 1);
