@@ -26,6 +26,7 @@ pub mod layer;
 mod model;
 mod net;
 mod observe;
+mod operation;
 mod pool;
 mod protocol;
 mod sync;
@@ -49,9 +50,10 @@ pub use observe::{
     ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
     ProcessStatus, Readiness, Status,
 };
+pub use operation::{Adopted, Selector};
 #[cfg(feature = "processes")]
 pub use pool::processes;
-pub use pool::{Adopted, Applied, Change, Drain, Drained, How, Plan, Pool, Selector};
+pub use pool::{Applied, Change, Drain, Drained, How, Plan, Pool};
 pub use protocol::*;
 
 /// Raises this process's descriptor limit as far as it may without privileges; what it is now. A program calls it once, first

@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("error", &["flow", "model", "pool"]),
     ("net", &["flow", "model", "pool"]),
     ("observe", &["flow", "model", "pool"]),
+    ("operation", &["flow", "model", "pool"]),
     ("flow", &["model", "pool"]),
     ("model", &["pool"]),
 ];

@@ -1,9 +1,9 @@
 //! What others can read of a connection while its thread does not answer, because user code has it.
 
 use super::door::Door;
-use super::orders::{Choice, Traits};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionState, ConnectionStatus};
+use crate::operation::{Selector, Traits};
 use crate::protocol::{ConnectionId, Side, Tag};
 use crate::sync::{Mutex, lock};
 use std::net::SocketAddr;
@@ -45,12 +45,12 @@ impl Card {
     }
 
     /// The connection, if there is one and it is meant.
-    pub(crate) fn read(&self, counters: &Counters, choice: &dyn Choice) -> Option<ConnectionStatus> {
+    pub(crate) fn read(&self, counters: &Counters, selector: &Selector) -> Option<ConnectionStatus> {
         let card = lock(&self.0);
         let &Written { id, generation, peer, ref door, side, ref tag, since, before } = card.as_ref()?;
         let age = since.elapsed();
         let listener = door.as_ref().map(|door| &door.address);
-        choice.takes(&Traits { id, generation, peer, age, listener, tag: tag.as_deref() }).then(|| ConnectionStatus {
+        selector.takes(&Traits { id, generation, peer, age, listener, tag: tag.as_deref() }).then(|| ConnectionStatus {
             id,
             generation,
             peer,

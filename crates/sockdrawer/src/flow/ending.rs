@@ -1,10 +1,10 @@
 //! The end of many connections by a deadline: what a drain, a purge and a shutdown ask of a loop, and the count of what came of it.
 
 use super::Flow;
-use super::orders::Choice;
 use super::seat::Flags;
 use crate::clock::deadline;
 use crate::config::Reject;
+use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::os::fd::AsFd;
@@ -147,8 +147,8 @@ impl Flow {
     }
 
     /// Asks connections that are meant to end, and counts what comes of it.
-    pub(crate) fn drain_counted(&mut self, choice: &dyn Choice, endings: &Arc<Endings>) {
-        let meant = self.choose(choice);
+    pub(crate) fn drain_counted(&mut self, selector: &Selector, endings: &Arc<Endings>) {
+        let meant = self.choose(selector);
         self.drain_in_slices(meant, endings);
     }
 
@@ -168,8 +168,8 @@ impl Flow {
     }
 
     /// Ends connections that are meant: their protocols may say goodbye, and have this time until all is sent.
-    pub(crate) fn purge_counted(&mut self, choice: &dyn Choice, within: Duration, endings: &Arc<Endings>) {
-        let meant = self.choose(choice);
+    pub(crate) fn purge_counted(&mut self, selector: &Selector, within: Duration, endings: &Arc<Endings>) {
+        let meant = self.choose(selector);
         let (new, endings) = (self.count_endings(meant, endings), endings.clone());
         self.in_slices(new, move |flow, token| {
             let is_late = Instant::now() >= endings.until;

@@ -5,33 +5,16 @@ use super::card::Written;
 use super::inbox::Letter;
 use super::seat::{Flags, Seat};
 use crate::behaviour::Panicked;
-use crate::net::{Address, SocketOptions};
+use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
-use crate::protocol::{Closed, ConnectionId, Local, Note, Peer, Saved, Saver};
+use crate::operation::{Adopted, Op, Outcome, Selector, Traits};
+use crate::protocol::{Closed, Local, Note, Peer, Saved, Saver};
 use crate::sync::lock;
 use crate::sys::Errno;
 use crate::sys::panics;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What a connection is chosen by.
-pub(crate) struct Traits<'a> {
-    pub(crate) id: ConnectionId,
-    pub(crate) generation: u32,
-    /// Only where the choice asks for it: it costs a system call.
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) age: Duration,
-    /// Where it was accepted, as far as that is known.
-    pub(crate) listener: Option<&'a Address>,
-    pub(crate) tag: Option<&'a str>,
-}
-
-/// Says which connections are meant.
-pub(crate) trait Choice: Send + Sync {
-    fn needs_peer(&self) -> bool;
-    fn takes(&self, connection: &Traits<'_>) -> bool;
-}
 
 /// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
 fn state(seat: &Seat) -> ConnectionState {
@@ -48,15 +31,61 @@ fn state(seat: &Seat) -> ConnectionState {
 }
 
 impl Flow {
+    /// Does this to the connections that are meant.
+    pub(crate) fn apply(&mut self, op: &Op, selector: &Selector) -> Outcome {
+        let mut answer = Outcome { connections: self.count(), ..Outcome::default() };
+        let done = match op {
+            Op::Count => self.choose(selector).len(),
+            Op::List => {
+                answer.list = self.list(selector);
+                answer.list.len()
+            }
+            Op::Kill => self.each(selector, |flow, token| flow.kill_one(token)),
+            Op::Tag(text) => {
+                let tag = crate::protocol::tag(text);
+                self.each(selector, |flow, token| flow.tag_one(token, &tag))
+            }
+            Op::Notify(bytes) => self.each(selector, |flow, token| {
+                flow.note(token, Note::Bytes(bytes.clone()));
+                true
+            }),
+            Op::SetOptions(options) => self.each(selector, |flow, token| flow.set_options_of(token, options)),
+            Op::Options => {
+                answer.options = self.choose(selector).into_iter().find_map(|token| self.options_of(token));
+                usize::from(answer.options.is_some())
+            }
+            Op::Adopt => {
+                answer.adopted = self.adopt(selector);
+                answer.adopted.moved
+            }
+        };
+        Outcome { done, ..answer }
+    }
+
+    /// So many of those that are meant were there for it.
+    fn each(&mut self, selector: &Selector, mut act: impl FnMut(&mut Flow, u64) -> bool) -> usize {
+        self.choose(selector).into_iter().filter(|token| act(self, *token)).count()
+    }
+
+    fn adopt(&mut self, selector: &Selector) -> Adopted {
+        let older = selector.clone().and(!Selector::Generation(self.shared.switch.current().id));
+        let mut adopted = Adopted::default();
+        for token in self.choose(&older) {
+            let id = self.seats.at(token as u32).id;
+            adopted.add(id, self.adopt_one(token));
+        }
+        adopted
+    }
+
     /// The tokens of connections with a protocol that are meant. Those still connecting are of the active generation.
-    pub(crate) fn choose(&mut self, choice: &dyn Choice) -> Vec<u64> {
-        let (uptime, needs_peer) = (self.start.elapsed(), choice.needs_peer());
+    pub(crate) fn choose(&mut self, selector: &Selector) -> Vec<u64> {
+        let (uptime, needs_peer) = (self.start.elapsed(), selector.needs_peer());
         let mut chosen = Vec::new();
         for seat in 0..self.seats.len() {
             let place = self.seats.at(seat);
             if place.has_protocol() || place.flags.any(Flags::CONNECTING) {
                 let traits = self.traits(seat, uptime, needs_peer);
-                if choice.takes(&traits) {
+                if selector.takes(&traits) {
                     chosen.push(self.seats.token(seat));
                 }
             }
@@ -83,9 +112,9 @@ impl Flow {
         self.with_socket(seat, |system, socket| system.peer_address(socket)).ok().flatten()
     }
 
-    pub(crate) fn list(&mut self, choice: &dyn Choice) -> Vec<ConnectionStatus> {
+    fn list(&mut self, selector: &Selector) -> Vec<ConnectionStatus> {
         let uptime = self.start.elapsed();
-        self.choose(choice)
+        self.choose(selector)
             .into_iter()
             .map(|token| {
                 let Traits { id, generation, peer, age, listener, tag } = self.traits(token as u32, uptime, true);
@@ -139,7 +168,7 @@ impl Flow {
     }
 
     /// Ends a connection with a reset.
-    pub(crate) fn kill_one(&mut self, token: u64) -> bool {
+    fn kill_one(&mut self, token: u64) -> bool {
         let Some(seat) = self.seats.find(token) else { return false };
         if self.seats.at(seat).flags.any(Flags::CONNECTING) {
             self.connect_failed(seat, Errno::CONNABORTED);
@@ -151,20 +180,12 @@ impl Flow {
         true
     }
 
-    /// Everybody who is meant gets the note.
-    pub(crate) fn notify(&mut self, choice: &dyn Choice, bytes: &Arc<[u8]>) {
-        for token in self.choose(choice) {
-            self.note(token, Note::Bytes(bytes.clone()));
-        }
-    }
-
-    /// The running generation's socket options, for a connection that has others.
-    pub(crate) fn set_options_of(&mut self, token: u64, options: &SocketOptions) -> bool {
+    fn set_options_of(&mut self, token: u64, options: &SocketOptions) -> bool {
         let Some(seat) = self.seats.find(token) else { return false };
         self.with_socket(seat, |system, socket| system.set_options(socket, options)).is_ok()
     }
 
-    pub(crate) fn options_of(&mut self, token: u64) -> Option<SocketOptions> {
+    fn options_of(&mut self, token: u64) -> Option<SocketOptions> {
         let seat = self.seats.find(token)?;
         self.with_socket(seat, |system, socket| system.options(socket)).ok()
     }
@@ -174,7 +195,7 @@ impl Flow {
     ///
     /// # Errors
     /// Why it stays where it is.
-    pub(crate) fn adopt_one(&mut self, token: u64) -> Result<(), String> {
+    fn adopt_one(&mut self, token: u64) -> Result<(), String> {
         let seat = self.seats.find(token).ok_or("it has ended")?;
         let flags = self.seats.at(seat).flags;
         let busy = [
@@ -213,10 +234,6 @@ impl Flow {
         self.move_protocol(seat, new, restored);
         self.counters.adopted().add(1);
         Ok(())
-    }
-
-    pub(crate) fn id_of(&mut self, token: u64) -> ConnectionId {
-        self.seats.at(token as u32).id
     }
 
     fn move_protocol(&mut self, seat: u32, table: u16, slot: u32) {

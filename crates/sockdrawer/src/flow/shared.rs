@@ -10,12 +10,13 @@ use super::inbox::Inbox;
 use super::joint::{Joint, MOST_LOOPS};
 use super::rules::{InForce, Rules};
 use super::worker::Workers;
-use super::{Flow, here, orders};
+use super::{Flow, here};
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};
+use crate::operation::Selector;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{System, panics};
@@ -77,7 +78,7 @@ pub(crate) trait Placement: Send + Sync {
     }
 
     /// Of these flows, the connections that are meant, as far as they can be seen from outside.
-    fn seen(&self, _flows: &[&Arc<Inbox>], _choice: &dyn orders::Choice) -> Vec<ConnectionStatus> {
+    fn seen(&self, _flows: &[&Arc<Inbox>], _selector: &Selector) -> Vec<ConnectionStatus> {
         Vec::new()
     }
 

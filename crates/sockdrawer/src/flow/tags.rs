@@ -58,7 +58,7 @@ impl Flow {
     }
 
     /// Names a connection, by order of the control plane or of a handle.
-    pub(crate) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
+    pub(super) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
         let found = self.seats.find(token).filter(|seat| self.seats.at(*seat).has_protocol());
         found.inspect(|seat| self.set_tag(*seat, tag.clone())).is_some()
     }

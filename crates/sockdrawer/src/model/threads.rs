@@ -5,10 +5,10 @@ use crate::config::Config;
 use crate::flow::acceptor::Parcel;
 use crate::flow::card::Card;
 use crate::flow::inbox::{Inbox, Letter};
-use crate::flow::orders::Choice;
 use crate::flow::{Flow, Placement, Shared, here};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
+use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -223,11 +223,11 @@ impl Placement for Threads {
         lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
     }
 
-    fn seen(&self, flows: &[&Arc<Inbox>], choice: &dyn Choice) -> Vec<ConnectionStatus> {
+    fn seen(&self, flows: &[&Arc<Inbox>], selector: &Selector) -> Vec<ConnectionStatus> {
         let served = lock(&self.pool);
         let meant = served.all.iter().map(|started| &started.thread);
         let meant = meant.filter(|thread| flows.iter().any(|inbox| Arc::ptr_eq(inbox, &thread.inbox)));
-        meant.filter_map(|thread| thread.card.read(&thread.counters, choice)).collect()
+        meant.filter_map(|thread| thread.card.read(&thread.counters, selector)).collect()
     }
 
     fn threads(&self) -> usize {

@@ -1,12 +1,11 @@
 //! What the control plane knows of a pool, and how it speaks to the loops.
 
 use super::commit::warm;
-use super::drain::Drained;
+use super::drain::{ANSWER_WITHIN, Drained};
 use super::halt::Halt;
 use super::places::{Place, Places};
 use super::restarts::{Absence, History};
 use super::retire::Retirements;
-use super::selector::Selector;
 use crate::config::{Config, Model, Revision};
 use crate::error::Error;
 use crate::flow::course::Course;
@@ -17,6 +16,7 @@ use crate::flow::listener::Shard;
 use crate::flow::{Flow, FlowError, Shared};
 use crate::model::{self, loops::Running};
 use crate::observe::{Counts, Event, Readiness};
+use crate::operation::{Op, Outcome, Selector};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Condvar, Mutex, lock, mpsc};
 use crate::sys::panics;
@@ -98,23 +98,48 @@ pub(crate) enum Report {
 }
 
 impl Core {
-    /// Does something with each connection that is meant; how many were there for it.
-    pub(crate) fn each(&self, selector: &Selector, act: impl Fn(&mut Flow, u64) -> bool + Send + Sync + 'static) -> usize {
-        let meant = selector.clone();
-        let inboxes = self.inboxes();
-        let counts = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, move |flow| {
-            let tokens = flow.choose(&meant);
-            tokens.into_iter().filter(|token| act(flow, *token)).count()
-        });
-        let mut done = 0;
-        for (_, count) in counts {
-            done += count;
-            // There is one of a number: nobody else is waited for.
-            if done > 0 && matches!(selector, Selector::Id(_)) {
-                break;
+    /// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.
+    pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
+        let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
+        let question = asked.clone();
+        let apply = move |flow: &mut Flow| flow.apply(&question.0, &question.1);
+        match &asked.0 {
+            Op::Notify(_) => {
+                let post = |inbox: &&Arc<Inbox>| {
+                    let apply = apply.clone();
+                    inbox.put_bounded(Box::new(move |flow| _ = apply(flow)))
+                };
+                let taken = inboxes.iter().filter(post).count();
+                Outcome { silent: inboxes.len() - taken, ..Outcome::default() }
+            }
+            Op::List if self.shared.placement.is_some() => self.list(&inboxes, selector, apply),
+            op => {
+                let answers = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
+                let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
+                if matches!(op, Op::Adopt) && answer.silent > 0 {
+                    answer.adopted.unasked = self.shared.gate.taken_here().saturating_sub(answer.connections);
+                }
+                answer
             }
         }
-        done
+    }
+
+    /// Where each connection has a thread, one that user code keeps from answering is listed all the same.
+    fn list(
+        &self,
+        inboxes: &[Arc<Inbox>],
+        selector: &Selector,
+        list: impl Fn(&mut Flow) -> Outcome + Send + Sync + 'static,
+    ) -> Outcome {
+        let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
+        let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, inboxes, list).map(|(index, answer)| {
+            silent[index] = None;
+            answer
+        });
+        let mut answer = Outcome::gathered(inboxes.len(), answers, &Selector::All);
+        let silent: Vec<_> = silent.into_iter().flatten().collect();
+        answer.list.extend(self.shared.placement.iter().flat_map(|placement| placement.seen(&silent, selector)));
+        answer
     }
 
     /// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
@@ -134,11 +159,6 @@ impl Core {
         question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
     ) -> Vec<(usize, T)> {
         self.ask_each(until, inboxes, question).collect()
-    }
-
-    /// Asks for what only one of them has: the first that has it ends the search, and nobody else is waited for.
-    pub(crate) fn find<T: Send + 'static>(&self, question: impl Fn(&mut Flow) -> Option<T> + Send + Sync + 'static) -> Option<T> {
-        self.ask_each(Instant::now() + ASK_WITHIN, &self.inboxes(), question).find_map(|(_, found)| found)
     }
 
     /// The answers as they come.

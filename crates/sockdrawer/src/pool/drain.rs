@@ -2,11 +2,11 @@
 
 use super::control::Core;
 use super::halt::End;
-use super::selector::Selector;
 use crate::clock::deadline;
 use crate::flow::Flow;
 use crate::flow::ending::Endings;
 use crate::flow::inbox::{Inbox, Letter, Order};
+use crate::operation::Selector;
 use crate::sync::mpsc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

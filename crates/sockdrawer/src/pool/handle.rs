@@ -6,7 +6,6 @@ use super::manager::Manager;
 use super::plan::{Plan, plan};
 #[cfg(feature = "processes")]
 use super::processes::Processes;
-use super::selector::Selector;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Part, Reject};
 use crate::error::Error;
@@ -14,9 +13,9 @@ use crate::flow::door::Intake;
 use crate::flow::here;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
+use crate::operation::{Adopted, Op, Outcome, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,46 +45,6 @@ impl Drop for StopWhenDropped {
 /// What [`Pool::join`] says of a pool that ended for this reason.
 pub(super) fn ended(reason: &str) -> Result<(), Error> {
     if reason == SHUT_DOWN { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
-}
-
-/// How an adoption went.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[non_exhaustive]
-pub struct Adopted {
-    /// Connections that have the newest generation now.
-    pub moved: usize,
-    /// Connections of older ones that stayed.
-    pub stayed: usize,
-    /// Why, for each that stayed: the text of [`CannotSave`](crate::CannotSave) or [`CannotRestore`](crate::CannotRestore), or what
-    /// else kept it.
-    pub reasons: BTreeMap<String, Vec<ConnectionId>>,
-    /// Connections that could not be asked, because user code keeps their loop from answering. Some may be of the newest generation.
-    pub unasked: usize,
-}
-
-impl Adopted {
-    /// One connection has moved, or stayed for this reason.
-    pub(crate) fn add(&mut self, id: ConnectionId, moved: Result<(), String>) {
-        match moved {
-            Ok(()) => self.moved += 1,
-            Err(reason) => {
-                self.stayed += 1;
-                self.reasons.entry(reason).or_default().push(id);
-            }
-        }
-    }
-}
-
-impl std::iter::Sum for Adopted {
-    fn sum<I: Iterator<Item = Adopted>>(all: I) -> Adopted {
-        all.fold(Adopted::default(), |mut sum, one| {
-            sum.moved += one.moved;
-            sum.stayed += one.stayed;
-            sum.unasked += one.unasked;
-            one.reasons.into_iter().for_each(|(reason, ids)| sum.reasons.entry(reason).or_default().extend(ids));
-            sum
-        })
-    }
 }
 
 /// What a reconfigure did.
@@ -118,6 +77,12 @@ impl Pool {
         if self.manager.waited_code() == Some(here::OBSERVER) {
             self.waits(method);
         }
+    }
+
+    fn apply(&self, method: &str, op: Op, selector: &Selector) -> Outcome {
+        self.waits(method);
+        // What a model cannot do there is done to none.
+        self.manager.apply(op, selector).unwrap_or_default()
     }
 
     /// Starts a pool. When this returns, it accepts, or connects.
@@ -251,8 +216,7 @@ impl Pool {
     /// one restores it; sockets, buffers and timers are untouched. Those that cannot move stay as they are; in
     /// [`Model::Fork`](crate::Model::Fork) none can.
     pub fn adopt(&self, selector: &Selector) -> Adopted {
-        self.waits("adopt");
-        self.manager.adopt(selector)
+        self.apply("adopt", Op::Adopt, selector).adopted
     }
 
     /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
@@ -273,15 +237,13 @@ impl Pool {
     /// Ends connections with a reset. Returns how many. Those whose loop user code keeps from answering for 5 s are not among them, but
     /// end as soon as that has returned.
     pub fn kill(&self, selector: &Selector) -> usize {
-        self.waits("kill");
-        self.manager.kill(selector)
+        self.apply("kill", Op::Kill, selector).done
     }
 
     /// Calls connections by a short text, as [`Context::tag`](crate::Context::tag) does; an empty one takes their tags away. Returns
     /// how many. None in [`Model::Fork`](crate::Model::Fork), where only signals reach a connection.
     pub fn tag(&self, selector: &Selector, text: &str) -> usize {
-        self.waits("tag");
-        self.manager.tag(selector, text)
+        self.apply("tag", Op::Tag(text.to_owned()), selector).done
     }
 
     /// Brings a note of shared bytes to all connections that match, never waiting for them.
@@ -291,29 +253,29 @@ impl Pool {
     /// [`Error::NotInModel`] in [`Model::Fork`](crate::Model::Fork), where only signals reach a connection.
     pub fn notify(&self, selector: &Selector, bytes: impl Into<Arc<[u8]>>) -> Result<(), Error> {
         self.locks("notify");
-        self.manager.notify(selector, bytes.into())
+        let answer = self.manager.apply(Op::Notify(bytes.into()), selector)?;
+        if answer.silent > 0 { Err(Error::InboxFull) } else { Ok(()) }
     }
 
     /// Gives live connections the socket options of the running configuration; how many took them. None in
     /// [`Model::Fork`](crate::Model::Fork).
     pub fn apply_options(&self, selector: &Selector) -> usize {
         self.waits("apply_options");
-        self.manager.apply_options(selector)
+        let options = self.manager.config().settings.options;
+        self.apply("apply_options", Op::SetOptions(options), selector).done
     }
 
     /// A connection's socket options, read from the kernel. It reports twice the buffer size that was asked for. None for one in a
     /// process of its own.
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
-        self.waits("options");
-        self.manager.options(id)
+        self.apply("options", Op::Options, &Selector::Id(id)).options
     }
 
     /// The connections that match, in no order. Those of a loop that user code keeps busy for 5 s are left out; in
     /// [`Model::Threads`](crate::Model::Threads), where that costs one connection only, it is listed after 1 s as far as others can
     /// see it, as working.
     pub fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
-        self.waits("connections");
-        self.manager.connections(selector)
+        self.apply("connections", Op::List, selector).list
     }
 
     /// Visits what [`Service::local`](crate::Service::local) made, in each loop and for each live generation, where it is a

@@ -2,14 +2,13 @@
 
 use super::commit::{effective_limit, make_room, prepare_generation, validate_start};
 use super::control::{Control, Core, ListeningPlace, Report};
-use super::drain::{ANSWER_WITHIN, Drain, Drained};
+use super::drain::{Drain, Drained};
 use super::halt::{End, Halt};
-use super::handle::{Adopted, Applied, ended};
+use super::handle::{Applied, ended};
 use super::manager::{Manager, Visit};
 use super::places::listen;
 use super::restarts::History;
 use super::retire::{Keeper, Retirements};
-use super::selector::Selector;
 use super::supervise;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint, Part, Revision};
@@ -20,17 +19,15 @@ use crate::flow::door::Intake;
 use crate::flow::gate::Gate;
 use crate::flow::inbox::{Letter, Order};
 use crate::flow::joint::Joint;
-use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
-use crate::flow::{Basis, Flow, Shared, here};
+use crate::flow::{Basis, Shared, here};
 use crate::model::{self, loops::Pulse};
-use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus, Readiness, Status};
-use crate::protocol::ConnectionId;
+use crate::net::Address;
+use crate::observe::{Counts, Event, GenerationStatus, LoopStatus, Readiness, Status};
+use crate::operation::{Op, Outcome, Selector};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::{self, panics};
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -306,19 +303,6 @@ impl Core {
     }
 }
 
-/// Those of a selector's that are of an older generation.
-struct Older<'a>(u32, &'a Selector);
-
-impl Choice for Older<'_> {
-    fn needs_peer(&self) -> bool {
-        self.1.needs_peer()
-    }
-
-    fn takes(&self, connection: &Traits<'_>) -> bool {
-        connection.generation != self.0 && self.1.takes(connection)
-    }
-}
-
 impl Manager for Core {
     fn config(&self) -> Config {
         let control = lock(&self.control);
@@ -349,24 +333,8 @@ impl Manager for Core {
         Core::set_listener_intake(self, address, intake)
     }
 
-    fn adopt(&self, selector: &Selector) -> Adopted {
-        let (inboxes, selector) = (self.inboxes(), selector.clone());
-        let newest = self.shared.switch.current().id;
-        let answers = self.ask(&inboxes, move |flow| {
-            let mut adopted = Adopted::default();
-            for token in flow.choose(&Older(newest, &selector)) {
-                let id = flow.id_of(token);
-                adopted.add(id, flow.adopt_one(token));
-            }
-            (adopted, flow.count())
-        });
-        let silent = answers.len() < inboxes.len();
-        let heard: usize = answers.iter().map(|(_, (_, connections))| connections).sum();
-        let mut adopted: Adopted = answers.into_iter().map(|(_, (adopted, _))| adopted).sum();
-        if silent {
-            adopted.unasked = self.shared.gate.taken().saturating_sub(heard);
-        }
-        adopted
+    fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        Ok(Core::apply(self, op, selector))
     }
 
     fn drain(&self, selector: &Selector, how: Drain) -> Drained {
@@ -375,55 +343,6 @@ impl Manager for Core {
 
     fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         Core::purge(self, selector, within)
-    }
-
-    fn kill(&self, selector: &Selector) -> usize {
-        self.each(selector, |flow, token| flow.kill_one(token))
-    }
-
-    fn tag(&self, selector: &Selector, text: &str) -> usize {
-        let tag = crate::protocol::tag(text);
-        self.each(selector, move |flow, token| flow.tag_one(token, &tag))
-    }
-
-    fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
-        let mut result = Ok(());
-        for inbox in self.inboxes() {
-            let (selector, bytes) = (selector.clone(), bytes.clone());
-            let order = Box::new(move |flow: &mut Flow| {
-                flow.notify(&selector, &bytes);
-            });
-            if !inbox.put_bounded(order) {
-                result = Err(Error::InboxFull);
-            }
-        }
-        result
-    }
-
-    fn apply_options(&self, selector: &Selector) -> usize {
-        let options = self.config().settings.options;
-        self.each(selector, move |flow, token| flow.set_options_of(token, &options))
-    }
-
-    fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
-        self.find(move |flow| {
-            let token = flow.choose(&Selector::Id(id)).pop()?;
-            flow.options_of(token)
-        })
-    }
-
-    fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
-        let (inboxes, meant) = (self.inboxes(), selector.clone());
-        let list = move |flow: &mut Flow| flow.list(&meant);
-        let Some(placement) = &self.shared.placement else {
-            return self.ask(&inboxes, list).into_iter().flat_map(|(_, list)| list).collect();
-        };
-        // A thread that user code keeps from answering has a connection all the same.
-        let lists = self.ask_until(Instant::now() + ANSWER_WITHIN, &inboxes, list);
-        let answered: HashSet<usize> = lists.iter().map(|(index, _)| *index).collect();
-        let silent: Vec<_> = (0..inboxes.len()).filter(|index| !answered.contains(index)).map(|index| &inboxes[index]).collect();
-        let seen = placement.seen(&silent, selector);
-        lists.into_iter().flat_map(|(_, list)| list).chain(seen).collect()
     }
 
     fn visit_locals(&self, visit: Visit) {

@@ -1,14 +1,14 @@
 //! What runs a pool: threads of this process, or other processes. The handle speaks to either in the same words.
 
 use super::drain::{Drain, Drained};
-use super::handle::{Adopted, Applied};
-use super::selector::Selector;
+use super::handle::Applied;
 use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::flow::door::Intake;
-use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Status};
-use crate::protocol::{ConnectionId, Local};
+use crate::net::Address;
+use crate::observe::Status;
+use crate::operation::{Op, Outcome, Selector};
+use crate::protocol::Local;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,15 +22,13 @@ pub(crate) trait Manager: Send + Sync {
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error>;
     fn set_intake(&self, intake: &Intake);
     fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error>;
-    fn adopt(&self, selector: &Selector) -> Adopted;
+    /// Does this to the connections that are meant.
+    ///
+    /// # Errors
+    /// [`Error::NotInModel`] for a note where only signals reach a connection.
+    fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error>;
     fn drain(&self, selector: &Selector, how: Drain) -> Drained;
     fn purge(&self, selector: &Selector, within: Duration) -> Drained;
-    fn kill(&self, selector: &Selector) -> usize;
-    fn tag(&self, selector: &Selector, text: &str) -> usize;
-    fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error>;
-    fn apply_options(&self, selector: &Selector) -> usize;
-    fn options(&self, id: ConnectionId) -> Option<SocketOptions>;
-    fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus>;
     /// Visits only what is in this process.
     fn visit_locals(&self, visit: Visit);
     fn status(&self) -> Status;

@@ -15,14 +15,12 @@ mod plan;
 mod processes;
 mod restarts;
 mod retire;
-mod selector;
 mod supervise;
 #[cfg(test)]
 mod tests;
 
 pub use drain::{Drain, Drained};
-pub use handle::{Adopted, Applied, Pool};
+pub use handle::{Applied, Pool};
 pub use plan::{Change, How, Plan};
 #[cfg(feature = "processes")]
 pub use processes::processes;
-pub use selector::Selector;

@@ -5,6 +5,7 @@ use crate::behaviour::Kind;
 use crate::clock::deadline;
 use crate::flow::ending::Endings;
 use crate::model::fork::{Children, Why};
+use crate::operation::Outcome;
 use crate::pool::drain::{CUT_WITHIN, Drain, Drained, Moments, shuffle};
 use crate::sys::fork::SIGTERM;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -136,7 +137,7 @@ impl Asked {
         self.count(self.left.len(), true);
         match self.kind {
             AskedFor::Drain | AskedFor::Purge => Reply::Drained(self.drained),
-            AskedFor::Kill => Reply::Count(self.drained.asked),
+            AskedFor::Kill => Reply::Outcome(Box::new(Outcome { done: self.drained.asked, ..Outcome::default() })),
             AskedFor::Nothing => Reply::Done,
         }
     }

@@ -16,14 +16,14 @@ use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::{Joint, MOST_LOOPS};
 use crate::flow::listener::Shard;
-use crate::flow::orders::{Choice, Traits};
 use crate::flow::worker::Workers;
 use crate::flow::{Basis, Flow, FlowError, Shared};
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
+use crate::operation::{Op, Outcome, Selector, Traits};
 use crate::pool::drain::Drain;
-use crate::pool::{Adopted, Selector};
+
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::mpsc;
@@ -261,9 +261,6 @@ impl Forking {
                 Reply::Done
             }
             Request::Status => Reply::Status(Box::new(self.status())),
-            Request::Start(_) | Request::Crash(..) | Request::Notify(..) => {
-                Reply::Refused(other("a forking helper has no such part"))
-            }
             asks => return self.ask(number, asks),
         };
         Some(reply)
@@ -272,8 +269,11 @@ impl Forking {
     /// What concerns connections: into their processes only signals reach.
     fn ask(&mut self, number: u64, request: Request) -> Option<Reply> {
         let reply = match request {
-            Request::List(selector) => Reply::List(self.list(&selector)),
-            Request::Count(selector) => Reply::Count(self.meant(&selector).len()),
+            Request::Apply(Op::Kill, selector) => {
+                self.ends.kill(number, self.meant(&selector), &self.children);
+                return None;
+            }
+            Request::Apply(op, selector) => Reply::Outcome(Box::new(self.apply(&op, selector))),
             Request::Drain(selector, how) => {
                 self.ends.drain(number, self.meant(&selector), how);
                 return None;
@@ -282,27 +282,30 @@ impl Forking {
                 self.ends.purge(number, self.meant(&selector), within);
                 return None;
             }
-            Request::Kill(selector) => {
-                self.ends.kill(number, self.meant(&selector), &self.children);
-                return None;
-            }
             Request::Shutdown(how) => {
                 self.end(number, how);
                 return None;
             }
-            Request::Adopt(selector) => {
-                let mut adopted = Adopted::default();
-                for pid in self.meant(&selector.and(!Selector::Generation(self.generated.id))) {
-                    let stays = Err("its process was made before the service, and obeys signals only".to_owned());
-                    self.children.with(pid, |child| adopted.add(child.id, stays));
-                }
-                Reply::Adopted(adopted)
-            }
-            Request::Options(_) => Reply::Options(None),
-            // Tags and options are the connection's own.
-            _ => Reply::Count(0),
+            _ => Reply::Refused(other("a forking helper has no such part")),
         };
         Some(reply)
+    }
+
+    fn apply(&self, op: &Op, selector: Selector) -> Outcome {
+        let mut answer = Outcome::default();
+        match op {
+            Op::Count => answer.done = self.meant(&selector).len(),
+            Op::List => answer.list = self.list(&selector),
+            Op::Adopt => {
+                for pid in self.meant(&selector.and(!Selector::Generation(self.generated.id))) {
+                    let stays = Err("its process was made before the service, and obeys signals only".to_owned());
+                    self.children.with(pid, |child| answer.adopted.add(child.id, stays));
+                }
+            }
+            // A kill is a signal, which is answered when the process has ended; all else is the connection's own.
+            Op::Kill | Op::Tag(_) | Op::Notify(_) | Op::SetOptions(_) | Op::Options => {}
+        }
+        answer
     }
 
     /// The processes of connections that are meant.

@@ -13,6 +13,7 @@ use crate::flow::generation::Generation;
 use crate::flow::joint::Joint;
 use crate::flow::listener::{Listener, Shard};
 use crate::observe::Event;
+use crate::operation::Op;
 use crate::pool::control::{Core, ListeningPlace};
 use crate::pool::local::Foundation;
 use crate::pool::manager::Manager;
@@ -147,8 +148,9 @@ impl Helper {
                 self.core.doors_changed(&control);
                 Reply::Done
             }
-            Request::Notify(selector, bytes) => done(Manager::notify(&*self.core, &selector, bytes.into()).map_err(refusal)),
-            Request::Crash(part, index) => Reply::Count(usize::from(self.core.crash(part, index))),
+            Request::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),
+            Request::Crash(part, index) if self.core.crash(part, index) => Reply::Done,
+            Request::Crash(..) => Reply::Refused(other("there is no such part")),
             slow => {
                 if let Request::Shutdown(_) = slow {
                     // The loops have them until their queues are empty; then nobody has, and who connects is refused at once.
@@ -262,15 +264,9 @@ impl Helper {
 /// What may take as long as connections take to end.
 fn slow(core: &Arc<Core>, request: Request) -> Reply {
     match request {
-        Request::Adopt(selector) => Reply::Adopted(core.adopt(&selector)),
+        Request::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),
         Request::Drain(selector, how) => Reply::Drained(Manager::drain(&**core, &selector, how)),
         Request::Purge(selector, within) => Reply::Drained(Manager::purge(&**core, &selector, within)),
-        Request::Count(selector) => Reply::Count(core.each(&selector, |_, _| true)),
-        Request::Kill(selector) => Reply::Count(core.kill(&selector)),
-        Request::Tag(selector, text) => Reply::Count(core.tag(&selector, &text)),
-        Request::ApplyOptions(selector) => Reply::Count(core.apply_options(&selector)),
-        Request::Options(id) => Reply::Options(core.options(id)),
-        Request::List(selector) => Reply::List(core.connections(&selector)),
         _ => {
             let status = Manager::status(&**core);
             Reply::Status(Box::new(PartStatus {

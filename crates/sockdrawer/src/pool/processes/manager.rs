@@ -16,17 +16,16 @@ use crate::flow::gate::{Gate, Process};
 use crate::flow::here;
 use crate::flow::joint::Joint;
 use crate::model::prefork;
-use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
+use crate::net::Address;
+use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
+use crate::operation::{Op, Outcome, Selector};
 use crate::pool::drain::{Drain, Drained};
-use crate::pool::handle::{Adopted, Applied, ended};
+use crate::pool::handle::{Applied, ended};
 use crate::pool::intake::{may_change, readiness};
 use crate::pool::manager::{Manager, Visit};
 use crate::pool::places::Places;
 use crate::pool::restarts::{Absence, History};
 use crate::pool::retire::{Keeper, Retirements};
-use crate::pool::selector::Selector;
-use crate::protocol::ConnectionId;
 use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use crate::sys::System;
 use std::collections::{BTreeMap, BTreeSet};
@@ -206,11 +205,6 @@ impl Processes {
         answers(self.links().iter().map(|link| link.ask_later(request(), &[])).collect(), until)
     }
 
-    fn count_all(&self, within: Duration, request: impl Fn() -> Request) -> usize {
-        let counts = self.ask_all(within, request).into_iter();
-        counts.map(|reply| if let Reply::Count(count) = reply { count } else { 0 }).sum()
-    }
-
     /// Of a drain, what each helper does: its part of the rate, and of the number, is its part of the connections, so that all are done
     /// at the same time.
     fn shares(links: &[Arc<Link>], how: Drain, selector: &Selector) -> Vec<Drain> {
@@ -218,9 +212,10 @@ impl Processes {
             return vec![how; links.len()];
         }
         let until = deadline(Instant::now(), TOLD_WITHIN);
-        let asked: Vec<_> = links.iter().map(|link| link.ask_later(Request::Count(selector.clone()), &[])).collect();
+        let count = |link: &Arc<Link>| link.ask_later(Request::Apply(Op::Count, selector.clone()), &[]);
+        let asked: Vec<_> = links.iter().map(count).collect();
         let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
-            Some(Reply::Count(count)) => count,
+            Some(Reply::Outcome(answer)) => answer.done,
             _ => 0,
         });
         share(how, &counts.collect::<Vec<_>>())
@@ -306,7 +301,6 @@ fn drained(answers: Vec<Reply>) -> Drained {
     let answers = answers.into_iter();
     let drained = answers.map(|reply| match reply {
         Reply::Drained(drained) => drained,
-        Reply::Count(ended) => Drained { asked: ended, ended, cut: 0 },
         _ => Drained::default(),
     });
     drained.sum()
@@ -361,9 +355,24 @@ impl Manager for Processes {
         Ok(())
     }
 
-    fn adopt(&self, selector: &Selector) -> Adopted {
-        let answers = self.ask_all(ANSWERS_WITHIN, || Request::Adopt(selector.clone())).into_iter();
-        answers.map(|reply| if let Reply::Adopted(adopted) = reply { adopted } else { Adopted::default() }).sum()
+    fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        let model = lock(&self.control).config.model;
+        if model == Model::Fork && matches!(op, Op::Notify(_)) {
+            let (what, remedy) = ("bring notes to connections, each of which is a process of its own", "use another model");
+            return Err(Error::NotInModel { model, what, remedy });
+        }
+        let links = self.links();
+        let asked: Vec<_> = links.iter().map(|link| link.ask_later(Request::Apply(op.clone(), selector.clone()), &[])).collect();
+        let until = deadline(Instant::now(), ANSWERS_WITHIN);
+        let answers = asked.iter().filter_map(|answer| {
+            match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Reply::Outcome(answer)) => Some(*answer),
+                // It is gone, and its connections with it.
+                Err(mpsc::RecvTimeoutError::Disconnected) => Some(Outcome::default()),
+                Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => None,
+            }
+        });
+        Ok(Outcome::gathered(links.len(), answers, selector))
     }
 
     /// Each helper asks its own, at its share of the rate.
@@ -377,39 +386,6 @@ impl Manager for Processes {
 
     fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         drained(self.ask_all(within.saturating_add(TOLD_WITHIN), || Request::Purge(selector.clone(), within)))
-    }
-
-    fn kill(&self, selector: &Selector) -> usize {
-        self.count_all(ANSWERS_WITHIN, || Request::Kill(selector.clone()))
-    }
-
-    fn tag(&self, selector: &Selector, text: &str) -> usize {
-        self.count_all(ANSWERS_WITHIN, || Request::Tag(selector.clone(), text.to_owned()))
-    }
-
-    fn notify(&self, selector: &Selector, bytes: Arc<[u8]>) -> Result<(), Error> {
-        let model = lock(&self.control).config.model;
-        if model == Model::Fork {
-            let (what, remedy) = ("bring notes to connections, each of which is a process of its own", "use another model");
-            return Err(Error::NotInModel { model, what, remedy });
-        }
-        let answers = self.ask_all(ANSWERS_WITHIN, || Request::Notify(selector.clone(), bytes.to_vec()));
-        let refused = answers.iter().any(|reply| matches!(reply, Reply::Refused(_)));
-        if refused { Err(Error::InboxFull) } else { Ok(()) }
-    }
-
-    fn apply_options(&self, selector: &Selector) -> usize {
-        self.count_all(ANSWERS_WITHIN, || Request::ApplyOptions(selector.clone()))
-    }
-
-    fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
-        let answers = self.ask_all(ANSWERS_WITHIN, || Request::Options(id)).into_iter();
-        answers.filter_map(|reply| if let Reply::Options(options) = reply { options } else { None }).next()
-    }
-
-    fn connections(&self, selector: &Selector) -> Vec<ConnectionStatus> {
-        let answers = self.ask_all(ANSWERS_WITHIN, || Request::List(selector.clone())).into_iter();
-        answers.flat_map(|reply| if let Reply::List(list) = reply { list } else { Vec::new() }).collect()
     }
 
     fn visit_locals(&self, _visit: Visit) {}
@@ -536,7 +512,7 @@ impl Manager for Processes {
         match part {
             // As anybody with the right to may kill it.
             Part::Process => inner == 0 && link.kill(),
-            part => matches!(link.ask(Request::Crash(part, inner)), Some(Reply::Count(1))),
+            part => matches!(link.ask(Request::Crash(part, inner)), Some(Reply::Done)),
         }
     }
 }

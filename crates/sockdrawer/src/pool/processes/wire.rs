@@ -4,10 +4,11 @@
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
 use crate::flow::door::Intake;
-use crate::net::{Address, SocketOptions};
-use crate::observe::{ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
-use crate::pool::{Adopted, Drain, Drained, Selector};
-use crate::protocol::{ConnectionId, Recipe};
+use crate::net::Address;
+use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
+use crate::operation::{Op, Outcome, Selector};
+use crate::pool::{Drain, Drained};
+use crate::protocol::Recipe;
 use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
 use crate::sys::{Errno, Pages, Result};
 use serde::de::DeserializeOwned;
@@ -119,17 +120,9 @@ pub(crate) enum Request {
         listener: u64,
         intake: Intake,
     },
-    Adopt(Selector),
+    Apply(Op, Selector),
     Drain(Selector, Drain),
     Purge(Selector, Duration),
-    /// How many are meant.
-    Count(Selector),
-    Kill(Selector),
-    Tag(Selector, String),
-    Notify(Selector, Vec<u8>),
-    ApplyOptions(Selector),
-    Options(ConnectionId),
-    List(Selector),
     Status,
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
@@ -143,11 +136,8 @@ pub(crate) enum Reply {
     Done,
     /// It cannot be done, for this reason; everything is as it was.
     Refused(Refusal),
-    Adopted(Adopted),
+    Outcome(Box<Outcome>),
     Drained(Drained),
-    Count(usize),
-    Options(Option<SocketOptions>),
-    List(Vec<ConnectionStatus>),
     Status(Box<PartStatus>),
 }
 
@@ -306,12 +296,12 @@ mod tests {
     fn a_message_of_any_length_arrives_whole_with_all_its_descriptors() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
         let event = std::fs::File::open("/dev/null").expect("/dev/null");
-        let notes = vec![7; 3 * MOST_BYTES];
+        let notes: Arc<[u8]> = vec![7; 3 * MOST_BYTES].into();
         let lots: Vec<BorrowedFd<'_>> = (0..2 * MOST_DESCRIPTORS + 1).map(|_| event.as_fd()).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut sender = Sender::default();
-                let message: ToHelper = (1, Request::Notify(Selector::All, notes.clone()));
+                let message: ToHelper = (1, Request::Apply(Op::Notify(notes.clone()), Selector::All));
                 sender.send(one.as_fd(), &message, &[], true).expect("sent");
                 let shards = (0..lots.len()).collect();
                 let address = "127.0.0.1:9000".parse().expect("an address");
@@ -320,7 +310,7 @@ mod tests {
             });
             let mut receiver = Receiver::default();
             let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
-            assert!(matches!(message, (1, Request::Notify(_, bytes)) if bytes == notes) && passed.is_empty());
+            assert!(matches!(message, (1, Request::Apply(Op::Notify(bytes), _)) if bytes == notes) && passed.is_empty());
             let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
             assert!(matches!(message, (2, Request::Take { shards, .. }) if shards.len() == passed.len()));
         });
@@ -332,7 +322,7 @@ mod tests {
     fn a_message_that_was_given_up_in_the_middle_is_forgotten() {
         let (one, two) = packet_pair(Duration::from_millis(1)).expect("a pair");
         let (mut sender, mut receiver) = (Sender::default(), Receiver::default());
-        let long: ToHelper = (1, Request::Notify(Selector::All, vec![0; 100 * MOST_BYTES]));
+        let long: ToHelper = (1, Request::Apply(Op::Notify(vec![0; 100 * MOST_BYTES].into()), Selector::All));
         assert_eq!(sender.send(one.as_fd(), &long, &[], true), Err(Errno::AGAIN));
         assert_eq!(receiver.receive_now::<ToHelper>(two.as_fd()).map(|_| ()), Err(Errno::AGAIN));
         sender.send(one.as_fd(), &(2_u64, Request::Status), &[], true).expect("there is room again");

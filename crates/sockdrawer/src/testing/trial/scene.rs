@@ -176,7 +176,7 @@ fn stop_connecting(pool: &Pool) {
     // A pool that gave up connects no more either.
     let _ = pool.reconfigure(config);
     // Every loop has answered, so every loop has heard of it.
-    pool.connections(&crate::pool::Selector::All);
+    pool.connections(&crate::Selector::All);
 }
 
 #[cfg(test)]

@@ -1,10 +1,21 @@
 //! Which connections an operation means.
 
-use crate::flow::orders::{Choice, Traits};
 use crate::net::Address;
 use crate::protocol::ConnectionId;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+/// What a connection is chosen by.
+pub(crate) struct Traits<'a> {
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    /// Only where the selector asks for it: it costs a system call.
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) age: Duration,
+    /// Where it was accepted, as far as that is known.
+    pub(crate) listener: Option<&'a Address>,
+    pub(crate) tag: Option<&'a str>,
+}
 
 /// Connections of a pool. An operation takes those that match at the moment each loop hears of it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -71,6 +82,26 @@ impl Selector {
         }
     }
 
+    pub(crate) fn needs_peer(&self) -> bool {
+        self.has(&|part| matches!(part, Selector::Peers(..)))
+    }
+
+    pub(crate) fn takes(&self, connection: &Traits<'_>) -> bool {
+        match self {
+            Selector::All => true,
+            Selector::Id(id) => connection.id == *id,
+            Selector::Generation(generation) => connection.generation == *generation,
+            Selector::Before(generation) => connection.generation < *generation,
+            Selector::Peers(network, prefix) => connection.peer.is_some_and(|peer| in_network(peer.ip(), *network, *prefix)),
+            Selector::OlderThan(age) => connection.age >= *age,
+            Selector::Tag(text) => connection.tag == Some(text),
+            Selector::Listener(address) => connection.listener == Some(address),
+            Selector::Not(other) => !other.takes(connection),
+            Selector::Every(parts) => parts.iter().all(|part| part.takes(connection)),
+            Selector::Any(parts) => parts.iter().any(|part| part.takes(connection)),
+        }
+    }
+
     /// Whether a part of it is of this kind.
     fn has(&self, kind: &impl Fn(&Selector) -> bool) -> bool {
         kind(self)
@@ -88,28 +119,6 @@ impl std::ops::Not for Selector {
 
     fn not(self) -> Selector {
         Selector::Not(Box::new(self))
-    }
-}
-
-impl Choice for Selector {
-    fn needs_peer(&self) -> bool {
-        self.has(&|part| matches!(part, Selector::Peers(..)))
-    }
-
-    fn takes(&self, connection: &Traits<'_>) -> bool {
-        match self {
-            Selector::All => true,
-            Selector::Id(id) => connection.id == *id,
-            Selector::Generation(generation) => connection.generation == *generation,
-            Selector::Before(generation) => connection.generation < *generation,
-            Selector::Peers(network, prefix) => connection.peer.is_some_and(|peer| in_network(peer.ip(), *network, *prefix)),
-            Selector::OlderThan(age) => connection.age >= *age,
-            Selector::Tag(text) => connection.tag == Some(text),
-            Selector::Listener(address) => connection.listener == Some(address),
-            Selector::Not(other) => !other.takes(connection),
-            Selector::Every(parts) => parts.iter().all(|part| part.takes(connection)),
-            Selector::Any(parts) => parts.iter().any(|part| part.takes(connection)),
-        }
     }
 }
 
