@@ -7,8 +7,8 @@ mod trouble;
 pub(crate) use retiring::Retiring;
 
 use super::door::{Door, Intake};
-use super::gate::{LOOKS_AFTER, Permit, Waiter};
-use super::inbox::Letter;
+use super::inbox::Message;
+use super::limiter::{LOOKS_AFTER, Permit, Waiter};
 use super::listener::Shard;
 use super::rules::Rules;
 use super::shared::Shared;
@@ -36,7 +36,7 @@ const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 const ACCEPTS_PER_TURN: usize = 16;
 
 /// A connection on its way into a loop.
-pub(crate) struct Parcel {
+pub(crate) struct Incoming {
     pub(crate) socket: OwnedFd,
     pub(crate) permit: Permit,
     pub(crate) remote: Option<SocketAddr>,
@@ -60,14 +60,14 @@ pub(super) struct Acceptor {
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Waiter,
-    /// In line at the pool's gate: when it looks by itself.
+    /// In line at the pool's limiter: when it looks by itself.
     looks_at: Option<Instant>,
     /// Whose turn it is among the loops that share a socket.
     rotation: usize,
     /// Shards that had something when they were last looked at, and were not accepted from since.
     ready: Vec<usize>,
     /// Accepted, but the system had nothing to run it with.
-    unplaced: VecDeque<Parcel>,
+    unplaced: VecDeque<Incoming>,
     /// The last accept4 that failed for the sake of a connection.
     refused: Option<Refused>,
     /// Retiring sockets have more than a turn may accept.
@@ -275,9 +275,9 @@ impl Flow {
     }
 
     /// Brings a connection to where it is to run.
-    fn bring_in(&mut self, parcel: Parcel) {
+    fn bring_in(&mut self, incoming: Incoming) {
         if self.shared.placement.is_some() {
-            return self.arrive(parcel);
+            return self.arrive(incoming);
         }
         let next = {
             let roster = lock(&self.shared.roster);
@@ -287,19 +287,19 @@ impl Flow {
         match next {
             Some(inbox) if !Arc::ptr_eq(&inbox, &self.inbox) => {
                 // The other loop may have died this moment: then the connection comes back and stays here.
-                if let Err(Letter::Adopt(parcel)) = inbox.put(Letter::Adopt(parcel)) {
-                    self.adopt_parcel(parcel);
+                if let Err(Message::Adopt(incoming)) = inbox.put(Message::Adopt(incoming)) {
+                    self.adopt_incoming(incoming);
                 }
             }
-            _ => self.adopt_parcel(parcel),
+            _ => self.adopt_incoming(incoming),
         }
     }
 
     /// A connection came to this flow: to run here, or to be placed.
-    pub(super) fn arrive(&mut self, parcel: Parcel) {
+    pub(super) fn arrive(&mut self, incoming: Incoming) {
         // Taken out meanwhile, because counting it for each connection would cost a forking process a copied page.
-        let Some(placement) = self.placement.take() else { return self.adopt_parcel(parcel) };
-        placement.place(self, parcel);
+        let Some(placement) = self.placement.take() else { return self.adopt_incoming(incoming) };
+        placement.place(self, incoming);
         self.placement = Some(placement);
     }
 
@@ -313,15 +313,15 @@ impl Flow {
     }
 
     /// A connection enters this loop.
-    pub(crate) fn adopt_parcel(&mut self, mut parcel: Parcel) {
+    pub(crate) fn adopt_incoming(&mut self, mut incoming: Incoming) {
         // Of a connection's own process the parent knows the age.
         if self.page.is_none() {
             self.look_at_clock();
         }
         self.look_at_rules();
-        self.count_parcel(&mut parcel.permit, parcel.remote);
-        let peer = Peer::new(parcel.remote, parcel.side).with_lag(parcel.lag).with_connect_time(parcel.connect_time);
-        let seat = self.seats.take(parcel.socket, parcel.permit);
+        self.count_incoming(&mut incoming.permit, incoming.remote);
+        let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
+        let seat = self.seats.take(incoming.socket, incoming.permit);
         self.enter(seat, &peer);
     }
 
@@ -361,13 +361,13 @@ impl Flow {
     }
 
     /// What was accepted has no place to run, for lack of something the system has: nothing more is accepted until it has one.
-    pub(crate) fn place_later(&mut self, parcel: Parcel, errno: Errno) {
-        self.acceptor.unplaced.push_back(parcel);
+    pub(crate) fn place_later(&mut self, incoming: Incoming, errno: Errno) {
+        self.acceptor.unplaced.push_back(incoming);
         self.starve(errno);
     }
 
     /// Those that wait here for a place, for another to place them.
-    pub(super) fn take_unplaced(&mut self) -> VecDeque<Parcel> {
+    pub(super) fn take_unplaced(&mut self) -> VecDeque<Incoming> {
         std::mem::take(&mut self.acceptor.unplaced)
     }
 
@@ -378,7 +378,7 @@ impl Flow {
 
     /// The sockets of connections that wait here for a place.
     pub(crate) fn unplaced(&self) -> impl Iterator<Item = RawFd> + Clone {
-        self.acceptor.unplaced.iter().map(|parcel| parcel.socket.as_raw_fd())
+        self.acceptor.unplaced.iter().map(|incoming| incoming.socket.as_raw_fd())
     }
 
     /// Whether connections wait here for a place.
@@ -441,14 +441,14 @@ impl Flow {
                     return;
                 }
                 self.acceptor.looks_at = Some(now + LOOKS_AFTER);
-                if !self.shared.gate.has_room() {
+                if !self.shared.limiter.has_room() {
                     return;
                 }
             }
             self.acceptor.state = State::Open;
             let accepted = matches!(self.accept_any(), Accepted::Yes);
             match self.acceptor.state {
-                State::Open | State::Full if accepted && !self.shared.gate.has_room() => {
+                State::Open | State::Full if accepted && !self.shared.limiter.has_room() => {
                     self.acceptor.state = State::Full;
                     self.acceptor.wait_again();
                 }
@@ -465,13 +465,13 @@ impl Flow {
     fn try_after_starving(&mut self) {
         let before = self.counters.accept_starved().get();
         while self.counters.accept_starved().get() == before
-            && let Some(parcel) = self.acceptor.unplaced.pop_front()
+            && let Some(incoming) = self.acceptor.unplaced.pop_front()
         {
-            self.arrive(parcel);
+            self.arrive(incoming);
             self.tell_resumed();
         }
         // Without a permit, or while suspended, polling finds out later.
-        if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.shared.gate.has_room() {
+        if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.shared.limiter.has_room() {
             self.accept_any();
         }
         if self.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {

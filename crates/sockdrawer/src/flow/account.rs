@@ -2,7 +2,7 @@
 
 use super::census::Ticket;
 use super::door::Door;
-use super::gate::{Gate, Permit};
+use super::limiter::{Limiter, Permit};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub(crate) const NO_DOOR: u16 = 0;
 
 /// Those left when it is dropped go back.
 pub(crate) struct Account {
-    gate: Arc<Gate>,
+    limiter: Arc<Limiter>,
     held: usize,
     /// The doors by which connections came in, and how many by each. A seat has the place here, plus one.
     doors: Vec<(Arc<Door>, usize)>,
@@ -20,14 +20,14 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(gate: Arc<Gate>) -> Account {
-        Account { gate, held: 0, doors: Vec::new(), tickets: HashMap::new() }
+    pub(crate) fn new(limiter: Arc<Limiter>) -> Account {
+        Account { limiter, held: 0, doors: Vec::new(), tickets: HashMap::new() }
     }
 
     /// Returns the door's number, for the seat.
     pub(crate) fn pay_in(&mut self, seat: u32, permit: Permit) -> u16 {
-        let (gate, door, ticket) = permit.into_parts();
-        debug_assert!(Arc::ptr_eq(&gate, &self.gate), "a permit of another pool");
+        let (limiter, door, ticket) = permit.into_parts();
+        debug_assert!(Arc::ptr_eq(&limiter, &self.limiter), "a permit of another pool");
         self.count(seat, door.as_ref(), ticket)
     }
 
@@ -101,18 +101,18 @@ impl Account {
 
     pub(crate) fn draw(&mut self, seat: u32, door: u16) -> Permit {
         self.held -= 1;
-        Permit::of_parts(self.gate.clone(), self.leave_door(door).cloned(), self.take_ticket(seat))
+        Permit::of_parts(self.limiter.clone(), self.leave_door(door).cloned(), self.take_ticket(seat))
     }
 
-    /// The same, straight back to the gate.
+    /// The same, straight back to the limiter.
     #[inline]
     pub(crate) fn put_back(&mut self, seat: u32, door: u16) {
         drop(self.take_ticket(seat));
         self.held -= 1;
         if let Some(door) = self.leave_door(door) {
-            door.gate.put_back();
+            door.limiter.put_back();
         }
-        self.gate.put_back();
+        self.limiter.put_back();
     }
 }
 
@@ -120,8 +120,8 @@ impl Drop for Account {
     fn drop(&mut self) {
         self.count_no_more();
         for (door, held) in &self.doors {
-            (0..*held).for_each(|_| door.gate.put_back());
+            (0..*held).for_each(|_| door.limiter.put_back());
         }
-        (0..self.held).for_each(|_| self.gate.put_back());
+        (0..self.held).for_each(|_| self.limiter.put_back());
     }
 }

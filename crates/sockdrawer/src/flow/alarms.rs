@@ -131,7 +131,7 @@ fn known(joint: &Joint) -> Vec<Alarm> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::gate::{Gate, Permit};
+    use crate::flow::limiter::{Limiter, Permit};
     use std::sync::Arc;
 
     #[derive(Default)]
@@ -143,27 +143,27 @@ mod tests {
         }
     }
 
-    fn gate(alarms: &[Alarm]) -> (Arc<Gate>, Arc<Heard>) {
-        let (gate, heard) = (Gate::new(100), Arc::new(Heard::default()));
+    fn limiter(alarms: &[Alarm]) -> (Arc<Limiter>, Arc<Heard>) {
+        let (limiter, heard) = (Limiter::new(100), Arc::new(Heard::default()));
         let teller: Weak<dyn Teller> = Arc::downgrade(&(heard.clone() as Arc<dyn Teller>));
-        gate.alarms.tell_by(teller);
-        gate.set_alarms(alarms);
-        (gate, heard)
+        limiter.alarms.tell_by(teller);
+        limiter.set_alarms(alarms);
+        (limiter, heard)
     }
 
     #[test]
     fn each_crossing_is_told_once_and_what_lies_between_is_not() {
-        let (gate, heard) = gate(&[Alarm { at: 8, clear_at: 4 }]);
+        let (limiter, heard) = limiter(&[Alarm { at: 8, clear_at: 4 }]);
         let mut permits: Vec<Permit> = Vec::new();
         for round in 1..=3 {
             while permits.len() < 10 {
-                permits.push(gate.take().expect("free"));
+                permits.push(limiter.take().expect("free"));
             }
             assert_eq!(*lock(&heard.0), [true, false].repeat(round)[..2 * round - 1]);
             for _ in 0..5 {
                 permits.truncate(5);
                 while permits.len() < 9 {
-                    permits.push(gate.take().expect("free"));
+                    permits.push(limiter.take().expect("free"));
                 }
             }
             assert_eq!(lock(&heard.0).len(), 2 * round - 1, "it never fell to 4");
@@ -175,14 +175,14 @@ mod tests {
 
     #[test]
     fn alarms_change_and_what_is_raised_stays_so() {
-        let (gate, heard) = gate(&[Alarm { at: 2, clear_at: 0 }]);
-        let permits: Vec<Permit> = (0..3).map(|_| gate.take().expect("free")).collect();
-        gate.set_alarms(&[Alarm { at: 3, clear_at: 1 }, Alarm { at: 2, clear_at: 0 }]);
+        let (limiter, heard) = limiter(&[Alarm { at: 2, clear_at: 0 }]);
+        let permits: Vec<Permit> = (0..3).map(|_| limiter.take().expect("free")).collect();
+        limiter.set_alarms(&[Alarm { at: 3, clear_at: 1 }, Alarm { at: 2, clear_at: 0 }]);
         assert_eq!(*lock(&heard.0), [true, true], "the first one is new, the second is raised already");
         drop(permits);
         assert_eq!(*lock(&heard.0), [true, true, false, false]);
-        gate.set_alarms(&[]);
-        drop((gate.take(), gate.take(), gate.take()));
+        limiter.set_alarms(&[]);
+        drop((limiter.take(), limiter.take(), limiter.take()));
         assert_eq!(lock(&heard.0).len(), 4);
     }
 
@@ -198,23 +198,23 @@ mod tests {
 
     #[test]
     fn who_hears_of_an_alarm_may_end_a_connection_while_others_wait() {
-        use crate::flow::gate::Waiter;
         use crate::flow::inbox::Inbox;
+        use crate::flow::limiter::Waiter;
         use crate::sys::Kernel;
         let (tells, hears) = crate::sync::mpsc::channel();
         // Left behind where it hangs.
         std::thread::spawn(move || {
-            let gate = Gate::new(2);
-            let permits = (0..2).map(|_| gate.take().expect("free")).collect();
+            let limiter = Limiter::new(2);
+            let permits = (0..2).map(|_| limiter.take().expect("free")).collect();
             let ends: Arc<dyn Teller> = Arc::new(Ends(Mutex::new(permits)));
-            gate.alarms.tell_by(Arc::downgrade(&ends));
-            gate.set_alarms(&[Alarm { at: 3, clear_at: 1 }]);
-            let mut waiter = Waiter::new(gate.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"));
+            limiter.alarms.tell_by(Arc::downgrade(&ends));
+            limiter.set_alarms(&[Alarm { at: 3, clear_at: 1 }]);
+            let mut waiter = Waiter::new(limiter.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"));
             waiter.wait();
             // Room for the loop that waits; the permit that it takes raises the alarm.
-            gate.set_limit(3);
-            let permit = gate.take();
-            tells.send((permit.is_some(), waiter.is_called(), gate.taken())).expect("the test waits");
+            limiter.set_limit(3);
+            let permit = limiter.take();
+            tells.send((permit.is_some(), waiter.is_called(), limiter.taken())).expect("the test waits");
         });
         let heard = hears.recv_timeout(std::time::Duration::from_secs(20));
         assert_eq!(heard, Ok((true, true, 2)), "two were in, one came, and one of the first went");
@@ -222,12 +222,12 @@ mod tests {
 
     #[test]
     fn threads_tell_each_crossing_once() {
-        let (gate, heard) = gate(&[Alarm { at: 4, clear_at: 0 }]);
+        let (limiter, heard) = limiter(&[Alarm { at: 4, clear_at: 0 }]);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..5_000 {
-                        drop((gate.take(), gate.take()));
+                        drop((limiter.take(), limiter.take()));
                     }
                 });
             }

@@ -1,8 +1,8 @@
 //! A connection that is away: somebody else reads and writes its socket, its seat and its protocol's state stay. [`Away`] is what
 //! both sides share; the [`Hold`] is the other side's right to the socket, and gives it back when it is dropped.
 
-use super::gate::Permit;
-use super::inbox::{Inbox, Letter};
+use super::inbox::{Inbox, Message};
+use super::limiter::Permit;
 use crate::protocol::{ConnectionId, Delegate, Note, Peer, Side};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
@@ -26,8 +26,8 @@ pub(crate) trait Home: Send + Sync {
 
 impl Home for Inbox {
     fn take_back(&self, returned: Returned) -> Result<(), Returned> {
-        match self.put(Letter::Returned(returned)) {
-            Err(Letter::Returned(returned)) => Err(returned),
+        match self.put(Message::Returned(returned)) {
+            Err(Message::Returned(returned)) => Err(returned),
             _ => Ok(()),
         }
     }

@@ -1,9 +1,9 @@
 //! Connecting: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
 
 use super::Flow;
-use super::acceptor::Parcel;
+use super::acceptor::Incoming;
 use super::course::Course;
-use super::gate::{LOOKS_AFTER, Permit, Waiter};
+use super::limiter::{LOOKS_AFTER, Permit, Waiter};
 use super::ports::Ports;
 use super::seat::Flags;
 use crate::behaviour::Panicked;
@@ -164,7 +164,7 @@ impl Flow {
             self.connector.next = Next::Moment(self.connector.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
-        let Some(permit) = self.shared.gate.take() else {
+        let Some(permit) = self.shared.limiter.take() else {
             if course.connecting.late == Late::Forget {
                 // Whoever has a permit first goes on, and what is due then is another matter.
                 self.connector.give_back();
@@ -291,7 +291,7 @@ impl Flow {
             // The old epoll must not go on watching what runs elsewhere.
             self.unwatch(seat);
             let (socket, permit) = self.seats.give_up(seat);
-            return self.arrive(Parcel { socket, permit, remote, side: Side::Connected, lag, connect_time: took });
+            return self.arrive(Incoming { socket, permit, remote, side: Side::Connected, lag, connect_time: took });
         }
         let place = self.seats.at(seat);
         (place.bytes_in, place.bytes_out) = (0, 0);

@@ -35,7 +35,7 @@ impl Flow {
             self.count_panic(seat, "a protocol gave its connection away while a job runs, or twice".to_owned());
             return self.end(seat, Closed::Panicked, true);
         }
-        // It comes back by letter, from another thread.
+        // It comes back by message, from another thread.
         if let Err(errno) = self.awaken() {
             panics::discard(delegate);
             return self.fail(seat, errno);

@@ -1,8 +1,8 @@
 //! What the loops know of one address beside its sockets: its limit, who is in by it, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
-use super::gate::{Gate, Process};
 use super::joint::Joint;
+use super::limiter::{Limiter, Process};
 use crate::config::Reject;
 use crate::net::Address;
 use crate::sync::atomic::{AtomicU8, Ordering};
@@ -28,7 +28,7 @@ const REFUSING: u8 = 2;
 pub(crate) struct Door {
     pub(crate) address: Address,
     /// Counts those that came in here.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) limiter: Arc<Limiter>,
     mode: AtomicU8,
     reject: Mutex<Reject>,
 }
@@ -36,17 +36,17 @@ pub(crate) struct Door {
 impl Door {
     /// `joint` has the numbers of this door; a `limit` only where this process sets it.
     pub(crate) fn new(address: Address, joint: Joint, limit: Option<usize>, process: Option<Process>) -> Arc<Door> {
-        let gate = Gate::shared(joint, limit.unwrap_or(usize::MAX), process);
-        Arc::new(Door { address, gate, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
+        let limiter = Limiter::shared(joint, limit.unwrap_or(usize::MAX), process);
+        Arc::new(Door { address, limiter, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
     }
 
     pub(crate) fn set_limit(&self, limit: Option<usize>) {
-        self.gate.set_limit(limit.unwrap_or(usize::MAX));
+        self.limiter.set_limit(limit.unwrap_or(usize::MAX));
     }
 
     /// None: none.
     pub(crate) fn limit(&self) -> Option<usize> {
-        Some(self.gate.limit()).filter(|limit| *limit != usize::MAX)
+        Some(self.limiter.limit()).filter(|limit| *limit != usize::MAX)
     }
 
     pub(crate) fn set_intake(&self, intake: &Intake) {

@@ -332,7 +332,7 @@ impl Flow {
         tokens.into_iter().for_each(|token| act(self, token));
         if !rest.is_empty() {
             // A loop that is going ends all of its connections anyway.
-            let _ = self.inbox.put(super::inbox::Letter::Order(Box::new(move |flow| flow.in_slices(rest, act))));
+            let _ = self.inbox.put(super::inbox::Message::Command(Box::new(move |flow| flow.in_slices(rest, act))));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A loop's inbox: the only way for other threads to reach its connections.
 
 use super::Flow;
-use super::acceptor::Parcel;
+use super::acceptor::Incoming;
 use super::away::Returned;
 use crate::protocol::{JobResult, Note, NotifyError, Post, Tag};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,26 +19,26 @@ fn this_thread() -> usize {
 }
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
-pub(crate) enum Letter {
+pub(crate) enum Message {
     /// A job ended.
     Done(u64, JobResult),
     /// Somebody speaks to a connection.
     Note(u64, Note),
     /// A connection enters the loop.
-    Adopt(Parcel),
+    Adopt(Incoming),
     /// A connection that was given away comes back.
     Returned(Returned),
     /// The control plane asks something of the loop's connections.
-    Order(Order),
+    Command(Command),
 }
 
 /// What the control plane asks, run on the loop's thread between two events.
-pub(crate) type Order = Box<dyn FnOnce(&mut Flow) + Send>;
+pub(crate) type Command = Box<dyn FnOnce(&mut Flow) + Send>;
 
 /// Letters in the order they came. Its memory is kept, so that steady traffic allocates nothing.
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
-    /// Set by the first letter after the loop last looked: one ring for many letters.
+    /// Set by the first message after the loop last looked: one ring for many messages.
     rung: AtomicBool,
     /// The thread that looks at `rung` each time before it waits, so that it need not ring for itself. 0: none does.
     reader: AtomicUsize,
@@ -51,9 +51,9 @@ pub(crate) struct Inbox {
 
 #[derive(Default)]
 struct Queue {
-    letters: Vec<Letter>,
+    messages: Vec<Message>,
     notes: usize,
-    /// The loop is gone: letters are dropped at once, and with them what they carry.
+    /// The loop is gone: messages are dropped at once, and with them what they carry.
     closed: bool,
 }
 
@@ -89,21 +89,21 @@ impl Inbox {
         self.bound.store(notes, Ordering::Relaxed);
     }
 
-    /// Puts a letter in. A letter to a loop that is gone comes back.
-    pub(crate) fn put(&self, letter: Letter) -> Result<(), Letter> {
+    /// Puts a message in. A message to a loop that is gone comes back.
+    pub(crate) fn put(&self, message: Message) -> Result<(), Message> {
         {
             let mut queue = lock(&self.queue);
             if queue.closed {
-                return Err(letter);
+                return Err(message);
             }
-            queue.letters.push(letter);
+            queue.messages.push(message);
         }
         self.wake();
         Ok(())
     }
 
     /// Puts an order in as if it were a note: false when there are too many. An order to a loop that is gone is dropped.
-    pub(crate) fn put_bounded(&self, order: Order) -> bool {
+    pub(crate) fn put_bounded(&self, command: Command) -> bool {
         {
             let mut queue = lock(&self.queue);
             if queue.closed {
@@ -113,7 +113,7 @@ impl Inbox {
                 return false;
             }
             queue.notes += 1;
-            queue.letters.push(Letter::Order(order));
+            queue.messages.push(Message::Command(command));
         }
         self.wake();
         true
@@ -138,24 +138,24 @@ impl Inbox {
         self.rung.load(Ordering::Acquire)
     }
 
-    /// Swaps the waiting letters for the empty `into`.
-    pub(crate) fn take(&self, into: &mut Vec<Letter>) {
+    /// Swaps the waiting messages for the empty `into`.
+    pub(crate) fn take(&self, into: &mut Vec<Message>) {
         // Nearly always it has not: what nobody writes stays in every processor's cache, and is not copied for a forked process.
         if !self.has_rung() {
             return;
         }
-        // First: a letter put in after the swap below rings again.
+        // First: a message put in after the swap below rings again.
         self.rung.swap(false, Ordering::AcqRel);
         let mut queue = lock(&self.queue);
-        std::mem::swap(&mut queue.letters, into);
+        std::mem::swap(&mut queue.messages, into);
         queue.notes = 0;
     }
 
-    /// Refuses letters from now on; those that wait are returned, to be dropped outside the lock.
-    pub(crate) fn close(&self) -> Vec<Letter> {
+    /// Refuses messages from now on; those that wait are returned, to be dropped outside the lock.
+    pub(crate) fn close(&self) -> Vec<Message> {
         let mut queue = lock(&self.queue);
         queue.closed = true;
-        std::mem::take(&mut queue.letters)
+        std::mem::take(&mut queue.messages)
     }
 }
 
@@ -170,7 +170,7 @@ impl Post for Inbox {
                 return Err(NotifyError::Full(note));
             }
             queue.notes += 1;
-            queue.letters.push(Letter::Note(token, note));
+            queue.messages.push(Message::Note(token, note));
         }
         self.wake();
         Ok(())
@@ -193,10 +193,10 @@ mod tests {
         assert!(inbox.post(1, note()).is_ok());
         assert!(inbox.post(1, note()).is_ok());
         assert!(matches!(inbox.post(1, note()), Err(NotifyError::Full(Note::Bytes(_)))));
-        assert!(inbox.put(Letter::Order(Box::new(|_| ()))).is_ok(), "orders are never refused");
-        let mut letters = Vec::new();
-        inbox.take(&mut letters);
-        assert_eq!(letters.len(), 3);
+        assert!(inbox.put(Message::Command(Box::new(|_| ()))).is_ok(), "commands are never refused");
+        let mut messages = Vec::new();
+        inbox.take(&mut messages);
+        assert_eq!(messages.len(), 3);
         assert!(inbox.post(1, note()).is_ok());
     }
 
@@ -225,6 +225,6 @@ mod tests {
         let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
         assert!(inbox.close().is_empty());
         assert!(inbox.post(1, Note::value(1)).is_ok());
-        assert!(inbox.put(Letter::Order(Box::new(|_| ()))).is_err());
+        assert!(inbox.put(Message::Command(Box::new(|_| ()))).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs: what a protocol asked workers to do, and what came of it.
 
 use super::Flow;
-use super::inbox::Letter;
+use super::inbox::Message;
 use super::seat::Flags;
 use super::worker::{Submitted, Task};
 use crate::behaviour::Event;
@@ -21,12 +21,12 @@ impl Flow {
             Submitted::Queued => self.counters.jobs().add(1),
             Submitted::NoWorkers(task) => {
                 self.counters.jobs().add(1);
-                self.unread.push_back(Letter::Done(token, task.job.run()));
+                self.unread.push_back(Message::Done(token, task.job.run()));
             }
             Submitted::QueueFull(task) => {
                 panics::discard(task.job);
                 self.counters.jobs_refused().add(1);
-                self.unread.push_back(Letter::Done(token, JobResult::refused(JobError::QueueFull)));
+                self.unread.push_back(Message::Done(token, JobResult::refused(JobError::QueueFull)));
             }
         }
     }

@@ -23,11 +23,11 @@ pub(crate) const MOST_CHILDREN: usize = 16 * 1024;
 /// Addresses of one pool that processes listen on at a time, those included that are gone and still have connections.
 pub(crate) const MOST_DOORS: usize = 1024;
 
-/// The words of one gate: six numbers, and two for each process.
+/// The words of one limiter: six numbers, and two for each process.
 const HELD: usize = 6;
 const GATE: usize = HELD + 2 * MOST_PROCESSES;
 
-/// The words of the pool's gate are first, then come the pool's own: three numbers and the alarms.
+/// The words of the pool's limiter are first, then come the pool's own: three numbers and the alarms.
 const FIRST_GATE: usize = 0;
 const POOL: usize = GATE;
 const ALARMS: usize = POOL + 3;
@@ -48,8 +48,8 @@ fn child_at(slot: usize) -> usize {
 #[derive(Clone)]
 pub(crate) struct Joint {
     words: Words,
-    /// Where the words of the gate begin that this is a view for: the pool's, or a listener's.
-    gate: usize,
+    /// Where the words of the limiter begin that this is a view for: the pool's, or a listener's.
+    limiter: usize,
     /// The first of them.
     numbers: Part<HELD>,
 }
@@ -78,11 +78,11 @@ impl Joint {
         joint
     }
 
-    fn of(words: Words, gate: usize) -> Joint {
-        Joint { numbers: words.part(gate), words, gate }
+    fn of(words: Words, limiter: usize) -> Joint {
+        Joint { numbers: words.part(limiter), words, limiter }
     }
 
-    /// The numbers of a listener's gate: at this place among what processes share, or where nobody shares them.
+    /// The numbers of a listener's limiter: at this place among what processes share, or where nobody shares them.
     pub(crate) fn door(&self, slot: usize) -> Joint {
         if self.words.len() > DOORS {
             Joint::of(self.words.clone(), DOORS + slot * GATE)
@@ -93,10 +93,10 @@ impl Joint {
         }
     }
 
-    /// Begins the numbers of a gate again.
+    /// Begins the numbers of a limiter again.
     pub(crate) fn clear_gate(&self) {
-        let end = (self.gate + GATE).min(self.words.len());
-        self.words[self.gate..end].iter().for_each(|word| word.store(0, SeqCst));
+        let end = (self.limiter + GATE).min(self.words.len());
+        self.words[self.limiter..end].iter().for_each(|word| word.store(0, SeqCst));
         self.raise_line().store(u64::MAX, SeqCst);
     }
 
@@ -110,7 +110,7 @@ impl Joint {
         &self.words[ALARMS + word]
     }
 
-    /// Of this gate: what [`Joint::taken`], [`Joint::limit`], [`Joint::raise_line`] and [`Joint::clear_line`] are, looked up together,
+    /// Of this limiter: what [`Joint::taken`], [`Joint::limit`], [`Joint::raise_line`] and [`Joint::clear_line`] are, looked up together,
     /// as they are for each connection.
     #[inline]
     pub(crate) fn lines(&self) -> [&AtomicU64; 4] {
@@ -160,12 +160,12 @@ impl Joint {
 
     /// Of `taken`, those of a process.
     pub(crate) fn held(&self, process: usize) -> &AtomicU64 {
-        &self.words[self.gate + HELD + process]
+        &self.words[self.limiter + HELD + process]
     }
 
     /// Whether a process was called, because there is room, and has not looked yet.
     pub(crate) fn called(&self, process: usize) -> &AtomicU64 {
-        &self.words[self.gate + HELD + MOST_PROCESSES + process]
+        &self.words[self.limiter + HELD + MOST_PROCESSES + process]
     }
 
     /// Where a loop of a process counts. What it counted is there when the loop, or the process, is gone.

@@ -2,7 +2,7 @@
 //! by taking over shards, and none is closed for it: closing one would reset the connections in its queue.
 
 use super::door::{Door, Intake};
-use super::group::{Groups, Joining, Membership};
+use super::reuseport_group::{Groups, Joining, Membership};
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
 use crate::observe::{ListenerStatus, Readiness};
@@ -121,7 +121,7 @@ pub(crate) struct Shard {
     socket: Arc<OwnedFd>,
     /// Connections still in the queue that were made before the last change of options: they are given them one by one.
     stale: AtomicUsize,
-    /// Whether the connections of this socket are spread over all loops by letter: it is the only one of its address.
+    /// Whether the connections of this socket are spread over all loops by message: it is the only one of its address.
     spread: AtomicBool,
     gone: AtomicBool,
 }
@@ -278,7 +278,7 @@ impl Listener {
     pub(crate) fn status(&self, system: &dyn System, door: &Door, backlog: u32) -> ListenerStatus {
         ListenerStatus {
             address: self.address.clone(),
-            connections: door.gate.taken(),
+            connections: door.limiter.taken(),
             limit: door.limit(),
             readiness: match door.intake() {
                 Intake::Open => Readiness::Serving,

@@ -1,5 +1,5 @@
-//! DATA PLANE: the path of a byte, in reading order: listener, acceptor, gate, generation, seat, connection, buffer, timer,
-//! worker. One [`Flow`] belongs to one thread; the descriptor moves rightwards only, and other threads reach a flow by letters.
+//! DATA PLANE: the path of a byte, in reading order: listener, acceptor, limiter, generation, seat, connection, buffer, timer,
+//! worker. One [`Flow`] belongs to one thread; the descriptor moves rightwards only, and other threads reach a flow by messages.
 
 pub(crate) mod acceptor;
 pub(crate) mod account;
@@ -18,20 +18,20 @@ pub(crate) mod delegates;
 mod delegation;
 pub(crate) mod door;
 pub(crate) mod ending;
-pub(crate) mod gate;
 pub(crate) mod generation;
-pub(crate) mod group;
 pub(crate) mod here;
 mod idle;
 pub(crate) mod inbox;
 mod interest;
 mod jobs;
 pub(crate) mod joint;
+pub(crate) mod limiter;
 pub(crate) mod listener;
 pub(crate) mod orders;
 mod pace;
 mod ports;
 mod reading;
+pub(crate) mod reuseport_group;
 pub(crate) mod rules;
 #[cfg(all(test, shuttle))]
 mod schedules;
@@ -58,9 +58,9 @@ use card::Card;
 use connector::Connector;
 use delegation::Trip;
 use ending::Endings;
-use gate::{Permit, Waiter};
 use generation::Generation;
-use inbox::{Inbox, Letter};
+use inbox::{Inbox, Message};
+use limiter::{Permit, Waiter};
 use seat::{Flags, Seats};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -75,10 +75,10 @@ const READ_BYTES: usize = 256 * 1024;
 const READS_PER_TURN: usize = 4;
 /// Connections whose peers have ended, of those that a turn finds. To end one takes some microseconds, and thousands may end at once.
 const ENDS_PER_TURN: usize = 64;
-/// So many letters are read before events are looked at again.
-const LETTERS_PER_TURN: usize = 1024;
+/// So many messages are read before events are looked at again.
+const MESSAGES_PER_TURN: usize = 1024;
 /// Orders too, for so long: some are a word, some visit every connection.
-const ORDERS_PER_TURN: Duration = Duration::from_micros(200);
+const COMMANDS_PER_TURN: Duration = Duration::from_micros(200);
 /// Memory that a callback's output may leave behind.
 const SCRATCH_BYTES: usize = 256 * 1024;
 /// Memory that a prepared flow has for a callback's output: little, to lie with what else a forked process writes.
@@ -171,8 +171,8 @@ pub(crate) struct Flow {
     /// Connections that are watched for the idle timeout.
     idle: HashMap<u32, idle::Seen>,
     due: Vec<u32>,
-    letters: Vec<Letter>,
-    unread: VecDeque<Letter>,
+    messages: Vec<Message>,
+    unread: VecDeque<Message>,
     ids: std::ops::Range<u64>,
     told: (u32, u32),
     start: Instant,
@@ -240,7 +240,7 @@ impl Flow {
         if self.epoll.0.is_none() {
             let epoll = self.system.epoll()?;
             self.system.watch_event(epoll.as_fd(), self.inbox.event()?, INBOX_TOKEN)?;
-            if let Some(bell) = self.shared.gate.bell() {
+            if let Some(bell) = self.shared.limiter.bell() {
                 self.system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
             }
             self.epoll = Epoll(Some(epoll));
@@ -258,7 +258,7 @@ impl Flow {
             card: None,
             post: inbox.clone(),
             counters: shared.counters(index),
-            seats: Seats::with_capacity(capacity, shared.gate.clone()),
+            seats: Seats::with_capacity(capacity, shared.limiter.clone()),
             orphans: HashMap::new(),
             trips: HashMap::new(),
             endings: HashMap::new(),
@@ -266,9 +266,9 @@ impl Flow {
             places: Vec::new(),
             active: 0,
             epoch: 0,
-            acceptor: Acceptor::new(Waiter::new(shared.gate.clone(), inbox.clone()), shared.rules.get()),
+            acceptor: Acceptor::new(Waiter::new(shared.limiter.clone(), inbox.clone()), shared.rules.get()),
             placement: shared.placement.clone().filter(|_| index.is_some()),
-            connector: Connector::new(Waiter::new(shared.gate.clone(), inbox.clone())),
+            connector: Connector::new(Waiter::new(shared.limiter.clone(), inbox.clone())),
             kept: Buffers::default(),
             unsent: Buffers::default(),
             scratch: Output::default(),
@@ -280,7 +280,7 @@ impl Flow {
             far: HashMap::new(),
             idle: HashMap::new(),
             due: Vec::with_capacity(at_once),
-            letters: Vec::with_capacity(at_once),
+            messages: Vec::with_capacity(at_once),
             unread: VecDeque::with_capacity(at_once),
             ids: 0..0,
             told: (0, 0),
@@ -450,15 +450,15 @@ impl Flow {
     /// Whether there is nothing to do but what events bring, as is the rule: a turn looks at all of it by a few loads.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
-        let letters = self.has_letters() | self.shared.process.is_some();
+        let messages = self.has_messages() | self.shared.process.is_some();
         let times = !self.wheel.is_empty() | self.turn_until.is_some();
-        !(letters | times | self.acceptor.has_more(&self.shared) | self.connector.has_more())
+        !(messages | times | self.acceptor.has_more(&self.shared) | self.connector.has_more())
     }
 
     #[inline(never)]
     fn do_what_waits(&mut self) {
-        self.shared.gate.hear();
-        self.read_letters();
+        self.shared.limiter.hear();
+        self.read_messages();
         self.fire_timers();
         self.acceptor_turn();
         self.connect_more();
@@ -471,14 +471,14 @@ impl Flow {
 
     #[inline(never)]
     fn time_left(&self) -> Option<Duration> {
-        if self.has_letters() {
+        if self.has_messages() {
             return Some(Duration::ZERO);
         }
         Some(self.due()?.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether letters wait that the inbox does not ring for again.
-    pub(crate) fn has_letters(&self) -> bool {
+    /// Whether messages wait that the inbox does not ring for again.
+    pub(crate) fn has_messages(&self) -> bool {
         !self.unread.is_empty() || self.inbox.has_rung()
     }
 
@@ -494,31 +494,31 @@ impl Flow {
         self.epoll.as_fd().try_clone_to_owned()
     }
 
-    fn read_letters(&mut self) {
+    fn read_messages(&mut self) {
         // Not before the last are read: the bound of the inbox is the bound of all that wait.
         if self.unread.is_empty() {
-            self.inbox.take(&mut self.letters);
-            self.unread.extend(self.letters.drain(..));
+            self.inbox.take(&mut self.messages);
+            self.unread.extend(self.messages.drain(..));
         }
-        let mut ordered_since = None;
-        for _ in 0..LETTERS_PER_TURN {
+        let mut commanded_since = None;
+        for _ in 0..MESSAGES_PER_TURN {
             match self.unread.pop_front() {
                 None => return,
-                Some(Letter::Done(token, result)) => self.job_done(token, result),
+                Some(Message::Done(token, result)) => self.job_done(token, result),
                 // The mistake: whoever sits there now hears what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
-                Some(Letter::Note(token, note)) => {
+                Some(Message::Note(token, note)) => {
                     let token = self.seats.token(token as u32);
                     self.note(token, note);
                 }
                 #[cfg(not(sockdrawer_broken = "stale-note"))]
-                Some(Letter::Note(token, note)) => self.note(token, note),
-                Some(Letter::Adopt(parcel)) => self.arrive(parcel),
-                Some(Letter::Returned(returned)) => self.came_back(returned),
-                Some(Letter::Order(order)) => {
-                    let since = *ordered_since.get_or_insert_with(Instant::now);
-                    order(self);
-                    if since.elapsed() > ORDERS_PER_TURN {
+                Some(Message::Note(token, note)) => self.note(token, note),
+                Some(Message::Adopt(incoming)) => self.arrive(incoming),
+                Some(Message::Returned(returned)) => self.came_back(returned),
+                Some(Message::Command(command)) => {
+                    let since = *commanded_since.get_or_insert_with(Instant::now);
+                    command(self);
+                    if since.elapsed() > COMMANDS_PER_TURN {
                         return;
                     }
                 }

@@ -2,7 +2,7 @@
 
 use super::Flow;
 use super::card::Written;
-use super::inbox::Letter;
+use super::inbox::Message;
 use super::seat::{Flags, Seat};
 use crate::behaviour::Panicked;
 use crate::net::SocketOptions;
@@ -277,23 +277,23 @@ impl Flow {
                 let _ = std::panic::catch_unwind(end);
             }
         }
-        let unplaced = self.take_unplaced().into_iter().map(Letter::Adopt);
-        let letters: Vec<Letter> = unplaced.chain(self.unread.drain(..)).chain(self.inbox.close()).collect();
-        letters.into_iter().for_each(|letter| self.pass_on(letter));
+        let unplaced = self.take_unplaced().into_iter().map(Message::Adopt);
+        let messages: Vec<Message> = unplaced.chain(self.unread.drain(..)).chain(self.inbox.close()).collect();
+        messages.into_iter().for_each(|message| self.pass_on(message));
     }
 
-    /// A letter that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
+    /// A message that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
     /// anything else is dropped, and may hold user values, whose Drop may do anything.
-    fn pass_on(&self, letter: Letter) {
+    fn pass_on(&self, message: Message) {
         let others: Vec<_> = lock(&self.shared.roster).iter().filter(|other| !Arc::ptr_eq(other, &self.inbox)).cloned().collect();
-        let mut left = Some(letter);
-        if let Some(Letter::Adopt(_)) = left {
+        let mut left = Some(message);
+        if let Some(Message::Adopt(_)) = left {
             for other in others {
-                left = left.take().and_then(|letter| other.put(letter).err());
+                left = left.take().and_then(|message| other.put(message).err());
             }
         }
         match left {
-            Some(Letter::Adopt(parcel)) => lock(&self.shared.stranded).push(parcel),
+            Some(Message::Adopt(incoming)) => lock(&self.shared.stranded).push(incoming),
             left => _ = panics::discard(left),
         }
     }

@@ -1,11 +1,11 @@
-//! Gate, switch and inbox under many schedules of their threads: `ci/long shuttle`. A thread that is never woken, or never gets
+//! Limiter, switch and inbox under many schedules of their threads: `ci/long shuttle`. A thread that is never woken, or never gets
 //! what it waits for, exceeds shuttle's bound of steps, which fails.
 
 use super::account::{Account, NO_DOOR};
-use super::gate::{Gate, Permit, Waiter};
 use super::generation::{Generation, Switch};
-use super::inbox::{Inbox, Letter};
+use super::inbox::{Inbox, Message};
 use super::joint::Joint;
+use super::limiter::{Limiter, Permit, Waiter};
 use crate::behaviour::Behaviour;
 use crate::config::Settings;
 use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step};
@@ -43,7 +43,7 @@ impl Ear {
     }
 
     /// Sleeps until it rings, then takes what came.
-    fn listen(&self) -> Vec<Letter> {
+    fn listen(&self) -> Vec<Message> {
         let mut events = Events::with_capacity(1);
         loop {
             Kernel.wait(self.epoll.as_fd(), &mut events, Some(Duration::ZERO)).expect("waits");
@@ -52,16 +52,16 @@ impl Ear {
             }
             thread::yield_now();
         }
-        let mut letters = Vec::new();
-        self.inbox.take(&mut letters);
-        letters
+        let mut messages = Vec::new();
+        self.inbox.take(&mut messages);
+        messages
     }
 }
 
 /// Takes a permit as a loop does.
-fn take(gate: &Arc<Gate>, waiter: &mut Waiter, ear: &Ear) -> Permit {
+fn take(limiter: &Arc<Limiter>, waiter: &mut Waiter, ear: &Ear) -> Permit {
     loop {
-        if let Some(permit) = gate.take() {
+        if let Some(permit) = limiter.take() {
             waiter.leave();
             return permit;
         }
@@ -73,12 +73,12 @@ fn take(gate: &Arc<Gate>, waiter: &mut Waiter, ear: &Ear) -> Permit {
 }
 
 /// A loop that has so many connections, one after the other, and how many there are at once.
-fn serve(gate: &Arc<Gate>, connections: usize, open: &AtomicUsize, most: usize) {
+fn serve(limiter: &Arc<Limiter>, connections: usize, open: &AtomicUsize, most: usize) {
     let ear = Ear::new();
-    let mut waiter = Waiter::new(gate.clone(), ear.inbox.clone());
-    let mut account = Account::new(gate.clone());
+    let mut waiter = Waiter::new(limiter.clone(), ear.inbox.clone());
+    let mut account = Account::new(limiter.clone());
     for _ in 0..connections {
-        let door = account.pay_in(0, take(gate, &mut waiter, &ear));
+        let door = account.pay_in(0, take(limiter, &mut waiter, &ear));
         assert_eq!(door, NO_DOOR);
         assert!(open.fetch_add(1, SeqCst) < most, "more connections than permits");
         thread::yield_now();
@@ -88,17 +88,17 @@ fn serve(gate: &Arc<Gate>, connections: usize, open: &AtomicUsize, most: usize) 
 }
 
 /// Loops, and another thread that does something else.
-fn contend(limit: usize, most: usize, other: fn(&Arc<Gate>)) {
-    let (gate, open) = (Gate::new(limit), Arc::new(AtomicUsize::new(0)));
+fn contend(limit: usize, most: usize, other: fn(&Arc<Limiter>)) {
+    let (limiter, open) = (Limiter::new(limit), Arc::new(AtomicUsize::new(0)));
     let loops: Vec<_> = (0..3)
         .map(|_| {
-            let (gate, open) = (gate.clone(), open.clone());
-            thread::spawn(move || serve(&gate, 2, &open, most))
+            let (limiter, open) = (limiter.clone(), open.clone());
+            thread::spawn(move || serve(&limiter, 2, &open, most))
         })
         .collect();
-    other(&gate);
+    other(&limiter);
     loops.into_iter().for_each(|one| one.join().expect("no panic"));
-    assert_eq!(gate.taken(), 0, "no permit is lost");
+    assert_eq!(limiter.taken(), 0, "no permit is lost");
 }
 
 #[test]
@@ -110,9 +110,9 @@ fn permits_go_round_and_none_is_lost() {
 #[test]
 fn a_limit_that_changes_loses_nobody() {
     check(|| {
-        contend(0, 3, |gate| {
+        contend(0, 3, |limiter| {
             for limit in [2, 0, 3, 1] {
-                gate.set_limit(limit);
+                limiter.set_limit(limit);
             }
         });
     });
@@ -121,9 +121,9 @@ fn a_limit_that_changes_loses_nobody() {
 #[test]
 fn a_loop_that_waits_no_more_keeps_nothing_back() {
     check(|| {
-        contend(1, 1, |gate| {
+        contend(1, 1, |limiter| {
             let ear = Ear::new();
-            let mut waiter = Waiter::new(gate.clone(), ear.inbox.clone());
+            let mut waiter = Waiter::new(limiter.clone(), ear.inbox.clone());
             waiter.wait();
             thread::yield_now();
             waiter.leave();
@@ -134,13 +134,13 @@ fn a_loop_that_waits_no_more_keeps_nothing_back() {
 #[test]
 fn a_loop_that_died_waiting_keeps_nothing_back() {
     check(|| {
-        contend(1, 1, |gate| {
-            let mut waiter = Waiter::new(gate.clone(), Inbox::asleep(Arc::new(Kernel), 1));
+        contend(1, 1, |limiter| {
+            let mut waiter = Waiter::new(limiter.clone(), Inbox::asleep(Arc::new(Kernel), 1));
             waiter.wait();
             thread::yield_now();
             drop(waiter);
             let ear = Ear::new();
-            drop(take(gate, &mut Waiter::new(gate.clone(), ear.inbox.clone()), &ear));
+            drop(take(limiter, &mut Waiter::new(limiter.clone(), ear.inbox.clone()), &ear));
         });
     });
 }
@@ -206,21 +206,21 @@ fn every_accept_after_a_commit_sees_it() {
     });
 }
 
-/// The n-th letter of a sender.
-fn letter(sender: u64, number: u64) -> Letter {
-    Letter::Note(sender << 8 | number, Note::value(()))
+/// The n-th message of a sender.
+fn message(sender: u64, number: u64) -> Message {
+    Message::Note(sender << 8 | number, Note::value(()))
 }
 
 /// Letters of each sender, in their order.
-fn sorted(letters: &[Letter], sender: u64) -> Vec<u64> {
-    let of = letters.iter().map(|letter| match letter {
-        Letter::Note(token, _) => *token,
+fn sorted(messages: &[Message], sender: u64) -> Vec<u64> {
+    let of = messages.iter().map(|message| match message {
+        Message::Note(token, _) => *token,
         _ => unreachable!("only notes were sent"),
     });
     of.filter(|token| token >> 8 == sender).map(|token| token & 0xff).collect()
 }
 
-const LETTERS: u64 = 3;
+const MESSAGES: u64 = 3;
 
 #[test]
 fn letters_come_in_order_and_each_is_rung_for() {
@@ -229,15 +229,15 @@ fn letters_come_in_order_and_each_is_rung_for() {
         let senders: Vec<_> = (1..=2)
             .map(|sender| {
                 let inbox = ear.inbox.clone();
-                thread::spawn(move || (0..LETTERS).for_each(|number| assert!(inbox.put(letter(sender, number)).is_ok())))
+                thread::spawn(move || (0..MESSAGES).for_each(|number| assert!(inbox.put(message(sender, number)).is_ok())))
             })
             .collect();
-        let mut letters = Vec::new();
-        while letters.len() < 2 * LETTERS as usize {
-            letters.extend(ear.listen());
+        let mut messages = Vec::new();
+        while messages.len() < 2 * MESSAGES as usize {
+            messages.extend(ear.listen());
         }
         senders.into_iter().for_each(|one| one.join().expect("no panic"));
-        assert_eq!((sorted(&letters, 1), sorted(&letters, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
+        assert_eq!((sorted(&messages, 1), sorted(&messages, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
     });
 }
 
@@ -249,17 +249,17 @@ fn a_closed_inbox_returns_what_it_did_not_take() {
             .map(|sender| {
                 let inbox = ear.inbox.clone();
                 thread::spawn(move || {
-                    let refused = (0..LETTERS).filter_map(|number| inbox.put(letter(sender, number)).err());
+                    let refused = (0..MESSAGES).filter_map(|number| inbox.put(message(sender, number)).err());
                     refused.collect::<Vec<_>>()
                 })
             })
             .collect();
-        let mut letters = ear.listen();
-        letters.extend(ear.inbox.close());
+        let mut messages = ear.listen();
+        messages.extend(ear.inbox.close());
         for sender in senders {
-            letters.extend(sender.join().expect("no panic"));
+            messages.extend(sender.join().expect("no panic"));
         }
         // What was refused was sent last.
-        assert_eq!((sorted(&letters, 1), sorted(&letters, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
+        assert_eq!((sorted(&messages, 1), sorted(&messages, 2)), (vec![0, 1, 2], vec![0, 1, 2]));
     });
 }

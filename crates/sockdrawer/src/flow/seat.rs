@@ -3,7 +3,7 @@
 use super::account::{Account, NO_DOOR};
 use super::census::Ticket;
 use super::door::Door;
-use super::gate::{Gate, Permit};
+use super::limiter::{Limiter, Permit};
 use super::timer::{NONE, Node};
 use crate::chunks::Chunks;
 use crate::protocol::{ConnectionId, Side};
@@ -180,7 +180,7 @@ impl Seat {
     }
 }
 
-/// A connection of a loop, as epoll and letters name it.
+/// A connection of a loop, as epoll and messages name it.
 pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
     u64::from(epoch) << 32 | u64::from(seat)
 }
@@ -196,8 +196,8 @@ pub(crate) struct Seats {
 
 impl Seats {
     /// Room for `capacity` connections without asking for memory.
-    pub(crate) fn with_capacity(capacity: usize, gate: Arc<Gate>) -> Seats {
-        Seats { made: Chunks::with_capacity(capacity), free: NONE, taken: 0, permits: Account::new(gate) }
+    pub(crate) fn with_capacity(capacity: usize, limiter: Arc<Limiter>) -> Seats {
+        Seats { made: Chunks::with_capacity(capacity), free: NONE, taken: 0, permits: Account::new(limiter) }
     }
 
     pub(crate) fn reserve(&mut self, capacity: usize) {
@@ -321,14 +321,14 @@ mod tests {
 
     #[test]
     fn a_token_goes_stale_with_its_connection() {
-        let gate = Gate::new(10);
-        let mut seats = Seats::with_capacity(1, gate.clone());
-        let seat = seats.take(socket(), gate.take().expect("free"));
+        let limiter = Limiter::new(10);
+        let mut seats = Seats::with_capacity(1, limiter.clone());
+        let seat = seats.take(socket(), limiter.take().expect("free"));
         let token = seats.token(seat);
         assert_eq!(seats.find(token), Some(seat));
         drop(seats.leave(seat, true));
-        assert_eq!((seats.find(token), gate.taken()), (None, 0));
-        let again = seats.take(socket(), gate.take().expect("free"));
+        assert_eq!((seats.find(token), limiter.taken()), (None, 0));
+        let again = seats.take(socket(), limiter.take().expect("free"));
         assert_eq!(again, seat);
         assert_eq!(seats.find(token), None);
         assert_eq!(seats.find(0), None, "no connection has token 0");
@@ -342,12 +342,12 @@ mod tests {
     }
 
     fn grow_and_use_again(capacity: usize) {
-        let gate = Gate::new(10_000);
-        let mut seats = Seats::with_capacity(capacity, gate.clone());
-        let taken: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
+        let limiter = Limiter::new(10_000);
+        let mut seats = Seats::with_capacity(capacity, limiter.clone());
+        let taken: Vec<u32> = (0..3000).map(|_| seats.take(socket(), limiter.take().expect("free"))).collect();
         let length = seats.len();
         taken.iter().for_each(|seat| drop(seats.leave(*seat, false)));
-        let mut again: Vec<u32> = (0..3000).map(|_| seats.take(socket(), gate.take().expect("free"))).collect();
+        let mut again: Vec<u32> = (0..3000).map(|_| seats.take(socket(), limiter.take().expect("free"))).collect();
         again.sort_unstable();
         again.dedup();
         assert_eq!((again.len(), seats.len(), seats.taken()), (3000, length, 3000));

@@ -1,13 +1,13 @@
 //! What the loops of a pool share, and where connections run in models in which that is elsewhere.
 
-use super::acceptor::Parcel;
+use super::acceptor::Incoming;
 use super::alarms::Teller;
 use super::bell::Bell;
 use super::delegates::Delegates;
-use super::gate::Gate;
 use super::generation::{Generation, Switch};
 use super::inbox::Inbox;
 use super::joint::{Joint, MOST_LOOPS};
+use super::limiter::Limiter;
 use super::rules::{InForce, Rules};
 use super::worker::Workers;
 use super::{Flow, here};
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) joint: Joint,
     /// Which of several processes this is.
     pub(crate) process: Option<usize>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) limiter: Arc<Limiter>,
     pub(crate) switch: Switch,
     pub(crate) workers: Arc<Workers>,
     pub(crate) delegates: Arc<Delegates>,
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     /// Addresses whose sockets loops still have to empty and give up.
     pub(crate) leaving: AtomicUsize,
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
-    pub(crate) stranded: Mutex<Vec<Parcel>>,
+    pub(crate) stranded: Mutex<Vec<Incoming>>,
     /// Where connections run, in models in which that is not the flow that accepted them.
     pub(crate) placement: Option<Arc<dyn Placement>>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Basis {
     pub(crate) system: Arc<dyn System>,
     pub(crate) joint: Joint,
     pub(crate) process: Option<usize>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) limiter: Arc<Limiter>,
     pub(crate) generation: Arc<Generation>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) delegates: Arc<Delegates>,
@@ -68,9 +68,9 @@ pub(crate) struct Basis {
 
 /// Finds each new connection its place to run.
 pub(crate) trait Placement: Send + Sync {
-    /// Takes the parcel away, or gives it back with [`Flow::place_later`] where the system has nothing for it now. Called on the
+    /// Takes the incoming connection away, or gives it back with [`Flow::place_later`] where the system has nothing for it now. Called on the
     /// thread of `flow`; the control plane may be waiting for that thread, so it must not wait for the control plane.
-    fn place(&self, flow: &mut Flow, parcel: Parcel);
+    fn place(&self, flow: &mut Flow, incoming: Incoming);
 
     /// The inboxes of flows that run connections it placed.
     fn inboxes(&self) -> Vec<Arc<Inbox>> {
@@ -105,7 +105,7 @@ impl Shared {
             switch: Switch::new(on.joint.clone(), on.generation),
             joint: on.joint,
             process: on.process,
-            gate: on.gate,
+            limiter: on.limiter,
             workers: on.workers,
             delegates: on.delegates,
             observer: Mutex::new(on.observer),
@@ -119,7 +119,7 @@ impl Shared {
             placement: on.placement,
         });
         let teller: Weak<dyn Teller> = Arc::downgrade(&(shared.clone() as Arc<dyn Teller>));
-        shared.gate.alarms.tell_by(teller);
+        shared.limiter.alarms.tell_by(teller);
         panicked.into_iter().for_each(|message| shared.tell(&Told::AdmissionPanicked { message }));
         shared
     }

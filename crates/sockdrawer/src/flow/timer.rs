@@ -205,7 +205,7 @@ fn is_before(one: u32, other: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::gate::Gate;
+    use crate::flow::limiter::Limiter;
 
     struct Random(u64);
 
@@ -219,11 +219,11 @@ mod tests {
     }
 
     fn seats(count: usize) -> Seats {
-        let gate = Gate::new(count);
-        let mut seats = Seats::with_capacity(count, gate.clone());
+        let limiter = Limiter::new(count);
+        let mut seats = Seats::with_capacity(count, limiter.clone());
         for _ in 0..count {
             let socket = std::fs::File::open("/dev/null").expect("/dev/null");
-            seats.take(socket.into(), gate.take().expect("free"));
+            seats.take(socket.into(), limiter.take().expect("free"));
         }
         seats
     }
@@ -302,8 +302,8 @@ mod tests {
     #[test]
     fn a_million_timers_are_set_and_fire() {
         let start = Instant::now();
-        let gate = Gate::new(1_000_000);
-        let mut seats = Seats::with_capacity(1_000_000, gate.clone());
+        let limiter = Limiter::new(1_000_000);
+        let mut seats = Seats::with_capacity(1_000_000, limiter.clone());
         let mut wheel = Wheel::new(start);
         for seat in 0..1_000_000_u32 {
             seats.make();
@@ -313,6 +313,6 @@ mod tests {
         wheel.advance(&mut seats, start + Duration::from_secs(61), &mut due);
         due.sort_unstable();
         due.dedup();
-        assert_eq!((due.len(), wheel.is_empty(), gate.taken()), (1_000_000, true, 0));
+        assert_eq!((due.len(), wheel.is_empty(), limiter.taken()), (1_000_000, true, 0));
     }
 }

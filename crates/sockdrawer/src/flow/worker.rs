@@ -1,6 +1,6 @@
 //! Workers: threads for jobs too slow for a loop, fed by one bounded queue, first in first out.
 
-use super::inbox::{Inbox, Letter};
+use super::inbox::{Inbox, Message};
 use crate::protocol::{Job, JobResult};
 use crate::sync::{Condvar, Mutex, lock, wait};
 use crate::sys::panics;
@@ -123,8 +123,8 @@ impl Workers {
             let Task { job, token, inbox } = task;
             let result: JobResult = job.run();
             // A loop that is gone takes its connections with it: nobody waits for the result.
-            if let Err(letter) = inbox.put(Letter::Done(token, result)) {
-                panics::discard(letter);
+            if let Err(message) = inbox.put(Message::Done(token, result)) {
+                panics::discard(message);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
 
 use crate::behaviour::Kind;
-use crate::flow::acceptor::Parcel;
+use crate::flow::acceptor::Incoming;
 use crate::flow::census::Census;
 use crate::flow::child_page::ChildPage;
-use crate::flow::gate::Permit;
 use crate::flow::generation::Generation;
 use crate::flow::joint::{Joint, MOST_CHILDREN};
+use crate::flow::limiter::Permit;
 use crate::flow::listener::Shard;
 use crate::flow::rules::Rules;
 use crate::flow::{Flow, Placement};
@@ -195,7 +195,7 @@ pub(crate) trait Life: Send + Sync {
 
 /// All that a new child has.
 pub(crate) struct Birth<'a> {
-    pub(crate) parcel: Parcel,
+    pub(crate) incoming: Incoming,
     pub(crate) id: ConnectionId,
     pub(crate) generation: Arc<Generation>,
     pub(crate) slot: usize,
@@ -382,7 +382,7 @@ impl Children {
 }
 
 impl Placement for Children {
-    fn place(&self, flow: &mut Flow, parcel: Parcel) {
+    fn place(&self, flow: &mut Flow, incoming: Incoming) {
         let (generation, id) = match flow.join() {
             Ok(joined) => joined,
             Err(panicked) => {
@@ -393,7 +393,7 @@ impl Placement for Children {
         };
         let place = match self.place() {
             Ok(place) => place,
-            Err(errno) => return self.not_placed(flow, parcel, &generation, errno),
+            Err(errno) => return self.not_placed(flow, incoming, &generation, errno),
         };
         place.page.open();
         let mut table = lock(&self.table);
@@ -402,10 +402,10 @@ impl Placement for Children {
             // Of what is locked it has nothing, and it never returns from here.
             Ok(Forked::Child) => {
                 let numbers = self.numbers.as_fd();
-                self.life.live(Birth { parcel, id, generation, slot: place.slot, numbers, parent: self.parent, inherited })
+                self.life.live(Birth { incoming, id, generation, slot: place.slot, numbers, parent: self.parent, inherited })
             }
             Ok(Forked::Parent(pid)) => {
-                let (Parcel { socket, remote: peer, permit, .. }, Place { slot, page }) = (parcel, place);
+                let (Incoming { socket, remote: peer, permit, .. }, Place { slot, page }) = (incoming, place);
                 let connection = (generation.kind == Kind::Program).then_some(socket);
                 if connection.is_some() {
                     fork::lead_group(pid);
@@ -419,18 +419,18 @@ impl Placement for Children {
                 place.page.clear();
                 table.free.push(place);
                 drop(table);
-                self.not_placed(flow, parcel, &generation, errno);
+                self.not_placed(flow, incoming, &generation, errno);
             }
         }
     }
 }
 
 impl Children {
-    fn not_placed(&self, flow: &mut Flow, parcel: Parcel, generation: &Generation, errno: Errno) {
+    fn not_placed(&self, flow: &mut Flow, incoming: Incoming, generation: &Generation, errno: Errno) {
         if generation.leave() {
             flow.shared().tell(&Event::GenerationEnded(generation.id));
         }
-        flow.place_later(parcel, errno);
+        flow.place_later(incoming, errno);
     }
 }
 

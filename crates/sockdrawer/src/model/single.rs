@@ -1,4 +1,4 @@
-//! The model `single`: one loop whose gate has one permit. It accepts a connection, serves it to its end, and accepts the next;
+//! The model `single`: one loop whose limiter has one permit. It accepts a connection, serves it to its end, and accepts the next;
 //! the others wait in the kernel's queue, in the order in which they came. Jobs run in the loop.
 
 /// One connection at a time.

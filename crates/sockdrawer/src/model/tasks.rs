@@ -69,7 +69,7 @@ async fn drive(flow: &mut Flow, pulse: &Pulse, epoll: AsyncFd<Arc<OwnedFd>>) {
         // Another turn, for who looks whether this loop hangs.
         pulse.sleeping(false);
         pulse.connections.store(flow.count(), Ordering::Relaxed);
-        if busy || flow.has_letters() {
+        if busy || flow.has_messages() {
             // What is still ready is not reported again: only a turn that found nothing may wait.
             tokio::task::yield_now().await;
             continue;

@@ -2,9 +2,9 @@
 //! whose connection ended waits a while for the next.
 
 use crate::config::Config;
-use crate::flow::acceptor::Parcel;
+use crate::flow::acceptor::Incoming;
 use crate::flow::card::Card;
-use crate::flow::inbox::{Inbox, Letter};
+use crate::flow::inbox::{Inbox, Message};
 use crate::flow::{Flow, Placement, Shared, here};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
@@ -44,7 +44,7 @@ struct Served {
     /// Without a connection; the one that has been for the shortest time is last, and next.
     idle: Vec<Arc<Thread>>,
     /// Connections for threads that have given their permit back and are about to be idle.
-    waiting: VecDeque<Parcel>,
+    waiting: VecDeque<Incoming>,
     /// What threads counted that ended.
     past: Counts,
     stopped: bool,
@@ -75,12 +75,12 @@ impl Threads {
     }
 
     /// Starts a thread, and gives it its first connection. Both come back when the system has nothing for it.
-    fn start(&self, served: &mut Served, shared: &Arc<Shared>, parcel: Parcel) -> Result<(), (Parcel, Errno)> {
+    fn start(&self, served: &mut Served, shared: &Arc<Shared>, incoming: Incoming) -> Result<(), (Incoming, Errno)> {
         let made = Inbox::new(shared.system.clone(), self.inbox.load(Ordering::Relaxed))
             .and_then(|inbox| Flow::serving(shared.clone(), inbox));
         let flow = match made {
             Ok(flow) => flow,
-            Err(errno) => return Err((parcel, errno)),
+            Err(errno) => return Err((incoming, errno)),
         };
         let card = flow.card.clone().unwrap_or_default();
         let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone(), card });
@@ -89,10 +89,10 @@ impl Threads {
         let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
         let handle = match builder.spawn(move || threads.run(flow, &own)) {
             Ok(handle) => handle,
-            Err(error) => return Err((parcel, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))),
+            Err(error) => return Err((incoming, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))),
         };
         // Its inbox is open: before it can end it must pass the lock that is held here.
-        let _ = thread.inbox.put(Letter::Adopt(parcel));
+        let _ = thread.inbox.put(Message::Adopt(incoming));
         served.all.push(Started { thread, handle });
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Threads {
             while flow.count() == 0 && flow.counters.closed().get() != served {
                 served = flow.counters.closed().get();
                 match self.rest(own) {
-                    Some(parcel) => flow.adopt_parcel(parcel),
+                    Some(incoming) => flow.adopt_incoming(incoming),
                     None => {
                         // What was retired while it served is let go of.
                         flow.look_at_switch();
@@ -146,7 +146,7 @@ impl Threads {
     }
 
     /// A thread has no connection: it takes one that waits, or is idle from now on.
-    fn rest(&self, own: &Arc<Thread>) -> Option<Parcel> {
+    fn rest(&self, own: &Arc<Thread>) -> Option<Incoming> {
         let mut served = lock(&self.pool);
         let waiting = served.waiting.pop_front();
         if waiting.is_none() {
@@ -174,24 +174,24 @@ impl Threads {
             // This thread was to take it.
             served.waiting.pop_front()
         };
-        if let (Some(parcel), Some(shared)) = (waiting, shared.upgrade()) {
+        if let (Some(incoming), Some(shared)) = (waiting, shared.upgrade()) {
             let accepting = lock(&shared.roster).first().cloned();
             let left = match accepting {
-                Some(inbox) => inbox.put(Letter::Adopt(parcel)).err(),
-                None => Some(Letter::Adopt(parcel)),
+                Some(inbox) => inbox.put(Message::Adopt(incoming)).err(),
+                None => Some(Message::Adopt(incoming)),
             };
-            if let Some(Letter::Adopt(parcel)) = left {
-                lock(&shared.stranded).push(parcel);
+            if let Some(Message::Adopt(incoming)) = left {
+                lock(&shared.stranded).push(incoming);
             }
         }
     }
 }
 
 impl Placement for Threads {
-    fn place(&self, flow: &mut Flow, mut parcel: Parcel) {
+    fn place(&self, flow: &mut Flow, mut incoming: Incoming) {
         if flow.gives_all_away() {
             // To a thread that runs nothing else: a second one is not needed.
-            return flow.adopt_parcel(parcel);
+            return flow.adopt_incoming(incoming);
         }
         loop {
             let mut served = lock(&self.pool);
@@ -200,21 +200,21 @@ impl Placement for Threads {
             }
             let Some(idle) = served.idle.pop() else {
                 // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
-                let gate = &flow.shared().gate;
-                if served.all.len() >= gate.limit().max(gate.taken()) {
-                    return served.waiting.push_back(parcel);
+                let limiter = &flow.shared().limiter;
+                if served.all.len() >= limiter.limit().max(limiter.taken()) {
+                    return served.waiting.push_back(incoming);
                 }
-                let started = self.start(&mut served, flow.shared(), parcel);
+                let started = self.start(&mut served, flow.shared(), incoming);
                 drop(served);
-                return started.unwrap_or_else(|(parcel, errno)| flow.place_later(parcel, errno));
+                return started.unwrap_or_else(|(incoming, errno)| flow.place_later(incoming, errno));
             };
             // Its wake-up may run at once, and wants the lock.
             drop(served);
-            match idle.inbox.put(Letter::Adopt(parcel)) {
+            match idle.inbox.put(Message::Adopt(incoming)) {
                 Ok(()) => return,
                 // It died this moment.
-                Err(Letter::Adopt(back)) => parcel = back,
-                Err(_) => unreachable!("the letter that was put in comes back"),
+                Err(Message::Adopt(back)) => incoming = back,
+                Err(_) => unreachable!("the message that was put in comes back"),
             }
         }
     }
@@ -253,7 +253,7 @@ impl Placement for Threads {
         let waiting = std::mem::take(&mut served.waiting);
         served.past.closed += waiting.len() as u64;
         for started in &served.all {
-            let _ = started.thread.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+            let _ = started.thread.inbox.put(Message::Command(Box::new(|flow| flow.stopping = true)));
         }
         drop(served);
         drop(waiting);

@@ -11,7 +11,7 @@ use crate::flow::Flow;
 use crate::flow::alarms::MOST_ALARMS;
 use crate::flow::course::Course;
 use crate::flow::generation::{Generation, MOST_GENERATIONS};
-use crate::flow::inbox::Letter;
+use crate::flow::inbox::Message;
 use crate::flow::listener::{MOST_SHARDS, SHARDS};
 use crate::flow::rules::Rules;
 use crate::model;
@@ -187,25 +187,25 @@ impl Core {
             (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
             _ => true,
         };
-        let gate = &self.shared.gate;
+        let limiter = &self.shared.limiter;
         if let (Some(before), Some(course)) = (&control.course, &prepared.course)
-            && (!same_course || prepared.limit.is_some_and(|limit| limit != gate.limit()))
+            && (!same_course || prepared.limit.is_some_and(|limit| limit != limiter.limit()))
         {
             // Before there is room for more.
-            course.follow(before, gate.taken() >= gate.limit(), Instant::now());
+            course.follow(before, limiter.taken() >= limiter.limit(), Instant::now());
         }
         if let Some(limit) = prepared.limit {
-            gate.set_limit(limit);
+            limiter.set_limit(limit);
         }
         let same_policy = is_same_policy(&*control.config.admission, &*wanted.admission);
         if !same_policy {
             self.shared.set_admission(wanted.admission.clone());
             for member in &control.members {
-                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.policy_changed())));
+                let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.policy_changed())));
             }
         }
         if self.shared.process.is_none() && control.config.alarms != wanted.alarms {
-            self.shared.gate.set_alarms(&wanted.alarms);
+            self.shared.limiter.set_alarms(&wanted.alarms);
         }
         *lock(&self.shared.observer) = wanted.observer.clone();
         self.shared.workers.set_bound(wanted.worker_queue);
@@ -227,7 +227,7 @@ impl Core {
             member.inbox.set_bound(wanted.inbox);
             if control.config.capacity != wanted.capacity {
                 let capacity = warm(wanted);
-                let _ = member.inbox.put(Letter::Order(Box::new(move |flow| flow.reserve(capacity))));
+                let _ = member.inbox.put(Message::Command(Box::new(move |flow| flow.reserve(capacity))));
             }
         }
         if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course
@@ -275,7 +275,7 @@ impl Core {
         let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
         for inbox in control.members.iter().map(|member| member.inbox.clone()).chain(placed) {
             // Who has no traffic would hold the old service until its next connection.
-            let _ = inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
+            let _ = inbox.put(Message::Command(Box::new(|flow| flow.look_at_switch())));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::flow::course::Course;
 use crate::flow::door::{Door, Intake};
 use crate::flow::generation::Generation;
-use crate::flow::inbox::{Inbox, Letter};
+use crate::flow::inbox::{Inbox, Message};
 use crate::flow::listener::Shard;
 use crate::flow::{Flow, FlowError, Shared};
 use crate::model::{self, loops::Running};
@@ -117,7 +117,7 @@ impl Core {
                 let answers = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
                 let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
                 if matches!(op, Op::Adopt) && answer.silent > 0 {
-                    answer.adopted.unasked = self.shared.gate.taken_here().saturating_sub(answer.connections);
+                    answer.adopted.unasked = self.shared.limiter.taken_here().saturating_sub(answer.connections);
                 }
                 answer
             }
@@ -173,7 +173,7 @@ impl Core {
         for (index, inbox) in inboxes.iter().enumerate() {
             let (answers, question) = (answers.clone(), question.clone());
             // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
-            let _ = inbox.put(Letter::Order(Box::new(move |flow: &mut Flow| {
+            let _ = inbox.put(Message::Command(Box::new(move |flow: &mut Flow| {
                 // Nobody may wait for the answer any more.
                 let _ = answers.send((index, question(flow)));
             })));
@@ -226,7 +226,7 @@ impl Core {
     /// may wait for the lock of changes.
     pub(crate) fn dismiss_loops(launched: &[Member]) {
         for member in launched {
-            let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+            let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.stopping = true)));
         }
     }
 
@@ -296,7 +296,7 @@ impl Core {
         for (member, takes) in control.members.iter().zip(takes) {
             let course = if member.active && intake == Intake::Open { control.course.clone() } else { None };
             let intake = intake.clone();
-            let order: crate::flow::inbox::Order = Box::new(move |flow| {
+            let order: crate::flow::inbox::Command = Box::new(move |flow| {
                 flow.set_course(course);
                 // One that takes connections already goes on.
                 if intake != Intake::Open {
@@ -305,12 +305,12 @@ impl Core {
                 takes.into_iter().for_each(|(shard, door)| flow.take_shard(shard, door));
             });
             // A loop that died meanwhile is replaced, and the new one gets all again.
-            let _ = member.inbox.put(Letter::Order(order));
+            let _ = member.inbox.put(Message::Command(order));
         }
         for (member, leaves) in control.members.iter().zip(leaves).filter(|(_, leaves)| !leaves.is_empty()) {
-            let order: crate::flow::inbox::Order =
+            let order: crate::flow::inbox::Command =
                 Box::new(move |flow| leaves.iter().for_each(|shard| flow.release_shard(shard)));
-            let _ = member.inbox.put(Letter::Order(order));
+            let _ = member.inbox.put(Message::Command(order));
         }
         let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;
         let active = control.members.iter().filter(usable);
@@ -319,7 +319,7 @@ impl Core {
         *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
     }
 
-    /// Waits until every loop has read the letters it had.
+    /// Waits until every loop has read the messages it had.
     pub(crate) fn settle(&self, inboxes: &[Arc<Inbox>]) {
         self.ask(inboxes, |_| ());
     }

@@ -5,7 +5,7 @@ use super::halt::End;
 use crate::clock::deadline;
 use crate::flow::Flow;
 use crate::flow::ending::Endings;
-use crate::flow::inbox::{Inbox, Letter, Order};
+use crate::flow::inbox::{Command, Inbox, Message};
 use crate::operation::Selector;
 use crate::sync::mpsc;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ impl Core {
         for inbox in self.inboxes() {
             let (silent, endings, act) = (endings.loop_asked(), endings.clone(), act.clone());
             // A loop that is gone has no connections.
-            let _ = inbox.put(Letter::Order(Box::new(move |flow| {
+            let _ = inbox.put(Message::Command(Box::new(move |flow| {
                 act(flow, &endings);
                 drop(silent);
             })));
@@ -142,7 +142,7 @@ impl Core {
         // Which connections of a loop that does not answer are meant is known only if all are.
         let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
         let by = Instant::now() + CUT_WITHIN;
-        let drained = self.outcome(endings, by, || if all_meant() { self.shared.gate.taken_here() } else { 0 });
+        let drained = self.outcome(endings, by, || if all_meant() { self.shared.limiter.taken_here() } else { 0 });
         if drained.cut > 0 {
             // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
             self.ask_for_end(endings, |flow, _| flow.close_cut());
@@ -169,7 +169,7 @@ impl Core {
                 break;
             }
             let token = *token;
-            let _ = inbox.put(Letter::Order(Box::new(move |flow| _ = flow.drain_one(token))));
+            let _ = inbox.put(Message::Command(Box::new(move |flow| _ = flow.drain_one(token))));
         }
     }
 
@@ -220,10 +220,10 @@ impl Core {
                 break;
             }
         }
-        let in_use = || self.shared.gate.taken_here();
+        let in_use = || self.shared.limiter.taken_here();
         if !over() {
             // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
-            self.shared.gate.set_limit(0);
+            self.shared.limiter.set_limit(0);
             self.ask_for_end(&endings, |flow, endings| {
                 flow.cut_queues(endings);
                 flow.drain_all_counted(endings);
@@ -295,13 +295,13 @@ fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
     let mut unheard = 0;
     for (inbox, tokens) in groups {
         let (answers, counted, count) = (answers.clone(), endings.clone(), tokens.len());
-        let order: Order = Box::new(move |flow| {
+        let order: Command = Box::new(move |flow| {
             let first = tokens.into_iter().filter(|token| flow.drain_if_first(*token, &counted)).count();
             // Nothing waits for the answer after the deadline.
             let _ = answers.send((count, first));
         });
         // A loop that is gone has no connections any more.
-        if inbox.put(Letter::Order(order)).is_ok() {
+        if inbox.put(Message::Command(order)).is_ok() {
             unheard += count;
         }
     }

@@ -6,7 +6,7 @@ use super::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
 use crate::config::Config;
 use crate::error::Error;
 use crate::flow::acceptor::Retiring;
-use crate::flow::inbox::{Letter, Order};
+use crate::flow::inbox::{Command, Message};
 use crate::net::Address;
 use crate::sync::{lock, mpsc};
 use std::time::Duration;
@@ -50,8 +50,8 @@ impl Core {
         for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
             if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
                 let (shard, retiring) = (shard.clone(), retiring.clone());
-                let order: Order = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
-                let _ = member.inbox.put(Letter::Order(order));
+                let order: Command = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
+                let _ = member.inbox.put(Message::Command(order));
             }
         }
     }

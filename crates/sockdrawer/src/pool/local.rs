@@ -16,9 +16,9 @@ use crate::error::Error;
 use crate::flow::course::Course;
 use crate::flow::delegates::Delegates;
 use crate::flow::door::Intake;
-use crate::flow::gate::Gate;
-use crate::flow::inbox::{Letter, Order};
+use crate::flow::inbox::{Command, Message};
 use crate::flow::joint::Joint;
+use crate::flow::limiter::Limiter;
 use crate::flow::worker::Workers;
 use crate::flow::{Basis, Shared, here};
 use crate::model::{self, loops::Pulse};
@@ -40,7 +40,7 @@ const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 /// What a pool stands on.
 pub(super) struct Foundation {
     pub(super) joint: Joint,
-    pub(super) gate: Arc<Gate>,
+    pub(super) limiter: Arc<Limiter>,
     /// The number of its first generation.
     pub(super) generation: u32,
     /// Which process this is, of a pool of several.
@@ -70,8 +70,8 @@ impl Core {
             let opened = listen(&config, listening, places.iter().map(|place| &place.listener))?;
             places.push(ListeningPlace::at(listening, opened, &joint));
         }
-        let gate = Gate::shared(joint.clone(), limit, None);
-        Core::begin(config, Foundation { joint, gate, generation: 1, process: None, others }, places)
+        let limiter = Limiter::shared(joint.clone(), limit, None);
+        Core::begin(config, Foundation { joint, limiter, generation: 1, process: None, others }, places)
     }
 
     /// The same on what others may have laid.
@@ -83,12 +83,12 @@ impl Core {
         };
         let (reports, heard) = mpsc::channel();
         let died = reports.clone();
-        let gate = on.gate.clone();
+        let limiter = on.limiter.clone();
         let shared = Shared::new(Basis {
             system: config.system.clone(),
             joint: on.joint,
             process: on.process,
-            gate: on.gate,
+            limiter: on.limiter,
             generation: generation.clone(),
             workers: Workers::new(config.worker_queue),
             delegates: Delegates::new(model::delegates(&config), config.stack),
@@ -98,7 +98,7 @@ impl Core {
         });
         shared.set_spin(config.spin);
         if on.process.is_none() {
-            gate.set_alarms(&config.alarms);
+            limiter.set_alarms(&config.alarms);
         }
         let control = Control {
             config: config.clone(),
@@ -123,7 +123,7 @@ impl Core {
         let keeper: Weak<dyn Keeper> = Arc::<Core>::downgrade(&core);
         core.retirements.belong_to(keeper);
         let half_started = StopUnlessForgotten(&core);
-        make_room(&config, core.shared.gate.limit(), on.others);
+        make_room(&config, core.shared.limiter.limit(), on.others);
         core.start_workers(config.workers)?;
         let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
         supervise::start(Arc::downgrade(&core), heard)?;
@@ -179,8 +179,8 @@ impl Core {
             revision: control.revision.number(),
             generation: control.generation,
             generations: generations.collect(),
-            connections: self.shared.gate.taken(),
-            limit: self.shared.gate.limit(),
+            connections: self.shared.limiter.taken(),
+            limit: self.shared.limiter.limit(),
             listeners: listeners.collect(),
             retiring: self.retirements.under_way(),
             processes: Vec::new(),
@@ -234,7 +234,7 @@ impl Core {
             // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
             self.shared.leaving.load(Ordering::SeqCst) == 0
                 && self.retirements.under_way() == 0
-                && self.shared.gate.taken_here() == 0
+                && self.shared.limiter.taken_here() == 0
         };
         let until = deadline(Instant::now(), how.deadline);
         let drained = self.drain_to_the_end(how, is_over);
@@ -262,7 +262,7 @@ impl Core {
             control.places.take_all();
             self.retirements.stop();
             for member in &control.members {
-                let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.stopping = true)));
+                let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.stopping = true)));
                 threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
             }
             self.shared.placement.iter().for_each(|placement| placement.stop());
@@ -396,7 +396,7 @@ impl Manager for Core {
             Part::Worker => return self.shared.workers.crash_one(),
             Part::Process => None,
         };
-        let crash: Order = Box::new(|_| panic!("a test crashed this loop"));
-        inbox.is_some_and(|inbox| inbox.put(Letter::Order(crash)).is_ok())
+        let crash: Command = Box::new(|_| panic!("a test crashed this loop"));
+        inbox.is_some_and(|inbox| inbox.put(Message::Command(crash)).is_ok())
     }
 }

@@ -6,7 +6,7 @@ use super::restarts::{Absence, History, Restarting, end_in_order};
 use crate::clock::deadline;
 use crate::config::{Config, Part, Replace, RestartPolicy};
 use crate::error::Error;
-use crate::flow::inbox::Letter;
+use crate::flow::inbox::Message;
 use crate::observe::Event;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
@@ -149,7 +149,7 @@ impl Core {
         }
         // A change may have come meanwhile.
         member.inbox.set_bound(control.config.inbox);
-        let _ = member.inbox.put(Letter::Order(Box::new(|flow| flow.look_at_switch())));
+        let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.look_at_switch())));
         let active = control.members[index].active;
         control.members[index] = Member { active, ..member };
         self.rebalance(&mut control);
@@ -192,13 +192,13 @@ impl Core {
     fn pass_on_stranded(&self, control: &Control) {
         let inbox = control.members.iter().find(|member| member.running.is_some() && member.active).map(|member| &member.inbox);
         let stranded = std::mem::take(&mut *lock(&self.shared.stranded));
-        for letter in stranded.into_iter().map(Letter::Adopt) {
+        for message in stranded.into_iter().map(Message::Adopt) {
             let left = match inbox {
-                Some(inbox) => inbox.put(letter),
-                None => Err(letter),
+                Some(inbox) => inbox.put(message),
+                None => Err(message),
             };
-            if let Err(Letter::Adopt(parcel)) = left {
-                lock(&self.shared.stranded).push(parcel);
+            if let Err(Message::Adopt(incoming)) = left {
+                lock(&self.shared.stranded).push(incoming);
             }
         }
     }

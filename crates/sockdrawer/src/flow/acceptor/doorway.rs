@@ -1,12 +1,12 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
-use super::{Accepted, Held, Parcel, State};
+use super::{Accepted, Held, Incoming, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::flow::Flow;
 use crate::flow::census::Ticket;
 use crate::flow::door::Door;
-use crate::flow::gate::{LOOKS_AFTER, Permit, Waiter};
+use crate::flow::limiter::{LOOKS_AFTER, Permit, Waiter};
 use crate::flow::rules::Rules;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
@@ -119,9 +119,9 @@ impl Flow {
         }
         let held = self.acceptor.held[index].as_ref().expect("just accepted from");
         if self.shared.placement.is_some() || held.shard.is_spread() {
-            let permit = Permit::of_parts(self.shared.gate.clone(), Some(held.door.clone()), ticket);
+            let permit = Permit::of_parts(self.shared.limiter.clone(), Some(held.door.clone()), ticket);
             let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
-            self.bring_in(Parcel { socket, permit, remote, side: Side::Accepted, lag, connect_time });
+            self.bring_in(Incoming { socket, permit, remote, side: Side::Accepted, lag, connect_time });
             return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
         }
         let seat = self.seats.take_counted(socket, &held.door, ticket);
@@ -197,13 +197,13 @@ impl Flow {
     /// it back: no permit is made for what is seated at once.
     #[inline(always)]
     pub(super) fn take_room(&mut self, index: usize) -> Result<(), Room> {
-        if !self.shared.gate.count_one() {
+        if !self.shared.limiter.count_one() {
             return Err(Room::PoolFull);
         }
-        if self.acceptor.held[index].as_ref().expect("it is held").door.gate.count_one() {
+        if self.acceptor.held[index].as_ref().expect("it is held").door.limiter.count_one() {
             return Ok(());
         }
-        self.shared.gate.put_back();
+        self.shared.limiter.put_back();
         Err(Room::ListenerFull)
     }
 
@@ -212,8 +212,8 @@ impl Flow {
     pub(super) fn give_room_back(&mut self, index: usize) {
         // The mistake: room that no connection used is lost.
         if !cfg!(sockdrawer_broken = "permit-leak") {
-            self.door_of(index).gate.put_back();
-            self.shared.gate.put_back();
+            self.door_of(index).limiter.put_back();
+            self.shared.limiter.put_back();
         }
     }
 
@@ -261,11 +261,11 @@ impl Flow {
 
     fn ask(&mut self, door: &Door, room: Room) -> BeforeAccept {
         let rules = self.acceptor.asked.rules.clone();
-        let gate = &self.shared.gate;
+        let limiter = &self.shared.limiter;
         // Where there is room, the permits of the one that waits are taken already.
         let own = usize::from(matches!(room, Room::Free | Room::TooFast));
-        let (connections, at_listener) = (gate.taken().saturating_sub(own), door.gate.taken().saturating_sub(own));
-        let entrance = Entrance::new(&door.address, room, connections, gate.limit(), at_listener);
+        let (connections, at_listener) = (limiter.taken().saturating_sub(own), door.limiter.taken().saturating_sub(own));
+        let entrance = Entrance::new(&door.address, room, connections, limiter.limit(), at_listener);
         let (answer, panicked) = rules.before(&entrance);
         self.count_policy_panic(panicked);
         answer
@@ -307,11 +307,11 @@ impl Flow {
     /// After an accept from a shard: where other loops wait and there is no room for one more, they are next.
     #[inline(always)]
     pub(super) fn let_others_in(&mut self, index: usize) {
-        if self.shared.gate.is_contended() {
+        if self.shared.limiter.is_contended() {
             self.stand_in_line();
         }
         if let Some(Some(held)) = self.acceptor.held.get(index)
-            && held.door.gate.is_contended()
+            && held.door.limiter.is_contended()
         {
             let door = held.door.clone();
             self.wait_at(&door);
@@ -328,7 +328,7 @@ impl Flow {
         let looks_at = Instant::now() + LOOKS_AFTER;
         let doors = &mut self.acceptor.doors;
         let at = doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door)).unwrap_or_else(|| {
-            let waiter = Waiter::new(door.gate.clone(), self.inbox.clone());
+            let waiter = Waiter::new(door.limiter.clone(), self.inbox.clone());
             doors.push(Waiting { door: door.clone(), waiter, looks_at });
             doors.len() - 1
         });
@@ -342,13 +342,13 @@ impl Flow {
         for at in (0..self.acceptor.doors.len()).rev() {
             // A look at one may end the waiting at all.
             let Some(waiting) = self.acceptor.doors.get_mut(at) else { continue };
-            waiting.door.gate.hear();
+            waiting.door.limiter.hear();
             let called = waiting.waiter.is_called();
             if !called && now < waiting.looks_at {
                 continue;
             }
             waiting.looks_at = now + LOOKS_AFTER;
-            if called || waiting.door.gate.has_room() {
+            if called || waiting.door.limiter.has_room() {
                 self.look_at_door(at, called);
             }
         }
@@ -361,7 +361,7 @@ impl Flow {
         let open = self.acceptor.state == State::Open && !self.acceptor.suspended;
         let accepted = open && self.ready_at(&door).is_some_and(|index| matches!(self.admit(index), Accepted::Yes));
         let Some(at) = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, &door)) else { return };
-        if door.gate.has_room() {
+        if door.limiter.has_room() {
             drop(self.acceptor.doors.swap_remove(at));
             self.watch_shards();
         } else if accepted || called && self.acceptor.doors[at].waiter.is_called() {
@@ -481,7 +481,7 @@ impl Flow {
     }
 
     /// The same for one that was on its way in while the policy changed.
-    pub(super) fn count_parcel(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
+    pub(super) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
         let Some(census) = self.acceptor.asked.rules.census.clone() else { return };
         if permit.door().is_some()
             && permit.ticket().is_none_or(|ticket| !ticket.is_of(&census))

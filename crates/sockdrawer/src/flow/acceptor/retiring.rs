@@ -120,10 +120,10 @@ impl Flow {
     pub(in crate::flow) fn turn_away_retiring(&mut self, how: &Reject) -> usize {
         let unplaced = self.take_unplaced();
         let mut waited = unplaced.len();
-        for parcel in unplaced {
+        for incoming in unplaced {
             self.counters.closed().add(1);
             // It fails only where the connection is gone already.
-            let _ = self.system.reset_on_close(parcel.socket.as_fd());
+            let _ = self.system.reset_on_close(incoming.socket.as_fd());
         }
         for index in 0..self.acceptor.held.len() {
             if self.acceptor.held[index].as_ref().is_none_or(|held| held.retiring.is_none()) {

@@ -1,7 +1,7 @@
 //! What a timer costs while few or many others are armed. `bench/growth` asks for up to a million of them.
 
 use super::{NONE, Wheel};
-use crate::flow::gate::Gate;
+use crate::flow::limiter::Limiter;
 use crate::flow::seat::Seats;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ struct Scene {
 impl Scene {
     fn new(count: u32) -> Scene {
         let start = Instant::now();
-        let mut seats = Seats::with_capacity(count as usize, Gate::new(count as usize));
+        let mut seats = Seats::with_capacity(count as usize, Limiter::new(count as usize));
         // Nodes live in seats; taken or not makes no difference to the wheel.
         (0..count).for_each(|_| _ = seats.make());
         // A walk through all of them: the step has no divisor in common with a power of ten.

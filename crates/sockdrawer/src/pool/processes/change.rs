@@ -8,9 +8,9 @@ use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::flow::door::Door;
-use crate::flow::gate::Process;
 use crate::flow::generation::MOST_GENERATIONS;
 use crate::flow::joint::MOST_DOORS;
+use crate::flow::limiter::Process;
 use crate::model::fork::MOST;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
@@ -112,9 +112,9 @@ impl Processes {
         if rate(&control.config) != rate(&wanted) {
             self.joint.pace().store(0, Ordering::SeqCst);
         }
-        self.gate.set_limit(limit);
+        self.limiter.set_limit(limit);
         if control.config.alarms != wanted.alarms {
-            self.gate.set_alarms(&wanted.alarms);
+            self.limiter.set_alarms(&wanted.alarms);
         }
         *lock(&self.observer) = wanted.observer.clone();
         if control.config.backlog() != wanted.backlog() {
@@ -226,7 +226,7 @@ impl Processes {
         Ok(Place::new(control.take_number(), listening, listener, door, slot))
     }
 
-    /// A process is gone, and with it what it held of each gate.
+    /// A process is gone, and with it what it held of each limiter.
     pub(super) fn reclaim(&self, control: &Control, index: usize) {
         self.joint.reclaim(index);
         (0..control.slots).for_each(|slot| self.joint.door(slot).reclaim(index));

@@ -4,14 +4,14 @@ use crate::admission::Limits;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
 use crate::exec;
-use crate::flow::acceptor::Parcel;
+use crate::flow::acceptor::Incoming;
 use crate::flow::child_page::ChildPage;
 use crate::flow::delegates::Delegates;
 use crate::flow::ending::Endings;
-use crate::flow::gate::{Gate, Permit};
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::Joint;
+use crate::flow::limiter::{Limiter, Permit};
 use crate::flow::worker::Workers;
 use crate::flow::{Basis, Flow, Shared};
 use crate::model::fork::{Birth, Life};
@@ -59,11 +59,11 @@ impl Life for Arc<Ground> {
 /// Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
 #[inline(never)]
 fn become_program(birth: Birth<'_>) -> ! {
-    if fork::settle_program(birth.parent, birth.parcel.socket.as_fd()).is_err() {
+    if fork::settle_program(birth.parent, birth.incoming.socket.as_fd()).is_err() {
         fork::exit(FAILED);
     }
     let words = birth.generation.service().recipe().and_then(|recipe| exec::words(&recipe.options)).unwrap_or_default();
-    let socket = birth.parcel.socket;
+    let socket = birth.incoming.socket;
     let input = socket.try_clone();
     if let (Ok(input), Some((program, arguments))) = (input, words.split_first()) {
         fork::restore(socket.as_fd());
@@ -102,11 +102,11 @@ impl Ground {
     pub(super) fn sow(&self, generation: &Generation) {
         let joint = Joint::private();
         // Its few numbers lie with what else a child writes.
-        let gate = Gate::shared(joint.door(0), 1, None);
-        let permit = gate.take().expect("the first connection of a gate for one");
+        let limiter = Limiter::shared(joint.door(0), 1, None);
+        let permit = limiter.take().expect("the first connection of a limiter for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
         let voice = Arc::<Voice>::default();
-        let shared = shared(self, joint, gate, generation.apart(), voice.clone());
+        let shared = shared(self, joint, limiter, generation.apart(), voice.clone());
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut flow = Flow::asleep(shared, inbox);
         flow.prepare();
@@ -128,8 +128,8 @@ impl Ground {
 }
 
 fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno> {
-    let Birth { parcel, id, generation, .. } = birth;
-    let Parcel { socket, permit, remote, side, lag, connect_time } = parcel;
+    let Birth { incoming, id, generation, .. } = birth;
+    let Incoming { socket, permit, remote, side, lag, connect_time } = incoming;
     // They are the parent's to give back.
     let (generation, _permit) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
@@ -143,16 +143,16 @@ fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
     flow.page = Some(page).filter(|page| resets || !page.end_in_order());
-    flow.adopt_parcel(Parcel { socket, permit, remote, side, lag, connect_time });
+    flow.adopt_incoming(Incoming { socket, permit, remote, side, lag, connect_time });
     if flow.count() > 0 { run(flow) } else { Ok(()) }
 }
 
-fn shared(ground: &Ground, joint: Joint, gate: Arc<Gate>, generation: Arc<Generation>, voice: Arc<Voice>) -> Arc<Shared> {
+fn shared(ground: &Ground, joint: Joint, limiter: Arc<Limiter>, generation: Arc<Generation>, voice: Arc<Voice>) -> Arc<Shared> {
     Shared::new(Basis {
         system: Arc::new(Kernel),
         joint,
         process: None,
-        gate,
+        limiter,
         generation,
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),

@@ -2,14 +2,14 @@
 //! share numbers would wake each other's loops wrongly.
 
 use crate::flow::door::Door;
-use crate::flow::gate::Process;
 use crate::flow::joint::Joint;
+use crate::flow::limiter::Process;
 use crate::net::Address;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 pub(super) struct Doors {
-    /// As each door's gate is told.
+    /// As each door's limiter is told.
     process: Process,
     known: HashMap<usize, Weak<Door>>,
 }

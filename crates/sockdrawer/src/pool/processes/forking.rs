@@ -11,10 +11,10 @@ use crate::flow::acceptor::Retiring;
 use crate::flow::delegates::Delegates;
 use crate::flow::door::Door;
 use crate::flow::ending::Endings;
-use crate::flow::gate::{Gate, Process};
 use crate::flow::generation::Generation;
 use crate::flow::inbox::Inbox;
 use crate::flow::joint::{Joint, MOST_LOOPS};
+use crate::flow::limiter::{Limiter, Process};
 use crate::flow::listener::Shard;
 use crate::flow::worker::Workers;
 use crate::flow::{Basis, Flow, FlowError, Shared};
@@ -103,7 +103,7 @@ impl Forking {
         let limit = joint.limit().load(SeqCst) as usize;
         // What is written for each connection is made together, because forking makes each of its pages cost a copy.
         let generation = build(&start.generated)?;
-        let gate = Gate::shared(joint.clone(), limit, Some(process.clone()));
+        let limiter = Limiter::shared(joint.clone(), limit, Some(process.clone()));
         let events = Events::with_capacity(EVENTS_PER_TURN);
         let ground = Arc::new(Ground { bed: Box::default(), inbox, stack });
         let own = vec![speaker.end().as_raw_fd(), process.bell.as_raw_fd()];
@@ -111,7 +111,7 @@ impl Forking {
         let tells = speaker.clone();
         let shared = Shared::new(Basis {
             system: kernel.clone(),
-            gate,
+            limiter,
             joint,
             process: Some(start.index),
             generation: generation.clone(),
@@ -212,7 +212,7 @@ impl Forking {
             !over
         });
         retired.into_iter().for_each(|number| self.ends.retired(number));
-        for (number, reply) in self.ends.answered(self.shared.gate.taken()) {
+        for (number, reply) in self.ends.answered(self.shared.limiter.taken()) {
             self.last |= self.ends.was_last(number);
             self.speaker.reply(number, reply);
         }

@@ -8,9 +8,9 @@ use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Star
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::flow::door::{Door, Intake};
-use crate::flow::gate::{Gate, Process};
 use crate::flow::generation::Generation;
 use crate::flow::joint::Joint;
+use crate::flow::limiter::{Limiter, Process};
 use crate::flow::listener::{Listener, Shard};
 use crate::observe::Event;
 use crate::operation::Op;
@@ -104,8 +104,8 @@ impl Helper {
         let bell = Arc::new(bell);
         let process = Process { index: Some(start.index), most: start.most, bell, system: config.system.clone() };
         let limit = joint.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
-        let gate = Gate::shared(joint.clone(), limit, Some(process.clone()));
-        let foundation = Foundation { joint, gate, generation: start.generated.id, process: Some(start.index), others: 0 };
+        let limiter = Limiter::shared(joint.clone(), limit, Some(process.clone()));
+        let foundation = Foundation { joint, limiter, generation: start.generated.id, process: Some(start.index), others: 0 };
         let core = Core::begin(config, foundation, Vec::new()).map_err(refusal)?;
         Manager::set_intake(&*core, &start.intake);
         let doors = Doors::new(Process { most: usize::MAX, ..process });
@@ -232,8 +232,9 @@ impl Helper {
         let mut control = lock(&self.core.control);
         for member in &control.members {
             let left = left.clone();
-            let order: crate::flow::inbox::Order = Box::new(move |flow| left.iter().for_each(|shard| flow.release_shard(shard)));
-            let _ = member.inbox.put(crate::flow::inbox::Letter::Order(order));
+            let order: crate::flow::inbox::Command =
+                Box::new(move |flow| left.iter().for_each(|shard| flow.release_shard(shard)));
+            let _ = member.inbox.put(crate::flow::inbox::Message::Command(order));
         }
         for place in control.places.listening.iter_mut().filter(|place| place.number == listener) {
             let shards = std::mem::take(&mut place.listener.shards).into_iter().zip(std::mem::take(&mut place.owners));

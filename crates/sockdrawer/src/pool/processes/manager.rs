@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::flow::alarms::Teller;
 use crate::flow::bell::Bell;
 use crate::flow::door::Intake;
-use crate::flow::gate::{Gate, Process};
 use crate::flow::here;
 use crate::flow::joint::Joint;
+use crate::flow::limiter::{Limiter, Process};
 use crate::model::prefork;
 use crate::net::Address;
 use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
@@ -47,7 +47,7 @@ pub(crate) struct Processes {
     /// What helpers map the shared numbers by, and what wakes them when permits are given.
     pub(super) numbers: OwnedFd,
     pub(super) bell: Arc<OwnedFd>,
-    pub(super) gate: Arc<Gate>,
+    pub(super) limiter: Arc<Limiter>,
     pub(super) system: Arc<dyn System>,
     pub(super) observer: Mutex<Arc<dyn Observer>>,
     pub(super) stopped: Condvar,
@@ -148,7 +148,7 @@ impl Processes {
         };
         let pool = Arc::new(Processes {
             control: Mutex::new(control),
-            gate: Gate::shared(joint.clone(), limit, Some(process)),
+            limiter: Limiter::shared(joint.clone(), limit, Some(process)),
             joint,
             numbers,
             bell,
@@ -163,8 +163,8 @@ impl Processes {
         pool.retirements.belong_to(keeper);
         let begun = pool.begin(&config).and_then(|()| supervise::start(Arc::downgrade(&pool), heard));
         let teller: Weak<dyn Teller> = Arc::downgrade(&(pool.clone() as Arc<dyn Teller>));
-        pool.gate.alarms.tell_by(teller);
-        pool.gate.set_alarms(&config.alarms);
+        pool.limiter.alarms.tell_by(teller);
+        pool.limiter.set_alarms(&config.alarms);
         // What was started ends with its links.
         begun.inspect_err(|_| pool.stop("it could not be started"))?;
         Ok(pool)
@@ -406,8 +406,8 @@ impl Manager for Processes {
             revision: control.revision.number(),
             generation: newest,
             generations: generations.into_iter().map(|(id, connections)| GenerationStatus { id, connections }).collect(),
-            connections: self.gate.taken(),
-            limit: self.gate.limit(),
+            connections: self.limiter.taken(),
+            limit: self.limiter.limit(),
             listeners: listeners.collect(),
             retiring: self.retirements.under_way(),
             processes: members.collect(),

@@ -136,13 +136,13 @@ impl Processes {
             self.reclaim(&control, index);
             let slots = control.slots;
             control.at_doors.begin(slots);
-            control.places.all().for_each(|place| place.door.gate.call());
-            self.gate.look_at_alarms();
+            control.places.all().for_each(|place| place.door.limiter.call());
+            self.limiter.look_at_alarms();
             self.close_lost(index);
             control.recount = Some(Recount::default());
             let link = control.members[index].link.take();
             dismissed = link.is_some_and(|link| link.is_dismissed());
-            self.gate.call();
+            self.limiter.call();
         }
         let ended = control.forget_holder(life);
         drop(control);
@@ -259,7 +259,7 @@ impl Processes {
             && found(recount, &self.joint, &all_answer)
         {
             control.recount = None;
-            self.gate.look_at_alarms();
+            self.limiter.look_at_alarms();
         }
         control.at_doors.look(|slot, recount| found(recount, &self.joint.door(slot), &all_answer));
     }
@@ -308,7 +308,7 @@ impl Processes {
     }
 }
 
-/// Whether the numbers of a gate add up. What is lost for sure is taken back first.
+/// Whether the numbers of a limiter add up. What is lost for sure is taken back first.
 fn found(recount: &mut Recount, joint: &Joint, all_answer: &impl Fn() -> bool) -> bool {
     match recount.look(joint.unaccounted()) {
         Finding::Unclear => false,

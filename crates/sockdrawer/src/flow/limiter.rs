@@ -20,7 +20,7 @@ use std::time::Duration;
 pub(crate) const LOOKS_AFTER: Duration = Duration::from_millis(100);
 
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
-pub(crate) struct Gate {
+pub(crate) struct Limiter {
     joint: Joint,
     pub(crate) alarms: Alarms,
     /// In a pool of several processes: which of them this is.
@@ -59,14 +59,14 @@ pub(crate) struct Process {
 /// The right to one connection. It goes back when it is dropped, wherever that is, and with it the place at the door by which the
 /// connection came in, and its count among its peer's. Empty once it was paid into an account.
 pub(crate) struct Permit {
-    gate: Option<Arc<Gate>>,
+    limiter: Option<Arc<Limiter>>,
     door: Option<Arc<Door>>,
     ticket: Option<Box<Ticket>>,
 }
 
 impl Permit {
-    fn new(gate: Arc<Gate>) -> Permit {
-        Permit { gate: Some(gate), door: None, ticket: None }
+    fn new(limiter: Arc<Limiter>) -> Permit {
+        Permit { limiter: Some(limiter), door: None, ticket: None }
     }
 
     pub(crate) fn door(&self) -> Option<&Arc<Door>> {
@@ -74,13 +74,13 @@ impl Permit {
     }
 
     /// For an account, which gives all of it back.
-    pub(super) fn into_parts(mut self) -> (Arc<Gate>, Option<Arc<Door>>, Option<Box<Ticket>>) {
-        let gate = self.gate.take().expect("a permit is paid in once");
-        (gate, self.door.take(), self.ticket.take())
+    pub(super) fn into_parts(mut self) -> (Arc<Limiter>, Option<Arc<Door>>, Option<Box<Ticket>>) {
+        let limiter = self.limiter.take().expect("a permit is paid in once");
+        (limiter, self.door.take(), self.ticket.take())
     }
 
-    pub(super) fn of_parts(gate: Arc<Gate>, door: Option<Arc<Door>>, ticket: Option<Box<Ticket>>) -> Permit {
-        Permit { gate: Some(gate), door, ticket }
+    pub(super) fn of_parts(limiter: Arc<Limiter>, door: Option<Arc<Door>>, ticket: Option<Box<Ticket>>) -> Permit {
+        Permit { limiter: Some(limiter), door, ticket }
     }
 
     /// How the peer's connections are counted; what counted this one before forgets it.
@@ -93,33 +93,33 @@ impl Permit {
     }
 }
 
-/// By which a loop waits for room at one gate. It leaves the line when it is dropped.
+/// By which a loop waits for room at one limiter. It leaves the line when it is dropped.
 pub(crate) struct Waiter {
-    gate: Arc<Gate>,
+    limiter: Arc<Limiter>,
     place: Arc<Place>,
     waits: bool,
 }
 
 impl Waiter {
-    pub(crate) fn new(gate: Arc<Gate>, inbox: Arc<Inbox>) -> Waiter {
-        Waiter { gate, place: Arc::new(Place { inbox, called: AtomicBool::new(false) }), waits: false }
+    pub(crate) fn new(limiter: Arc<Limiter>, inbox: Arc<Inbox>) -> Waiter {
+        Waiter { limiter, place: Arc::new(Place { inbox, called: AtomicBool::new(false) }), waits: false }
     }
 
     /// Stands in line, once; the inbox is woken when there is room and it is this loop's turn. A loop that was called, and came too late for
     /// the permit, is the first again.
     pub(crate) fn wait(&mut self) {
         self.waits = true;
-        let mut line = lock(&self.gate.line);
+        let mut line = lock(&self.limiter.line);
         if self.place.called.swap(false, SeqCst) {
             line.called -= 1;
             line.queue.push_front(self.place.clone());
         } else if !line.has(&self.place) {
             line.queue.push_back(self.place.clone());
         }
-        self.gate.note_waiting(&line);
+        self.limiter.note_waiting(&line);
         drop(line);
         // Room that came before `waiting` was stored was offered to no loop.
-        self.gate.call();
+        self.limiter.call();
     }
 
     /// Stands in line behind the others: it has just taken a permit.
@@ -138,12 +138,12 @@ impl Waiter {
         if !std::mem::take(&mut self.waits) {
             return;
         }
-        let mut line = lock(&self.gate.line);
+        let mut line = lock(&self.limiter.line);
         line.called -= usize::from(self.place.called.swap(false, SeqCst));
         line.queue.retain(|place| !Arc::ptr_eq(place, &self.place));
-        self.gate.note_waiting(&line);
+        self.limiter.note_waiting(&line);
         drop(line);
-        self.gate.call();
+        self.limiter.call();
     }
 }
 
@@ -163,19 +163,19 @@ impl Line {
     }
 }
 
-impl Gate {
+impl Limiter {
     #[cfg(test)]
-    pub(crate) fn new(limit: usize) -> Arc<Gate> {
-        Gate::shared(Joint::private(), limit, None)
+    pub(crate) fn new(limit: usize) -> Arc<Limiter> {
+        Limiter::shared(Joint::private(), limit, None)
     }
 
     /// Over numbers that other processes share, where there is a `process`.
-    pub(crate) fn shared(joint: Joint, limit: usize, process: Option<Process>) -> Arc<Gate> {
+    pub(crate) fn shared(joint: Joint, limit: usize, process: Option<Process>) -> Arc<Limiter> {
         // Among several, it is set by the one that started the others.
         if process.as_ref().is_none_or(|process| process.index.is_none()) {
             joint.limit().store(limit as u64, SeqCst);
         }
-        Arc::new(Gate { joint, alarms: Alarms::default(), process, waiting: AtomicUsize::new(0), line: Mutex::default() })
+        Arc::new(Limiter { joint, alarms: Alarms::default(), process, waiting: AtomicUsize::new(0), line: Mutex::default() })
     }
 
     /// Permits taken, by all processes.
@@ -210,7 +210,7 @@ impl Gate {
     }
 
     /// A permit, unless all are taken.
-    pub(crate) fn take(self: &Arc<Gate>) -> Option<Permit> {
+    pub(crate) fn take(self: &Arc<Limiter>) -> Option<Permit> {
         self.count_one().then(|| Permit::new(self.clone()))
     }
 
@@ -377,12 +377,12 @@ impl Drop for Permit {
         self.ticket = None;
         // Taken last, given back first: a door never counts more than its pool.
         if let Some(door) = self.door.take() {
-            door.gate.put_back();
+            door.limiter.put_back();
         }
         // The mistake: a permit that no connection used is lost.
         let lost = cfg!(sockdrawer_broken = "permit-leak");
-        if let Some(gate) = self.gate.take().filter(|_| !lost) {
-            gate.put_back();
+        if let Some(limiter) = self.limiter.take().filter(|_| !lost) {
+            limiter.put_back();
         }
     }
 }
@@ -392,40 +392,40 @@ mod tests {
     use super::*;
     use crate::sys::Kernel;
 
-    fn waiter(gate: &Arc<Gate>) -> Waiter {
-        Waiter::new(gate.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))
+    fn waiter(limiter: &Arc<Limiter>) -> Waiter {
+        Waiter::new(limiter.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))
     }
 
     #[test]
     fn loops_in_line_are_called_in_turn() {
-        let gate = Gate::new(1);
-        let (mut first, mut second) = (waiter(&gate), waiter(&gate));
-        let mut permit = gate.take();
+        let limiter = Limiter::new(1);
+        let (mut first, mut second) = (waiter(&limiter), waiter(&limiter));
+        let mut permit = limiter.take();
         first.wait();
         second.wait();
         for round in 0..10 {
-            assert!(gate.is_contended() && !first.is_called() && !second.is_called());
+            assert!(limiter.is_contended() && !first.is_called() && !second.is_called());
             drop(permit.take());
             let (now, then) = if round % 2 == 0 { (&mut first, &second) } else { (&mut second, &first) };
             assert!(now.is_called() && !then.is_called());
-            permit = gate.take();
+            permit = limiter.take();
             assert!(permit.is_some());
             now.wait_again();
         }
-        assert_eq!(gate.taken(), 1);
+        assert_eq!(limiter.taken(), 1);
     }
 
     #[test]
     fn a_loop_that_came_too_late_is_the_first_again() {
-        let gate = Gate::new(1);
-        let (mut late, mut last) = (waiter(&gate), waiter(&gate));
-        let mut permit = gate.take();
+        let limiter = Limiter::new(1);
+        let (mut late, mut last) = (waiter(&limiter), waiter(&limiter));
+        let mut permit = limiter.take();
         late.wait();
         last.wait();
         drop(permit.take());
         assert!(late.is_called());
-        permit = gate.take();
-        assert!(gate.is_contended(), "the loop that took it sees that others wait");
+        permit = limiter.take();
+        assert!(limiter.is_contended(), "the loop that took it sees that others wait");
         late.wait();
         drop(permit);
         assert!(late.is_called() && !last.is_called());
@@ -433,25 +433,25 @@ mod tests {
 
     #[test]
     fn a_lower_limit_takes_nothing_away() {
-        let gate = Gate::new(3);
-        let permits: Vec<_> = (0..3).map(|_| gate.take().expect("free")).collect();
-        gate.set_limit(1);
-        assert_eq!((gate.taken(), gate.limit()), (3, 1));
-        let mut waiter = waiter(&gate);
+        let limiter = Limiter::new(3);
+        let permits: Vec<_> = (0..3).map(|_| limiter.take().expect("free")).collect();
+        limiter.set_limit(1);
+        assert_eq!((limiter.taken(), limiter.limit()), (3, 1));
+        let mut waiter = waiter(&limiter);
         waiter.wait();
         for permit in permits {
             assert!(!waiter.is_called());
             drop(permit);
         }
         assert!(waiter.is_called());
-        assert_eq!(gate.taken(), 0);
+        assert_eq!(limiter.taken(), 0);
     }
 
     #[test]
     fn a_call_of_a_loop_that_ends_goes_to_the_next() {
-        let gate = Gate::new(1);
-        let (mut dead, mut next) = (waiter(&gate), waiter(&gate));
-        let permit = gate.take();
+        let limiter = Limiter::new(1);
+        let (mut dead, mut next) = (waiter(&limiter), waiter(&limiter));
+        let permit = limiter.take();
         dead.wait();
         next.wait();
         drop(permit);
@@ -462,14 +462,14 @@ mod tests {
 
     #[test]
     fn threads_never_take_more_than_the_limit() {
-        let gate = Gate::new(3);
+        let limiter = Limiter::new(3);
         let most = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..20_000 {
-                        if let Some(permit) = gate.take() {
-                            most.fetch_max(gate.taken(), SeqCst);
+                        if let Some(permit) = limiter.take() {
+                            most.fetch_max(limiter.taken(), SeqCst);
                             drop(permit);
                         }
                     }
@@ -477,6 +477,6 @@ mod tests {
             }
         });
         assert!(most.load(SeqCst) <= 3);
-        assert_eq!(gate.taken(), 0);
+        assert_eq!(limiter.taken(), 0);
     }
 }
