@@ -2,7 +2,7 @@
 
 use crate::behaviour::{Behaviour, Kind};
 use crate::clock::deadline;
-use crate::flow::away::{self, Hold, Outcome};
+use crate::event_loop::away::{self, Hold, Outcome};
 use crate::protocol::{After, ConnectionId, Context, Delegate, Input, Note, Peer, Protocol, Service, Step};
 use crate::sys::{Errno, Interest, Woken, panics};
 use std::cell::RefCell;

@@ -267,7 +267,7 @@ pub struct Layered<F: Filter, S: Service> {
     plain: Vec<u8>,
     job: bool,
     waiting: bool,
-    /// The inner protocol is still to be asked to end: it holds a part of a message that the flow knows nothing of.
+    /// The inner protocol is still to be asked to end: it holds a part of a message that the event loop knows nothing of.
     drain: bool,
     finish: Finish,
     peer_finished: bool,
@@ -354,7 +354,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
-    /// After a callback other than `received`: plain bytes that it held back are offered now. The flow does the same with wire
+    /// After a callback other than `received`: plain bytes that it held back are offered now. The event loop does the same with wire
     /// bytes, but it knows nothing of those that were decoded already.
     fn resume(&mut self, step: Step, was_held: bool, cx: &mut Context<'_>) -> Step {
         let step = match step {
@@ -364,7 +364,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.answer(step, cx)
     }
 
-    /// What the flow gets: the step, or the `Finish` that is owed. Plain bytes' memory goes back when there are none.
+    /// What the event loop gets: the step, or the `Finish` that is owed. Plain bytes' memory goes back when there are none.
     fn answer(&mut self, step: Step, cx: &mut Context<'_>) -> Step {
         let step = match step {
             Step::Continue | Step::Wait if self.drain && self.is_quiet() => {

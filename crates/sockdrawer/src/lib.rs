@@ -19,9 +19,9 @@ mod chunks;
 mod clock;
 mod config;
 mod error;
+mod event_loop;
 #[cfg(feature = "processes")]
 mod exec;
-mod flow;
 pub mod layer;
 mod model;
 mod net;

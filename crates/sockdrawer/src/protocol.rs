@@ -276,7 +276,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Bytes to send. It belongs to the loop, not to the connection: what does not leave at once is kept by the flow.
+/// Bytes to send. It belongs to the loop, not to the connection: what does not leave at once is kept by the event loop.
 #[derive(Default)]
 pub struct Output {
     pub(crate) bytes: Vec<u8>,

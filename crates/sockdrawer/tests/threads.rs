@@ -234,7 +234,7 @@ fn a_change_reaches_idle_threads_and_a_connection_keeps_its_generation() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 1));
     let second = Counted::default();
     pool.reconfigure(pool.config().behaviour(second.clone())).expect("a service can be changed");
-    // The accepting flow and each thread, without another connection.
+    // The accepting event loop and each thread, without another connection.
     assert!(pool.wait(PATIENCE, |_| second.0.load(SeqCst) == 11), "{} of 11", second.0.load(SeqCst));
     let of_kept = pool.connections(&Selector::All);
     assert_eq!((of_kept.len(), of_kept[0].generation), (1, 1));
@@ -301,13 +301,13 @@ fn a_crash_costs_one_connection_and_is_told() {
     let (pool, at) = start(threads(Echo).observer(observer));
     let (mut first, mut second) = (connect(at), connect(at));
     assert!(echoes(&mut first, b"1") && echoes(&mut second, b"2"));
-    // 0 is the accepting flow; the first connection's thread was started first.
+    // 0 is the accepting event loop; the first connection's thread was started first.
     assert!(crash_loop(&pool, 1));
     assert!(read(&mut first, 1).is_none(), "it is over");
     assert!(echoes(&mut second, b"still here"));
     assert!(pool.wait(PATIENCE, |status| status.threads == 1 && status.restarts == 1 && status.counts.closed == 1));
     assert!(pool.wait(PATIENCE, |_| deaths.lock().expect("no panic").len() == 1));
-    assert!(crash_loop(&pool, 0), "the accepting flow");
+    assert!(crash_loop(&pool, 0), "the accepting event loop");
     assert!(echoes(&mut second, b"still here"));
     assert!(echoes(&mut connect(at), b"3"));
 }

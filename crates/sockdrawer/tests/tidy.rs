@@ -30,13 +30,13 @@ const UNSAFE: &[(&str, &str)] = &[(
 
 /// What each part of the library may not import.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("sys", &["flow", "model", "pool"]),
-    ("config", &["flow", "model", "pool"]),
-    ("error", &["flow", "model", "pool"]),
-    ("net", &["flow", "model", "pool"]),
-    ("observe", &["flow", "model", "pool"]),
-    ("operation", &["flow", "model", "pool"]),
-    ("flow", &["model", "pool"]),
+    ("sys", &["event_loop", "model", "pool"]),
+    ("config", &["event_loop", "model", "pool"]),
+    ("error", &["event_loop", "model", "pool"]),
+    ("net", &["event_loop", "model", "pool"]),
+    ("observe", &["event_loop", "model", "pool"]),
+    ("operation", &["event_loop", "model", "pool"]),
+    ("event_loop", &["model", "pool"]),
     ("model", &["pool"]),
 ];
 
@@ -232,7 +232,7 @@ fn layers(file: &File, exports: &HashMap<String, String>) -> Vec<Finding> {
         }
         let is_shared = path.is_under("std::sync::Arc") || path.is_under("std::sync::Weak");
         let is_sync = ["std::sync", "core::sync", "alloc::sync"].iter().any(|root| path.is_under(root));
-        if matches!(part, "flow" | "model" | "pool") && is_sync && !is_shared {
+        if matches!(part, "event_loop" | "model" | "pool") && is_sync && !is_shared {
             broken(format!("`{}`: import it through `crate::sync`, so that tests can replace it", path.text));
         }
     }
@@ -240,7 +240,7 @@ fn layers(file: &File, exports: &HashMap<String, String>) -> Vec<Finding> {
 }
 
 fn forbidden_globs(path: &Path) -> bool {
-    ["flow::*", "model::*", "pool::*"].iter().any(|glob| path.text == *glob || path.text.ends_with(&format!("::{glob}")))
+    ["event_loop::*", "model::*", "pool::*"].iter().any(|glob| path.text == *glob || path.text.ends_with(&format!("::{glob}")))
 }
 
 /// Nothing is left for later without being written down as an issue.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::{Config, Model};
 use crate::error::Error;
-use crate::flow::away::Change;
+use crate::event_loop::away::Change;
 use crate::net::Address;
 use crate::operation::Selector;
 use crate::pool::Pool;

@@ -1,15 +1,15 @@
 //! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
 
 use crate::behaviour::Kind;
-use crate::flow::acceptor::Incoming;
-use crate::flow::census::Census;
-use crate::flow::child_page::ChildPage;
-use crate::flow::generation::Generation;
-use crate::flow::joint::{Joint, MOST_CHILDREN};
-use crate::flow::limiter::Permit;
-use crate::flow::listener::Shard;
-use crate::flow::rules::Rules;
-use crate::flow::{Flow, Placement};
+use crate::event_loop::acceptor::Incoming;
+use crate::event_loop::census::Census;
+use crate::event_loop::child_page::ChildPage;
+use crate::event_loop::generation::Generation;
+use crate::event_loop::joint::{Joint, MOST_CHILDREN};
+use crate::event_loop::limiter::Permit;
+use crate::event_loop::listener::Shard;
+use crate::event_loop::rules::Rules;
+use crate::event_loop::{EventLoop, Placement};
 use crate::net::Address;
 use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
@@ -125,14 +125,14 @@ impl Table {
     }
 
     /// What the next child is to close. A program closes all but its connection.
-    fn inherited(&mut self, generation: &Generation, flow: &Flow) -> &[(u32, u32)] {
+    fn inherited(&mut self, generation: &Generation, event_loop: &EventLoop) -> &[(u32, u32)] {
         if generation.kind == Kind::Program {
             return &[];
         }
         let chunks = if self.programs > 0 { &self.chunks[..] } else { &[] };
         let children = chunks.iter().flat_map(|chunk| chunk.iter()).flatten();
         let connections = children.filter_map(|child| child.connection.as_ref()).map(AsRawFd::as_raw_fd);
-        self.inherited.refresh(flow.unplaced().chain(connections))
+        self.inherited.refresh(event_loop.unplaced().chain(connections))
     }
 
     /// Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on the stack.
@@ -295,12 +295,12 @@ impl Children {
 
     /// Takes note of all children that have ended, so that none is a zombie for longer than a turn; tells their processes, and of each
     /// whether its connection was cut off.
-    pub(crate) fn reap(&self, flow: &Flow, mut ended: impl FnMut(u32, bool)) {
+    pub(crate) fn reap(&self, event_loop: &EventLoop, mut ended: impl FnMut(u32, bool)) {
         while let Some(pid) = fork::ended_child(None) {
-            if !self.reap_one(pid, flow, &mut ended) {
+            if !self.reap_one(pid, event_loop, &mut ended) {
                 // A process that the service has started is the service's to wait for. Those behind it are looked for one by one.
                 for pid in self.choose(|pid, _| fork::ended_child(Some(pid)).is_some()) {
-                    self.reap_one(pid, flow, &mut ended);
+                    self.reap_one(pid, event_loop, &mut ended);
                 }
                 return;
             }
@@ -308,7 +308,7 @@ impl Children {
     }
 
     /// False: it is none of these.
-    fn reap_one(&self, pid: u32, flow: &Flow, ended: &mut impl FnMut(u32, bool)) -> bool {
+    fn reap_one(&self, pid: u32, event_loop: &EventLoop, ended: &mut impl FnMut(u32, bool)) -> bool {
         let Some(is_program) = self.with(pid, |child| child.connection.is_some()) else { return false };
         if is_program {
             // While it is a zombie, the number of its group is its own.
@@ -321,15 +321,15 @@ impl Children {
             table.places.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
         };
         let Some((slot, child)) = child else { return false };
-        let (page, cut) = self.bury(flow, child, ending);
+        let (page, cut) = self.bury(event_loop, child, ending);
         ended(pid, cut);
         lock(&self.table).free.push(Place { slot, page });
         true
     }
 
     /// Returns what it counted with, cleared, and whether its connection was cut off.
-    fn bury(&self, flow: &Flow, child: Child, ending: Ending) -> (ChildPage, bool) {
-        let shared = flow.shared();
+    fn bury(&self, event_loop: &EventLoop, child: Child, ending: Ending) -> (ChildPage, bool) {
+        let shared = event_loop.shared();
         let mut counts = child.counts();
         // One that was killed had no time to count its end.
         counts.closed = 1;
@@ -353,7 +353,7 @@ impl Children {
             && child.why.is_none()
         {
             let number = usize::try_from(signal).unwrap_or_default();
-            if number < crate::flow::joint::MOST_SIGNALS {
+            if number < crate::event_loop::joint::MOST_SIGNALS {
                 shared.joint.signalled(number).fetch_add(1, Ordering::Relaxed);
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });
@@ -382,22 +382,22 @@ impl Children {
 }
 
 impl Placement for Children {
-    fn place(&self, flow: &mut Flow, incoming: Incoming) {
-        let (generation, id) = match flow.join() {
+    fn place(&self, event_loop: &mut EventLoop, incoming: Incoming) {
+        let (generation, id) = match event_loop.join() {
             Ok(joined) => joined,
             Err(panicked) => {
-                flow.counters.panics().add(1);
-                flow.counters.closed().add(1);
-                return flow.shared().tell(&Event::ServicePanicked { message: panicked.0 });
+                event_loop.counters.panics().add(1);
+                event_loop.counters.closed().add(1);
+                return event_loop.shared().tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };
         let place = match self.place() {
             Ok(place) => place,
-            Err(errno) => return self.not_placed(flow, incoming, &generation, errno),
+            Err(errno) => return self.not_placed(event_loop, incoming, &generation, errno),
         };
         place.page.open();
         let mut table = lock(&self.table);
-        let inherited = table.inherited(&generation, flow);
+        let inherited = table.inherited(&generation, event_loop);
         match fork::fork() {
             // Of what is locked it has nothing, and it never returns from here.
             Ok(Forked::Child) => {
@@ -419,18 +419,18 @@ impl Placement for Children {
                 place.page.clear();
                 table.free.push(place);
                 drop(table);
-                self.not_placed(flow, incoming, &generation, errno);
+                self.not_placed(event_loop, incoming, &generation, errno);
             }
         }
     }
 }
 
 impl Children {
-    fn not_placed(&self, flow: &mut Flow, incoming: Incoming, generation: &Generation, errno: Errno) {
+    fn not_placed(&self, event_loop: &mut EventLoop, incoming: Incoming, generation: &Generation, errno: Errno) {
         if generation.leave() {
-            flow.shared().tell(&Event::GenerationEnded(generation.id));
+            event_loop.shared().tell(&Event::GenerationEnded(generation.id));
         }
-        flow.place_later(incoming, errno);
+        event_loop.place_later(incoming, errno);
     }
 }
 

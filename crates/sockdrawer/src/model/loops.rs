@@ -1,6 +1,6 @@
-//! The model `loops`: each thread runs one flow, and with it the connections it accepted, from first to last byte.
+//! The model `loops`: each thread runs one event loop, and with it the connections it accepted, from first to last byte.
 
-use crate::flow::{Flow, here};
+use crate::event_loop::{EventLoop, here};
 use crate::observe::counters::Counters;
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,15 +42,15 @@ pub(crate) struct Running {
     pub(crate) thread: JoinHandle<()>,
 }
 
-/// Starts a thread that runs `flow` until it is told to stop, then calls `ended` with the panic's message, if it was one.
+/// Starts a thread that runs `event_loop` until it is told to stop, then calls `ended` with the panic's message, if it was one.
 pub(crate) fn start(
     index: usize,
-    flow: Flow,
+    event_loop: EventLoop,
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> Result<Running, std::io::Error> {
-    spawn(index, flow.counters.clone(), |pulse| {
+    spawn(index, event_loop.counters.clone(), |pulse| {
         move || {
-            let panic = live(flow, |flow| run(flow, &pulse));
+            let panic = live(event_loop, |event_loop| run(event_loop, &pulse));
             pulse.ended.store(true, Ordering::Release);
             ended(panic);
         }
@@ -72,22 +72,22 @@ pub(super) fn spawn<F: FnOnce() + Send + 'static>(
     Ok(Running { pulse, counters, thread })
 }
 
-/// A flow's whole life on its thread. Returns the panic's message, if one ended it.
-pub(super) fn live(flow: Flow, run: impl FnOnce(&mut Flow)) -> Option<String> {
-    here::run(&**flow.shared());
+/// An event loop's whole life on its thread. Returns the panic's message, if one ended it.
+pub(super) fn live(event_loop: EventLoop, run: impl FnOnce(&mut EventLoop)) -> Option<String> {
+    here::run(&**event_loop.shared());
     // Outside the guard, so that connections end in order and not by unwinding.
-    let mut flow = flow;
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut flow)));
-    flow.abandon(Closed::Killed);
-    let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
+    let mut event_loop = event_loop;
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut event_loop)));
+    event_loop.abandon(Closed::Killed);
+    let dropped = catch_unwind(AssertUnwindSafe(move || drop(event_loop)));
     outcome.and(dropped).err().map(panics::message)
 }
 
-fn run(flow: &mut Flow, pulse: &Pulse) {
+fn run(event_loop: &mut EventLoop, pulse: &Pulse) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
-    flow.inbox.read_here();
-    while !flow.stopping {
-        flow.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
-        pulse.connections.store(flow.count(), Ordering::Relaxed);
+    event_loop.inbox.read_here();
+    while !event_loop.stopping {
+        event_loop.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
+        pulse.connections.store(event_loop.count(), Ordering::Relaxed);
     }
 }

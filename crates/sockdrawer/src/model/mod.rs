@@ -13,12 +13,12 @@ mod threads;
 use crate::behaviour::Kind;
 use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
-use crate::flow::{Flow, Placement};
+use crate::event_loop::{EventLoop, Placement};
 use loops::Running;
 use std::sync::Arc;
 
 /// Descriptors that each loop of a model needs for itself: an epoll and an eventfd. A runtime has its own of these, two
-/// duplicates of its epoll and one of the flow's, and one for signals where the program watches them.
+/// duplicates of its epoll and one of the event loop's, and one for signals where the program watches them.
 pub(crate) fn descriptors_for_loop(model: Model) -> usize {
     match model {
         Model::Tasks => 7,
@@ -26,17 +26,17 @@ pub(crate) fn descriptors_for_loop(model: Model) -> usize {
     }
 }
 
-/// Starts a thread that runs `flow` until it is told to stop, then calls `ended` with the panic's message, if it was one.
+/// Starts a thread that runs `event_loop` until it is told to stop, then calls `ended` with the panic's message, if it was one.
 pub(crate) fn start(
     model: Model,
     index: usize,
-    flow: Flow,
+    event_loop: EventLoop,
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> std::io::Result<Running> {
     match model {
         #[cfg(feature = "tokio")]
-        Model::Tasks => tasks::start(index, flow, ended),
-        _ => loops::start(index, flow, ended),
+        Model::Tasks => tasks::start(index, event_loop, ended),
+        _ => loops::start(index, event_loop, ended),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where the connections of a model run, if that is not the flow that accepts them. `died` is told of threads that panicked.
+/// Where the connections of a model run, if that is not the event loop that accepts them. `died` is told of threads that panicked.
 pub(crate) fn placement(config: &Config, died: impl Fn(String) + Send + Sync + 'static) -> Option<Arc<dyn Placement>> {
     match config.model {
         Model::Threads => Some(threads::Threads::new(config, died)),

@@ -1,8 +1,8 @@
-//! The model `tasks`: each thread is a runtime of tokio, and its flow is one of the runtime's tasks, beside those of the user's
+//! The model `tasks`: each thread is a runtime of tokio, and its event loop is one of the runtime's tasks, beside those of the user's
 //! async code. All else is as in `loops`.
 
 use super::loops::{self, EVENTS_PER_TURN, Pulse, Running};
-use crate::flow::Flow;
+use crate::event_loop::EventLoop;
 use crate::sync::atomic::Ordering;
 use crate::sync::mpsc;
 use crate::sys::{Events, reactor};
@@ -18,14 +18,18 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::Sleep;
 
-/// Starts a thread that runs `flow` in a runtime until it is told to stop, then calls `ended` with the panic's message, if it was
+/// Starts a thread that runs `event_loop` in a runtime until it is told to stop, then calls `ended` with the panic's message, if it was
 /// one.
-pub(crate) fn start(index: usize, flow: Flow, ended: impl FnOnce(Option<String>) + Send + 'static) -> io::Result<Running> {
+pub(crate) fn start(
+    index: usize,
+    event_loop: EventLoop,
+    ended: impl FnOnce(Option<String>) + Send + 'static,
+) -> io::Result<Running> {
     let (tells, hears) = mpsc::channel();
-    let started = loops::spawn(index, flow.counters.clone(), |pulse| {
+    let started = loops::spawn(index, event_loop.counters.clone(), |pulse| {
         move || {
             // A runtime that runs futures which never leave their thread is made there.
-            let made = runtime(pulse.clone()).and_then(|runtime| Ok((watch(&flow, &runtime)?, runtime)));
+            let made = runtime(pulse.clone()).and_then(|runtime| Ok((watch(&event_loop, &runtime)?, runtime)));
             let (epoll, runtime) = match made {
                 Ok(made) => made,
                 Err(error) => return drop(tells.send(Err(error))),
@@ -35,7 +39,7 @@ pub(crate) fn start(index: usize, flow: Flow, ended: impl FnOnce(Option<String>)
             let panic = {
                 // Callbacks at the end may use the runtime too.
                 let _entered = runtime.enter();
-                loops::live(flow, |flow| runtime.block_on(drive(flow, &pulse, epoll)))
+                loops::live(event_loop, |event_loop| runtime.block_on(drive(event_loop, &pulse, epoll)))
             };
             // Not by dropping it: that waits for what the user runs in its blocking threads.
             runtime.shutdown_background();
@@ -55,28 +59,28 @@ fn runtime(pulse: Arc<Pulse>) -> io::Result<LocalRuntime> {
     builder.build_local(LocalOptions::default())
 }
 
-fn watch(flow: &Flow, runtime: &LocalRuntime) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+fn watch(event_loop: &EventLoop, runtime: &LocalRuntime) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     let _entered = runtime.enter();
-    reactor::watched(Arc::new(flow.epoll()?), Interest::READABLE)
+    reactor::watched(Arc::new(event_loop.epoll()?), Interest::READABLE)
 }
 
-/// Turns the flow whenever it has something to do, and lets the other tasks run between two turns.
-async fn drive(flow: &mut Flow, pulse: &Pulse, epoll: AsyncFd<Arc<OwnedFd>>) {
+/// Turns the event loop whenever it has something to do, and lets the other tasks run between two turns.
+async fn drive(event_loop: &mut EventLoop, pulse: &Pulse, epoll: AsyncFd<Arc<OwnedFd>>) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
     let mut alarm = Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), armed: None };
-    while !flow.stopping {
-        let busy = flow.turn_now(&mut events);
+    while !event_loop.stopping {
+        let busy = event_loop.turn_now(&mut events);
         // Another turn, for who looks whether this loop hangs.
         pulse.sleeping(false);
-        pulse.connections.store(flow.count(), Ordering::Relaxed);
-        if busy || flow.has_messages() {
+        pulse.connections.store(event_loop.count(), Ordering::Relaxed);
+        if busy || event_loop.has_messages() {
             // What is still ready is not reported again: only a turn that found nothing may wait.
             tokio::task::yield_now().await;
             continue;
         }
         // The runtime has looked at nothing since that turn: all that it knows of is older, and was not there any more.
         let _ = epoll.try_io(Interest::READABLE, |_| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-        let due = flow.due();
+        let due = event_loop.due();
         poll_fn(|cx| {
             if epoll.poll_read_ready(cx).is_ready() {
                 return Poll::Ready(());
@@ -87,7 +91,7 @@ async fn drive(flow: &mut Flow, pulse: &Pulse, epoll: AsyncFd<Arc<OwnedFd>>) {
     }
 }
 
-/// Wakes the flow's task when something is due. Most deadlines are moved away again before they come, so it is set anew only for
+/// Wakes the event loop's task when something is due. Most deadlines are moved away again before they come, so it is set anew only for
 /// an earlier one; it may be early then, which costs a turn that finds nothing. The runtime's clock ticks in milliseconds, rounded up.
 struct Alarm {
     sleep: Pin<Box<Sleep>>,

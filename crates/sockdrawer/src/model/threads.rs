@@ -1,11 +1,11 @@
-//! The model `threads`: one flow accepts, and each connection runs in a thread of its own, which runs a flow for one. A thread
+//! The model `threads`: one event loop accepts, and each connection runs in a thread of its own, which runs an event loop for one. A thread
 //! whose connection ended waits a while for the next.
 
 use crate::config::Config;
-use crate::flow::acceptor::Incoming;
-use crate::flow::card::Card;
-use crate::flow::inbox::{Inbox, Message};
-use crate::flow::{Flow, Placement, Shared, here};
+use crate::event_loop::acceptor::Incoming;
+use crate::event_loop::card::Card;
+use crate::event_loop::inbox::{Inbox, Message};
+use crate::event_loop::{EventLoop, Placement, Shared, here};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::operation::Selector;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// A thread without a connection ends after this long.
 const IDLE: Duration = Duration::from_secs(2);
-/// What a serving flow hears of at once: its inbox and its connection.
+/// What a serving event loop hears of at once: its inbox and its connection.
 const EVENTS_PER_TURN: usize = 2;
 
 /// What each of its connections needs: its socket, and the epoll and the eventfd of its thread.
@@ -77,17 +77,17 @@ impl Threads {
     /// Starts a thread, and gives it its first connection. Both come back when the system has nothing for it.
     fn start(&self, served: &mut Served, shared: &Arc<Shared>, incoming: Incoming) -> Result<(), (Incoming, Errno)> {
         let made = Inbox::new(shared.system.clone(), self.inbox.load(Ordering::Relaxed))
-            .and_then(|inbox| Flow::serving(shared.clone(), inbox));
-        let flow = match made {
-            Ok(flow) => flow,
+            .and_then(|inbox| EventLoop::serving(shared.clone(), inbox));
+        let event_loop = match made {
+            Ok(event_loop) => event_loop,
             Err(errno) => return Err((incoming, errno)),
         };
-        let card = flow.card.clone().unwrap_or_default();
-        let thread = Arc::new(Thread { inbox: flow.inbox.clone(), counters: flow.counters.clone(), card });
+        let card = event_loop.card.clone().unwrap_or_default();
+        let thread = Arc::new(Thread { inbox: event_loop.inbox.clone(), counters: event_loop.counters.clone(), card });
         let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
         let stack = self.stack.load(Ordering::Relaxed);
         let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
-        let handle = match builder.spawn(move || threads.run(flow, &own)) {
+        let handle = match builder.spawn(move || threads.run(event_loop, &own)) {
             Ok(handle) => handle,
             Err(error) => return Err((incoming, Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))),
         };
@@ -98,16 +98,16 @@ impl Threads {
     }
 
     /// A thread's whole life.
-    fn run(&self, flow: Flow, own: &Arc<Thread>) {
+    fn run(&self, event_loop: EventLoop, own: &Arc<Thread>) {
         panics::quiet_thread();
-        here::run(&**flow.shared());
+        here::run(&**event_loop.shared());
         // Not an owner: when the last thread is counted out, the service must be gone with it.
-        let shared = Arc::downgrade(flow.shared());
+        let shared = Arc::downgrade(event_loop.shared());
         // Outside the guard, so that its connection ends in order and not by unwinding.
-        let mut flow = flow;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.serve(&mut flow, own)));
-        flow.abandon(Closed::Killed);
-        let dropped = catch_unwind(AssertUnwindSafe(move || drop(flow)));
+        let mut event_loop = event_loop;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.serve(&mut event_loop, own)));
+        event_loop.abandon(Closed::Killed);
+        let dropped = catch_unwind(AssertUnwindSafe(move || drop(event_loop)));
         let panic = outcome.and(dropped).err();
         self.ended(own, &shared);
         if let Some(payload) = panic {
@@ -115,32 +115,32 @@ impl Threads {
         }
     }
 
-    fn serve(&self, flow: &mut Flow, own: &Arc<Thread>) {
+    fn serve(&self, event_loop: &mut EventLoop, own: &Arc<Thread>) {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         let mut served = 0;
-        flow.inbox.read_here();
-        while !flow.stopping {
-            flow.turn(&mut events, |_| ());
+        event_loop.inbox.read_here();
+        while !event_loop.stopping {
+            event_loop.turn(&mut events, |_| ());
             // There is a thread for each: what is a loop's share for many would be there for each of them.
-            flow.give_memory_back();
+            event_loop.give_memory_back();
             // A connection may have come and gone in this turn.
-            while flow.count() == 0 && flow.counters.closed().get() != served {
-                served = flow.counters.closed().get();
+            while event_loop.count() == 0 && event_loop.counters.closed().get() != served {
+                served = event_loop.counters.closed().get();
                 match self.rest(own) {
-                    Some(incoming) => flow.adopt_incoming(incoming),
+                    Some(incoming) => event_loop.adopt_incoming(incoming),
                     None => {
                         // What was retired while it served is let go of.
-                        flow.look_at_switch();
-                        flow.turn_until = Some(Instant::now() + IDLE);
+                        event_loop.look_at_switch();
+                        event_loop.turn_until = Some(Instant::now() + IDLE);
                     }
                 }
             }
-            if flow.turn_until.is_some_and(|until| until <= Instant::now()) {
+            if event_loop.turn_until.is_some_and(|until| until <= Instant::now()) {
                 if self.leave(own) {
                     return;
                 }
                 // It has a connection, or is about to.
-                flow.turn_until = None;
+                event_loop.turn_until = None;
             }
         }
     }
@@ -188,25 +188,25 @@ impl Threads {
 }
 
 impl Placement for Threads {
-    fn place(&self, flow: &mut Flow, mut incoming: Incoming) {
-        if flow.gives_all_away() {
+    fn place(&self, event_loop: &mut EventLoop, mut incoming: Incoming) {
+        if event_loop.gives_all_away() {
             // To a thread that runs nothing else: a second one is not needed.
-            return flow.adopt_incoming(incoming);
+            return event_loop.adopt_incoming(incoming);
         }
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {
-                return flow.counters.closed().add(1);
+                return event_loop.counters.closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
                 // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
-                let limiter = &flow.shared().limiter;
+                let limiter = &event_loop.shared().limiter;
                 if served.all.len() >= limiter.limit().max(limiter.taken()) {
                     return served.waiting.push_back(incoming);
                 }
-                let started = self.start(&mut served, flow.shared(), incoming);
+                let started = self.start(&mut served, event_loop.shared(), incoming);
                 drop(served);
-                return started.unwrap_or_else(|(incoming, errno)| flow.place_later(incoming, errno));
+                return started.unwrap_or_else(|(incoming, errno)| event_loop.place_later(incoming, errno));
             };
             // Its wake-up may run at once, and wants the lock.
             drop(served);
@@ -223,10 +223,10 @@ impl Placement for Threads {
         lock(&self.pool).all.iter().map(|started| started.thread.inbox.clone()).collect()
     }
 
-    fn seen(&self, flows: &[&Arc<Inbox>], selector: &Selector) -> Vec<ConnectionStatus> {
+    fn seen(&self, event_loops: &[&Arc<Inbox>], selector: &Selector) -> Vec<ConnectionStatus> {
         let served = lock(&self.pool);
         let meant = served.all.iter().map(|started| &started.thread);
-        let meant = meant.filter(|thread| flows.iter().any(|inbox| Arc::ptr_eq(inbox, &thread.inbox)));
+        let meant = meant.filter(|thread| event_loops.iter().any(|inbox| Arc::ptr_eq(inbox, &thread.inbox)));
         meant.filter_map(|thread| thread.card.read(&thread.counters, selector)).collect()
     }
 
@@ -253,7 +253,7 @@ impl Placement for Threads {
         let waiting = std::mem::take(&mut served.waiting);
         served.past.closed += waiting.len() as u64;
         for started in &served.all {
-            let _ = started.thread.inbox.put(Message::Command(Box::new(|flow| flow.stopping = true)));
+            let _ = started.thread.inbox.put(Message::Command(Box::new(|event_loop| event_loop.stopping = true)));
         }
         drop(served);
         drop(waiting);

@@ -1,5 +1,5 @@
 //! What can be asked of connections, wherever they run: which ones, what is to be done, and an answer that can be summed. A new operation
-//! is a variant of [`Op`], an arm of `Flow::apply`, and a method of [`Pool`](crate::Pool).
+//! is a variant of [`Op`], an arm of `EventLoop::apply`, and a method of [`Pool`](crate::Pool).
 
 mod selector;
 

@@ -7,13 +7,13 @@ use super::retire::Begun;
 use crate::admission::Admission;
 use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
-use crate::flow::Flow;
-use crate::flow::alarms::MOST_ALARMS;
-use crate::flow::course::Course;
-use crate::flow::generation::{Generation, MOST_GENERATIONS};
-use crate::flow::inbox::Message;
-use crate::flow::listener::{MOST_SHARDS, SHARDS};
-use crate::flow::rules::Rules;
+use crate::event_loop::EventLoop;
+use crate::event_loop::alarms::MOST_ALARMS;
+use crate::event_loop::course::Course;
+use crate::event_loop::generation::{Generation, MOST_GENERATIONS};
+use crate::event_loop::inbox::Message;
+use crate::event_loop::listener::{MOST_SHARDS, SHARDS};
+use crate::event_loop::rules::Rules;
 use crate::model;
 use crate::net::{Address, ListenOptions, SocketOptions};
 use crate::observe::{Event, Readiness};
@@ -92,7 +92,7 @@ impl Core {
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
-        let flows: Vec<Flow> =
+        let event_loops: Vec<EventLoop> =
             (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
         let course = match (&wanted.endpoint, &control.config.endpoint) {
             (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.course.clone(),
@@ -101,7 +101,7 @@ impl Core {
         };
         self.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)?;
         // Last, because the threads are there from then on, and connections come to the sockets.
-        match self.launch(control, wanted, flows) {
+        match self.launch(control, wanted, event_loops) {
             Ok((loops, replacing)) => Ok(Prepared { generation, listeners, replacing, loops, course, limit }),
             Err(error) => {
                 // They were set before, so they can be set again.
@@ -116,9 +116,9 @@ impl Core {
         &self,
         control: &mut Control,
         wanted: &Config,
-        flows: Vec<Flow>,
+        event_loops: Vec<EventLoop>,
     ) -> Result<(Vec<Member>, Replacing<Option<usize>>), Error> {
-        let loops = self.launch_loops(control, flows)?;
+        let loops = self.launch_loops(control, event_loops)?;
         // Workers that are to go stay until nothing can fail any more: they could not be started again for sure.
         let most = wanted.workers.max(control.config.workers);
         let outcome = self.start_workers(most).and_then(|()| self.open_replacements(control, wanted));
@@ -135,10 +135,10 @@ impl Core {
     }
 
     /// Starts the threads of more loops: all of them, or none.
-    fn launch_loops(&self, control: &Control, flows: Vec<Flow>) -> Result<Vec<Member>, Error> {
+    fn launch_loops(&self, control: &Control, event_loops: Vec<EventLoop>) -> Result<Vec<Member>, Error> {
         let mut launched = Vec::new();
-        for flow in flows {
-            match self.launch_loop(control.config.model, control.members.len() + launched.len(), flow) {
+        for event_loop in event_loops {
+            match self.launch_loop(control.config.model, control.members.len() + launched.len(), event_loop) {
                 Ok(member) => launched.push(member),
                 Err(error) => {
                     Core::dismiss_loops(&launched);
@@ -201,7 +201,7 @@ impl Core {
         if !same_policy {
             self.shared.set_admission(wanted.admission.clone());
             for member in &control.members {
-                let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.policy_changed())));
+                let _ = member.inbox.put(Message::Command(Box::new(|event_loop| event_loop.policy_changed())));
             }
         }
         if self.shared.process.is_none() && control.config.alarms != wanted.alarms {
@@ -227,7 +227,7 @@ impl Core {
             member.inbox.set_bound(wanted.inbox);
             if control.config.capacity != wanted.capacity {
                 let capacity = warm(wanted);
-                let _ = member.inbox.put(Message::Command(Box::new(move |flow| flow.reserve(capacity))));
+                let _ = member.inbox.put(Message::Command(Box::new(move |event_loop| event_loop.reserve(capacity))));
             }
         }
         if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course
@@ -252,7 +252,7 @@ impl Core {
         for _ in 0..2 {
             let mut inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-            self.ask(&inboxes, |flow| flow.take_census());
+            self.ask(&inboxes, |event_loop| event_loop.take_census());
         }
     }
 
@@ -275,7 +275,7 @@ impl Core {
         let placed = self.shared.placement.iter().flat_map(|placement| placement.inboxes());
         for inbox in control.members.iter().map(|member| member.inbox.clone()).chain(placed) {
             // Who has no traffic would hold the old service until its next connection.
-            let _ = inbox.put(Message::Command(Box::new(|flow| flow.look_at_switch())));
+            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.look_at_switch())));
         }
     }
 

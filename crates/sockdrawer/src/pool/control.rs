@@ -8,12 +8,12 @@ use super::restarts::{Absence, History};
 use super::retire::Retirements;
 use crate::config::{Config, Model, Revision};
 use crate::error::Error;
-use crate::flow::course::Course;
-use crate::flow::door::{Door, Intake};
-use crate::flow::generation::Generation;
-use crate::flow::inbox::{Inbox, Message};
-use crate::flow::listener::Shard;
-use crate::flow::{Flow, FlowError, Shared};
+use crate::event_loop::course::Course;
+use crate::event_loop::door::{Door, Intake};
+use crate::event_loop::generation::Generation;
+use crate::event_loop::inbox::{Inbox, Message};
+use crate::event_loop::listener::Shard;
+use crate::event_loop::{EventLoop, EventLoopError, Shared};
 use crate::model::{self, loops::Running};
 use crate::observe::{Counts, Event, Readiness};
 use crate::operation::{Op, Outcome, Selector};
@@ -102,12 +102,12 @@ impl Core {
     pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
         let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
         let question = asked.clone();
-        let apply = move |flow: &mut Flow| flow.apply(&question.0, &question.1);
+        let apply = move |event_loop: &mut EventLoop| event_loop.apply(&question.0, &question.1);
         match &asked.0 {
             Op::Notify(_) => {
                 let post = |inbox: &&Arc<Inbox>| {
                     let apply = apply.clone();
-                    inbox.put_bounded(Box::new(move |flow| _ = apply(flow)))
+                    inbox.put_bounded(Box::new(move |event_loop| _ = apply(event_loop)))
                 };
                 let taken = inboxes.iter().filter(post).count();
                 Outcome { silent: inboxes.len() - taken, ..Outcome::default() }
@@ -129,7 +129,7 @@ impl Core {
         &self,
         inboxes: &[Arc<Inbox>],
         selector: &Selector,
-        list: impl Fn(&mut Flow) -> Outcome + Send + Sync + 'static,
+        list: impl Fn(&mut EventLoop) -> Outcome + Send + Sync + 'static,
     ) -> Outcome {
         let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
         let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, inboxes, list).map(|(index, answer)| {
@@ -146,7 +146,7 @@ impl Core {
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
+        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
     ) -> Vec<(usize, T)> {
         self.ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
     }
@@ -156,7 +156,7 @@ impl Core {
         &self,
         until: Instant,
         inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
+        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
     ) -> Vec<(usize, T)> {
         self.ask_each(until, inboxes, question).collect()
     }
@@ -166,16 +166,16 @@ impl Core {
         &self,
         until: Instant,
         inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut Flow) -> T + Send + Sync + 'static,
+        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
     ) -> impl Iterator<Item = (usize, T)> {
         let (answers, received) = mpsc::channel();
         let question = Arc::new(question);
         for (index, inbox) in inboxes.iter().enumerate() {
             let (answers, question) = (answers.clone(), question.clone());
             // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
-            let _ = inbox.put(Message::Command(Box::new(move |flow: &mut Flow| {
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop: &mut EventLoop| {
                 // Nobody may wait for the answer any more.
-                let _ = answers.send((index, question(flow)));
+                let _ = answers.send((index, question(event_loop)));
             })));
         }
         std::iter::from_fn(move || received.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
@@ -189,18 +189,18 @@ impl Core {
     }
 
     /// Makes a loop's own things; it does not run yet.
-    pub(crate) fn prepare_loop(&self, index: usize, config: &Config) -> Result<Flow, Error> {
+    pub(crate) fn prepare_loop(&self, index: usize, config: &Config) -> Result<EventLoop, Error> {
         let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
         let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
-        Flow::new(index, self.shared.clone(), inbox, warm(config)).map_err(|error| match error {
-            FlowError::System(errno) => system(errno),
-            FlowError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
+        EventLoop::new(index, self.shared.clone(), inbox, warm(config)).map_err(|error| match error {
+            EventLoopError::System(errno) => system(errno),
+            EventLoopError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
         })
     }
 
     /// Starts a prepared loop in place of the member `index`, or as a new one.
-    pub(crate) fn start_loop(&self, control: &mut Control, index: usize, flow: Flow) -> Result<(), Error> {
-        let member = self.launch_loop(control.config.model, index, flow)?;
+    pub(crate) fn start_loop(&self, control: &mut Control, index: usize, event_loop: EventLoop) -> Result<(), Error> {
+        let member = self.launch_loop(control.config.model, index, event_loop)?;
         if index == control.members.len() {
             control.members.push(member);
         } else {
@@ -210,11 +210,11 @@ impl Core {
     }
 
     /// Starts the thread of a prepared loop. It accepts nothing until it is a member and has listening sockets.
-    pub(crate) fn launch_loop(&self, model: Model, index: usize, flow: Flow) -> Result<Member, Error> {
-        let inbox = flow.inbox.clone();
+    pub(crate) fn launch_loop(&self, model: Model, index: usize, event_loop: EventLoop) -> Result<Member, Error> {
+        let inbox = event_loop.inbox.clone();
         let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
         let reports = self.reports.clone();
-        let running = model::start(model, index, flow, move |panic| {
+        let running = model::start(model, index, event_loop, move |panic| {
             // The supervisor is gone when the pool is.
             let _ = reports.send(Report::LoopEnded { index, life, panic });
         });
@@ -226,7 +226,7 @@ impl Core {
     /// may wait for the lock of changes.
     pub(crate) fn dismiss_loops(launched: &[Member]) {
         for member in launched {
-            let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.stopping = true)));
+            let _ = member.inbox.put(Message::Command(Box::new(|event_loop| event_loop.stopping = true)));
         }
     }
 
@@ -296,20 +296,20 @@ impl Core {
         for (member, takes) in control.members.iter().zip(takes) {
             let course = if member.active && intake == Intake::Open { control.course.clone() } else { None };
             let intake = intake.clone();
-            let order: crate::flow::inbox::Command = Box::new(move |flow| {
-                flow.set_course(course);
+            let order: crate::event_loop::inbox::Command = Box::new(move |event_loop| {
+                event_loop.set_course(course);
                 // One that takes connections already goes on.
                 if intake != Intake::Open {
-                    flow.set_intake(&intake);
+                    event_loop.set_intake(&intake);
                 }
-                takes.into_iter().for_each(|(shard, door)| flow.take_shard(shard, door));
+                takes.into_iter().for_each(|(shard, door)| event_loop.take_shard(shard, door));
             });
             // A loop that died meanwhile is replaced, and the new one gets all again.
             let _ = member.inbox.put(Message::Command(order));
         }
         for (member, leaves) in control.members.iter().zip(leaves).filter(|(_, leaves)| !leaves.is_empty()) {
-            let order: crate::flow::inbox::Command =
-                Box::new(move |flow| leaves.iter().for_each(|shard| flow.release_shard(shard)));
+            let order: crate::event_loop::inbox::Command =
+                Box::new(move |event_loop| leaves.iter().for_each(|shard| event_loop.release_shard(shard)));
             let _ = member.inbox.put(Message::Command(order));
         }
         let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;

@@ -3,9 +3,9 @@
 use super::control::Core;
 use super::halt::End;
 use crate::clock::deadline;
-use crate::flow::Flow;
-use crate::flow::ending::Endings;
-use crate::flow::inbox::{Command, Inbox, Message};
+use crate::event_loop::EventLoop;
+use crate::event_loop::ending::Endings;
+use crate::event_loop::inbox::{Command, Inbox, Message};
 use crate::operation::Selector;
 use crate::sync::mpsc;
 use std::sync::Arc;
@@ -108,27 +108,27 @@ impl Core {
             (None, Some(_)) => self.drain_at_rate(selector, moments, &endings),
             (None, None) => {
                 let selector = selector.clone();
-                self.ask_for_end(&endings, move |flow, endings| flow.drain_counted(&selector, endings));
+                self.ask_for_end(&endings, move |event_loop, endings| event_loop.drain_counted(&selector, endings));
             }
         }
         self.shared.bell.wait(endings.last_words, || endings.are_over());
-        self.ask_for_end(&endings, |flow, endings| flow.last_words(endings));
+        self.ask_for_end(&endings, |event_loop, endings| event_loop.last_words(endings));
         self.end_by_deadline(selector, &endings)
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         let (endings, meant) = (Endings::within(within), selector.clone());
-        self.ask_for_end(&endings, move |flow, endings| flow.purge_counted(&meant, within, endings));
+        self.ask_for_end(&endings, move |event_loop, endings| event_loop.purge_counted(&meant, within, endings));
         self.end_by_deadline(selector, &endings)
     }
 
     /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
-    fn ask_for_end(&self, endings: &Arc<Endings>, act: impl Fn(&mut Flow, &Arc<Endings>) + Clone + Send + 'static) {
+    fn ask_for_end(&self, endings: &Arc<Endings>, act: impl Fn(&mut EventLoop, &Arc<Endings>) + Clone + Send + 'static) {
         for inbox in self.inboxes() {
             let (silent, endings, act) = (endings.loop_asked(), endings.clone(), act.clone());
             // A loop that is gone has no connections.
-            let _ = inbox.put(Message::Command(Box::new(move |flow| {
-                act(flow, &endings);
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| {
+                act(event_loop, &endings);
                 drop(silent);
             })));
         }
@@ -137,7 +137,7 @@ impl Core {
     /// Waits until these connections have ended. At the deadline those that are left are cut, and nothing is waited for any more.
     fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
         if !self.shared.bell.wait(endings.until, || endings.are_over()) {
-            self.ask_for_end(endings, |flow, endings| flow.cut_counted(endings));
+            self.ask_for_end(endings, |event_loop, endings| event_loop.cut_counted(endings));
         }
         // Which connections of a loop that does not answer are meant is known only if all are.
         let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
@@ -145,7 +145,7 @@ impl Core {
         let drained = self.outcome(endings, by, || if all_meant() { self.shared.limiter.taken_here() } else { 0 });
         if drained.cut > 0 {
             // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
-            self.ask_for_end(endings, |flow, _| flow.close_cut());
+            self.ask_for_end(endings, |event_loop, _| event_loop.close_cut());
             self.shared.bell.wait(by, || endings.are_closed());
         }
         drained
@@ -160,7 +160,8 @@ impl Core {
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
     fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>) {
         let counted = endings.clone();
-        let mut targets = self.targets(selector, endings.until, move |flow, tokens| flow.count_endings(tokens, &counted));
+        let mut targets =
+            self.targets(selector, endings.until, move |event_loop, tokens| event_loop.count_endings(tokens, &counted));
         // So that a drain does not empty one loop, or one client, first.
         shuffle(&mut targets);
         for (inbox, token) in &targets {
@@ -169,7 +170,7 @@ impl Core {
                 break;
             }
             let token = *token;
-            let _ = inbox.put(Message::Command(Box::new(move |flow| _ = flow.drain_one(token))));
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| _ = event_loop.drain_one(token))));
         }
     }
 
@@ -208,11 +209,11 @@ impl Core {
         let mut told = false;
         loop {
             // A loop that does not answer now is asked again. Connections that come in later were let in to be answered: at once.
-            self.ask_for_end(&endings, |flow, endings| flow.drain_all_counted(endings));
+            self.ask_for_end(&endings, |event_loop, endings| event_loop.drain_all_counted(endings));
             let now = Instant::now();
             if !told && now >= endings.last_words {
                 told = true;
-                self.ask_for_end(&endings, |flow, endings| flow.last_words(endings));
+                self.ask_for_end(&endings, |event_loop, endings| event_loop.last_words(endings));
             }
             let next = [endings.until, now + LOOK_AGAIN, if told { endings.until } else { endings.last_words.max(now) }];
             let next = next.into_iter().min().unwrap_or(now);
@@ -224,10 +225,10 @@ impl Core {
         if !over() {
             // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
             self.shared.limiter.set_limit(0);
-            self.ask_for_end(&endings, |flow, endings| {
-                flow.cut_queues(endings);
-                flow.drain_all_counted(endings);
-                flow.cut_counted(endings);
+            self.ask_for_end(&endings, |event_loop, endings| {
+                event_loop.cut_queues(endings);
+                event_loop.drain_all_counted(endings);
+                event_loop.cut_counted(endings);
             });
         }
         self.outcome(&endings, Instant::now() + CUT_WITHIN, in_use)
@@ -238,13 +239,13 @@ impl Core {
         &self,
         selector: &Selector,
         until: Instant,
-        take: impl Fn(&mut Flow, Vec<u64>) -> Vec<u64> + Send + Sync + 'static,
+        take: impl Fn(&mut EventLoop, Vec<u64>) -> Vec<u64> + Send + Sync + 'static,
     ) -> Vec<Target> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
-        let ask = move |flow: &mut Flow| {
-            let tokens = flow.choose(&selector);
-            take(flow, tokens)
+        let ask = move |event_loop: &mut EventLoop| {
+            let tokens = event_loop.choose(&selector);
+            take(event_loop, tokens)
         };
         self.ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
             .into_iter()
@@ -295,8 +296,8 @@ fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
     let mut unheard = 0;
     for (inbox, tokens) in groups {
         let (answers, counted, count) = (answers.clone(), endings.clone(), tokens.len());
-        let order: Command = Box::new(move |flow| {
-            let first = tokens.into_iter().filter(|token| flow.drain_if_first(*token, &counted)).count();
+        let order: Command = Box::new(move |event_loop| {
+            let first = tokens.into_iter().filter(|token| event_loop.drain_if_first(*token, &counted)).count();
             // Nothing waits for the answer after the deadline.
             let _ = answers.send((count, first));
         });

@@ -2,8 +2,8 @@
 
 use super::control::{Control, Core};
 use crate::error::Error;
-use crate::flow::door::Intake;
-use crate::flow::inbox::{Command, Message};
+use crate::event_loop::door::Intake;
+use crate::event_loop::inbox::{Command, Message};
 use crate::net::Address;
 use crate::observe::{Event, Readiness};
 use crate::sync::lock;
@@ -53,9 +53,9 @@ impl Core {
         for member in &control.members {
             let intake = control.intake.clone();
             let course = if intake == Intake::Open && member.active { control.course.clone() } else { None };
-            let order: Command = Box::new(move |flow| {
-                flow.set_course(course);
-                flow.set_intake(&intake);
+            let order: Command = Box::new(move |event_loop| {
+                event_loop.set_course(course);
+                event_loop.set_intake(&intake);
             });
             let _ = member.inbox.put(Message::Command(order));
         }
@@ -73,7 +73,7 @@ impl Core {
     pub(super) fn doors_changed(&self, control: &Control) {
         let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
         for inbox in &inboxes {
-            let _ = inbox.put(Message::Command(Box::new(|flow| flow.policy_changed())));
+            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.policy_changed())));
         }
         self.settle(&inboxes);
     }

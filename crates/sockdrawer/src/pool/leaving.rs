@@ -5,8 +5,8 @@ use super::places::{Replacements, Replacing};
 use super::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
 use crate::config::Config;
 use crate::error::Error;
-use crate::flow::acceptor::Retiring;
-use crate::flow::inbox::{Command, Message};
+use crate::event_loop::acceptor::Retiring;
+use crate::event_loop::inbox::{Command, Message};
 use crate::net::Address;
 use crate::sync::{lock, mpsc};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Core {
         for (shard, owner) in place.listener.shards.iter().zip(&place.owners) {
             if let Some(member) = owner.and_then(|owner| control.members.get(owner)) {
                 let (shard, retiring) = (shard.clone(), retiring.clone());
-                let order: Command = Box::new(move |flow| flow.retire_shard(&shard, &retiring));
+                let order: Command = Box::new(move |event_loop| event_loop.retire_shard(&shard, &retiring));
                 let _ = member.inbox.put(Message::Command(order));
             }
         }

@@ -13,14 +13,14 @@ use super::supervise;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint, Part, Revision};
 use crate::error::Error;
-use crate::flow::course::Course;
-use crate::flow::delegates::Delegates;
-use crate::flow::door::Intake;
-use crate::flow::inbox::{Command, Message};
-use crate::flow::joint::Joint;
-use crate::flow::limiter::Limiter;
-use crate::flow::worker::Workers;
-use crate::flow::{Basis, Shared, here};
+use crate::event_loop::course::Course;
+use crate::event_loop::delegates::Delegates;
+use crate::event_loop::door::Intake;
+use crate::event_loop::inbox::{Command, Message};
+use crate::event_loop::joint::Joint;
+use crate::event_loop::limiter::Limiter;
+use crate::event_loop::worker::Workers;
+use crate::event_loop::{Basis, Shared, here};
 use crate::model::{self, loops::Pulse};
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus, Readiness, Status};
@@ -125,11 +125,11 @@ impl Core {
         let half_started = StopUnlessForgotten(&core);
         make_room(&config, core.shared.limiter.limit(), on.others);
         core.start_workers(config.workers)?;
-        let flows = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
+        let event_loops = (0..config.loops).map(|index| core.prepare_loop(index, &config)).collect::<Result<Vec<_>, _>>()?;
         supervise::start(Arc::downgrade(&core), heard)?;
         let mut control = lock(&core.control);
-        for (index, flow) in flows.into_iter().enumerate() {
-            core.start_loop(&mut control, index, flow)?;
+        for (index, event_loop) in event_loops.into_iter().enumerate() {
+            core.start_loop(&mut control, index, event_loop)?;
         }
         core.tell(&Event::GenerationStarted(on.generation));
         for place in &control.places.listening {
@@ -262,7 +262,7 @@ impl Core {
             control.places.take_all();
             self.retirements.stop();
             for member in &control.members {
-                let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.stopping = true)));
+                let _ = member.inbox.put(Message::Command(Box::new(|event_loop| event_loop.stopping = true)));
                 threads.extend(member.running.as_ref().map(|running| running.pulse.clone()));
             }
             self.shared.placement.iter().for_each(|placement| placement.stop());
@@ -346,8 +346,8 @@ impl Manager for Core {
     }
 
     fn visit_locals(&self, visit: Visit) {
-        self.ask(&self.inboxes(), move |flow| {
-            flow.visit_locals(&mut |local| {
+        self.ask(&self.inboxes(), move |event_loop| {
+            event_loop.visit_locals(&mut |local| {
                 // A visitor's panic is no reason to end a loop: it has no result.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| visit(local))) {
                     panics::discard(payload);

@@ -4,7 +4,7 @@ use super::drain::{Drain, Drained};
 use super::handle::Applied;
 use crate::config::{Config, Part};
 use crate::error::Error;
-use crate::flow::door::Intake;
+use crate::event_loop::door::Intake;
 use crate::net::Address;
 use crate::observe::Status;
 use crate::operation::{Op, Outcome, Selector};

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::flow::listener::{Listener, Ownership, Shard};
+use crate::event_loop::listener::{Listener, Ownership, Shard};
 use crate::net::Address;
 use crate::observe::Event;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};

@@ -6,7 +6,7 @@ use super::restarts::{Absence, History, Restarting, end_in_order};
 use crate::clock::deadline;
 use crate::config::{Config, Part, Replace, RestartPolicy};
 use crate::error::Error;
-use crate::flow::inbox::Message;
+use crate::event_loop::inbox::Message;
 use crate::observe::Event;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
@@ -129,7 +129,7 @@ impl Core {
     /// Starts a loop in place of a dead one. Without the lock of changes: to start one calls the service. Where it cannot be started,
     /// the others do its work until the policy has it tried again.
     fn replace_loop(self: &Arc<Core>, index: usize, absence: Absence, config: &Config) {
-        let launched = self.prepare_loop(index, config).and_then(|flow| self.launch_loop(config.model, index, flow));
+        let launched = self.prepare_loop(index, config).and_then(|event_loop| self.launch_loop(config.model, index, event_loop));
         let member = match launched {
             Ok(member) => member,
             Err(error) => {
@@ -149,7 +149,7 @@ impl Core {
         }
         // A change may have come meanwhile.
         member.inbox.set_bound(control.config.inbox);
-        let _ = member.inbox.put(Message::Command(Box::new(|flow| flow.look_at_switch())));
+        let _ = member.inbox.put(Message::Command(Box::new(|event_loop| event_loop.look_at_switch())));
         let active = control.members[index].active;
         control.members[index] = Member { active, ..member };
         self.rebalance(&mut control);
@@ -255,7 +255,7 @@ impl Core {
                 }
                 continue;
             }
-            // A runtime that is busy with other tasks turns its flow only when there is something for it.
+            // A runtime that is busy with other tasks turns its event loop only when there is something for it.
             member.inbox.wake();
             let since = now - member.seen.1;
             if since >= patience && !member.stuck {

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::let_fall;
-use crate::flow::away::{Change, Hold, Outcome};
+use crate::event_loop::away::{Change, Hold, Outcome};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, reactor};
 use std::io;

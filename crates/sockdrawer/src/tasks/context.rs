@@ -1,6 +1,6 @@
 //! What async code knows of its connection, and hears from the pool.
 
-use crate::flow::away::{Away, Change};
+use crate::event_loop::away::{Away, Change};
 use crate::protocol::{ConnectionId, Note, Side};
 use std::future::poll_fn;
 use std::net::SocketAddr;

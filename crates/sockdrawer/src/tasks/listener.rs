@@ -1,7 +1,7 @@
 //! Connections on their way from the loops of a pool to code on another runtime.
 
 use super::connection::Connection;
-use crate::flow::away::{Away, Hold, Waiting};
+use crate::event_loop::away::{Away, Hold, Waiting};
 use crate::net::Address;
 use crate::pool::Pool;
 use crate::sync::{Mutex, lock};

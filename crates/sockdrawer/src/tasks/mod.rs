@@ -17,7 +17,7 @@ pub use listener::Listener;
 pub(crate) use listener::Queue;
 
 use crate::behaviour::{AnyService, Behaviour, Kind, Panicked, Slabs, TableBox};
-use crate::flow::away::{Hold, Outcome, delegate};
+use crate::event_loop::away::{Hold, Outcome, delegate};
 use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, Step};
 use crate::sys::panics;
 use std::any::Any;
@@ -131,7 +131,7 @@ impl Drop for Source {
     }
 }
 
-/// Who takes connections from the flow.
+/// Who takes connections from the event loop.
 trait Taker: Clone + Send + 'static {
     fn take(self, hold: Hold);
 }

@@ -1,7 +1,7 @@
 //! [`Step::Delegate`](crate::Step::Delegate) under test: the delegate runs, on this thread, over a pair of sockets.
 
 use super::Connection;
-use crate::flow::away::{Back, Hold, Home, Leaving, Outcome, Returned};
+use crate::event_loop::away::{Back, Hold, Home, Leaving, Outcome, Returned};
 use crate::protocol::{Closed, Service, Step};
 use crate::sys::Kernel;
 use std::os::unix::net::UnixStream;

@@ -43,7 +43,7 @@ fn allowances_that_nothing_needs_are_found() {
 fn unsafe_stands_in_sys_and_says_why() {
     let block = "fn f() {\n    // SAFETY: it is.\n    let a =\n        unsafe { g() };\n}\n";
     expect(&unsafe_code(&library("sys/a.rs", block)), &[]);
-    expect(&unsafe_code(&library("flow/a.rs", block)), &["flow/a.rs:4: `unsafe` outside"]);
+    expect(&unsafe_code(&library("event_loop/a.rs", block)), &["event_loop/a.rs:4: `unsafe` outside"]);
     expect(&unsafe_code(&File::new("crates/cli/src/main.rs", block)), &["`unsafe` outside"]);
 
     expect(&unsafe_code(&library("sys/a.rs", "fn f() {\n    unsafe { g() };\n}\n")), &["a.rs:2: `unsafe` without `// SAFETY:`"]);
@@ -56,7 +56,7 @@ fn unsafe_stands_in_sys_and_says_why() {
     expect(&unsafe_code(&library("sys/a.rs", "/// Does.\nunsafe fn f() {}\n")), &["`unsafe fn` without"]);
     expect(&unsafe_code(&library("sys/a.rs", "/// # Safety\n/// None.\n#[inline]\npub unsafe extern \"C\" fn f() {}\n")), &[]);
     expect(&unsafe_code(&library("sys/a.rs", "struct A { call: unsafe fn(u8), other: unsafe extern \"C\" fn() }\n")), &[]);
-    expect(&unsafe_code(&library("flow/a.rs", "#![deny(unsafe_code)] // unsafe\nlet a = \"unsafe\";\n")), &[]);
+    expect(&unsafe_code(&library("event_loop/a.rs", "#![deny(unsafe_code)] // unsafe\nlet a = \"unsafe\";\n")), &[]);
 }
 
 #[test]
@@ -69,11 +69,11 @@ fn imports_against_the_layers_are_found() {
         expect(&check(&format!("{part}.rs"), &format!("use super::{above};\n")), &[&wanted]);
         expect(&check(&format!("{part}/mod.rs"), &format!("let a = crate::{above}::call();\n")), &[&wanted]);
     }
-    expect(&check("flow/a.rs", "use crate::{net::Address,\n    pool::plan};\n"), &["a.rs:2: `flow` imports `pool`"]);
-    expect(&check("flow/a.rs", "use crate::{Address, Handle};\n"), &["`flow` imports `pool`"]);
-    expect(&check("flow/a.rs", "use super::model;\n"), &[]);
-    expect(&check("pool/a.rs", "use crate::{flow, model::Model};\n// use crate::pool\n"), &[]);
-    expect(&check("model/a.rs", "use super::super::flow;\n"), &["`super::super`"]);
+    expect(&check("event_loop/a.rs", "use crate::{net::Address,\n    pool::plan};\n"), &["a.rs:2: `event_loop` imports `pool`"]);
+    expect(&check("event_loop/a.rs", "use crate::{Address, Handle};\n"), &["`event_loop` imports `pool`"]);
+    expect(&check("event_loop/a.rs", "use super::model;\n"), &[]);
+    expect(&check("pool/a.rs", "use crate::{event_loop, model::Model};\n// use crate::pool\n"), &[]);
+    expect(&check("model/a.rs", "use super::super::event_loop;\n"), &["`super::super`"]);
     expect(&check("lib.rs", "pub use pool::*;\npub use protocol::*;\n"), &["lib.rs:1: `pool::*`"]);
 }
 
@@ -88,14 +88,14 @@ fn protocol_imports_only_inline_values() {
 fn system_calls_outside_sys_are_found() {
     let check = |part: &str, text: &str| layers(&library(part, text), &HashMap::new());
     expect(&check("sys/a.rs", "use rustix::event;\n"), &[]);
-    expect(&check("flow/a.rs", "use rustix::event;\n"), &["`rustix::event` outside sys/"]);
+    expect(&check("event_loop/a.rs", "use rustix::event;\n"), &["`rustix::event` outside sys/"]);
     expect(&check("error.rs", "fn f(e: libc::c_int) {}\n"), &["`libc::c_int` outside sys/"]);
 }
 
 #[test]
 fn std_sync_is_imported_through_sync() {
     let check = |part: &str, text: &str| layers(&library(part, text), &HashMap::new());
-    for part in ["flow/a.rs", "model/a.rs", "pool/a.rs"] {
+    for part in ["event_loop/a.rs", "model/a.rs", "pool/a.rs"] {
         expect(&check(part, "use std::sync::{Arc, Weak};\nuse crate::sync::Mutex;\n"), &[]);
         expect(&check(part, "use std::{io, sync::{Arc, Mutex}};\n"), &["`std::sync::Mutex`"]);
         expect(&check(part, "use std::sync;\n"), &["`std::sync`"]);
@@ -116,10 +116,10 @@ fn leftover_markers_are_found() {
 #[test]
 fn prints_of_the_library_are_found() {
     let text = "print!(\"\");\nprintln!();\neprint!(\"\");\neprintln!();\nlog::info!(\"\");\nuse tracing::warn;\nio::stderr();\n";
-    let mut found = prints(&library("flow/a.rs", text));
+    let mut found = prints(&library("event_loop/a.rs", text));
     found.sort_by_key(|finding| finding.line);
     expect(&found, &["`print!`", "`println!`", "`eprint!`", "`eprintln!`", "`log::info`", "`tracing::warn`", "`io::stderr`"]);
-    expect(&prints(&library("flow/a.rs", "/// println!();\nlet log = catalog::new(log);\n")), &[]);
+    expect(&prints(&library("event_loop/a.rs", "/// println!();\nlet log = catalog::new(log);\n")), &[]);
     expect(&prints(&File::new("crates/cli/src/main.rs", text)), &[]);
 }
 

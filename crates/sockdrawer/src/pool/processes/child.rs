@@ -3,17 +3,17 @@
 use crate::admission::Limits;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
+use crate::event_loop::acceptor::Incoming;
+use crate::event_loop::child_page::ChildPage;
+use crate::event_loop::delegates::Delegates;
+use crate::event_loop::ending::Endings;
+use crate::event_loop::generation::Generation;
+use crate::event_loop::inbox::Inbox;
+use crate::event_loop::joint::Joint;
+use crate::event_loop::limiter::{Limiter, Permit};
+use crate::event_loop::worker::Workers;
+use crate::event_loop::{Basis, EventLoop, Shared};
 use crate::exec;
-use crate::flow::acceptor::Incoming;
-use crate::flow::child_page::ChildPage;
-use crate::flow::delegates::Delegates;
-use crate::flow::ending::Endings;
-use crate::flow::generation::Generation;
-use crate::flow::inbox::Inbox;
-use crate::flow::joint::Joint;
-use crate::flow::limiter::{Limiter, Permit};
-use crate::flow::worker::Workers;
-use crate::flow::{Basis, Flow, Shared};
 use crate::model::fork::{Birth, Life};
 use crate::observe::{Event, Observer};
 use crate::operation::Selector;
@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The bit by which a child's flow notices that it is asked to end.
+/// The bit by which a child's event loop notices that it is asked to end.
 const ASKED: u32 = 0;
 /// Exit codes: a bug of ours; a program that could not be started, as shells have it.
 const FAILED: i32 = 70;
@@ -82,9 +82,9 @@ impl Observer for Voice {
     }
 }
 
-/// A flow that was made before there was a connection for it, so that a child has little to do before its first byte.
+/// An event loop that was made before there was a connection for it, so that a child has little to do before its first byte.
 struct Seed {
-    flow: Flow,
+    event_loop: EventLoop,
     permit: Option<Permit>,
     generation: u32,
     voice: Arc<Voice>,
@@ -96,7 +96,7 @@ struct Seed {
 pub(super) struct Bed(Mutex<Option<Seed>>);
 
 impl Ground {
-    /// Has the flow of the next child ready. A panic of the service's `local` is met again by each child. A function of its own for
+    /// Has the event loop of the next child ready. A panic of the service's `local` is met again by each child. A function of its own for
     /// its stack, as above.
     #[inline(never)]
     pub(super) fn sow(&self, generation: &Generation) {
@@ -108,9 +108,9 @@ impl Ground {
         let voice = Arc::<Voice>::default();
         let shared = shared(self, joint, limiter, generation.apart(), voice.clone());
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
-        let mut flow = Flow::asleep(shared, inbox);
-        flow.prepare();
-        let before = lock(&self.bed.0).replace(Seed { flow, permit: Some(permit), generation: generation.id, voice });
+        let mut event_loop = EventLoop::asleep(shared, inbox);
+        event_loop.prepare();
+        let before = lock(&self.bed.0).replace(Seed { event_loop, permit: Some(permit), generation: generation.id, voice });
         // What its service made for it is the user's.
         panics::discard(before);
     }
@@ -134,17 +134,17 @@ fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno
     let (generation, _permit) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut seed = ManuallyDrop::new(ground.seed_of(&generation));
-    let Seed { flow, permit: own, voice, .. } = seed.as_mut().expect("it was sown");
-    flow.number_next(id);
+    let Seed { event_loop, permit: own, voice, .. } = seed.as_mut().expect("it was sown");
+    event_loop.number_next(id);
     // Where the parent sees it, also when this process is killed.
-    std::mem::forget(std::mem::replace(&mut flow.counters, page.counters()));
+    std::mem::forget(std::mem::replace(&mut event_loop.counters, page.counters()));
     *lock(&voice.0) = Some(page.clone());
     let permit = own.take().expect("a seed is for one connection");
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
-    flow.page = Some(page).filter(|page| resets || !page.end_in_order());
-    flow.adopt_incoming(Incoming { socket, permit, remote, side, lag, connect_time });
-    if flow.count() > 0 { run(flow) } else { Ok(()) }
+    event_loop.page = Some(page).filter(|page| resets || !page.end_in_order());
+    event_loop.adopt_incoming(Incoming { socket, permit, remote, side, lag, connect_time });
+    if event_loop.count() > 0 { run(event_loop) } else { Ok(()) }
 }
 
 fn shared(ground: &Ground, joint: Joint, limiter: Arc<Limiter>, generation: Arc<Generation>, voice: Arc<Voice>) -> Arc<Shared> {
@@ -164,21 +164,21 @@ fn shared(ground: &Ground, joint: Joint, limiter: Arc<Limiter>, generation: Arc<
 }
 
 /// A connection that has not ended at once: this process is there to be asked to end.
-fn run(flow: &mut Flow) -> Result<(), Errno> {
-    flow.awaken()?;
+fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
+    event_loop.awaken()?;
     let signals = fork::watch_for_end()?;
-    flow.notice(ASKED, signals.as_fd())?;
+    event_loop.notice(ASKED, signals.as_fd())?;
     let mut events = Events::with_capacity(4);
-    flow.inbox.read_here();
+    event_loop.inbox.read_here();
     let mut asked: Option<Asked> = None;
-    while flow.count() > 0 {
-        flow.turn_until = asked.as_ref().and_then(Asked::due);
-        flow.turn(&mut events, |_| ());
-        if std::mem::take(&mut flow.noticed) != 0 {
-            listen(flow, &signals, &mut asked);
+    while event_loop.count() > 0 {
+        event_loop.turn_until = asked.as_ref().and_then(Asked::due);
+        event_loop.turn(&mut events, |_| ());
+        if std::mem::take(&mut event_loop.noticed) != 0 {
+            listen(event_loop, &signals, &mut asked);
         }
         if let Some(asked) = &mut asked {
-            asked.go_on(flow);
+            asked.go_on(event_loop);
         }
     }
     Ok(())
@@ -203,17 +203,17 @@ enum Stage {
 }
 
 /// The nearest deadline counts.
-fn listen(flow: &mut Flow, signals: &OwnedFd, asked: &mut Option<Asked>) {
+fn listen(event_loop: &mut EventLoop, signals: &OwnedFd, asked: &mut Option<Asked>) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
-        flow.choose(&Selector::All).into_iter().for_each(|token| _ = flow.drain_one(token));
+        event_loop.choose(&Selector::All).into_iter().for_each(|token| _ = event_loop.drain_one(token));
         return;
     };
     let endings = Endings::within(within);
     if how.at_once {
-        flow.purge_counted(&Selector::All, within, &endings);
+        event_loop.purge_counted(&Selector::All, within, &endings);
     } else {
-        flow.drain_all_counted(&endings);
+        event_loop.drain_all_counted(&endings);
     }
     if asked.as_ref().is_none_or(|before| before.endings.until > endings.until) {
         *asked = Some(Asked { endings, stage: Stage::Asked });
@@ -230,19 +230,19 @@ impl Asked {
         }
     }
 
-    fn go_on(&mut self, flow: &mut Flow) {
+    fn go_on(&mut self, event_loop: &mut EventLoop) {
         while self.due().is_some_and(|due| due <= Instant::now()) {
             self.stage = match self.stage {
                 Stage::Asked => {
-                    flow.last_words(&self.endings);
+                    event_loop.last_words(&self.endings);
                     Stage::Told
                 }
                 Stage::Told => {
-                    flow.cut_counted(&self.endings);
+                    event_loop.cut_counted(&self.endings);
                     Stage::Cut
                 }
                 Stage::Cut | Stage::Closed => {
-                    flow.close_cut();
+                    event_loop.close_cut();
                     Stage::Closed
                 }
             };

@@ -1,9 +1,9 @@
 //! The doors of a helper, by the places of their numbers: sockets that replace others come in by the same door, because two that
 //! share numbers would wake each other's loops wrongly.
 
-use crate::flow::door::Door;
-use crate::flow::joint::Joint;
-use crate::flow::limiter::Process;
+use crate::event_loop::door::Door;
+use crate::event_loop::joint::Joint;
+use crate::event_loop::limiter::Process;
 use crate::net::Address;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -3,7 +3,7 @@
 use super::wire::Reply;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
-use crate::flow::ending::Endings;
+use crate::event_loop::ending::Endings;
 use crate::model::fork::{Children, Why};
 use crate::operation::Outcome;
 use crate::pool::drain::{CUT_WITHIN, Drain, Drained, Moments, shuffle};

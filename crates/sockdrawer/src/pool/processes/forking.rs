@@ -7,17 +7,17 @@ use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::registry;
 use super::speaker::Speaker;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
-use crate::flow::acceptor::Retiring;
-use crate::flow::delegates::Delegates;
-use crate::flow::door::Door;
-use crate::flow::ending::Endings;
-use crate::flow::generation::Generation;
-use crate::flow::inbox::Inbox;
-use crate::flow::joint::{Joint, MOST_LOOPS};
-use crate::flow::limiter::{Limiter, Process};
-use crate::flow::listener::Shard;
-use crate::flow::worker::Workers;
-use crate::flow::{Basis, Flow, FlowError, Shared};
+use crate::event_loop::acceptor::Retiring;
+use crate::event_loop::delegates::Delegates;
+use crate::event_loop::door::Door;
+use crate::event_loop::ending::Endings;
+use crate::event_loop::generation::Generation;
+use crate::event_loop::inbox::Inbox;
+use crate::event_loop::joint::{Joint, MOST_LOOPS};
+use crate::event_loop::limiter::{Limiter, Process};
+use crate::event_loop::listener::Shard;
+use crate::event_loop::worker::Workers;
+use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bits by which the helper's flow notices who speaks.
+/// The bits by which the helper's event loop notices who speaks.
 const POOL: u32 = 0;
 const CHILDREN: u32 = 1;
 
@@ -58,7 +58,7 @@ pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, speaker:
 }
 
 struct Forking {
-    flow: Flow,
+    event_loop: EventLoop,
     shared: Arc<Shared>,
     children: Arc<Children>,
     ground: Arc<Ground>,
@@ -122,23 +122,23 @@ impl Forking {
             placement: Some(children.clone()),
         });
         let inbox = Inbox::new(kernel, start.tuning.inbox).map_err(system)?;
-        let mut flow = Flow::new(0, shared.clone(), inbox, 1).map_err(|error| match error {
-            FlowError::System(errno) => system(errno),
-            FlowError::Service(panicked) => Refusal::Panicked(panicked.0),
+        let mut event_loop = EventLoop::new(0, shared.clone(), inbox, 1).map_err(|error| match error {
+            EventLoopError::System(errno) => system(errno),
+            EventLoopError::Service(panicked) => Refusal::Panicked(panicked.0),
         })?;
-        flow.inbox.read_here();
+        event_loop.inbox.read_here();
         let ended = fork::watch_children().map_err(system)?;
         for (number, descriptor) in [(POOL, speaker.end()), (CHILDREN, ended.as_fd())] {
-            flow.notice(number, descriptor).map_err(system)?;
+            event_loop.notice(number, descriptor).map_err(system)?;
         }
-        children.keep_from_children(flow.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
-        flow.set_intake(&start.intake);
+        children.keep_from_children(event_loop.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
+        event_loop.set_intake(&start.intake);
         ground.sow(&generation);
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
         }
         Ok(Forking {
-            flow,
+            event_loop,
             shared,
             children,
             ground,
@@ -160,13 +160,13 @@ impl Forking {
 
     fn serve(&mut self) {
         while !(self.last && self.ends.is_empty()) {
-            self.flow.turn_until = self.ends.due();
-            self.flow.turn(&mut self.events, |_| ());
-            let noticed = std::mem::take(&mut self.flow.noticed);
+            self.event_loop.turn_until = self.ends.due();
+            self.event_loop.turn(&mut self.events, |_| ());
+            let noticed = std::mem::take(&mut self.event_loop.noticed);
             let has = |number: u32| noticed & (1 << number) != 0;
             if has(CHILDREN) {
                 fork::clear(self.ended.as_fd());
-                self.children.reap(&self.flow, |pid, cut| self.ends.ended(pid, cut));
+                self.children.reap(&self.event_loop, |pid, cut| self.ends.ended(pid, cut));
             }
             if has(POOL) && !self.listen() {
                 return;
@@ -199,7 +199,7 @@ impl Forking {
         self.ends.go_on(&self.children);
         if self.ends.is_time_over() && !self.retiring.is_empty() {
             let waited = Endings::within(Duration::ZERO);
-            self.flow.cut_queues(&waited);
+            self.event_loop.cut_queues(&waited);
             self.ends.add_cut(waited.tell(|| 0).1);
         }
         let mut retired = Vec::new();
@@ -231,7 +231,7 @@ impl Forking {
             Request::Committed => done(self.committed()),
             Request::Tune(tuning) => {
                 self.shared.set_admission(Arc::new(tuning.limits));
-                self.flow.policy_changed();
+                self.event_loop.policy_changed();
                 self.children.take_census(&self.shared.rules.get());
                 Reply::Done
             }
@@ -242,7 +242,7 @@ impl Forking {
             }
             Request::Release { listener, shards } => {
                 for shard in shards.iter().filter_map(|shard| self.shards.remove(&(listener, *shard))) {
-                    self.flow.release_shard(&shard);
+                    self.event_loop.release_shard(&shard);
                 }
                 Reply::Done
             }
@@ -252,12 +252,12 @@ impl Forking {
                 return None;
             }
             Request::Intake(intake) => {
-                self.flow.set_intake(&intake);
+                self.event_loop.set_intake(&intake);
                 Reply::Done
             }
             Request::ListenerIntake { listener, intake } => {
                 self.doors.get(&listener).into_iter().for_each(|door| door.set_intake(&intake));
-                self.flow.policy_changed();
+                self.event_loop.policy_changed();
                 Reply::Done
             }
             Request::Status => Reply::Status(Box::new(self.status())),
@@ -341,7 +341,7 @@ impl Forking {
         let generations = self.generations.iter();
         let live =
             |generation: &Arc<Generation>| GenerationStatus { id: generation.id, connections: generation.live.load(SeqCst) };
-        let accepted = self.flow.counters.accepted().get();
+        let accepted = self.event_loop.counters.accepted().get();
         let mut counts = Counts::default();
         (0..MOST_LOOPS).for_each(|index| self.shared.joint.counters(0, index).add_to(&mut counts));
         self.children.add_to(&mut counts);
@@ -387,7 +387,7 @@ impl Forking {
     fn committed(&mut self) -> Result<(), Refusal> {
         let (generation, generated) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         self.generated = generated;
-        self.flow.look_at_switch();
+        self.event_loop.look_at_switch();
         self.ground.sow(&generation);
         self.generations.push(generation);
         Ok(())
@@ -411,7 +411,7 @@ impl Forking {
             let shard = Shard::new(Arc::new(socket), false);
             self.children.add_listener(&shard);
             self.shards.insert((listener, *number), shard.clone());
-            self.flow.take_shard(shard, door.clone());
+            self.event_loop.take_shard(shard, door.clone());
         }
         Ok(())
     }
@@ -422,14 +422,14 @@ impl Forking {
         let (closes, closed) = mpsc::channel();
         // The address is the pool's to tell.
         let retiring = Retiring::new(None, self.shared.clone(), closes);
-        gone.iter().for_each(|shard| self.flow.retire_shard(shard, &retiring));
+        gone.iter().for_each(|shard| self.event_loop.retire_shard(shard, &retiring));
         self.retiring.push((number, closed));
     }
 
     /// The end of all: what waits in the queues is accepted, then every child is asked to end.
     fn end(&mut self, number: u64, how: Drain) {
         self.retire(number, |_| true);
-        self.flow.suspend();
+        self.event_loop.suspend();
         let all = self.children.choose(|_, _| true);
         self.ends.end(number, all, how);
     }

@@ -7,11 +7,11 @@ use super::speaker::Speaker;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, VERSION};
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
-use crate::flow::door::{Door, Intake};
-use crate::flow::generation::Generation;
-use crate::flow::joint::Joint;
-use crate::flow::limiter::{Limiter, Process};
-use crate::flow::listener::{Listener, Shard};
+use crate::event_loop::door::{Door, Intake};
+use crate::event_loop::generation::Generation;
+use crate::event_loop::joint::Joint;
+use crate::event_loop::limiter::{Limiter, Process};
+use crate::event_loop::listener::{Listener, Shard};
 use crate::observe::Event;
 use crate::operation::Op;
 use crate::pool::control::{Core, ListeningPlace};
@@ -232,9 +232,9 @@ impl Helper {
         let mut control = lock(&self.core.control);
         for member in &control.members {
             let left = left.clone();
-            let order: crate::flow::inbox::Command =
-                Box::new(move |flow| left.iter().for_each(|shard| flow.release_shard(shard)));
-            let _ = member.inbox.put(crate::flow::inbox::Message::Command(order));
+            let order: crate::event_loop::inbox::Command =
+                Box::new(move |event_loop| left.iter().for_each(|shard| event_loop.release_shard(shard)));
+            let _ = member.inbox.put(crate::event_loop::inbox::Message::Command(order));
         }
         for place in control.places.listening.iter_mut().filter(|place| place.number == listener) {
             let shards = std::mem::take(&mut place.listener.shards).into_iter().zip(std::mem::take(&mut place.owners));

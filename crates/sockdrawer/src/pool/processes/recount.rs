@@ -58,7 +58,7 @@ impl Recount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::joint::Joint;
+    use crate::event_loop::joint::Joint;
     use crate::sync::atomic::Ordering::SeqCst;
 
     #[test]

@@ -7,7 +7,7 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::config::{Model, Part, RestartPolicy};
 use crate::error::Error;
-use crate::flow::joint::Joint;
+use crate::event_loop::joint::Joint;
 use crate::observe::{Event, Readiness};
 use crate::pool::restarts::{Absence, History, Restarting, end_in_order};
 use crate::sync::atomic::Ordering;

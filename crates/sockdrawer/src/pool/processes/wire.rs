@@ -3,7 +3,7 @@
 
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
-use crate::flow::door::Intake;
+use crate::event_loop::door::Intake;
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Op, Outcome, Selector};

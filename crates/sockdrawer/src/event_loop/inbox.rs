@@ -1,6 +1,6 @@
 //! A loop's inbox: the only way for other threads to reach its connections.
 
-use super::Flow;
+use super::EventLoop;
 use super::acceptor::Incoming;
 use super::away::Returned;
 use crate::protocol::{JobResult, Note, NotifyError, Post, Tag};
@@ -33,7 +33,7 @@ pub(crate) enum Message {
 }
 
 /// What the control plane asks, run on the loop's thread between two events.
-pub(crate) type Command = Box<dyn FnOnce(&mut Flow) + Send>;
+pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
 
 /// Letters in the order they came. Its memory is kept, so that steady traffic allocates nothing.
 pub(crate) struct Inbox {
@@ -42,7 +42,7 @@ pub(crate) struct Inbox {
     rung: AtomicBool,
     /// The thread that looks at `rung` each time before it waits, so that it need not ring for itself. 0: none does.
     reader: AtomicUsize,
-    /// None yet in a flow that has had nothing to wait for.
+    /// None yet in an event loop that has had nothing to wait for.
     event: OnceLock<OwnedFd>,
     /// The most notes that may wait; jobs, connections and orders are bounded elsewhere and never refused.
     bound: AtomicUsize,
@@ -177,7 +177,7 @@ impl Post for Inbox {
     }
 
     fn tag(&self, token: u64, tag: Tag) -> bool {
-        self.put_bounded(Box::new(move |flow| _ = flow.tag_one(token, &tag)))
+        self.put_bounded(Box::new(move |event_loop| _ = event_loop.tag_one(token, &tag)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Input: from the socket to the protocol.
 
-use super::Flow;
+use super::EventLoop;
 use super::connection::{Tail, context};
 use super::seat::Flags;
 use super::{PREPARED_BYTES, READS_PER_TURN};
@@ -34,7 +34,7 @@ struct Offered {
     more_follows: bool,
 }
 
-impl Flow {
+impl EventLoop {
     /// Reads and offers what came. Nearly always one read brings all there is, the protocol takes it and goes on, and the kernel takes
     /// its output: that way is written out here and looks nothing up twice, because of code and memory that the last connection used
     /// the kernel leaves little in the processor's caches. Whatever turns out otherwise goes on elsewhere.
@@ -247,7 +247,7 @@ impl Flow {
         self.read_most = self.read_most.min(bound.max(LEAST_READ_BYTES));
     }
 
-    /// The memory that reading and output need, of a flow whose connection does not read: it is made again when it goes on.
+    /// The memory that reading and output need, of an event loop whose connection does not read: it is made again when it goes on.
     pub(crate) fn give_memory_back(&mut self) {
         if std::mem::take(&mut self.swollen) {
             self.scratch.bytes.shrink_to(PREPARED_BYTES);

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The one connection of a flow that only serves; empty where it has none.
+/// The one connection of an event loop that only serves; empty where it has none.
 #[derive(Default)]
 pub(crate) struct Card(Mutex<Option<Written>>);
 
@@ -22,7 +22,7 @@ pub(crate) struct Written {
     pub(crate) side: Side,
     pub(crate) tag: Option<Tag>,
     pub(crate) since: Instant,
-    /// What the flow had received and sent before.
+    /// What the event loop had received and sent before.
     pub(crate) before: (u64, u64),
 }
 

@@ -1,6 +1,6 @@
 //! Jobs: what a protocol asked workers to do, and what came of it.
 
-use super::Flow;
+use super::EventLoop;
 use super::inbox::Message;
 use super::seat::Flags;
 use super::worker::{Submitted, Task};
@@ -9,7 +9,7 @@ use crate::observe::Event as Told;
 use crate::protocol::{Closed, Job, JobError, JobResult};
 use crate::sys::panics;
 
-impl Flow {
+impl EventLoop {
     pub(super) fn work(&mut self, seat: u32, job: Job) {
         if self.seats.at(seat).flags.any(Flags::WORKING) {
             self.count_panic(seat, "a protocol asked for a second job while one runs".to_owned());

@@ -1,6 +1,6 @@
 //! Giving a connection away and taking it back. Its seat, its permit and its protocol's state stay; epoll forgets the socket.
 
-use super::Flow;
+use super::EventLoop;
 use super::away::{Away, Back, Hold, Leaving, Outcome, Returned};
 use super::connection::Tail;
 use super::seat::Flags;
@@ -27,7 +27,7 @@ pub(super) enum Trip {
     },
 }
 
-impl Flow {
+impl EventLoop {
     /// Step::Delegate: the connection goes as soon as all is sent.
     pub(super) fn start_leaving(&mut self, seat: u32, delegate: Delegate) {
         if self.seats.at(seat).flags.any(Flags::WORKING.and(Flags::LEAVING)) {
@@ -231,7 +231,7 @@ impl Flow {
             let _ = self.system.unwatch(self.epoll.as_fd(), socket.as_fd());
         }
         let place = self.seats.at(seat);
-        // The flow's own share was dropped with the trip, and whoever had the connection gave away theirs.
+        // The event loop's own share was dropped with the trip, and whoever had the connection gave away theirs.
         place.socket = Some(Arc::into_inner(socket).expect("nobody else has the socket"));
         place.flags.clear(Flags::AWAY);
         if peer_finished {

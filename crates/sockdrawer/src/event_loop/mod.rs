@@ -1,5 +1,5 @@
 //! DATA PLANE: the path of a byte, in reading order: listener, acceptor, limiter, generation, seat, connection, buffer, timer,
-//! worker. One [`Flow`] belongs to one thread; the descriptor moves rightwards only, and other threads reach a flow by messages.
+//! worker. One [`EventLoop`] belongs to one thread; the descriptor moves rightwards only, and other threads reach an event loop by messages.
 
 pub(crate) mod acceptor;
 pub(crate) mod account;
@@ -81,7 +81,7 @@ const MESSAGES_PER_TURN: usize = 1024;
 const COMMANDS_PER_TURN: Duration = Duration::from_micros(200);
 /// Memory that a callback's output may leave behind.
 const SCRATCH_BYTES: usize = 256 * 1024;
-/// Memory that a prepared flow has for a callback's output: little, to lie with what else a forked process writes.
+/// Memory that a prepared event loop has for a callback's output: little, to lie with what else a forked process writes.
 const PREPARED_BYTES: usize = 512;
 /// Panics and reports told as events, for each loop and second; all panics are counted.
 const TOLD_PER_SECOND: u32 = 10;
@@ -90,7 +90,7 @@ const TOLD_PER_SECOND: u32 = 10;
 const BAD_EPOLL: &str = "epoll_wait fails for a bad descriptor or pointer only";
 
 /// The tokens of epoll that are no connection: epoch 0. The inbox is 0, listeners follow; at the end come descriptors that the
-/// flow is only to notice.
+/// event loop is only to notice.
 const INBOX_TOKEN: u64 = 0;
 const NOTICED: u64 = u32::MAX as u64 - 31;
 
@@ -116,7 +116,7 @@ impl Place {
     }
 }
 
-/// None in a flow that sleeps: it has had nothing to wait for.
+/// None in an event loop that sleeps: it has had nothing to wait for.
 struct Epoll(Option<OwnedFd>);
 
 impl AsFd for Epoll {
@@ -126,14 +126,14 @@ impl AsFd for Epoll {
 }
 
 /// All that one loop thread owns.
-pub(crate) struct Flow {
+pub(crate) struct EventLoop {
     /// None: it only serves, one connection at a time that was placed here.
     index: Option<usize>,
     shared: Arc<Shared>,
     system: Calls,
     epoll: Epoll,
     pub(crate) inbox: Arc<Inbox>,
-    /// Of a flow that only serves, in a thread among others.
+    /// Of an event loop that only serves, in a thread among others.
     pub(crate) card: Option<Arc<Card>>,
     post: Arc<dyn Post>,
     pub(crate) counters: Counters,
@@ -180,7 +180,7 @@ pub(crate) struct Flow {
     began: u64,
     /// Of this turn, connections whose peers have ended.
     ends: usize,
-    /// A bit for each descriptor of [`Flow::notice`] that had something.
+    /// A bit for each descriptor of [`EventLoop::notice`] that had something.
     pub(crate) noticed: u32,
     /// Seconds from then to the last look at that clock, once a turn: connections that open in a turn have their age by it.
     second: u32,
@@ -194,27 +194,32 @@ pub(crate) struct Flow {
     pub(crate) stopping: bool,
 }
 
-impl Flow {
+impl EventLoop {
     /// Made on the control plane's thread, so that failing is an error of the change and not a dead loop.
-    pub(crate) fn new(index: usize, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Result<Flow, FlowError> {
-        let mut flow = Flow::empty(Some(index), shared, inbox, capacity);
-        flow.awaken()?;
-        flow.refresh()?;
-        Ok(flow)
+    pub(crate) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        inbox: Arc<Inbox>,
+        capacity: usize,
+    ) -> Result<EventLoop, EventLoopError> {
+        let mut event_loop = EventLoop::empty(Some(index), shared, inbox, capacity);
+        event_loop.awaken()?;
+        event_loop.refresh()?;
+        Ok(event_loop)
     }
 
     /// One that serves a single connection at a time. It takes its table with the first: what the service does then is that
     /// connection's risk.
-    pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<Flow, Errno> {
-        let mut flow = Flow::asleep(shared, inbox);
-        flow.awaken()?;
-        flow.card = Some(Arc::default());
-        Ok(flow)
+    pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<EventLoop, Errno> {
+        let mut event_loop = EventLoop::asleep(shared, inbox);
+        event_loop.awaken()?;
+        event_loop.card = Some(Arc::default());
+        Ok(event_loop)
     }
 
     /// The same without a descriptor of its own, until it has something to wait for: many connections never have.
-    pub(crate) fn asleep(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Flow {
-        Flow::empty(None, shared, inbox, 1)
+    pub(crate) fn asleep(shared: Arc<Shared>, inbox: Arc<Inbox>) -> EventLoop {
+        EventLoop::empty(None, shared, inbox, 1)
     }
 
     /// Has ready what a short connection needs, so that it allocates nothing.
@@ -248,10 +253,10 @@ impl Flow {
         Ok(())
     }
 
-    fn empty(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Flow {
+    fn empty(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> EventLoop {
         let start = Instant::now();
         let at_once = capacity.min(64);
-        Flow {
+        EventLoop {
             index,
             system: Calls::new(shared.system.clone()),
             epoll: Epoll(None),
@@ -334,7 +339,7 @@ impl Flow {
             self.read = Pages::new(room).map_err(none)?;
         }
         self.epoch = epoch;
-        // A flow for one connection is told by nobody else's what it has to keep.
+        // An event loop for one connection is told by nobody else's what it has to keep.
         let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
         self.read_most = if self.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
         self.names_peers = asks_for_remote || self.shared.placement.is_some();
@@ -488,7 +493,7 @@ impl Flow {
         wakes.into_iter().flatten().min()
     }
 
-    /// What has events when the flow has: for a thread that waits elsewhere.
+    /// What has events when the event loop has: for a thread that waits elsewhere.
     #[cfg(feature = "tokio")]
     pub(crate) fn epoll(&self) -> std::io::Result<OwnedFd> {
         self.epoll.as_fd().try_clone_to_owned()
@@ -540,19 +545,19 @@ impl Flow {
 }
 
 /// Why a loop's own things could not be made.
-pub(crate) enum FlowError {
+pub(crate) enum EventLoopError {
     System(Errno),
     Service(Panicked),
 }
 
-impl From<Errno> for FlowError {
-    fn from(errno: Errno) -> FlowError {
-        FlowError::System(errno)
+impl From<Errno> for EventLoopError {
+    fn from(errno: Errno) -> EventLoopError {
+        EventLoopError::System(errno)
     }
 }
 
-impl From<Panicked> for FlowError {
-    fn from(panicked: Panicked) -> FlowError {
-        FlowError::Service(panicked)
+impl From<Panicked> for EventLoopError {
+    fn from(panicked: Panicked) -> EventLoopError {
+        EventLoopError::Service(panicked)
     }
 }

@@ -1,6 +1,6 @@
 //! The end of many connections by a deadline: what a drain, a purge and a shutdown ask of a loop, and the count of what came of it.
 
-use super::Flow;
+use super::EventLoop;
 use super::seat::Flags;
 use crate::clock::deadline;
 use crate::config::Reject;
@@ -106,10 +106,12 @@ impl Drop for Silent {
     }
 }
 
-impl Flow {
+impl EventLoop {
     /// Counts the end of these connections from now on. Those that are counted already are left out.
     pub(crate) fn count_endings(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) -> Vec<u64> {
-        let is_new = |flow: &mut Flow, token| flow.seats.find(token).is_some_and(|seat| flow.count_ending(seat, endings));
+        let is_new = |event_loop: &mut EventLoop, token| {
+            event_loop.seats.find(token).is_some_and(|seat| event_loop.count_ending(seat, endings))
+        };
         tokens.into_iter().filter(|token| is_new(self, *token)).collect()
     }
 
@@ -161,9 +163,9 @@ impl Flow {
 
     fn drain_in_slices(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) {
         let (new, endings) = (self.count_endings(tokens, endings), endings.clone());
-        self.in_slices(new, move |flow, token| {
+        self.in_slices(new, move |event_loop, token| {
             // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { _ = flow.drain_one(token) } else { flow.end_now(token) }
+            if Instant::now() < endings.until { _ = event_loop.drain_one(token) } else { event_loop.end_now(token) }
         });
     }
 
@@ -171,16 +173,17 @@ impl Flow {
     pub(crate) fn purge_counted(&mut self, selector: &Selector, within: Duration, endings: &Arc<Endings>) {
         let meant = self.choose(selector);
         let (new, endings) = (self.count_endings(meant, endings), endings.clone());
-        self.in_slices(new, move |flow, token| {
+        self.in_slices(new, move |event_loop, token| {
             let is_late = Instant::now() >= endings.until;
             // Behind what the kernel does not take, a goodbye is not read by then.
-            let unsent =
-                |flow: &mut Flow| flow.seats.find(token).is_some_and(|seat| flow.seats.at(seat).flags.any(Flags::UNSENT));
-            if !(endings.told.load(SeqCst) || is_late && unsent(flow)) {
-                flow.purge_one(token, within);
+            let unsent = |event_loop: &mut EventLoop| {
+                event_loop.seats.find(token).is_some_and(|seat| event_loop.seats.at(seat).flags.any(Flags::UNSENT))
+            };
+            if !(endings.told.load(SeqCst) || is_late && unsent(event_loop)) {
+                event_loop.purge_one(token, within);
             }
             if Instant::now() >= endings.until {
-                flow.end_now(token);
+                event_loop.end_now(token);
             }
         });
     }
@@ -200,20 +203,20 @@ impl Flow {
     /// Time for last words: protocols that wait for the rest of a message, or for a job, are told now.
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
         let left = self.counted(endings);
-        self.in_slices(left, |flow, token| {
-            if let Some(seat) = flow.seats.find(token) {
-                flow.tell_draining_now(seat);
+        self.in_slices(left, |event_loop, token| {
+            if let Some(seat) = event_loop.seats.find(token) {
+                event_loop.tell_draining_now(seat);
             }
         });
     }
 
     /// Time is up. Which connections are cut is decided now and of all at once; their sockets are closed by
-    /// [`close_cut`](Flow::close_cut): to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
+    /// [`close_cut`](EventLoop::close_cut): to reset one takes the kernel a millisecond for each megabyte that it has, and the deadline
     /// is kept for all.
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
         let mut left = self.counted(endings);
         left.retain(|token| !self.decide_cut(*token));
-        self.in_slices(left, Flow::end_now);
+        self.in_slices(left, EventLoop::end_now);
     }
 
     fn end_now(&mut self, token: u64) {
@@ -264,9 +267,9 @@ impl Flow {
         let seats: Vec<u32> = self.endings.keys().copied().collect();
         let cut = seats.into_iter().filter(|seat| self.seats.at(*seat).flags.any(Flags::CUT)).collect::<Vec<_>>();
         let cut = cut.into_iter().map(|seat| self.seats.token(seat)).collect();
-        self.in_slices(cut, |flow, token| {
-            if let Some(seat) = flow.seats.find(token) {
-                flow.leave(seat, true);
+        self.in_slices(cut, |event_loop, token| {
+            if let Some(seat) = event_loop.seats.find(token) {
+                event_loop.leave(seat, true);
             }
         });
     }
@@ -327,12 +330,12 @@ impl Flow {
     }
 
     /// Does something with many connections, some at a time, so that the others are not held up.
-    fn in_slices(&mut self, mut tokens: Vec<u64>, act: impl Fn(&mut Flow, u64) + Send + 'static) {
+    fn in_slices(&mut self, mut tokens: Vec<u64>, act: impl Fn(&mut EventLoop, u64) + Send + 'static) {
         let rest = tokens.split_off(tokens.len().min(SLICE));
         tokens.into_iter().for_each(|token| act(self, token));
         if !rest.is_empty() {
             // A loop that is going ends all of its connections anyway.
-            let _ = self.inbox.put(super::inbox::Message::Command(Box::new(move |flow| flow.in_slices(rest, act))));
+            let _ = self.inbox.put(super::inbox::Message::Command(Box::new(move |event_loop| event_loop.in_slices(rest, act))));
         }
     }
 }

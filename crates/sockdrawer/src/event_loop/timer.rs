@@ -205,7 +205,7 @@ fn is_before(one: u32, other: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::limiter::Limiter;
+    use crate::event_loop::limiter::Limiter;
 
     struct Random(u64);
 

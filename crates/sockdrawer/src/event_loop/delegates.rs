@@ -83,7 +83,7 @@ impl Delegates {
         self.start_missing();
     }
 
-    /// Nothing new is begun. Who waits comes back at once; who is out is told by its flow.
+    /// Nothing new is begun. Who waits comes back at once; who is out is told by its event loop.
     pub(crate) fn stop(&self) {
         let waiting = {
             let mut state = lock(&self.state);

@@ -1,10 +1,10 @@
 //! The timers of a loop's connections: one node each in the wheel, and what the wheel cannot say.
 
 use super::seat::Flags;
-use super::{Flow, timer};
+use super::{EventLoop, timer};
 use std::time::Instant;
 
-impl Flow {
+impl EventLoop {
     pub(super) fn fire_timers(&mut self) {
         if self.wheel.is_empty() {
             return;

@@ -1,6 +1,6 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
-use super::Flow;
+use super::EventLoop;
 use super::card::Written;
 use super::inbox::Message;
 use super::seat::{Flags, Seat};
@@ -30,7 +30,7 @@ fn state(seat: &Seat) -> ConnectionState {
     states.into_iter().find(|(holds, _)| *holds).map_or(ConnectionState::Idle, |(_, state)| state)
 }
 
-impl Flow {
+impl EventLoop {
     /// Does this to the connections that are meant.
     pub(crate) fn apply(&mut self, op: &Op, selector: &Selector) -> Outcome {
         let mut answer = Outcome { connections: self.count(), ..Outcome::default() };
@@ -40,16 +40,16 @@ impl Flow {
                 answer.list = self.list(selector);
                 answer.list.len()
             }
-            Op::Kill => self.each(selector, |flow, token| flow.kill_one(token)),
+            Op::Kill => self.each(selector, |event_loop, token| event_loop.kill_one(token)),
             Op::Tag(text) => {
                 let tag = crate::protocol::tag(text);
-                self.each(selector, |flow, token| flow.tag_one(token, &tag))
+                self.each(selector, |event_loop, token| event_loop.tag_one(token, &tag))
             }
-            Op::Notify(bytes) => self.each(selector, |flow, token| {
-                flow.note(token, Note::Bytes(bytes.clone()));
+            Op::Notify(bytes) => self.each(selector, |event_loop, token| {
+                event_loop.note(token, Note::Bytes(bytes.clone()));
                 true
             }),
-            Op::SetOptions(options) => self.each(selector, |flow, token| flow.set_options_of(token, options)),
+            Op::SetOptions(options) => self.each(selector, |event_loop, token| event_loop.set_options_of(token, options)),
             Op::Options => {
                 answer.options = self.choose(selector).into_iter().find_map(|token| self.options_of(token));
                 usize::from(answer.options.is_some())
@@ -63,7 +63,7 @@ impl Flow {
     }
 
     /// So many of those that are meant were there for it.
-    fn each(&mut self, selector: &Selector, mut act: impl FnMut(&mut Flow, u64) -> bool) -> usize {
+    fn each(&mut self, selector: &Selector, mut act: impl FnMut(&mut EventLoop, u64) -> bool) -> usize {
         self.choose(selector).into_iter().filter(|token| act(self, *token)).count()
     }
 
@@ -139,7 +139,7 @@ impl Flow {
             .collect()
     }
 
-    /// A flow that only serves says what it serves, before the protocol can keep it from answering.
+    /// An event loop that only serves says what it serves, before the protocol can keep it from answering.
     pub(super) fn write_card(&mut self, seat: u32, peer: &Peer) {
         let Some(card) = self.card.clone() else { return };
         let (id, active) = (self.seats.at(seat).id, self.active);

@@ -1,7 +1,7 @@
 //! One connection's life between its first and last byte: read, call the protocol, do as its step says.
 
 use super::seat::{Flags, Seat};
-use super::{ENDS_PER_TURN, Flow, SCRATCH_BYTES};
+use super::{ENDS_PER_TURN, EventLoop, SCRATCH_BYTES};
 use crate::behaviour::{Answer, Event, More, Panicked, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
@@ -23,7 +23,7 @@ pub(super) enum Tail {
 }
 
 /// What a callback gets to see of its connection.
-#[allow(clippy::too_many_arguments)] // The parts of a flow that it borrows, each for itself.
+#[allow(clippy::too_many_arguments)] // The parts of an event loop that it borrows, each for itself.
 #[inline(always)]
 pub(super) fn context<'a>(
     seat: u32,
@@ -40,7 +40,7 @@ pub(super) fn context<'a>(
     Context { out, timer, local, now, post, token, id: seat_of.id, generation, draining }
 }
 
-impl Flow {
+impl EventLoop {
     /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
     #[inline(always)]
     pub(super) fn enter(&mut self, seat: u32, peer: &Peer) {

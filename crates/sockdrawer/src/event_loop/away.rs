@@ -39,7 +39,7 @@ pub(crate) trait Waiting: Send + Sync {
     fn give_up(&self, away: &Arc<Away>) -> bool;
 }
 
-/// What the flow and whoever holds the connection both see. It may outlive the connection harmlessly.
+/// What the event loop and whoever holds the connection both see. It may outlive the connection harmlessly.
 pub(crate) struct Away {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
@@ -70,7 +70,7 @@ struct State {
     wakers: Vec<(u64, Waker)>,
     #[cfg(any(test, feature = "tokio"))]
     places: u64,
-    /// Of a connection that its flow has let go of; its socket is still open.
+    /// Of a connection that its event loop has let go of; its socket is still open.
     permit: Option<Permit>,
 }
 

@@ -3,11 +3,11 @@
 use super::{Accepted, Held, Incoming, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
-use crate::flow::Flow;
-use crate::flow::census::Ticket;
-use crate::flow::door::Door;
-use crate::flow::limiter::{LOOKS_AFTER, Permit, Waiter};
-use crate::flow::rules::Rules;
+use crate::event_loop::EventLoop;
+use crate::event_loop::census::Ticket;
+use crate::event_loop::door::Door;
+use crate::event_loop::limiter::{LOOKS_AFTER, Permit, Waiter};
+use crate::event_loop::rules::Rules;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ impl Asked {
     }
 }
 
-impl Flow {
+impl EventLoop {
     /// One connection from a shard, if it may come in now.
     pub(super) fn admit(&mut self, index: usize) -> Accepted {
         self.look_at_rules();
@@ -131,7 +131,7 @@ impl Flow {
 
     /// One accept4.
     #[inline(always)]
-    pub(in crate::flow) fn accept_from(&mut self, index: usize) -> Result<OwnedFd, Accepted> {
+    pub(in crate::event_loop) fn accept_from(&mut self, index: usize) -> Result<OwnedFd, Accepted> {
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Err(Accepted::Failed) };
         match self.system.accept(held.shard.socket()) {
             Ok(socket) => {
@@ -390,7 +390,7 @@ impl Flow {
 
     /// After a change of the policy, asks the new one: one load.
     #[inline]
-    pub(in crate::flow) fn look_at_rules(&mut self) {
+    pub(in crate::event_loop) fn look_at_rules(&mut self) {
         let version = self.shared.rules.version();
         if version != self.acceptor.asked.version {
             self.take_rules(version);
@@ -470,7 +470,7 @@ impl Flow {
                 continue;
             }
             // Who has no door was not let in; who has no address, not even any more, is not known by it.
-            let came_in = self.seats.at(seat).door != crate::flow::account::NO_DOOR;
+            let came_in = self.seats.at(seat).door != crate::event_loop::account::NO_DOOR;
             if came_in
                 && let Some(peer) = self.remote(seat)
                 && let Ok((ticket, _)) = census.enter(peer.ip(), usize::MAX)

@@ -1,11 +1,11 @@
 //! What epoll is asked about a connection.
 
-use super::Flow;
+use super::EventLoop;
 use super::seat::Flags;
 use crate::sys::Interest;
 use std::os::fd::AsFd;
 
-impl Flow {
+impl EventLoop {
     /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
     /// usually done before the peer's next message.
     #[inline]

@@ -3,8 +3,8 @@
 use super::{ACCEPTS_PER_TURN, Accepted, Acceptor, State};
 use crate::admission::Room;
 use crate::config::Reject;
-use crate::flow::listener::Shard;
-use crate::flow::{Flow, Shared};
+use crate::event_loop::listener::Shard;
+use crate::event_loop::{EventLoop, Shared};
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -47,7 +47,7 @@ impl Acceptor {
     }
 }
 
-impl Flow {
+impl EventLoop {
     /// Gives up a shard for good, after accepting what waits in its queue. `retiring` is dropped then.
     pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, retiring: &Arc<Retiring>) {
         for held in self.acceptor.held.iter_mut().flatten() {
@@ -117,7 +117,7 @@ impl Flow {
 
     /// Resets what waits at retiring sockets, and what was accepted and had nothing to run it with, and gives the sockets up; how many
     /// connections that were.
-    pub(in crate::flow) fn turn_away_retiring(&mut self, how: &Reject) -> usize {
+    pub(in crate::event_loop) fn turn_away_retiring(&mut self, how: &Reject) -> usize {
         let unplaced = self.take_unplaced();
         let mut waited = unplaced.len();
         for incoming in unplaced {

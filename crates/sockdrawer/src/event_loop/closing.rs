@@ -1,7 +1,7 @@
 //! How a connection ends. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
-use super::Flow;
+use super::EventLoop;
 use super::connection::Tail;
 use super::seat::Flags;
 use crate::behaviour::{Event, Panicked};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// A lingering socket is not read any more when its peer has sent more than this.
 const DISCARD_BYTES: u32 = 64 * 1024;
 
-impl Flow {
+impl EventLoop {
     /// Step::Close. Where nothing can be unread the end rides on the last bytes and the seat is free at once.
     pub(super) fn close(&mut self, seat: u32, tail: Tail) {
         let place = self.seats.at(seat);

@@ -12,7 +12,7 @@ use super::limiter::{LOOKS_AFTER, Permit, Waiter};
 use super::listener::Shard;
 use super::rules::Rules;
 use super::shared::Shared;
-use super::{Flow, lock};
+use super::{EventLoop, lock};
 use crate::config::Reject;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
@@ -179,7 +179,7 @@ impl Acceptor {
     }
 }
 
-impl Flow {
+impl EventLoop {
     /// Accepts from a shard from now on.
     pub(crate) fn take_shard(&mut self, shard: Arc<Shard>, door: Arc<Door>) {
         let held = self.acceptor.held.iter().flatten();
@@ -295,7 +295,7 @@ impl Flow {
         }
     }
 
-    /// A connection came to this flow: to run here, or to be placed.
+    /// A connection came to this event loop: to run here, or to be placed.
     pub(super) fn arrive(&mut self, incoming: Incoming) {
         // Taken out meanwhile, because counting it for each connection would cost a forking process a copied page.
         let Some(placement) = self.placement.take() else { return self.adopt_incoming(incoming) };

@@ -10,7 +10,7 @@ use super::joint::{Joint, MOST_LOOPS};
 use super::limiter::Limiter;
 use super::rules::{InForce, Rules};
 use super::worker::Workers;
-use super::{Flow, here};
+use super::{EventLoop, here};
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::observe::counters::Counters;
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) leaving: AtomicUsize,
     /// Connections that have lost the loop they were in before they had a place to run, and wait for another.
     pub(crate) stranded: Mutex<Vec<Incoming>>,
-    /// Where connections run, in models in which that is not the flow that accepted them.
+    /// Where connections run, in models in which that is not the event loop that accepted them.
     pub(crate) placement: Option<Arc<dyn Placement>>,
 }
 
@@ -68,16 +68,16 @@ pub(crate) struct Basis {
 
 /// Finds each new connection its place to run.
 pub(crate) trait Placement: Send + Sync {
-    /// Takes the incoming connection away, or gives it back with [`Flow::place_later`] where the system has nothing for it now. Called on the
-    /// thread of `flow`; the control plane may be waiting for that thread, so it must not wait for the control plane.
-    fn place(&self, flow: &mut Flow, incoming: Incoming);
+    /// Takes the incoming connection away, or gives it back with [`EventLoop::place_later`] where the system has nothing for it now. Called on the
+    /// thread of `event_loop`; the control plane may be waiting for that thread, so it must not wait for the control plane.
+    fn place(&self, event_loop: &mut EventLoop, incoming: Incoming);
 
-    /// The inboxes of flows that run connections it placed.
+    /// The inboxes of event loops that run connections it placed.
     fn inboxes(&self) -> Vec<Arc<Inbox>> {
         Vec::new()
     }
 
-    /// Of these flows, the connections that are meant, as far as they can be seen from outside.
+    /// Of these event loops, the connections that are meant, as far as they can be seen from outside.
     fn seen(&self, _flows: &[&Arc<Inbox>], _selector: &Selector) -> Vec<ConnectionStatus> {
         Vec::new()
     }

@@ -1,6 +1,6 @@
 //! Connecting: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
 
-use super::Flow;
+use super::EventLoop;
 use super::acceptor::Incoming;
 use super::course::Course;
 use super::limiter::{LOOKS_AFTER, Permit, Waiter};
@@ -99,7 +99,7 @@ impl Connector {
     }
 }
 
-impl Flow {
+impl EventLoop {
     /// Connects along this course from now on; None stops. Connections that stand stay.
     pub(crate) fn set_course(&mut self, course: Option<Arc<Course>>) {
         self.connector.give_back();

@@ -131,7 +131,7 @@ fn known(joint: &Joint) -> Vec<Alarm> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::limiter::{Limiter, Permit};
+    use crate::event_loop::limiter::{Limiter, Permit};
     use std::sync::Arc;
 
     #[derive(Default)]
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn who_hears_of_an_alarm_may_end_a_connection_while_others_wait() {
-        use crate::flow::inbox::Inbox;
-        use crate::flow::limiter::Waiter;
+        use crate::event_loop::inbox::Inbox;
+        use crate::event_loop::limiter::Waiter;
         use crate::sys::Kernel;
         let (tells, hears) = crate::sync::mpsc::channel();
         // Left behind where it hangs.

@@ -1,7 +1,7 @@
 //! The idle timeout: a connection ends whose protocol takes no input, and whose peer takes no output, for the time that its generation
 //! allows. A connection that is over with its first read never hears of it: the time begins when epoll is asked to watch.
 
-use super::Flow;
+use super::EventLoop;
 use super::seat::Flags;
 use crate::clock::deadline;
 use crate::protocol::Closed;
@@ -18,7 +18,7 @@ pub(super) struct Seen {
     since: Instant,
 }
 
-impl Flow {
+impl EventLoop {
     /// The connection waits for its peer. Its one timer may be its protocol's: then the protocol bounds the wait.
     pub(super) fn begin_idle(&mut self, seat: u32) {
         let place = self.seats.at(seat);

@@ -1,6 +1,6 @@
 //! What the connections of a loop are called, beside their seats: few have a tag, and those that have none cost nothing.
 
-use super::Flow;
+use super::EventLoop;
 use crate::observe::Event;
 use crate::protocol::{Said, Tag};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ impl Tags {
     }
 }
 
-impl Flow {
+impl EventLoop {
     /// Does what a callback said about its connection.
     #[inline]
     pub(super) fn hear(&mut self, seat: u32) {
