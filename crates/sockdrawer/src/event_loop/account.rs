@@ -1,8 +1,8 @@
 //! The permits of a loop's seated connections: numbers, where each seat would carry pointers.
 
-use super::census::Ticket;
 use super::door::Door;
 use super::limiter::{Limiter, Permit};
+use super::peer_counts::Ticket;
 use std::collections::HashMap;
 use std::sync::Arc;
 

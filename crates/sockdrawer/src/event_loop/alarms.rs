@@ -1,6 +1,6 @@
 //! Alarms: told once when the pool's connections reach a number, and once when they have fallen to a lower one.
 
-use super::joint::Joint;
+use super::shared_counters::SharedCounters;
 use crate::config::Alarm;
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -10,7 +10,7 @@ use std::sync::Weak;
 /// Alarms of one pool.
 pub(crate) const MOST_ALARMS: usize = 16;
 
-/// Words of the joint numbers: how many alarms there are, a bit for each that is raised, and each one's two numbers.
+/// Words of the shared counters: how many alarms there are, a bit for each that is raised, and each one's two numbers.
 const COUNT: usize = 0;
 const RAISED: usize = 1;
 const NUMBERS: usize = 2;
@@ -20,7 +20,7 @@ pub(crate) trait Teller: Send + Sync {
     fn tell_event(&self, event: &Event);
 }
 
-/// This process's part in the alarms. What is raised is a bit among the joint numbers, so each is told once, by one process.
+/// This process's part in the alarms. What is raised is a bit among the shared counters, so each is told once, by one process.
 #[derive(Default)]
 pub(crate) struct Alarms {
     teller: Mutex<Option<Weak<dyn Teller>>>,
@@ -41,31 +41,31 @@ impl Alarms {
     }
 
     /// Other alarms. One that there was before stays raised.
-    pub(crate) fn set(&self, joint: &Joint, alarms: &[Alarm]) {
-        let before: Vec<Alarm> = known(joint);
-        let raised = joint.alarm(RAISED).load(SeqCst);
+    pub(crate) fn set(&self, shared_counters: &SharedCounters, alarms: &[Alarm]) {
+        let before: Vec<Alarm> = known(shared_counters);
+        let raised = shared_counters.alarm(RAISED).load(SeqCst);
         // While they change there are none.
-        joint.alarm(COUNT).store(0, SeqCst);
+        shared_counters.alarm(COUNT).store(0, SeqCst);
         let mut still = 0;
         for (index, alarm) in alarms.iter().take(MOST_ALARMS).enumerate() {
-            joint.alarm(NUMBERS + 2 * index).store(alarm.at as u64, SeqCst);
-            joint.alarm(NUMBERS + 2 * index + 1).store(alarm.clear_at as u64, SeqCst);
+            shared_counters.alarm(NUMBERS + 2 * index).store(alarm.at as u64, SeqCst);
+            shared_counters.alarm(NUMBERS + 2 * index + 1).store(alarm.clear_at as u64, SeqCst);
             let was_raised = before.iter().position(|other| other == alarm).is_some_and(|at| raised & (1 << at) != 0);
             still |= u64::from(was_raised) << index;
         }
-        joint.alarm(RAISED).store(still, SeqCst);
-        joint.alarm(COUNT).store(alarms.len().min(MOST_ALARMS) as u64, SeqCst);
-        self.look(joint, joint.taken().load(SeqCst));
+        shared_counters.alarm(RAISED).store(still, SeqCst);
+        shared_counters.alarm(COUNT).store(alarms.len().min(MOST_ALARMS) as u64, SeqCst);
+        self.look(shared_counters, shared_counters.taken().load(SeqCst));
     }
 
     /// The count passed a line. Whoever is looking already looks again: an observer that ends a connection does not wait here.
-    pub(crate) fn look(&self, joint: &Joint, taken: u64) {
+    pub(crate) fn look(&self, shared_counters: &SharedCounters, taken: u64) {
         self.peak.fetch_max(taken, SeqCst);
         self.trough.fetch_max(!taken, SeqCst);
         self.looks.fetch_add(1, SeqCst);
         while self.busy.compare_exchange(false, true, SeqCst, SeqCst).is_ok() {
             let seen = self.looks.load(SeqCst);
-            self.cross(joint);
+            self.cross(shared_counters);
             self.busy.store(false, SeqCst);
             if self.looks.load(SeqCst) == seen {
                 return;
@@ -74,40 +74,40 @@ impl Alarms {
     }
 
     /// Tells what was crossed, and says at which counts to look again.
-    fn cross(&self, joint: &Joint) {
+    fn cross(&self, shared_counters: &SharedCounters) {
         let (mut peak, mut trough) = (self.peak.swap(0, SeqCst), !self.trough.swap(0, SeqCst));
         loop {
-            let alarms = known(joint);
+            let alarms = known(shared_counters);
             for (index, alarm) in alarms.iter().enumerate() {
-                self.cross_one(joint, index, *alarm, peak, trough);
+                self.cross_one(shared_counters, index, *alarm, peak, trough);
             }
-            let raised = joint.alarm(RAISED).load(SeqCst);
+            let raised = shared_counters.alarm(RAISED).load(SeqCst);
             let is_raised = |index: usize| raised & (1 << index) != 0;
             let up = alarms.iter().enumerate().filter(|(index, _)| !is_raised(*index)).map(|(_, alarm)| alarm.at as u64).min();
             let down =
                 alarms.iter().enumerate().filter(|(index, _)| is_raised(*index)).map(|(_, alarm)| alarm.clear_at as u64 + 1);
             let (up, down) = (up.unwrap_or(u64::MAX), down.max().unwrap_or(0));
-            joint.raise_line().store(up, SeqCst);
-            joint.clear_line().store(down, SeqCst);
+            shared_counters.raise_line().store(up, SeqCst);
+            shared_counters.clear_line().store(down, SeqCst);
             // Who counts looks at the lines afterwards, and here the count is looked at after them: one of both sees it. The
             // same with other processes that set lines.
-            let taken = joint.taken().load(SeqCst);
-            if joint.alarm(RAISED).load(SeqCst) == raised && taken < up && taken >= down {
+            let taken = shared_counters.taken().load(SeqCst);
+            if shared_counters.alarm(RAISED).load(SeqCst) == raised && taken < up && taken >= down {
                 return;
             }
             (peak, trough) = (taken, taken);
         }
     }
 
-    fn cross_one(&self, joint: &Joint, index: usize, alarm: Alarm, peak: u64, trough: u64) {
-        let (word, bit) = (joint.alarm(RAISED), 1 << index);
+    fn cross_one(&self, shared_counters: &SharedCounters, index: usize, alarm: Alarm, peak: u64, trough: u64) {
+        let (word, bit) = (shared_counters.alarm(RAISED), 1 << index);
         let (at, clear_at) = (alarm.at as u64, alarm.clear_at as u64);
         let was_raised = word.load(SeqCst) & bit != 0;
         if !was_raised && peak >= at && word.fetch_or(bit, SeqCst) & bit == 0 {
             self.tell(&Event::AlarmRaised { alarm, connections: peak as usize });
         }
         // Between two looks it may have gone up and down.
-        let now = joint.taken().load(SeqCst);
+        let now = shared_counters.taken().load(SeqCst);
         let lowest = if was_raised { trough.min(now) } else { now };
         if lowest <= clear_at && word.fetch_and(!bit, SeqCst) & bit != 0 {
             self.tell(&Event::AlarmCleared { alarm, connections: lowest as usize });
@@ -122,9 +122,9 @@ impl Alarms {
     }
 }
 
-fn known(joint: &Joint) -> Vec<Alarm> {
-    let number = |word: usize| joint.alarm(NUMBERS + word).load(SeqCst) as usize;
-    let count = (joint.alarm(COUNT).load(SeqCst) as usize).min(MOST_ALARMS);
+fn known(shared_counters: &SharedCounters) -> Vec<Alarm> {
+    let number = |word: usize| shared_counters.alarm(NUMBERS + word).load(SeqCst) as usize;
+    let count = (shared_counters.alarm(COUNT).load(SeqCst) as usize).min(MOST_ALARMS);
     (0..count).map(|index| Alarm { at: number(2 * index), clear_at: number(2 * index + 1) }).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::EventLoop;
 use super::acceptor::Incoming;
-use super::course::Course;
+use super::dialer::Dialer;
 use super::limiter::{LOOKS_AFTER, Permit, Waiter};
 use super::ports::Ports;
 use super::seat::Flags;
@@ -26,12 +26,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The connecting part of a loop.
 pub(super) struct Connector {
-    course: Option<Arc<Course>>,
+    dialer: Option<Arc<Dialer>>,
     /// Every target there was; connecting seats name theirs by its place.
     targets: Vec<Address>,
     waiter: Waiter,
     next: Next,
-    /// The connect that this loop has taken from the course, by when it is due.
+    /// The connect that this loop has taken from the dialer, by when it is due.
     taken: Option<Instant>,
     /// After a connect that failed, nothing before this.
     rests_until: Option<Instant>,
@@ -41,8 +41,8 @@ pub(super) struct Connector {
 /// What it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Another course.
-    Course,
+    /// Another dialer.
+    Dialer,
     /// A permit, for which it looks by itself at this moment.
     Permit(Instant),
     /// Whatever there may be next: connections that have no place yet are in the way.
@@ -54,15 +54,15 @@ impl Connector {
     /// Whether it has, or may have, something to do.
     #[inline(always)]
     pub(super) fn has_more(&self) -> bool {
-        self.next != Next::Course
+        self.next != Next::Dialer
     }
 
     pub(super) fn new(waiter: Waiter) -> Connector {
         Connector {
-            course: None,
+            dialer: None,
             targets: Vec::new(),
             waiter,
-            next: Next::Course,
+            next: Next::Dialer,
             taken: None,
             rests_until: None,
             pause: FIRST_PAUSE,
@@ -81,7 +81,7 @@ impl Connector {
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.next {
             Next::Moment(at) | Next::Permit(at) => Some(at),
-            Next::Course | Next::Turn => None,
+            Next::Dialer | Next::Turn => None,
         }
     }
 
@@ -93,22 +93,22 @@ impl Connector {
 
     /// Leaves the connect that it has taken to others.
     fn give_back(&mut self) {
-        if let (Some(_), Some(course)) = (self.taken.take(), &self.course) {
-            course.give_back();
+        if let (Some(_), Some(dialer)) = (self.taken.take(), &self.dialer) {
+            dialer.give_back();
         }
     }
 }
 
 impl EventLoop {
-    /// Connects along this course from now on; None stops. Connections that stand stay.
-    pub(crate) fn set_course(&mut self, course: Option<Arc<Course>>) {
+    /// Connects as this dialer says from now on; None stops. Connections that stand stay.
+    pub(crate) fn set_dialer(&mut self, dialer: Option<Arc<Dialer>>) {
         self.connector.give_back();
-        if course.is_some() {
+        if dialer.is_some() {
             // What is begun by a schedule, or asked by one, is measured from when it was due.
             sys::wait_exactly();
         }
-        self.connector.next = if course.is_some() { Next::Moment(Instant::now()) } else { Next::Course };
-        self.connector.course = course;
+        self.connector.next = if dialer.is_some() { Next::Moment(Instant::now()) } else { Next::Dialer };
+        self.connector.dialer = dialer;
         self.connector.waiter.leave();
     }
 
@@ -124,7 +124,7 @@ impl EventLoop {
     /// Begins the connects that are due and allowed.
     pub(super) fn connect_more(&mut self) {
         match self.connector.next {
-            Next::Course => return,
+            Next::Dialer => return,
             Next::Permit(at) if !self.connector.waiter.is_called() && Instant::now() < at => return,
             Next::Permit(_) | Next::Turn | Next::Moment(_) => {}
         }
@@ -141,31 +141,31 @@ impl EventLoop {
         }
         let now = Instant::now();
         self.connector.next = Next::Moment(self.connector.rested(now));
-        let Some(course) = self.connector.course.clone() else { return };
+        let Some(dialer) = self.connector.dialer.clone() else { return };
         for _ in 0..CONNECTS_PER_TURN {
             if self.connector.rested(now) > now {
                 return;
             }
-            if !self.connect_next(&course, now) {
+            if !self.connect_next(&dialer, now) {
                 return;
             }
         }
     }
 
     /// Begins the next connect. False when it must wait for something, which is noted.
-    fn connect_next(&mut self, course: &Course, now: Instant) -> bool {
-        if course.is_over() {
+    fn connect_next(&mut self, dialer: &Dialer, now: Instant) -> bool {
+        if dialer.is_over() {
             self.connector.give_back();
-            self.connector.next = Next::Course;
+            self.connector.next = Next::Dialer;
             return false;
         }
-        let due = *self.connector.taken.get_or_insert_with(|| course.take(now));
+        let due = *self.connector.taken.get_or_insert_with(|| dialer.take(now));
         if due > now {
             self.connector.next = Next::Moment(self.connector.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
         let Some(permit) = self.shared.limiter.take() else {
-            if course.connecting.late == Late::Forget {
+            if dialer.connecting.late == Late::Forget {
                 // Whoever has a permit first goes on, and what is due then is another matter.
                 self.connector.give_back();
             }
@@ -175,20 +175,20 @@ impl EventLoop {
         };
         // Where it waits once more, it waits behind the others.
         self.connector.waiter.leave();
-        if let Some(turn) = course.begin() {
+        if let Some(turn) = dialer.begin() {
             self.connector.taken = None;
-            self.connect(course, turn, due, permit);
+            self.connect(dialer, turn, due, permit);
         }
         true
     }
 
-    fn connect(&mut self, course: &Course, turn: usize, due: Instant, permit: Permit) {
+    fn connect(&mut self, dialer: &Dialer, turn: usize, due: Instant, permit: Permit) {
         self.counters.connects().add(1);
-        let connecting = &course.connecting;
+        let connecting = &dialer.connecting;
         let target = &connecting.targets[turn % connecting.targets.len()];
         let began = Instant::now();
-        let lag = course.lag(due, began);
-        match self.open_connecting(course, turn, target) {
+        let lag = dialer.lag(due, began);
+        match self.open_connecting(dialer, turn, target) {
             Ok(socket) => {
                 let seat = self.seats.take(socket, permit);
                 let number = self.connector.number_of(target);
@@ -215,8 +215,8 @@ impl EventLoop {
         }
     }
 
-    fn open_connecting(&self, course: &Course, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
-        let connecting = &course.connecting;
+    fn open_connecting(&self, dialer: &Dialer, turn: usize, target: &Address) -> Result<OwnedFd, Errno> {
+        let connecting = &dialer.connecting;
         let socket = self.system.socket(target)?;
         let same_family = |source: &&std::net::IpAddr| internet(target).is_some_and(|to| to.is_ipv4() == source.is_ipv4());
         let sources = connecting.sources.iter().filter(same_family);
@@ -226,7 +226,7 @@ impl EventLoop {
         {
             self.system.bind_source(socket.as_fd(), *source)?;
         }
-        match self.connect_from_a_port(&course.ports, turn, (socket.as_fd(), target)) {
+        match self.connect_from_a_port(&dialer.ports, turn, (socket.as_fd(), target)) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
             Err(errno) => Err(errno),
         }
@@ -334,7 +334,7 @@ impl EventLoop {
 
     fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
         self.counters.connect_failed().add(1);
-        if self.connector.course.as_ref().is_some_and(|course| course.connecting.total.is_none()) {
+        if self.connector.dialer.as_ref().is_some_and(|dialer| dialer.connecting.total.is_none()) {
             // A target that refuses must not make the loop spin for ever.
             let rested = Instant::now() + self.connector.pause;
             self.connector.rests_until = Some(rested);

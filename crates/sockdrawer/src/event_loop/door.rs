@@ -1,8 +1,8 @@
 //! What the loops know of one address beside its sockets: its limit, who is in by it, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
-use super::joint::Joint;
 use super::limiter::{Limiter, Process};
+use super::shared_counters::SharedCounters;
 use crate::config::Reject;
 use crate::net::Address;
 use crate::sync::atomic::{AtomicU8, Ordering};
@@ -34,9 +34,14 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// `joint` has the numbers of this door; a `limit` only where this process sets it.
-    pub(crate) fn new(address: Address, joint: Joint, limit: Option<usize>, process: Option<Process>) -> Arc<Door> {
-        let limiter = Limiter::shared(joint, limit.unwrap_or(usize::MAX), process);
+    /// `shared_counters` has the numbers of this door; a `limit` only where this process sets it.
+    pub(crate) fn new(
+        address: Address,
+        shared_counters: SharedCounters,
+        limit: Option<usize>,
+        process: Option<Process>,
+    ) -> Arc<Door> {
+        let limiter = Limiter::shared(shared_counters, limit.unwrap_or(usize::MAX), process);
         Arc::new(Door { address, limiter, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
     }
 

@@ -1,7 +1,7 @@
 //! Generations: one version of the service and of per-connection settings, and the connections made under it. A pool has one
 //! switch; a loop looks at it once for each connection it accepts.
 
-use super::joint::Joint;
+use super::shared_counters::SharedCounters;
 use crate::behaviour::{AnyService, Kind, Panicked, TableBox};
 use crate::config::Settings;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -82,7 +82,7 @@ impl Generation {
 
 /// The one switch of a pool: which generation is in force. Its epoch is shared by the pool's processes.
 pub(crate) struct Switch {
-    joint: Joint,
+    shared_counters: SharedCounters,
     state: Mutex<State>,
 }
 
@@ -93,14 +93,14 @@ struct State {
 }
 
 impl Switch {
-    pub(crate) fn new(joint: Joint, generation: Arc<Generation>) -> Switch {
-        Switch { joint, state: Mutex::new(State { current: generation, prepared: None }) }
+    pub(crate) fn new(shared_counters: SharedCounters, generation: Arc<Generation>) -> Switch {
+        Switch { shared_counters, state: Mutex::new(State { current: generation, prepared: None }) }
     }
 
     /// From here on every accept, in whatever loop, sees `generation`.
     pub(crate) fn commit(&self, generation: Arc<Generation>) {
         self.prepare(Some(generation));
-        self.joint.epoch().fetch_add(1, Ordering::SeqCst);
+        self.shared_counters.epoch().fetch_add(1, Ordering::SeqCst);
         drop(self.current());
     }
 
@@ -112,7 +112,7 @@ impl Switch {
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        self.joint.epoch().load(Ordering::SeqCst)
+        self.shared_counters.epoch().load(Ordering::SeqCst)
     }
 
     pub(crate) fn current(&self) -> Arc<Generation> {

@@ -3,10 +3,10 @@
 //! that is stuck, or a process that is stopped, holds nothing back.
 
 use super::alarms::Alarms;
-use super::census::Ticket;
 use super::door::Door;
 use super::inbox::Inbox;
-use super::joint::{Joint, MOST_PROCESSES};
+use super::peer_counts::Ticket;
+use super::shared_counters::{MOST_PROCESSES, SharedCounters};
 use crate::config::Alarm;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -21,7 +21,7 @@ pub(crate) const LOOKS_AFTER: Duration = Duration::from_millis(100);
 
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
 pub(crate) struct Limiter {
-    joint: Joint,
+    shared_counters: SharedCounters,
     pub(crate) alarms: Alarms,
     /// In a pool of several processes: which of them this is.
     process: Option<Process>,
@@ -166,21 +166,27 @@ impl Line {
 impl Limiter {
     #[cfg(test)]
     pub(crate) fn new(limit: usize) -> Arc<Limiter> {
-        Limiter::shared(Joint::private(), limit, None)
+        Limiter::shared(SharedCounters::private(), limit, None)
     }
 
     /// Over numbers that other processes share, where there is a `process`.
-    pub(crate) fn shared(joint: Joint, limit: usize, process: Option<Process>) -> Arc<Limiter> {
+    pub(crate) fn shared(shared_counters: SharedCounters, limit: usize, process: Option<Process>) -> Arc<Limiter> {
         // Among several, it is set by the one that started the others.
         if process.as_ref().is_none_or(|process| process.index.is_none()) {
-            joint.limit().store(limit as u64, SeqCst);
+            shared_counters.limit().store(limit as u64, SeqCst);
         }
-        Arc::new(Limiter { joint, alarms: Alarms::default(), process, waiting: AtomicUsize::new(0), line: Mutex::default() })
+        Arc::new(Limiter {
+            shared_counters,
+            alarms: Alarms::default(),
+            process,
+            waiting: AtomicUsize::new(0),
+            line: Mutex::default(),
+        })
     }
 
     /// Permits taken, by all processes.
     pub(crate) fn taken(&self) -> usize {
-        self.joint.taken().load(SeqCst) as usize
+        self.shared_counters.taken().load(SeqCst) as usize
     }
 
     /// Permits taken by this process.
@@ -189,7 +195,7 @@ impl Limiter {
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.joint.limit().load(SeqCst) as usize
+        self.shared_counters.limit().load(SeqCst) as usize
     }
 
     /// Rung when a process is called.
@@ -201,7 +207,8 @@ impl Limiter {
     /// stands in line behind them.
     #[inline]
     pub(super) fn is_contended(&self) -> bool {
-        (self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.joint.waiting().load(SeqCst) > 0)) && !self.has_room()
+        (self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.shared_counters.waiting().load(SeqCst) > 0))
+            && !self.has_room()
     }
 
     /// Whether a loop of this process may have a permit now.
@@ -229,7 +236,7 @@ impl Limiter {
     /// Returns how many are taken now. Who adds looks at the alarms afterwards.
     #[inline]
     fn add_to_taken(&self) -> Option<u64> {
-        let [taken, limit, ..] = self.joint.lines();
+        let [taken, limit, ..] = self.shared_counters.lines();
         let limit = limit.load(SeqCst);
         let added = taken.fetch_update(SeqCst, SeqCst, |taken| (taken < limit).then_some(taken + 1));
         added.ok().map(|before| before + 1)
@@ -238,8 +245,8 @@ impl Limiter {
     /// Alarms are told to user code, which may end connections: not under the lock of the line.
     #[inline]
     fn look_upwards(&self, taken: u64) {
-        if taken >= self.joint.raise_line().load(SeqCst) {
-            self.alarms.look(&self.joint, taken);
+        if taken >= self.shared_counters.raise_line().load(SeqCst) {
+            self.alarms.look(&self.shared_counters, taken);
         }
     }
 
@@ -252,7 +259,7 @@ impl Limiter {
     /// This process's own count and bound.
     fn own(&self) -> Option<(&AtomicU64, u64)> {
         let process = self.process.as_ref()?;
-        Some((self.joint.held(process.index?), process.most as u64))
+        Some((self.shared_counters.held(process.index?), process.most as u64))
     }
 
     fn has_own_room(&self) -> bool {
@@ -266,17 +273,17 @@ impl Limiter {
         let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
         let bit = 1 << index;
         if line.len() == 0 || !self.has_own_room() {
-            self.joint.waiting().fetch_and(!bit, SeqCst);
-        } else if self.joint.waiting().load(SeqCst) & bit == 0 {
+            self.shared_counters.waiting().fetch_and(!bit, SeqCst);
+        } else if self.shared_counters.waiting().load(SeqCst) & bit == 0 {
             // A call that came when it waited no more is over.
-            self.joint.called(index).store(0, SeqCst);
-            self.joint.waiting().fetch_or(bit, SeqCst);
+            self.shared_counters.called(index).store(0, SeqCst);
+            self.shared_counters.waiting().fetch_or(bit, SeqCst);
         }
     }
 
     /// A higher limit lets waiting loops in; a lower one closes nothing: no loop accepts until enough connections have ended.
     pub(crate) fn set_limit(&self, limit: usize) {
-        self.joint.limit().store(limit as u64, SeqCst);
+        self.shared_counters.limit().store(limit as u64, SeqCst);
         self.call();
     }
 
@@ -298,21 +305,21 @@ impl Limiter {
 
     #[inline]
     fn take_from_taken(&self) {
-        let [taken, _, _, clear] = self.joint.lines();
+        let [taken, _, _, clear] = self.shared_counters.lines();
         let left = taken.fetch_sub(1, SeqCst) - 1;
         if left < clear.load(SeqCst) {
-            self.alarms.look(&self.joint, left);
+            self.alarms.look(&self.shared_counters, left);
         }
     }
 
     /// Other alarms, for all processes.
     pub(crate) fn set_alarms(&self, alarms: &[Alarm]) {
-        self.alarms.set(&self.joint, alarms);
+        self.alarms.set(&self.shared_counters, alarms);
     }
 
     /// The count was changed by hand.
     pub(crate) fn look_at_alarms(&self) {
-        self.alarms.look(&self.joint, self.joint.taken().load(SeqCst));
+        self.alarms.look(&self.shared_counters, self.shared_counters.taken().load(SeqCst));
     }
 
     /// Calls the next in line, if there is room. What a called loop leaves it passes on by calling again.
@@ -342,20 +349,20 @@ impl Limiter {
 
     /// Calls the next process that waits and is not called yet: one that is stopped is called once.
     fn call_process(&self, process: &Process) {
-        let waiting = self.joint.waiting().load(SeqCst);
+        let waiting = self.shared_counters.waiting().load(SeqCst);
         if waiting == 0 {
             // As after nearly every connection.
             return;
         }
-        let after = self.joint.turn().load(SeqCst) as usize + 1;
+        let after = self.shared_counters.turn().load(SeqCst) as usize + 1;
         let turns = (after..after + MOST_PROCESSES).map(|next| next % MOST_PROCESSES);
         for next in turns.filter(|next| waiting & (1 << next) != 0) {
-            self.joint.turn().store(next as u64, SeqCst);
+            self.shared_counters.turn().store(next as u64, SeqCst);
             if Some(next) == process.index {
                 if self.call_here() {
                     return;
                 }
-            } else if self.joint.called(next).swap(1, SeqCst) == 0 {
+            } else if self.shared_counters.called(next).swap(1, SeqCst) == 0 {
                 // The counter of an eventfd overflows after 2^64 rings that no process read; nothing else can fail here.
                 let _ = process.system.ring(process.bell.as_fd());
                 return;
@@ -366,7 +373,10 @@ impl Limiter {
     /// Passes a call of this process by another on to a loop. One load where there is none.
     pub(crate) fn hear(&self) {
         let Some(index) = self.process.as_ref().and_then(|process| process.index) else { return };
-        if self.joint.called(index).load(SeqCst) > 0 && self.joint.called(index).swap(0, SeqCst) > 0 && !self.call_here() {
+        if self.shared_counters.called(index).load(SeqCst) > 0
+            && self.shared_counters.called(index).swap(0, SeqCst) > 0
+            && !self.call_here()
+        {
             self.call();
         }
     }

@@ -8,14 +8,13 @@ pub(crate) mod away;
 pub(crate) mod bell;
 mod buffer;
 pub(crate) mod card;
-pub(crate) mod census;
 pub(crate) mod child_page;
 mod closing;
 mod connection;
 mod connector;
-pub(crate) mod course;
 pub(crate) mod delegates;
 mod delegation;
+pub(crate) mod dialer;
 pub(crate) mod door;
 pub(crate) mod ending;
 pub(crate) mod generation;
@@ -24,11 +23,11 @@ mod idle;
 pub(crate) mod inbox;
 mod interest;
 mod jobs;
-pub(crate) mod joint;
 pub(crate) mod limiter;
 pub(crate) mod listener;
 pub(crate) mod orders;
 mod pace;
+pub(crate) mod peer_counts;
 mod ports;
 mod reading;
 pub(crate) mod reuseport_group;
@@ -37,6 +36,7 @@ pub(crate) mod rules;
 mod schedules;
 mod seat;
 mod shared;
+pub(crate) mod shared_counters;
 mod tags;
 mod timer;
 mod timers;
@@ -381,7 +381,7 @@ impl EventLoop {
 
     fn next_id(&mut self) -> ConnectionId {
         if self.ids.is_empty() {
-            let first = self.shared.joint.ids().fetch_add(64, Ordering::Relaxed);
+            let first = self.shared.shared_counters.ids().fetch_add(64, Ordering::Relaxed);
             self.ids = first..first + 64;
         }
         ConnectionId(self.ids.next().expect("just filled"))

@@ -270,7 +270,7 @@ impl EventLoop {
     /// The loop is going, by order or by its own fault: every connection ends, each under its own guard, and nothing more
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
-        self.set_course(None);
+        self.set_dialer(None);
         for seat in 0..self.seats.len() {
             if self.seats.at(seat).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.cut(seat, why));

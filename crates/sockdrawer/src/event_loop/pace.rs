@@ -1,13 +1,13 @@
 //! The accept rate: one bucket of tokens for the whole pool, as a single number that its processes share.
 
-use super::joint::Joint;
+use super::shared_counters::SharedCounters;
 use crate::admission::AcceptRate;
 use crate::sync::atomic::Ordering::SeqCst;
 
 /// The rate. The number is when the bucket will be full of tokens again, in ns of the system's clock: each connection moves it on by
 /// the gap (GCRA).
 pub(crate) struct Pace {
-    joint: Joint,
+    shared_counters: SharedCounters,
     pub(crate) rate: AcceptRate,
     gap: u64,
     /// How far ahead the number may be when a connection is taken.
@@ -15,29 +15,29 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(joint: Joint, rate: AcceptRate) -> Pace {
+    pub(crate) fn new(shared_counters: SharedCounters, rate: AcceptRate) -> Pace {
         let gap = u64::try_from(rate.gap().as_nanos()).unwrap_or(u64::MAX / 4).max(1);
         let ahead = gap.saturating_mul(u64::from(rate.burst.saturating_sub(1)));
-        Pace { joint, rate, gap, ahead }
+        Pace { shared_counters, rate, gap, ahead }
     }
 
     /// A token, and from when on it may be used: whoever has to wait has it already, so nobody wakes up for nothing.
     pub(crate) fn reserve(&self, now: u64) -> u64 {
         let full = |full: u64| Some(full.max(now).saturating_add(self.gap));
-        let before = self.joint.pace().fetch_update(SeqCst, SeqCst, full).expect("it always has a next");
+        let before = self.shared_counters.pace().fetch_update(SeqCst, SeqCst, full).expect("it always has a next");
         before.max(now).saturating_sub(self.ahead).max(now)
     }
 
     /// A token that may be used now, if there is one.
     pub(crate) fn take(&self, now: u64) -> bool {
         let next = |full: u64| (full <= now.saturating_add(self.ahead)).then(|| full.max(now).saturating_add(self.gap));
-        self.joint.pace().fetch_update(SeqCst, SeqCst, next).is_ok()
+        self.shared_counters.pace().fetch_update(SeqCst, SeqCst, next).is_ok()
     }
 
     /// A token that was not used.
     pub(crate) fn give_back(&self) {
         let before = |full: u64| Some(full.saturating_sub(self.gap));
-        let _ = self.joint.pace().fetch_update(SeqCst, SeqCst, before);
+        let _ = self.shared_counters.pace().fetch_update(SeqCst, SeqCst, before);
     }
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     fn pace(burst: u32) -> Pace {
-        Pace::new(Joint::private(), AcceptRate::new(1000.0, burst))
+        Pace::new(SharedCounters::private(), AcceptRate::new(1000.0, burst))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 /// From and to, both included.
 pub(super) type Range = (u16, u16);
 
-/// The ports of one course.
+/// The ports of one dialer.
 pub(super) struct Ports {
     range: Option<Range>,
     /// It was asked for: without it there is no connection.

@@ -1,8 +1,8 @@
 //! The admission policy as a loop asks it: guarded, and not at all where its answer is known.
 
-use super::census::{Census, Ticket};
-use super::joint::Joint;
 use super::pace::Pace;
+use super::peer_counts::{PeerCounts, Ticket};
+use super::shared_counters::SharedCounters;
 use crate::admission::{Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, Room};
 use crate::config::{OnFull, Reject};
 use crate::net::Address;
@@ -20,7 +20,7 @@ pub(crate) struct Rules {
     /// What the policy would answer, where it is data.
     limits: Option<Limits>,
     pub(crate) pace: Option<Pace>,
-    pub(crate) census: Option<Arc<Census>>,
+    pub(crate) peer_counts: Option<Arc<PeerCounts>>,
 }
 
 /// A policy's panic, with its message. The default policy has answered.
@@ -28,14 +28,17 @@ pub(crate) type Panicked = Option<String>;
 
 impl Rules {
     /// Keeps what those before it counted, where the policy asks for the same.
-    pub(crate) fn new(policy: Arc<dyn Admission>, joint: &Joint, before: Option<&Rules>) -> (Rules, Panicked) {
+    pub(crate) fn new(policy: Arc<dyn Admission>, shared_counters: &SharedCounters, before: Option<&Rules>) -> (Rules, Panicked) {
         let (asked, panicked) = guarded(|| (policy.limits().cloned(), policy.peers()), || (None, None));
         let (limits, prefixes) = asked;
         let rate = limits.as_ref().and_then(|limits| limits.rate.clone());
-        let known = before.and_then(|before| before.census.clone());
-        let census =
-            prefixes.map(|prefixes| known.filter(|known| known.prefixes == prefixes).unwrap_or_else(|| Census::new(prefixes)));
-        (Rules { policy: Some(policy), limits, pace: rate.map(|rate| Pace::new(joint.clone(), rate)), census }, panicked)
+        let known = before.and_then(|before| before.peer_counts.clone());
+        let peer_counts = prefixes
+            .map(|prefixes| known.filter(|known| known.prefixes == prefixes).unwrap_or_else(|| PeerCounts::new(prefixes)));
+        (
+            Rules { policy: Some(policy), limits, pace: rate.map(|rate| Pace::new(shared_counters.clone(), rate)), peer_counts },
+            panicked,
+        )
     }
 
     fn policy(&self) -> &dyn Admission {
@@ -48,7 +51,7 @@ impl Rules {
     }
 
     pub(crate) fn asks_after(&self) -> bool {
-        self.limits.is_none() || self.census.is_some()
+        self.limits.is_none() || self.peer_counts.is_some()
     }
 
     pub(crate) fn before(&self, entrance: &Entrance<'_>) -> (BeforeAccept, Panicked) {
@@ -62,8 +65,8 @@ impl Rules {
     pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Result<Option<Box<Ticket>>, Reject>, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.most);
-        let entered = match (&self.census, peer) {
-            (Some(census), Some(peer)) => Some(census.enter(peer.ip(), most)),
+        let entered = match (&self.peer_counts, peer) {
+            (Some(peer_counts), Some(peer)) => Some(peer_counts.enter(peer.ip(), most)),
             _ => None,
         };
         let (ticket, others) = match entered {

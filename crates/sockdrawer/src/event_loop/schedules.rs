@@ -4,8 +4,8 @@
 use super::account::{Account, NO_DOOR};
 use super::generation::{Generation, Switch};
 use super::inbox::{Inbox, Message};
-use super::joint::Joint;
 use super::limiter::{Limiter, Permit, Waiter};
+use super::shared_counters::SharedCounters;
 use crate::behaviour::Behaviour;
 use crate::config::Settings;
 use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step};
@@ -183,9 +183,9 @@ fn accept(switch: &Switch, committed: &AtomicU32) {
 #[test]
 fn every_accept_after_a_commit_sees_it() {
     check(|| {
-        let joint = Joint::private();
+        let shared_counters = SharedCounters::private();
         let first = generation(1);
-        let switch = Arc::new(Switch::new(joint, first.clone()));
+        let switch = Arc::new(Switch::new(shared_counters, first.clone()));
         let committed = Arc::new(AtomicU32::new(1));
         let loops: Vec<_> = (0..2)
             .map(|_| {

@@ -1,9 +1,9 @@
 //! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
 
 use super::account::{Account, NO_DOOR};
-use super::census::Ticket;
 use super::door::Door;
 use super::limiter::{Limiter, Permit};
+use super::peer_counts::Ticket;
 use super::timer::{NONE, Node};
 use crate::chunks::Chunks;
 use crate::protocol::{ConnectionId, Side};

@@ -6,9 +6,9 @@ use super::bell::Bell;
 use super::delegates::Delegates;
 use super::generation::{Generation, Switch};
 use super::inbox::Inbox;
-use super::joint::{Joint, MOST_LOOPS};
 use super::limiter::Limiter;
 use super::rules::{InForce, Rules};
+use super::shared_counters::{MOST_LOOPS, SharedCounters};
 use super::worker::Workers;
 use super::{EventLoop, here};
 use crate::admission::Admission;
@@ -27,7 +27,7 @@ use std::time::Duration;
 pub(crate) struct Shared {
     pub(crate) system: Arc<dyn System>,
     /// Numbers that the pool's processes share.
-    pub(crate) joint: Joint,
+    pub(crate) shared_counters: SharedCounters,
     /// Which of several processes this is.
     pub(crate) process: Option<usize>,
     pub(crate) limiter: Arc<Limiter>,
@@ -55,7 +55,7 @@ pub(crate) struct Shared {
 /// What loops share from their first moment on.
 pub(crate) struct Basis {
     pub(crate) system: Arc<dyn System>,
-    pub(crate) joint: Joint,
+    pub(crate) shared_counters: SharedCounters,
     pub(crate) process: Option<usize>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) generation: Arc<Generation>,
@@ -99,11 +99,11 @@ pub(crate) trait Placement: Send + Sync {
 
 impl Shared {
     pub(crate) fn new(on: Basis) -> Arc<Shared> {
-        let (rules, panicked) = Rules::new(on.admission, &on.joint, None);
+        let (rules, panicked) = Rules::new(on.admission, &on.shared_counters, None);
         let shared = Arc::new(Shared {
             system: on.system,
-            switch: Switch::new(on.joint.clone(), on.generation),
-            joint: on.joint,
+            switch: Switch::new(on.shared_counters.clone(), on.generation),
+            shared_counters: on.shared_counters,
             process: on.process,
             limiter: on.limiter,
             workers: on.workers,
@@ -127,11 +127,11 @@ impl Shared {
     /// Another policy, from the next connection on. What was counted stays counted.
     pub(crate) fn set_admission(&self, policy: Arc<dyn Admission>) {
         let before = self.rules.get();
-        let (rules, panicked) = Rules::new(policy, &self.joint, Some(&before));
+        let (rules, panicked) = Rules::new(policy, &self.shared_counters, Some(&before));
         let same_rate = rules.pace.as_ref().map(|pace| &pace.rate) == before.pace.as_ref().map(|pace| &pace.rate);
         // Among several processes that is for the one that started the others.
         if !same_rate && self.process.is_none() {
-            self.joint.pace().store(0, Ordering::SeqCst);
+            self.shared_counters.pace().store(0, Ordering::SeqCst);
         }
         self.rules.set(rules);
         panics::discard(before);
@@ -151,7 +151,7 @@ impl Shared {
     /// Where a loop counts: in a pool of several processes, where it is not lost with the process.
     pub(super) fn counters(&self, index: Option<usize>) -> Counters {
         match (self.process, index) {
-            (Some(process), Some(index)) if index < MOST_LOOPS => self.joint.counters(process, index),
+            (Some(process), Some(index)) if index < MOST_LOOPS => self.shared_counters.counters(process, index),
             _ => Counters::default(),
         }
     }

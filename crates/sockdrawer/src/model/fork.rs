@@ -2,13 +2,13 @@
 
 use crate::behaviour::Kind;
 use crate::event_loop::acceptor::Incoming;
-use crate::event_loop::census::Census;
 use crate::event_loop::child_page::ChildPage;
 use crate::event_loop::generation::Generation;
-use crate::event_loop::joint::{Joint, MOST_CHILDREN};
 use crate::event_loop::limiter::Permit;
 use crate::event_loop::listener::Shard;
+use crate::event_loop::peer_counts::PeerCounts;
 use crate::event_loop::rules::Rules;
+use crate::event_loop::shared_counters::{MOST_CHILDREN, SharedCounters};
 use crate::event_loop::{EventLoop, Placement};
 use crate::net::Address;
 use crate::observe::{Counts, Event};
@@ -33,7 +33,7 @@ const CHILDREN: usize = 1;
 /// The children of a helper.
 pub(crate) struct Children {
     table: Unforked<Mutex<Table>>,
-    joint: Joint,
+    shared_counters: SharedCounters,
     /// By which a child maps its own page of the shared numbers.
     numbers: OwnedFd,
     life: Box<dyn Life>,
@@ -137,13 +137,13 @@ impl Table {
 
     /// Not a part of what places a child: its chunk is on the stack for a moment, and a fork costs copies of what is on the stack.
     #[inline(never)]
-    fn grow(&mut self, joint: &Joint) -> Result<(), Errno> {
+    fn grow(&mut self, shared_counters: &SharedCounters) -> Result<(), Errno> {
         let first = self.chunks.len() * CHUNK;
         self.chunks.push(Unforked::new([const { None }; CHUNK])?);
         // As many as permits, which are at most as many as places among the shared numbers.
         let slots = (first..(first + CHUNK).min(MOST_CHILDREN)).rev();
-        self.free.extend(slots.map(|slot| Place { slot, page: joint.child(slot) }));
-        joint.set_children((first + CHUNK).min(MOST_CHILDREN));
+        self.free.extend(slots.map(|slot| Place { slot, page: shared_counters.child(slot) }));
+        shared_counters.set_children((first + CHUNK).min(MOST_CHILDREN));
         Ok(())
     }
 }
@@ -209,14 +209,14 @@ impl Children {
     /// `own` are descriptors that the helper has until its end.
     pub(crate) fn new(
         life: impl Life + 'static,
-        joint: Joint,
+        shared_counters: SharedCounters,
         numbers: OwnedFd,
         mut own: Vec<RawFd>,
     ) -> Result<Arc<Children>, Errno> {
         own.push(numbers.as_raw_fd());
         let inherited = Inherited { own, ..Inherited::default() };
         let table = Unforked::new(Mutex::new(Table { inherited, ..Table::default() }))?;
-        Ok(Arc::new(Children { table, joint, numbers, life: Box::new(life), parent: std::process::id() }))
+        Ok(Arc::new(Children { table, shared_counters, numbers, life: Box::new(life), parent: std::process::id() }))
     }
 
     /// The helper has these, too, until its end.
@@ -235,13 +235,14 @@ impl Children {
     }
 
     /// Counts the peers of those that live as the policy asks for, each once.
-    pub(crate) fn take_census(&self, rules: &Rules) {
+    pub(crate) fn count_peers(&self, rules: &Rules) {
         for child in lock(&self.table).chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).flatten() {
-            let counted = |census: &Arc<Census>| child.permit.ticket().is_some_and(|ticket| ticket.is_of(census));
-            if rules.census.as_ref().is_some_and(counted) {
+            let counted = |peer_counts: &Arc<PeerCounts>| child.permit.ticket().is_some_and(|ticket| ticket.is_of(peer_counts));
+            if rules.peer_counts.as_ref().is_some_and(counted) {
                 continue;
             }
-            let entered = rules.census.as_ref().zip(child.peer).map(|(census, peer)| census.enter(peer.ip(), usize::MAX));
+            let entered =
+                rules.peer_counts.as_ref().zip(child.peer).map(|(peer_counts, peer)| peer_counts.enter(peer.ip(), usize::MAX));
             child.permit.count_by(entered.and_then(Result::ok).map(|(ticket, _)| ticket));
         }
     }
@@ -347,14 +348,14 @@ impl Children {
         if let Some(event) = child.page.told(child.id) {
             shared.tell(&event);
         }
-        shared.joint.counters(0, CHILDREN).add_all(&counts);
+        shared.shared_counters.counters(0, CHILDREN).add_all(&counts);
         child.page.clear();
         if let Ending::Signalled(signal) = ending
             && child.why.is_none()
         {
             let number = usize::try_from(signal).unwrap_or_default();
-            if number < crate::event_loop::joint::MOST_SIGNALS {
-                shared.joint.signalled(number).fetch_add(1, Ordering::Relaxed);
+            if number < crate::event_loop::shared_counters::MOST_SIGNALS {
+                shared.shared_counters.signalled(number).fetch_add(1, Ordering::Relaxed);
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });
         }
@@ -375,7 +376,7 @@ impl Children {
     fn place(&self) -> Result<Place, Errno> {
         let mut table = lock(&self.table);
         if table.free.is_empty() {
-            table.grow(&self.joint)?;
+            table.grow(&self.shared_counters)?;
         }
         Ok(table.free.pop().expect("just grown"))
     }

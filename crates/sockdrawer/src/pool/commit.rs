@@ -9,7 +9,7 @@ use crate::config::{Config, Connecting, Endpoint, Listening, Model, Revision};
 use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::event_loop::alarms::MOST_ALARMS;
-use crate::event_loop::course::Course;
+use crate::event_loop::dialer::Dialer;
 use crate::event_loop::generation::{Generation, MOST_GENERATIONS};
 use crate::event_loop::inbox::Message;
 use crate::event_loop::listener::{MOST_SHARDS, SHARDS};
@@ -50,7 +50,7 @@ struct Prepared {
     replacing: Replacing<Option<usize>>,
     /// Their threads run.
     loops: Vec<Member>,
-    course: Option<Arc<Course>>,
+    dialer: Option<Arc<Dialer>>,
     limit: Option<usize>,
 }
 
@@ -88,21 +88,21 @@ impl Core {
         let mut listeners = Vec::new();
         for listening in Sockets::between(control.config.listeners(), wanted.listeners()).added {
             let opened = control.places.listen((wanted, listening), &self.retirements, &listeners)?;
-            listeners.push(ListeningPlace::at(listening, opened, &self.shared.joint));
+            listeners.push(ListeningPlace::at(listening, opened, &self.shared.shared_counters));
         }
         let missing = wanted.loops.saturating_sub(control.members.len());
         let first = control.members.len();
         let event_loops: Vec<EventLoop> =
             (first..first + missing).map(|index| self.prepare_loop(index, wanted)).collect::<Result<Vec<_>, _>>()?;
-        let course = match (&wanted.endpoint, &control.config.endpoint) {
-            (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.course.clone(),
-            (Endpoint::Connect(new), _) => Some(Course::new(new.clone(), control.course.as_deref())),
+        let dialer = match (&wanted.endpoint, &control.config.endpoint) {
+            (Endpoint::Connect(new), Endpoint::Connect(old)) if new == old => control.dialer.clone(),
+            (Endpoint::Connect(new), _) => Some(Dialer::new(new.clone(), control.dialer.as_deref())),
             (Endpoint::Accept { .. }, _) => None,
         };
         self.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)?;
         // Last, because the threads are there from then on, and connections come to the sockets.
         match self.launch(control, wanted, event_loops) {
-            Ok((loops, replacing)) => Ok(Prepared { generation, listeners, replacing, loops, course, limit }),
+            Ok((loops, replacing)) => Ok(Prepared { generation, listeners, replacing, loops, dialer, limit }),
             Err(error) => {
                 // They were set before, so they can be set again.
                 let _ = self.set_listener_options(control, &wanted.settings.options, &control.config.settings.options);
@@ -183,16 +183,16 @@ impl Core {
         if let Some(generation) = prepared.generation {
             self.switch_to(control, generation);
         }
-        let same_course = match (&control.config.endpoint, &wanted.endpoint) {
+        let same_dialer = match (&control.config.endpoint, &wanted.endpoint) {
             (Endpoint::Connect(old), Endpoint::Connect(new)) => old == new,
             _ => true,
         };
         let limiter = &self.shared.limiter;
-        if let (Some(before), Some(course)) = (&control.course, &prepared.course)
-            && (!same_course || prepared.limit.is_some_and(|limit| limit != limiter.limit()))
+        if let (Some(before), Some(dialer)) = (&control.dialer, &prepared.dialer)
+            && (!same_dialer || prepared.limit.is_some_and(|limit| limit != limiter.limit()))
         {
             // Before there is room for more.
-            course.follow(before, limiter.taken() >= limiter.limit(), Instant::now());
+            dialer.follow(before, limiter.taken() >= limiter.limit(), Instant::now());
         }
         if let Some(limit) = prepared.limit {
             limiter.set_limit(limit);
@@ -222,7 +222,7 @@ impl Core {
             self.tell(&Event::Listening(place.listener.address.clone()));
             control.places.listening.push(place);
         }
-        control.course = prepared.course;
+        control.dialer = prepared.dialer;
         for member in &control.members {
             member.inbox.set_bound(wanted.inbox);
             if control.config.capacity != wanted.capacity {
@@ -230,29 +230,29 @@ impl Core {
                 let _ = member.inbox.put(Message::Command(Box::new(move |event_loop| event_loop.reserve(capacity))));
             }
         }
-        if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_course
+        if more_loops || control.config.loops != wanted.loops || control.config.listeners() != wanted.listeners() || !same_dialer
         {
             self.rebalance(control);
             let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             self.settle(&inboxes);
         }
         if !same_policy {
-            self.take_census(control);
+            self.count_peers(control);
         }
         self.retire_places(control, gone)
     }
 
     /// When this returns every connection is counted as the policy asks for. What was on its way from one loop to another when the
     /// first looked has arrived when the second has looked twice.
-    fn take_census(&self, control: &Control) {
-        let counts = |rules: &Rules| rules.census.is_some();
+    fn count_peers(&self, control: &Control) {
+        let counts = |rules: &Rules| rules.peer_counts.is_some();
         if !counts(&self.shared.rules.get()) {
             return;
         }
         for _ in 0..2 {
             let mut inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
             inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-            self.ask(&inboxes, |event_loop| event_loop.take_census());
+            self.ask(&inboxes, |event_loop| event_loop.count_peers());
         }
     }
 

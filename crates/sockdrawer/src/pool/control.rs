@@ -8,7 +8,7 @@ use super::restarts::{Absence, History};
 use super::retire::Retirements;
 use crate::config::{Config, Model, Revision};
 use crate::error::Error;
-use crate::event_loop::course::Course;
+use crate::event_loop::dialer::Dialer;
 use crate::event_loop::door::{Door, Intake};
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Inbox, Message};
@@ -52,7 +52,7 @@ pub(crate) struct Control {
     pub(crate) generation: u32,
     pub(crate) places: Places<Option<usize>>,
     pub(crate) members: Vec<Member>,
-    pub(crate) course: Option<Arc<Course>>,
+    pub(crate) dialer: Option<Arc<Dialer>>,
     pub(crate) restarts: History,
     /// Workers are missing until then.
     pub(crate) workers_absent: Option<Absence>,
@@ -294,10 +294,10 @@ impl Core {
         }
         let intake = control.intake.clone();
         for (member, takes) in control.members.iter().zip(takes) {
-            let course = if member.active && intake == Intake::Open { control.course.clone() } else { None };
+            let dialer = if member.active && intake == Intake::Open { control.dialer.clone() } else { None };
             let intake = intake.clone();
             let order: crate::event_loop::inbox::Command = Box::new(move |event_loop| {
-                event_loop.set_course(course);
+                event_loop.set_dialer(dialer);
                 // One that takes connections already goes on.
                 if intake != Intake::Open {
                     event_loop.set_intake(&intake);

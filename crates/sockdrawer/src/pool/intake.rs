@@ -46,15 +46,15 @@ impl Core {
     /// Has every loop do so; when this returns, they do.
     pub(super) fn pass_intake(&self, control: &mut Control, intake: Intake) {
         control.intake = intake;
-        if let Some(course) = &control.course {
-            course.set_paused(control.intake != Intake::Open, Instant::now());
+        if let Some(dialer) = &control.dialer {
+            dialer.set_paused(control.intake != Intake::Open, Instant::now());
         }
         let inboxes: Vec<_> = control.members.iter().map(|member| member.inbox.clone()).collect();
         for member in &control.members {
             let intake = control.intake.clone();
-            let course = if intake == Intake::Open && member.active { control.course.clone() } else { None };
+            let dialer = if intake == Intake::Open && member.active { control.dialer.clone() } else { None };
             let order: Command = Box::new(move |event_loop| {
-                event_loop.set_course(course);
+                event_loop.set_dialer(dialer);
                 event_loop.set_intake(&intake);
             });
             let _ = member.inbox.put(Message::Command(order));

@@ -13,12 +13,12 @@ use super::supervise;
 use crate::clock::deadline;
 use crate::config::{Config, Endpoint, Part, Revision};
 use crate::error::Error;
-use crate::event_loop::course::Course;
 use crate::event_loop::delegates::Delegates;
+use crate::event_loop::dialer::Dialer;
 use crate::event_loop::door::Intake;
 use crate::event_loop::inbox::{Command, Message};
-use crate::event_loop::joint::Joint;
 use crate::event_loop::limiter::Limiter;
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, Shared, here};
 use crate::model::{self, loops::Pulse};
@@ -39,7 +39,7 @@ const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 
 /// What a pool stands on.
 pub(super) struct Foundation {
-    pub(super) joint: Joint,
+    pub(super) shared_counters: SharedCounters,
     pub(super) limiter: Arc<Limiter>,
     /// The number of its first generation.
     pub(super) generation: u32,
@@ -64,21 +64,21 @@ impl Core {
         validate_start(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
-        let joint = Joint::private();
+        let shared_counters = SharedCounters::private();
         let mut places: Vec<ListeningPlace> = Vec::new();
         for listening in config.listeners() {
             let opened = listen(&config, listening, places.iter().map(|place| &place.listener))?;
-            places.push(ListeningPlace::at(listening, opened, &joint));
+            places.push(ListeningPlace::at(listening, opened, &shared_counters));
         }
-        let limiter = Limiter::shared(joint.clone(), limit, None);
-        Core::begin(config, Foundation { joint, limiter, generation: 1, process: None, others }, places)
+        let limiter = Limiter::shared(shared_counters.clone(), limit, None);
+        Core::begin(config, Foundation { shared_counters, limiter, generation: 1, process: None, others }, places)
     }
 
     /// The same on what others may have laid.
     pub(super) fn begin(config: Config, on: Foundation, places: Vec<ListeningPlace>) -> Result<Arc<Core>, Error> {
         let generation = prepare_generation(on.generation, &config, config.loops)?;
-        let course = match &config.endpoint {
-            Endpoint::Connect(connecting) => Some(Course::new(connecting.clone(), None)),
+        let dialer = match &config.endpoint {
+            Endpoint::Connect(connecting) => Some(Dialer::new(connecting.clone(), None)),
             Endpoint::Accept { .. } => None,
         };
         let (reports, heard) = mpsc::channel();
@@ -86,7 +86,7 @@ impl Core {
         let limiter = on.limiter.clone();
         let shared = Shared::new(Basis {
             system: config.system.clone(),
-            joint: on.joint,
+            shared_counters: on.shared_counters,
             process: on.process,
             limiter: on.limiter,
             generation: generation.clone(),
@@ -109,7 +109,7 @@ impl Core {
             generation: generation.id,
             places: places.into(),
             members: Vec::new(),
-            course,
+            dialer,
             restarts: History::default(),
             workers_absent: None,
             past: Counts::default(),

@@ -7,8 +7,8 @@ use super::retire::{Retirement, Retirements};
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::event_loop::door::Door;
-use crate::event_loop::joint::Joint;
 use crate::event_loop::listener::{Ask, Listener, NotOpened};
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::net::Address;
 use crate::sys::System;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ impl<Owner: Clone + Default> Place<Owner> {
 
 impl Place<Option<usize>> {
     /// In a pool of one process, with a door of its own.
-    pub(super) fn at(asked: &Listening, listener: Listener, joint: &Joint) -> Place<Option<usize>> {
-        let door = Door::new(listener.address.clone(), joint.door(0), asked.limit, None);
+    pub(super) fn at(asked: &Listening, listener: Listener, shared_counters: &SharedCounters) -> Place<Option<usize>> {
+        let door = Door::new(listener.address.clone(), shared_counters.door(0), asked.limit, None);
         Place::new(0, asked, listener, door, 0)
     }
 }

@@ -270,7 +270,7 @@ impl Core {
         drop(control);
         events.iter().for_each(|event| self.tell(event));
         if let Some(process) = self.shared.process {
-            self.shared.joint.beats(process).fetch_add(u64::from(turns), Ordering::Relaxed);
+            self.shared.shared_counters.beats(process).fetch_add(u64::from(turns), Ordering::Relaxed);
         }
     }
 }

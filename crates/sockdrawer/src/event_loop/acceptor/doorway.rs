@@ -4,9 +4,9 @@ use super::{Accepted, Held, Incoming, State};
 use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::event_loop::EventLoop;
-use crate::event_loop::census::Ticket;
 use crate::event_loop::door::Door;
 use crate::event_loop::limiter::{LOOKS_AFTER, Permit, Waiter};
+use crate::event_loop::peer_counts::Ticket;
 use crate::event_loop::rules::Rules;
 use crate::observe::Event as Told;
 use crate::protocol::{Peer, Side};
@@ -461,11 +461,11 @@ impl EventLoop {
     }
 
     /// Counts the peers of the connections that are here as the policy asks for, each once.
-    pub(crate) fn take_census(&mut self) {
+    pub(crate) fn count_peers(&mut self) {
         self.look_at_rules();
-        let Some(census) = self.acceptor.asked.rules.census.clone() else { return self.seats.permits.count_no_more() };
+        let Some(peer_counts) = self.acceptor.asked.rules.peer_counts.clone() else { return self.seats.permits.count_no_more() };
         for seat in 0..self.seats.len() {
-            let counted = self.seats.permits.ticket(seat).is_some_and(|ticket| ticket.is_of(&census));
+            let counted = self.seats.permits.ticket(seat).is_some_and(|ticket| ticket.is_of(&peer_counts));
             if !self.seats.at(seat).is_taken() || counted {
                 continue;
             }
@@ -473,7 +473,7 @@ impl EventLoop {
             let came_in = self.seats.at(seat).door != crate::event_loop::account::NO_DOOR;
             if came_in
                 && let Some(peer) = self.remote(seat)
-                && let Ok((ticket, _)) = census.enter(peer.ip(), usize::MAX)
+                && let Ok((ticket, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {
                 self.seats.permits.count_by(seat, ticket);
             }
@@ -482,11 +482,11 @@ impl EventLoop {
 
     /// The same for one that was on its way in while the policy changed.
     pub(super) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
-        let Some(census) = self.acceptor.asked.rules.census.clone() else { return };
+        let Some(peer_counts) = self.acceptor.asked.rules.peer_counts.clone() else { return };
         if permit.door().is_some()
-            && permit.ticket().is_none_or(|ticket| !ticket.is_of(&census))
+            && permit.ticket().is_none_or(|ticket| !ticket.is_of(&peer_counts))
             && let Some(peer) = peer
-            && let Ok((ticket, _)) = census.enter(peer.ip(), usize::MAX)
+            && let Ok((ticket, _)) = peer_counts.enter(peer.ip(), usize::MAX)
         {
             permit.count_by(Some(ticket));
         }

@@ -9,8 +9,8 @@ use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::event_loop::door::Door;
 use crate::event_loop::generation::MOST_GENERATIONS;
-use crate::event_loop::joint::MOST_DOORS;
 use crate::event_loop::limiter::Process;
+use crate::event_loop::shared_counters::MOST_DOORS;
 use crate::model::fork::MOST;
 use crate::model::prefork;
 use crate::observe::{Event, Readiness};
@@ -110,7 +110,7 @@ impl Processes {
         }
         let rate = |config: &Config| config.limits().and_then(|limits| limits.rate.clone());
         if rate(&control.config) != rate(&wanted) {
-            self.joint.pace().store(0, Ordering::SeqCst);
+            self.shared_counters.pace().store(0, Ordering::SeqCst);
         }
         self.limiter.set_limit(limit);
         if control.config.alarms != wanted.alarms {
@@ -199,7 +199,7 @@ impl Processes {
         let id = next.id;
         let lives = control.members.iter().filter(|member| member.link.is_some()).map(|member| member.life);
         control.holders.insert(id, lives.collect());
-        self.joint.epoch().fetch_add(1, Ordering::SeqCst);
+        self.shared_counters.epoch().fetch_add(1, Ordering::SeqCst);
         self.tell(&Event::GenerationStarted(id));
         control.generated = next;
         // One that is gone is replaced, and its successor begins with this generation.
@@ -219,24 +219,24 @@ impl Processes {
         let listener = control.places.listen((config, listening), &self.retirements, pending)?;
         let slot = self.free_slot(control, pending)?;
         control.slots = control.slots.max(slot + 1);
-        let joint = self.joint.door(slot);
-        joint.clear_gate();
+        let shared_counters = self.shared_counters.door(slot);
+        shared_counters.clear_gate();
         let process = Process { index: None, most: 0, bell: self.bell.clone(), system: self.system.clone() };
-        let door = Door::new(listener.address.clone(), joint, listening.limit, Some(process));
+        let door = Door::new(listener.address.clone(), shared_counters, listening.limit, Some(process));
         Ok(Place::new(control.take_number(), listening, listener, door, slot))
     }
 
     /// A process is gone, and with it what it held of each limiter.
     pub(super) fn reclaim(&self, control: &Control, index: usize) {
-        self.joint.reclaim(index);
-        (0..control.slots).for_each(|slot| self.joint.door(slot).reclaim(index));
+        self.shared_counters.reclaim(index);
+        (0..control.slots).for_each(|slot| self.shared_counters.door(slot).reclaim(index));
     }
 
     /// A place for the numbers of a door: one that no address has, nor any connection of one that is gone.
     fn free_slot(&self, control: &Control, pending: &[Place]) -> Result<usize, Error> {
         let mut used: BTreeSet<usize> = control.places.all().chain(pending).map(|one| one.slot).collect();
         used.extend(&control.given_up);
-        let free = |slot: &usize| !used.contains(slot) && self.joint.door(*slot).taken().load(Ordering::SeqCst) == 0;
+        let free = |slot: &usize| !used.contains(slot) && self.shared_counters.door(*slot).taken().load(Ordering::SeqCst) == 0;
         (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
             setting: "listeners",
             reason: format!("more than {MOST_DOORS} addresses, with those that are gone and still have connections"),
@@ -287,7 +287,7 @@ impl Processes {
     /// It is one of the pool's from now on.
     pub(super) fn join(&self, control: &mut Control, birth: &Birth, link: Arc<Link>) -> Member {
         control.holders.entry(control.generated.id).or_default().insert(birth.life);
-        let beats = self.joint.beats(birth.start.index).load(Ordering::Relaxed);
+        let beats = self.shared_counters.beats(birth.start.index).load(Ordering::Relaxed);
         Member { link: Some(link), absent: None, active: true, life: birth.life, seen: (beats, Instant::now()), silent: false }
     }
 

@@ -9,8 +9,8 @@ use crate::event_loop::delegates::Delegates;
 use crate::event_loop::ending::Endings;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::Inbox;
-use crate::event_loop::joint::Joint;
 use crate::event_loop::limiter::{Limiter, Permit};
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, Shared};
 use crate::exec;
@@ -47,7 +47,7 @@ impl Life for Arc<Ground> {
         if birth.generation.kind == Kind::Program {
             become_program(birth);
         }
-        let Ok(page) = Joint::own_page(birth.numbers, birth.slot) else { fork::exit(FAILED) };
+        let Ok(page) = SharedCounters::own_page(birth.numbers, birth.slot) else { fork::exit(FAILED) };
         if fork::settle_child(birth.parent, birth.inherited).is_err() {
             fork::exit(FAILED);
         }
@@ -100,13 +100,13 @@ impl Ground {
     /// its stack, as above.
     #[inline(never)]
     pub(super) fn sow(&self, generation: &Generation) {
-        let joint = Joint::private();
+        let shared_counters = SharedCounters::private();
         // Its few numbers lie with what else a child writes.
-        let limiter = Limiter::shared(joint.door(0), 1, None);
+        let limiter = Limiter::shared(shared_counters.door(0), 1, None);
         let permit = limiter.take().expect("the first connection of a limiter for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
         let voice = Arc::<Voice>::default();
-        let shared = shared(self, joint, limiter, generation.apart(), voice.clone());
+        let shared = shared(self, shared_counters, limiter, generation.apart(), voice.clone());
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut event_loop = EventLoop::asleep(shared, inbox);
         event_loop.prepare();
@@ -147,10 +147,16 @@ fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno
     if event_loop.count() > 0 { run(event_loop) } else { Ok(()) }
 }
 
-fn shared(ground: &Ground, joint: Joint, limiter: Arc<Limiter>, generation: Arc<Generation>, voice: Arc<Voice>) -> Arc<Shared> {
+fn shared(
+    ground: &Ground,
+    shared_counters: SharedCounters,
+    limiter: Arc<Limiter>,
+    generation: Arc<Generation>,
+    voice: Arc<Voice>,
+) -> Arc<Shared> {
     Shared::new(Basis {
         system: Arc::new(Kernel),
-        joint,
+        shared_counters,
         process: None,
         limiter,
         generation,

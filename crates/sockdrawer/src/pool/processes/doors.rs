@@ -2,8 +2,8 @@
 //! share numbers would wake each other's loops wrongly.
 
 use crate::event_loop::door::Door;
-use crate::event_loop::joint::Joint;
 use crate::event_loop::limiter::Process;
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::net::Address;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,12 +20,12 @@ impl Doors {
     }
 
     /// The door whose numbers are at `slot`. A slot is given to another address when nobody is in by the one before.
-    pub(super) fn at(&mut self, slot: usize, address: &Address, joint: &Joint) -> Arc<Door> {
+    pub(super) fn at(&mut self, slot: usize, address: &Address, shared_counters: &SharedCounters) -> Arc<Door> {
         match self.known.get(&slot).and_then(Weak::upgrade) {
             Some(known) if known.address == *address => return known,
             Some(_) | None => {}
         }
-        let door = Door::new(address.clone(), joint.door(slot), None, Some(self.process.clone()));
+        let door = Door::new(address.clone(), shared_counters.door(slot), None, Some(self.process.clone()));
         self.known.retain(|_, door| door.strong_count() > 0);
         self.known.insert(slot, Arc::downgrade(&door));
         door

@@ -13,9 +13,9 @@ use crate::event_loop::door::Door;
 use crate::event_loop::ending::Endings;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::Inbox;
-use crate::event_loop::joint::{Joint, MOST_LOOPS};
 use crate::event_loop::limiter::{Limiter, Process};
 use crate::event_loop::listener::Shard;
+use crate::event_loop::shared_counters::{MOST_LOOPS, SharedCounters};
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
 use crate::model::fork::{Child, Children};
@@ -96,23 +96,23 @@ impl Forking {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>, receiver: Receiver) -> Result<Forking, Refusal> {
         let [numbers, bell] = check(&start, descriptors)?;
         panics::quiet_thread();
-        let joint = Joint::map(numbers.as_fd()).map_err(system)?;
+        let shared_counters = SharedCounters::map(numbers.as_fd()).map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
         let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
-        let limit = joint.limit().load(SeqCst) as usize;
+        let limit = shared_counters.limit().load(SeqCst) as usize;
         // What is written for each connection is made together, because forking makes each of its pages cost a copy.
         let generation = build(&start.generated)?;
-        let limiter = Limiter::shared(joint.clone(), limit, Some(process.clone()));
+        let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
         let events = Events::with_capacity(EVENTS_PER_TURN);
         let ground = Arc::new(Ground { bed: Box::default(), inbox, stack });
         let own = vec![speaker.end().as_raw_fd(), process.bell.as_raw_fd()];
-        let children = Children::new(ground.clone(), joint.clone(), numbers, own).map_err(system)?;
+        let children = Children::new(ground.clone(), shared_counters.clone(), numbers, own).map_err(system)?;
         let tells = speaker.clone();
         let shared = Shared::new(Basis {
             system: kernel.clone(),
             limiter,
-            joint,
+            shared_counters,
             process: Some(start.index),
             generation: generation.clone(),
             workers: Workers::new(1),
@@ -232,7 +232,7 @@ impl Forking {
             Request::Tune(tuning) => {
                 self.shared.set_admission(Arc::new(tuning.limits));
                 self.event_loop.policy_changed();
-                self.children.take_census(&self.shared.rules.get());
+                self.children.count_peers(&self.shared.rules.get());
                 Reply::Done
             }
             Request::Take { listener, address, slot, intake, shards } => {
@@ -343,7 +343,7 @@ impl Forking {
             |generation: &Arc<Generation>| GenerationStatus { id: generation.id, connections: generation.live.load(SeqCst) };
         let accepted = self.event_loop.counters.accepted().get();
         let mut counts = Counts::default();
-        (0..MOST_LOOPS).for_each(|index| self.shared.joint.counters(0, index).add_to(&mut counts));
+        (0..MOST_LOOPS).for_each(|index| self.shared.shared_counters.counters(0, index).add_to(&mut counts));
         self.children.add_to(&mut counts);
         PartStatus {
             counts: Some(Box::new(counts)),
@@ -401,7 +401,7 @@ impl Forking {
     }
 
     fn door(&mut self, listener: u64, address: &Address, slot: usize) -> Arc<Door> {
-        let door = self.known_doors.at(slot, address, &self.shared.joint);
+        let door = self.known_doors.at(slot, address, &self.shared.shared_counters);
         self.doors.entry(listener).or_insert(door).clone()
     }
 

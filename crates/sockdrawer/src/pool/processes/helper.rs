@@ -9,9 +9,9 @@ use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::event_loop::door::{Door, Intake};
 use crate::event_loop::generation::Generation;
-use crate::event_loop::joint::Joint;
 use crate::event_loop::limiter::{Limiter, Process};
 use crate::event_loop::listener::{Listener, Shard};
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::observe::Event;
 use crate::operation::Op;
 use crate::pool::control::{Core, ListeningPlace};
@@ -100,12 +100,13 @@ impl Helper {
         start.tuning.apply(&mut config);
         let tells = speaker.clone();
         config = config.observer(move |event: &Event| tells.tell(event));
-        let joint = Joint::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?;
+        let shared_counters = SharedCounters::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?;
         let bell = Arc::new(bell);
         let process = Process { index: Some(start.index), most: start.most, bell, system: config.system.clone() };
-        let limit = joint.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
-        let limiter = Limiter::shared(joint.clone(), limit, Some(process.clone()));
-        let foundation = Foundation { joint, limiter, generation: start.generated.id, process: Some(start.index), others: 0 };
+        let limit = shared_counters.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
+        let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
+        let foundation =
+            Foundation { shared_counters, limiter, generation: start.generated.id, process: Some(start.index), others: 0 };
         let core = Core::begin(config, foundation, Vec::new()).map_err(refusal)?;
         Manager::set_intake(&*core, &start.intake);
         let doors = Doors::new(Process { most: usize::MAX, ..process });
@@ -125,7 +126,7 @@ impl Helper {
                 done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
             }
             Request::Take { listener, address, slot, intake, shards } => {
-                let door = self.doors.at(slot, &address, &self.core.shared.joint);
+                let door = self.doors.at(slot, &address, &self.core.shared.shared_counters);
                 done(self.take(listener, door, &intake, &shards, descriptors))
             }
             Request::Release { listener, shards } => {

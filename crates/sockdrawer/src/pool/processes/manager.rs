@@ -13,8 +13,8 @@ use crate::event_loop::alarms::Teller;
 use crate::event_loop::bell::Bell;
 use crate::event_loop::door::Intake;
 use crate::event_loop::here;
-use crate::event_loop::joint::Joint;
 use crate::event_loop::limiter::{Limiter, Process};
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::model::prefork;
 use crate::net::Address;
 use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Readiness, Status};
@@ -43,7 +43,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(80);
 /// A pool of processes.
 pub(crate) struct Processes {
     pub(super) control: Mutex<Control>,
-    pub(super) joint: Joint,
+    pub(super) shared_counters: SharedCounters,
     /// What helpers map the shared numbers by, and what wakes them when permits are given.
     pub(super) numbers: OwnedFd,
     pub(super) bell: Arc<OwnedFd>,
@@ -124,7 +124,7 @@ impl Processes {
         let generated = generated(&config, 1)?;
         let limit = Processes::effective_limit(&config)?;
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
-        let (joint, numbers) = Joint::create().map_err(failed)?;
+        let (shared_counters, numbers) = SharedCounters::create().map_err(failed)?;
         let bell = Arc::new(config.system.event().map_err(failed)?);
         let process = Process { index: None, most: 0, bell: bell.clone(), system: config.system.clone() };
         let (reports, heard) = mpsc::channel();
@@ -148,8 +148,8 @@ impl Processes {
         };
         let pool = Arc::new(Processes {
             control: Mutex::new(control),
-            limiter: Limiter::shared(joint.clone(), limit, Some(process)),
-            joint,
+            limiter: Limiter::shared(shared_counters.clone(), limit, Some(process)),
+            shared_counters,
             numbers,
             bell,
             system: config.system.clone(),

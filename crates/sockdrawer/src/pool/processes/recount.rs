@@ -58,7 +58,7 @@ impl Recount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_loop::joint::Joint;
+    use crate::event_loop::shared_counters::SharedCounters;
     use crate::sync::atomic::Ordering::SeqCst;
 
     #[test]
@@ -80,20 +80,20 @@ mod tests {
 
     #[test]
     fn a_permit_that_nobody_holds_is_found_and_one_on_its_way_is_not() {
-        let joint = Joint::private();
-        joint.taken().store(5, SeqCst);
-        joint.held(3).store(4, SeqCst);
-        joint.held(2).store(1, SeqCst);
-        assert_eq!(Recount::default().look(joint.unaccounted()), Finding::Whole);
-        joint.taken().fetch_add(1, SeqCst);
+        let shared_counters = SharedCounters::private();
+        shared_counters.taken().store(5, SeqCst);
+        shared_counters.held(3).store(4, SeqCst);
+        shared_counters.held(2).store(1, SeqCst);
+        assert_eq!(Recount::default().look(shared_counters.unaccounted()), Finding::Whole);
+        shared_counters.taken().fetch_add(1, SeqCst);
         let mut recount = Recount::default();
         for _ in 1..LOOKS {
-            assert_eq!(recount.look(joint.unaccounted()), Finding::Unclear);
+            assert_eq!(recount.look(shared_counters.unaccounted()), Finding::Unclear);
         }
-        joint.taken().fetch_add(1, SeqCst);
+        shared_counters.taken().fetch_add(1, SeqCst);
         for _ in 1..LOOKS {
-            assert_eq!(recount.look(joint.unaccounted()), Finding::Unclear, "another one is on its way");
+            assert_eq!(recount.look(shared_counters.unaccounted()), Finding::Unclear, "another one is on its way");
         }
-        assert_eq!(recount.look(joint.unaccounted()), Finding::Lost(2));
+        assert_eq!(recount.look(shared_counters.unaccounted()), Finding::Lost(2));
     }
 }

@@ -7,7 +7,7 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::config::{Model, Part, RestartPolicy};
 use crate::error::Error;
-use crate::event_loop::joint::Joint;
+use crate::event_loop::shared_counters::SharedCounters;
 use crate::observe::{Event, Readiness};
 use crate::pool::restarts::{Absence, History, Restarting, end_in_order};
 use crate::sync::atomic::Ordering;
@@ -256,12 +256,12 @@ impl Processes {
         let links = control.links();
         let all_answer = || links.iter().all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.recount
-            && found(recount, &self.joint, &all_answer)
+            && found(recount, &self.shared_counters, &all_answer)
         {
             control.recount = None;
             self.limiter.look_at_alarms();
         }
-        control.at_doors.look(|slot, recount| found(recount, &self.joint.door(slot), &all_answer));
+        control.at_doors.look(|slot, recount| found(recount, &self.shared_counters.door(slot), &all_answer));
     }
 
     /// Ends processes that are not wanted and have no connection left, and looks for permits and sockets that are of no use where they are.
@@ -274,7 +274,7 @@ impl Processes {
             let (active, link) = (control.members[index].active, control.members[index].link.clone());
             match link {
                 // It has no socket to accept from, and nothing more to do.
-                Some(link) if !active && self.joint.held(index).load(Ordering::SeqCst) == 0 => link.dismiss(),
+                Some(link) if !active && self.shared_counters.held(index).load(Ordering::SeqCst) == 0 => link.dismiss(),
                 _ => {}
             }
         }
@@ -294,7 +294,7 @@ impl Processes {
         }
         let (now, patience) = (Instant::now(), control.config.stuck_after.max(SILENT_AFTER));
         for (index, member) in control.members.iter_mut().enumerate() {
-            let beats = self.joint.beats(index).load(Ordering::Relaxed);
+            let beats = self.shared_counters.beats(index).load(Ordering::Relaxed);
             if beats != member.seen.0 || member.link.is_none() {
                 member.seen = (beats, now);
             }
@@ -309,14 +309,14 @@ impl Processes {
 }
 
 /// Whether the numbers of a limiter add up. What is lost for sure is taken back first.
-fn found(recount: &mut Recount, joint: &Joint, all_answer: &impl Fn() -> bool) -> bool {
-    match recount.look(joint.unaccounted()) {
+fn found(recount: &mut Recount, shared_counters: &SharedCounters, all_answer: &impl Fn() -> bool) -> bool {
+    match recount.look(shared_counters.unaccounted()) {
         Finding::Unclear => false,
         Finding::Whole => true,
         Finding::Lost(lost) => {
-            let is_lost = all_answer() && joint.unaccounted() == Some(lost);
+            let is_lost = all_answer() && shared_counters.unaccounted() == Some(lost);
             if is_lost {
-                joint.taken().fetch_sub(lost, Ordering::SeqCst);
+                shared_counters.taken().fetch_sub(lost, Ordering::SeqCst);
             }
             is_lost
         }

@@ -1,7 +1,7 @@
 //! What all processes of a pool have counted, in the numbers that they share.
 
 use super::manager::Processes;
-use crate::event_loop::joint::{MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
+use crate::event_loop::shared_counters::{MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::observe::Counts;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::Ordering;
@@ -9,53 +9,55 @@ use crate::sync::atomic::Ordering;
 impl Processes {
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
-        let loops = (0..MOST_PROCESSES).flat_map(|process| (0..MOST_LOOPS).map(move |index| self.joint.counters(process, index)));
+        let loops = (0..MOST_PROCESSES)
+            .flat_map(|process| (0..MOST_LOOPS).map(move |index| self.shared_counters.counters(process, index)));
         let mut counts = Counts::default();
         // What ends was counted as begun before that, by the helper, whose numbers are read after these.
-        (0..self.joint.children()).for_each(|slot| counts += self.joint.child(slot).counts());
+        (0..self.shared_counters.children()).for_each(|slot| counts += self.shared_counters.child(slot).counts());
         counts += Counters::sum(loops);
         counts
     }
 
     /// The connections of a process.
     pub(super) fn held(&self, index: usize) -> usize {
-        self.joint.held(index).load(Ordering::SeqCst) as usize
+        self.shared_counters.held(index).load(Ordering::SeqCst) as usize
     }
 
     /// Connections of a process that it has counted as cut.
     pub(super) fn cut(&self, index: usize) -> usize {
-        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.joint.counters(index, part)));
+        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         // Children are those of the forking helper, which is the first of its pool.
-        let children = (0..self.joint.children()).filter(|_| index == 0);
-        children.for_each(|slot| counts += self.joint.child(slot).counts());
+        let children = (0..self.shared_counters.children()).filter(|_| index == 0);
+        children.for_each(|slot| counts += self.shared_counters.child(slot).counts());
         counts.cut as usize
     }
 
     /// The same since there were so many, of a process that is killed: what it has left is cut with it.
     pub(super) fn cut_rest(&self, index: usize, before: usize) -> usize {
-        let children = if index == 0 { self.joint.children() } else { 0 };
-        (0..children).for_each(|slot| _ = self.joint.child(slot).cut());
+        let children = if index == 0 { self.shared_counters.children() } else { 0 };
+        (0..children).for_each(|slot| _ = self.shared_counters.child(slot).cut());
         // The permit of a child that has ended in order may still be with its helper.
         let left = if children > 0 { 0 } else { self.held(index) };
         left.max(self.cut(index) - before)
     }
 
     pub(super) fn signalled(&self) -> Vec<(i32, u64)> {
-        let numbers = (1..MOST_SIGNALS).map(|signal| (signal as i32, self.joint.signalled(signal).load(Ordering::Relaxed)));
+        let numbers =
+            (1..MOST_SIGNALS).map(|signal| (signal as i32, self.shared_counters.signalled(signal).load(Ordering::Relaxed)));
         numbers.filter(|(_, count)| *count > 0).collect()
     }
 
     /// Connections that a dead process had are closed, though it had no time to count them.
     pub(super) fn close_lost(&self, index: usize) {
-        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.joint.counters(index, part)));
+        let mut counts = Counters::sum((0..MOST_LOOPS).map(|part| self.shared_counters.counters(index, part)));
         let mut unburied = Counts::default();
         // Those of a forking helper, which is the first of its pool.
-        for child in (0..self.joint.children()).filter(|_| index == 0).map(|slot| self.joint.child(slot)) {
+        for child in (0..self.shared_counters.children()).filter(|_| index == 0).map(|slot| self.shared_counters.child(slot)) {
             unburied += child.counts();
             child.clear();
         }
         counts += unburied;
         unburied.closed += (counts.accepted + counts.connected).saturating_sub(counts.closed + counts.rejected);
-        self.joint.counters(index, 0).add_all(&unburied);
+        self.shared_counters.counters(index, 0).add_all(&unburied);
     }
 }

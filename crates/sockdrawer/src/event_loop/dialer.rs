@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 const MOST_LAG: Duration = Duration::from_millis(100);
 
 /// What is asked for, and how far it has come.
-pub(crate) struct Course {
+pub(crate) struct Dialer {
     pub(super) connecting: Connecting,
     pub(super) ports: Ports,
-    /// Shared with the courses before and after: a change neither begins one more nor leaves one out.
+    /// Shared with the dialers before and after: a change neither begins one more nor leaves one out.
     progress: Arc<Progress>,
 }
 
@@ -37,18 +37,18 @@ struct Schedule {
     paused: Option<Instant>,
 }
 
-impl Course {
-    /// A new course. One that follows another is not in force before [`Course::follow`].
-    pub(crate) fn new(connecting: Connecting, before: Option<&Course>) -> Arc<Course> {
+impl Dialer {
+    /// A new dialer. One that follows another is not in force before [`Dialer::follow`].
+    pub(crate) fn new(connecting: Connecting, before: Option<&Dialer>) -> Arc<Dialer> {
         let progress = before.map(|before| before.progress.clone());
         let progress = progress.unwrap_or_else(|| Arc::new(Progress::new(&connecting, Instant::now())));
         let ports = Ports::new(connecting.local_ports);
-        Arc::new(Course { connecting, ports, progress })
+        Arc::new(Dialer { connecting, ports, progress })
     }
 
     /// Comes into force after `before`, which may be itself. Where nothing could begin, because all were begun or the pool was `full`,
     /// the time until now is no time in which connects were due; but for those that are made up for when there is room.
-    pub(crate) fn follow(&self, before: &Course, full: bool, now: Instant) {
+    pub(crate) fn follow(&self, before: &Dialer, full: bool, now: Instant) {
         let mut schedule = lock(&self.progress.schedule);
         let now = schedule.paused.unwrap_or(now);
         schedule.set_gap(gap(&self.connecting), now);
@@ -162,15 +162,15 @@ mod tests {
         connecting
     }
 
-    fn next(course: &Course) -> Instant {
-        lock(&course.progress.schedule).next
+    fn next(dialer: &Dialer) -> Instant {
+        lock(&dialer.progress.schedule).next
     }
 
     /// A thousand connects a second, taken at these times after the first was due: when each is due.
     fn taken(late: Late, at: &[u32]) -> Vec<u32> {
-        let course = Course::new(connecting(1000.0, late), None);
-        let start = next(&course);
-        at.iter().map(|at| (course.take(start + *at * MS) - start).as_millis() as u32).collect()
+        let dialer = Dialer::new(connecting(1000.0, late), None);
+        let start = next(&dialer);
+        at.iter().map(|at| (dialer.take(start + *at * MS) - start).as_millis() as u32).collect()
     }
 
     #[test]
@@ -189,46 +189,46 @@ mod tests {
 
     #[test]
     fn without_a_rate_all_are_due() {
-        let (course, now) = (Course::new(Connecting::to(Vec::new()), None), Instant::now());
-        assert_eq!([course.take(now), course.take(now)], [now, now]);
-        course.give_back();
+        let (dialer, now) = (Dialer::new(Connecting::to(Vec::new()), None), Instant::now());
+        assert_eq!([dialer.take(now), dialer.take(now)], [now, now]);
+        dialer.give_back();
         // The first rate begins now.
-        let paced = Course::new(connecting(10.0, Late::MakeUp), Some(&course));
-        paced.follow(&course, false, now + 500 * MS);
+        let paced = Dialer::new(connecting(10.0, Late::MakeUp), Some(&dialer));
+        paced.follow(&dialer, false, now + 500 * MS);
         assert_eq!([paced.take(now), paced.take(now)], [now + 500 * MS, now + 600 * MS]);
     }
 
     #[test]
     fn what_was_taken_and_given_back_is_due_at_its_time() {
-        let course = Course::new(connecting(10.0, Late::MakeUp), None);
-        let now = next(&course);
-        let first = [course.take(now), course.take(now)];
-        course.give_back();
-        course.give_back();
-        assert_eq!([course.take(now), course.take(now)], first);
+        let dialer = Dialer::new(connecting(10.0, Late::MakeUp), None);
+        let now = next(&dialer);
+        let first = [dialer.take(now), dialer.take(now)];
+        dialer.give_back();
+        dialer.give_back();
+        assert_eq!([dialer.take(now), dialer.take(now)], first);
     }
 
     /// However often the rate changes, so many become due as it says for each stretch of time.
     #[test]
     fn changes_of_the_rate_bring_no_connect_and_lose_none() {
         for late in [Late::MakeUp, Late::Forget] {
-            let mut course = Course::new(connecting(1000.0, late), None);
-            let start = next(&course);
+            let mut dialer = Dialer::new(connecting(1000.0, late), None);
+            let start = next(&dialer);
             let (mut count, mut held, mut expected) = (0, 0, 1.0);
             for turn in 0..2_000_u32 {
                 let (rate, now) = ([1000.0, 3000.0, 10.0, 1000.0][turn as usize % 4], start + turn * MS);
                 // What a loop has taken before the change is given back after it.
                 while held > 0 {
-                    course.give_back();
+                    dialer.give_back();
                     held -= 1;
                 }
-                while course.take(now) <= now {
+                while dialer.take(now) <= now {
                     count += 1;
                 }
                 held += 1;
-                let next = Course::new(connecting(rate, late), Some(&course));
-                next.follow(&course, false, now);
-                course = next;
+                let next = Dialer::new(connecting(rate, late), Some(&dialer));
+                next.follow(&dialer, false, now);
+                dialer = next;
                 expected += rate / 1000.0;
             }
             assert!((f64::from(count) - expected).abs() < 5.0, "{late:?}: {count} of {expected}");
@@ -236,30 +236,30 @@ mod tests {
     }
 
     #[test]
-    fn a_course_that_was_over_or_held_up_goes_on_without_a_burst() {
+    fn a_dialer_that_was_over_or_held_up_goes_on_without_a_burst() {
         for (late, total, full) in [(Late::MakeUp, Some(0), false), (Late::Forget, Some(0), false), (Late::Forget, None, true)] {
-            let course = Course::new(Connecting { total, ..connecting(1000.0, late) }, None);
-            let now = next(&course) + 5_000 * MS;
-            let more = Course::new(Connecting { total: None, ..connecting(1000.0, late) }, Some(&course));
-            more.follow(&course, full, now);
+            let dialer = Dialer::new(Connecting { total, ..connecting(1000.0, late) }, None);
+            let now = next(&dialer) + 5_000 * MS;
+            let more = Dialer::new(Connecting { total: None, ..connecting(1000.0, late) }, Some(&dialer));
+            more.follow(&dialer, full, now);
             assert_eq!([more.take(now), more.take(now)], [now, now + MS], "{late:?} {full}");
         }
         // What waits for room is made up for when there is some.
-        let course = Course::new(connecting(1000.0, Late::MakeUp), None);
-        let start = next(&course);
-        course.follow(&course, true, start + 5_000 * MS);
-        assert_eq!(course.take(start + 5_000 * MS), start);
+        let dialer = Dialer::new(connecting(1000.0, Late::MakeUp), None);
+        let start = next(&dialer);
+        dialer.follow(&dialer, true, start + 5_000 * MS);
+        assert_eq!(dialer.take(start + 5_000 * MS), start);
     }
 
     #[test]
     fn while_it_is_suspended_no_time_passes() {
-        let course = Course::new(connecting(1000.0, Late::MakeUp), None);
-        let start = next(&course);
-        assert_eq!(course.take(start), start);
-        course.set_paused(true, start + 10 * MS);
-        course.set_paused(true, start + 50 * MS);
-        let double = Course::new(connecting(2000.0, Late::MakeUp), Some(&course));
-        double.follow(&course, true, start + 60 * MS);
+        let dialer = Dialer::new(connecting(1000.0, Late::MakeUp), None);
+        let start = next(&dialer);
+        assert_eq!(dialer.take(start), start);
+        dialer.set_paused(true, start + 10 * MS);
+        dialer.set_paused(true, start + 50 * MS);
+        let double = Dialer::new(connecting(2000.0, Late::MakeUp), Some(&dialer));
+        double.follow(&dialer, true, start + 60 * MS);
         double.set_paused(false, start + 90 * MS);
         let late: Vec<_> = (0..20).map(|_| double.take(start + 90 * MS)).filter(|due| *due <= start + 90 * MS).collect();
         assert_eq!(late.len(), 10, "those of the first 10 ms, and no more");
@@ -268,13 +268,13 @@ mod tests {
     #[test]
     fn no_rate_is_too_small_or_too_large() {
         for rate in [1e-300, f64::MIN_POSITIVE, 1e12, f64::MAX] {
-            let course = Course::new(connecting(rate, Late::MakeUp), None);
+            let dialer = Dialer::new(connecting(rate, Late::MakeUp), None);
             let now = Instant::now();
-            (0..3).for_each(|_| _ = course.take(now));
-            course.give_back();
+            (0..3).for_each(|_| _ = dialer.take(now));
+            dialer.give_back();
             for other in [1.0, rate] {
-                let next = Course::new(connecting(other, Late::MakeUp), Some(&course));
-                next.follow(&course, false, now);
+                let next = Dialer::new(connecting(other, Late::MakeUp), Some(&dialer));
+                next.follow(&dialer, false, now);
             }
         }
     }

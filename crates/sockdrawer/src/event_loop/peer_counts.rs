@@ -12,7 +12,7 @@ const PARTS: usize = 16;
 
 /// The counts of a pool, or of one of its processes. They belong to the pool: a policy that asks for the same prefixes finds them as
 /// the one before left them.
-pub(crate) struct Census {
+pub(crate) struct PeerCounts {
     pub(crate) prefixes: Prefixes,
     parts: [Mutex<HashMap<u128, usize>>; PARTS],
     hasher: RandomState,
@@ -21,13 +21,13 @@ pub(crate) struct Census {
 /// One counted connection: it is counted until this is dropped, whatever has become of the peer by then. Boxed, because hardly any
 /// pool has them and every permit has room for one.
 pub(crate) struct Ticket {
-    census: Arc<Census>,
+    peer_counts: Arc<PeerCounts>,
     peer: u128,
 }
 
-impl Census {
-    pub(crate) fn new(prefixes: Prefixes) -> Arc<Census> {
-        Arc::new(Census { prefixes, parts: Default::default(), hasher: RandomState::new() })
+impl PeerCounts {
+    pub(crate) fn new(prefixes: Prefixes) -> Arc<PeerCounts> {
+        Arc::new(PeerCounts { prefixes, parts: Default::default(), hasher: RandomState::new() })
     }
 
     fn part(&self, peer: u128) -> MutexGuard<'_, HashMap<u128, usize>> {
@@ -35,7 +35,7 @@ impl Census {
     }
 
     /// Counts one more, unless the peer has as many as it may. Else how many it has.
-    pub(crate) fn enter(self: &Arc<Census>, peer: IpAddr, most: usize) -> Result<(Box<Ticket>, usize), usize> {
+    pub(crate) fn enter(self: &Arc<PeerCounts>, peer: IpAddr, most: usize) -> Result<(Box<Ticket>, usize), usize> {
         let peer = self.prefixes.of(peer);
         let mut part = self.part(peer);
         let count = part.get(&peer).copied().unwrap_or(0);
@@ -43,7 +43,7 @@ impl Census {
             return Err(count);
         }
         part.insert(peer, count + 1);
-        Ok((Box::new(Ticket { census: self.clone(), peer }), count))
+        Ok((Box::new(Ticket { peer_counts: self.clone(), peer }), count))
     }
 
     #[cfg(test)]
@@ -54,14 +54,14 @@ impl Census {
 }
 
 impl Ticket {
-    pub(crate) fn is_of(&self, census: &Arc<Census>) -> bool {
-        Arc::ptr_eq(&self.census, census)
+    pub(crate) fn is_of(&self, peer_counts: &Arc<PeerCounts>) -> bool {
+        Arc::ptr_eq(&self.peer_counts, peer_counts)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut part = self.census.part(self.peer);
+        let mut part = self.peer_counts.part(self.peer);
         match part.get_mut(&self.peer) {
             Some(count) if *count > 1 => *count -= 1,
             // Who has none is forgotten: peers are many.
@@ -76,35 +76,35 @@ mod tests {
 
     #[test]
     fn each_is_counted_until_its_ticket_is_gone() {
-        let census = Census::new(Prefixes { v4: 24, v6: 64 });
+        let peer_counts = PeerCounts::new(Prefixes { v4: 24, v6: 64 });
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
-        let (first, before) = census.enter(ip("10.0.0.1"), 2).unwrap_or_else(|count| panic!("{count} already"));
+        let (first, before) = peer_counts.enter(ip("10.0.0.1"), 2).unwrap_or_else(|count| panic!("{count} already"));
         assert_eq!(before, 0);
-        let (second, before) = census.enter(ip("10.0.0.2"), 2).unwrap_or_else(|count| panic!("{count} already"));
-        assert_eq!((before, census.enter(ip("10.0.0.3"), 2).err()), (1, Some(2)));
-        assert!(census.enter(ip("10.0.1.3"), 2).is_ok());
+        let (second, before) = peer_counts.enter(ip("10.0.0.2"), 2).unwrap_or_else(|count| panic!("{count} already"));
+        assert_eq!((before, peer_counts.enter(ip("10.0.0.3"), 2).err()), (1, Some(2)));
+        assert!(peer_counts.enter(ip("10.0.1.3"), 2).is_ok());
         drop(first);
-        assert_eq!(census.count(ip("10.0.0.77")), 1);
+        assert_eq!(peer_counts.count(ip("10.0.0.77")), 1);
         drop(second);
-        assert!(census.parts.iter().all(|part| lock(part).is_empty()));
+        assert!(peer_counts.parts.iter().all(|part| lock(part).is_empty()));
     }
 
     #[test]
     fn threads_never_have_more_than_they_may() {
-        let census = Census::new(Prefixes::ADDRESS);
+        let peer_counts = PeerCounts::new(Prefixes::ADDRESS);
         let peer = IpAddr::from([127, 0, 0, 1]);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        if let Ok((ticket, before)) = census.enter(peer, 3) {
-                            assert!(before < 3 && census.count(peer) <= 3);
+                        if let Ok((ticket, before)) = peer_counts.enter(peer, 3) {
+                            assert!(before < 3 && peer_counts.count(peer) <= 3);
                             drop(ticket);
                         }
                     }
                 });
             }
         });
-        assert_eq!(census.count(peer), 0);
+        assert_eq!(peer_counts.count(peer), 0);
     }
 }

@@ -46,7 +46,7 @@ fn child_at(slot: usize) -> usize {
 /// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
 /// order: a process that is killed in between leaves `taken` too high, never too low. A clone is another view of the same numbers.
 #[derive(Clone)]
-pub(crate) struct Joint {
+pub(crate) struct SharedCounters {
     words: Words,
     /// Where the words of the limiter begin that this is a view for: the pool's, or a listener's.
     limiter: usize,
@@ -54,42 +54,42 @@ pub(crate) struct Joint {
     numbers: Part<HELD>,
 }
 
-impl Joint {
+impl SharedCounters {
     /// Of a pool of one process.
-    pub(crate) fn private() -> Joint {
-        Joint::begin(Words::private(COUNTERS))
+    pub(crate) fn private() -> SharedCounters {
+        SharedCounters::begin(Words::private(COUNTERS))
     }
 
     /// Of several, and the descriptor by which the others map it.
-    pub(crate) fn create() -> Result<(Joint, OwnedFd)> {
+    pub(crate) fn create() -> Result<(SharedCounters, OwnedFd)> {
         let (words, file) = Words::create(child_at(MOST_CHILDREN))?;
-        Ok((Joint::begin(words), file))
+        Ok((SharedCounters::begin(words), file))
     }
 
-    pub(crate) fn map(file: BorrowedFd<'_>) -> Result<Joint> {
-        Words::map(file, child_at(MOST_CHILDREN)).map(|words| Joint::of(words, FIRST_GATE))
+    pub(crate) fn map(file: BorrowedFd<'_>) -> Result<SharedCounters> {
+        Words::map(file, child_at(MOST_CHILDREN)).map(|words| SharedCounters::of(words, FIRST_GATE))
     }
 
-    fn begin(words: Words) -> Joint {
-        let joint = Joint::of(words, FIRST_GATE);
-        joint.epoch().store(1, SeqCst);
-        joint.ids().store(1, SeqCst);
-        joint.raise_line().store(u64::MAX, SeqCst);
-        joint
+    fn begin(words: Words) -> SharedCounters {
+        let shared_counters = SharedCounters::of(words, FIRST_GATE);
+        shared_counters.epoch().store(1, SeqCst);
+        shared_counters.ids().store(1, SeqCst);
+        shared_counters.raise_line().store(u64::MAX, SeqCst);
+        shared_counters
     }
 
-    fn of(words: Words, limiter: usize) -> Joint {
-        Joint { numbers: words.part(limiter), words, limiter }
+    fn of(words: Words, limiter: usize) -> SharedCounters {
+        SharedCounters { numbers: words.part(limiter), words, limiter }
     }
 
     /// The numbers of a listener's limiter: at this place among what processes share, or where nobody shares them.
-    pub(crate) fn door(&self, slot: usize) -> Joint {
+    pub(crate) fn door(&self, slot: usize) -> SharedCounters {
         if self.words.len() > DOORS {
-            Joint::of(self.words.clone(), DOORS + slot * GATE)
+            SharedCounters::of(self.words.clone(), DOORS + slot * GATE)
         } else {
-            let joint = Joint::of(Words::private(HELD), 0);
-            joint.clear_gate();
-            joint
+            let shared_counters = SharedCounters::of(Words::private(HELD), 0);
+            shared_counters.clear_gate();
+            shared_counters
         }
     }
 
@@ -110,7 +110,7 @@ impl Joint {
         &self.words[ALARMS + word]
     }
 
-    /// Of this limiter: what [`Joint::taken`], [`Joint::limit`], [`Joint::raise_line`] and [`Joint::clear_line`] are, looked up together,
+    /// Of this limiter: what [`SharedCounters::taken`], [`SharedCounters::limit`], [`SharedCounters::raise_line`] and [`SharedCounters::clear_line`] are, looked up together,
     /// as they are for each connection.
     #[inline]
     pub(crate) fn lines(&self) -> [&AtomicU64; 4] {
