@@ -36,7 +36,7 @@ pub(crate) struct Children {
     shared_counters: SharedCounters,
     /// By which a child maps its own page of the shared numbers.
     numbers: OwnedFd,
-    life: Box<dyn Life>,
+    main: Box<dyn ChildMain>,
     parent: u32,
 }
 
@@ -188,13 +188,13 @@ impl Child {
     }
 }
 
-/// What a child does from its birth to its end.
-pub(crate) trait Life: Send + Sync {
-    fn live(&self, birth: Birth<'_>) -> !;
+/// What a child does from its first moment to its end.
+pub(crate) trait ChildMain: Send + Sync {
+    fn run(&self, child: NewChild<'_>) -> !;
 }
 
 /// All that a new child has.
-pub(crate) struct Birth<'a> {
+pub(crate) struct NewChild<'a> {
     pub(crate) incoming: Incoming,
     pub(crate) id: ConnectionId,
     pub(crate) generation: Arc<Generation>,
@@ -208,7 +208,7 @@ pub(crate) struct Birth<'a> {
 impl Children {
     /// `own` are descriptors that the helper has until its end.
     pub(crate) fn new(
-        life: impl Life + 'static,
+        main: impl ChildMain + 'static,
         shared_counters: SharedCounters,
         numbers: OwnedFd,
         mut own: Vec<RawFd>,
@@ -216,7 +216,7 @@ impl Children {
         own.push(numbers.as_raw_fd());
         let inherited = Inherited { own, ..Inherited::default() };
         let table = Unforked::new(Mutex::new(Table { inherited, ..Table::default() }))?;
-        Ok(Arc::new(Children { table, shared_counters, numbers, life: Box::new(life), parent: std::process::id() }))
+        Ok(Arc::new(Children { table, shared_counters, numbers, main: Box::new(main), parent: std::process::id() }))
     }
 
     /// The helper has these, too, until its end.
@@ -322,14 +322,14 @@ impl Children {
             table.places.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
         };
         let Some((slot, child)) = child else { return false };
-        let (page, cut) = self.bury(event_loop, child, ending);
+        let (page, cut) = self.reaped(event_loop, child, ending);
         ended(pid, cut);
         lock(&self.table).free.push(Place { slot, page });
         true
     }
 
     /// Returns what it counted with, cleared, and whether its connection was cut off.
-    fn bury(&self, event_loop: &EventLoop, child: Child, ending: Ending) -> (ChildPage, bool) {
+    fn reaped(&self, event_loop: &EventLoop, child: Child, ending: Ending) -> (ChildPage, bool) {
         let shared = event_loop.shared();
         let mut counts = child.counts();
         // One that was killed had no time to count its end.
@@ -403,7 +403,7 @@ impl Placement for Children {
             // Of what is locked it has nothing, and it never returns from here.
             Ok(Forked::Child) => {
                 let numbers = self.numbers.as_fd();
-                self.life.live(Birth { incoming, id, generation, slot: place.slot, numbers, parent: self.parent, inherited })
+                self.main.run(NewChild { incoming, id, generation, slot: place.slot, numbers, parent: self.parent, inherited })
             }
             Ok(Forked::Parent(pid)) => {
                 let (Incoming { socket, remote: peer, permit, .. }, Place { slot, page }) = (incoming, place);

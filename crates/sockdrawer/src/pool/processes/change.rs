@@ -31,14 +31,14 @@ use std::time::{Duration, Instant};
 type Place = places::Place<Vec<usize>>;
 
 /// A process that is to be started, and what it begins with.
-pub(super) struct Birth {
+pub(super) struct Announced {
     life: u64,
     start: Start,
     /// Of the configuration that it begins with.
     revision: u64,
 }
 
-impl Birth {
+impl Announced {
     /// Whether what it began with is what is in force.
     pub(super) fn is_of(&self, control: &Control) -> bool {
         self.revision == control.revision.number() && self.start.intake == control.intake
@@ -245,13 +245,13 @@ impl Processes {
 
     /// Starts a process in the generation in force; it accepts nothing yet.
     pub(super) fn start_member(&self, control: &mut Control, config: &Config, index: usize) -> Result<Member, Error> {
-        let birth = self.announce(control, config, index);
-        let link = self.launch(&birth)?;
-        Ok(self.join(control, &birth, link))
+        let announced = self.announce(control, config, index);
+        let link = self.launch(&announced)?;
+        Ok(self.join(control, &announced, link))
     }
 
     /// What a process begins with.
-    pub(super) fn announce(&self, control: &mut Control, config: &Config, index: usize) -> Birth {
+    pub(super) fn announce(&self, control: &mut Control, config: &Config, index: usize) -> Announced {
         // What a process of this number left behind, if there was one.
         self.reclaim(control, index);
         let start = Start {
@@ -263,16 +263,16 @@ impl Processes {
             tuning: Tuning::of(config),
             intake: control.intake.clone(),
         };
-        Birth { life: control.take_number(), start, revision: control.revision.number() }
+        Announced { life: control.take_number(), start, revision: control.revision.number() }
     }
 
     /// Starts it and waits until it is there, which needs no lock.
-    pub(super) fn launch(&self, birth: &Birth) -> Result<Arc<Link>, Error> {
+    pub(super) fn launch(&self, announced: &Announced) -> Result<Arc<Link>, Error> {
         let failed = |source| Error::System { what: "start a process", source };
-        let ear = Ear::new(self, birth.start.index, birth.life);
-        let link = Link::start(&format!("{} {}", birth.start.model, birth.start.index), ear).map_err(failed)?;
+        let ear = Ear::new(self, announced.start.index, announced.life);
+        let link = Link::start(&format!("{} {}", announced.start.model, announced.start.index), ear).map_err(failed)?;
         let descriptors = [self.numbers.as_fd(), self.bell.as_fd()];
-        let answer = link.ask_later(Request::Start(Box::new(birth.start.clone())), &descriptors);
+        let answer = link.ask_later(Request::Start(Box::new(announced.start.clone())), &descriptors);
         match answer.recv_timeout(ANSWERS_WITHIN) {
             Ok(Reply::Done) => Ok(link),
             Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
@@ -285,10 +285,17 @@ impl Processes {
     }
 
     /// It is one of the pool's from now on.
-    pub(super) fn join(&self, control: &mut Control, birth: &Birth, link: Arc<Link>) -> Member {
-        control.holders.entry(control.generated.id).or_default().insert(birth.life);
-        let beats = self.shared_counters.beats(birth.start.index).load(Ordering::Relaxed);
-        Member { link: Some(link), absent: None, active: true, life: birth.life, seen: (beats, Instant::now()), silent: false }
+    pub(super) fn join(&self, control: &mut Control, announced: &Announced, link: Arc<Link>) -> Member {
+        control.holders.entry(control.generated.id).or_default().insert(announced.life);
+        let beats = self.shared_counters.beats(announced.start.index).load(Ordering::Relaxed);
+        Member {
+            link: Some(link),
+            absent: None,
+            active: true,
+            life: announced.life,
+            seen: (beats, Instant::now()),
+            silent: false,
+        }
     }
 
     /// Gives sockets to whom they should belong, the new holder first; none is closed, none is left alone.

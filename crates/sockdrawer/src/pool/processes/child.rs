@@ -14,7 +14,7 @@ use crate::event_loop::shared_counters::SharedCounters;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, Shared};
 use crate::exec;
-use crate::model::fork::{Birth, Life};
+use crate::model::fork::{ChildMain, NewChild};
 use crate::observe::{Event, Observer};
 use crate::operation::Selector;
 use crate::pool::drain::CUT_WITHIN;
@@ -34,36 +34,36 @@ const ASKED: u32 = 0;
 const FAILED: i32 = 70;
 const NO_PROGRAM: i32 = 127;
 
-/// What all children find when they are born.
-pub(super) struct Ground {
-    pub(super) bed: Box<Bed>,
+/// What every child begins with, made by its parent before.
+pub(super) struct ChildTemplate {
+    pub(super) prepared: Box<OwnPage>,
     pub(super) inbox: usize,
     pub(super) stack: usize,
 }
 
-/// A child's whole life. It never returns into what it was forked from.
-impl Life for Arc<Ground> {
-    fn live(&self, birth: Birth<'_>) -> ! {
-        if birth.generation.kind == Kind::Program {
-            become_program(birth);
+/// The whole of a child. It never returns into what it was forked from.
+impl ChildMain for Arc<ChildTemplate> {
+    fn run(&self, child: NewChild<'_>) -> ! {
+        if child.generation.kind == Kind::Program {
+            become_program(child);
         }
-        let Ok(page) = SharedCounters::own_page(birth.numbers, birth.slot) else { fork::exit(FAILED) };
-        if fork::settle_child(birth.parent, birth.inherited).is_err() {
+        let Ok(page) = SharedCounters::own_page(child.numbers, child.slot) else { fork::exit(FAILED) };
+        if fork::settle_child(child.parent, child.inherited).is_err() {
             fork::exit(FAILED);
         }
-        let lived = catch_unwind(AssertUnwindSafe(|| serve(self, birth, page)));
+        let lived = catch_unwind(AssertUnwindSafe(|| serve(self, child, page)));
         fork::exit(if matches!(lived, Ok(Ok(()))) { 0 } else { FAILED });
     }
 }
 
 /// Not a part of what other children run: what it has on the stack, each of them would have to get pages for.
 #[inline(never)]
-fn become_program(birth: Birth<'_>) -> ! {
-    if fork::settle_program(birth.parent, birth.incoming.socket.as_fd()).is_err() {
+fn become_program(child: NewChild<'_>) -> ! {
+    if fork::settle_program(child.parent, child.incoming.socket.as_fd()).is_err() {
         fork::exit(FAILED);
     }
-    let words = birth.generation.service().recipe().and_then(|recipe| exec::words(&recipe.options)).unwrap_or_default();
-    let socket = birth.incoming.socket;
+    let words = child.generation.service().recipe().and_then(|recipe| exec::words(&recipe.options)).unwrap_or_default();
+    let socket = child.incoming.socket;
     let input = socket.try_clone();
     if let (Ok(input), Some((program, arguments))) = (input, words.split_first()) {
         fork::restore(socket.as_fd());
@@ -72,74 +72,75 @@ fn become_program(birth: Birth<'_>) -> ! {
     fork::exit(NO_PROGRAM);
 }
 
-/// Leaves word of what happens here.
+/// Leaves in the page of this child what happens here.
 #[derive(Default)]
-struct Voice(Mutex<Option<ChildPage>>);
+struct PageObserver(Mutex<Option<ChildPage>>);
 
-impl Observer for Voice {
+impl Observer for PageObserver {
     fn event(&self, event: &Event) {
         lock(&self.0).iter().for_each(|page| page.tell(event));
     }
 }
 
 /// An event loop that was made before there was a connection for it, so that a child has little to do before its first byte.
-struct Seed {
+struct Prepared {
     event_loop: EventLoop,
     permit: Option<Permit>,
     generation: u32,
-    voice: Arc<Voice>,
+    observer: Arc<PageObserver>,
 }
 
-/// Where the seed of the next child lies: a page of its own, because a child gets a copy of each page that it writes to.
+/// What is prepared for the next child, in a page of its own, because a child gets a copy of each page that it writes to.
 #[derive(Default)]
 #[repr(align(4096))]
-pub(super) struct Bed(Mutex<Option<Seed>>);
+pub(super) struct OwnPage(Mutex<Option<Prepared>>);
 
-impl Ground {
+impl ChildTemplate {
     /// Has the event loop of the next child ready. A panic of the service's `local` is met again by each child. A function of its own for
     /// its stack, as above.
     #[inline(never)]
-    pub(super) fn sow(&self, generation: &Generation) {
+    pub(super) fn prepare(&self, generation: &Generation) {
         let shared_counters = SharedCounters::private();
         // Its few numbers lie with what else a child writes.
         let limiter = Limiter::shared(shared_counters.door(0), 1, None);
         let permit = limiter.take().expect("the first connection of a limiter for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
-        let voice = Arc::<Voice>::default();
-        let shared = shared(self, shared_counters, limiter, generation.apart(), voice.clone());
+        let observer = Arc::<PageObserver>::default();
+        let shared = shared(self, shared_counters, limiter, generation.apart(), observer.clone());
         let inbox = Inbox::asleep(shared.system.clone(), self.inbox);
         let mut event_loop = EventLoop::asleep(shared, inbox);
         event_loop.prepare();
-        let before = lock(&self.bed.0).replace(Seed { event_loop, permit: Some(permit), generation: generation.id, voice });
+        let before =
+            lock(&self.prepared.0).replace(Prepared { event_loop, permit: Some(permit), generation: generation.id, observer });
         // What its service made for it is the user's.
         panics::discard(before);
     }
 
     /// A child has it until it ends.
-    fn seed_of(&self, generation: &Generation) -> MutexGuard<'_, Option<Seed>> {
-        let seed = lock(&self.bed.0);
-        if seed.as_ref().is_some_and(|seed| seed.generation == generation.id) {
-            return seed;
+    fn prepared_for(&self, generation: &Generation) -> MutexGuard<'_, Option<Prepared>> {
+        let prepared = lock(&self.prepared.0);
+        if prepared.as_ref().is_some_and(|prepared| prepared.generation == generation.id) {
+            return prepared;
         }
-        drop(seed);
-        self.sow(generation);
-        lock(&self.bed.0)
+        drop(prepared);
+        self.prepare(generation);
+        lock(&self.prepared.0)
     }
 }
 
-fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno> {
-    let Birth { incoming, id, generation, .. } = birth;
+fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Result<(), Errno> {
+    let NewChild { incoming, id, generation, .. } = child;
     let Incoming { socket, permit, remote, side, lag, connect_time } = incoming;
     // They are the parent's to give back.
     let (generation, _permit) = (ManuallyDrop::new(generation), ManuallyDrop::new(permit));
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
-    let mut seed = ManuallyDrop::new(ground.seed_of(&generation));
-    let Seed { event_loop, permit: own, voice, .. } = seed.as_mut().expect("it was sown");
+    let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
+    let Prepared { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
     event_loop.number_next(id);
     // Where the parent sees it, also when this process is killed.
     std::mem::forget(std::mem::replace(&mut event_loop.counters, page.counters()));
-    *lock(&voice.0) = Some(page.clone());
-    let permit = own.take().expect("a seed is for one connection");
+    *lock(&observer.0) = Some(page.clone());
+    let permit = own.take().expect("what is prepared is for one connection");
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
     event_loop.page = Some(page).filter(|page| resets || !page.end_in_order());
@@ -148,11 +149,11 @@ fn serve(ground: &Ground, birth: Birth<'_>, page: ChildPage) -> Result<(), Errno
 }
 
 fn shared(
-    ground: &Ground,
+    template: &ChildTemplate,
     shared_counters: SharedCounters,
     limiter: Arc<Limiter>,
     generation: Arc<Generation>,
-    voice: Arc<Voice>,
+    observer: Arc<PageObserver>,
 ) -> Arc<Shared> {
     Shared::new(Basis {
         system: Arc::new(Kernel),
@@ -162,8 +163,8 @@ fn shared(
         generation,
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),
-        delegates: Delegates::new(1, ground.stack),
-        observer: voice,
+        delegates: Delegates::new(1, template.stack),
+        observer,
         admission: Arc::new(Limits::default()),
         placement: None,
     })

@@ -1,6 +1,6 @@
 //! The helper of the model `fork`: one thread that accepts, forks, reaps, and passes on what the pool asks of connections.
 
-use super::child::Ground;
+use super::child::ChildTemplate;
 use super::doors::Doors;
 use super::ends::Ends;
 use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
@@ -61,7 +61,7 @@ struct Forking {
     event_loop: EventLoop,
     shared: Arc<Shared>,
     children: Arc<Children>,
-    ground: Arc<Ground>,
+    template: Arc<ChildTemplate>,
     speaker: Arc<Speaker>,
     receiver: Receiver,
     events: Events,
@@ -105,9 +105,9 @@ impl Forking {
         let generation = build(&start.generated)?;
         let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
         let events = Events::with_capacity(EVENTS_PER_TURN);
-        let ground = Arc::new(Ground { bed: Box::default(), inbox, stack });
+        let template = Arc::new(ChildTemplate { prepared: Box::default(), inbox, stack });
         let own = vec![speaker.end().as_raw_fd(), process.bell.as_raw_fd()];
-        let children = Children::new(ground.clone(), shared_counters.clone(), numbers, own).map_err(system)?;
+        let children = Children::new(template.clone(), shared_counters.clone(), numbers, own).map_err(system)?;
         let tells = speaker.clone();
         let shared = Shared::new(Basis {
             system: kernel.clone(),
@@ -133,7 +133,7 @@ impl Forking {
         }
         children.keep_from_children(event_loop.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
         event_loop.set_intake(&start.intake);
-        ground.sow(&generation);
+        template.prepare(&generation);
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
         }
@@ -141,7 +141,7 @@ impl Forking {
             event_loop,
             shared,
             children,
-            ground,
+            template,
             speaker: speaker.clone(),
             receiver,
             events,
@@ -388,7 +388,7 @@ impl Forking {
         let (generation, generated) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         self.generated = generated;
         self.event_loop.look_at_switch();
-        self.ground.sow(&generation);
+        self.template.prepare(&generation);
         self.generations.push(generation);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Supervision of processes: one that dies is replaced, its permits come back, its sockets go to its successor.
 
-use super::change::Birth;
+use super::change::Announced;
 use super::link::{Ended, Link, Listener};
 use super::manager::{Control, Member, Processes};
 use super::recount::{Finding, Recount};
@@ -183,7 +183,7 @@ impl Processes {
     }
 
     /// A process that is to be started by now: one that died and is due, or that was not wanted for a while.
-    fn take_due(&self) -> Option<(Birth, usize, Option<Absence>)> {
+    fn take_due(&self) -> Option<(Announced, usize, Option<Absence>)> {
         let mut control = lock(&self.control);
         if control.stopping || control.readiness == Readiness::Draining {
             return None;
@@ -198,27 +198,27 @@ impl Processes {
 
     /// Replaces processes that died, or could not be started, and are due.
     fn replace_missing(self: &Arc<Processes>) {
-        while let Some((birth, index, absence)) = self.take_due() {
+        while let Some((announced, index, absence)) = self.take_due() {
             // Without the lock: it may take its time, or never answer.
-            match self.launch(&birth) {
-                Ok(link) => self.joined(index, &birth, link, absence),
+            match self.launch(&announced) {
+                Ok(link) => self.joined(index, &announced, link, absence),
                 Err(error) => self.not_started(index, absence, &error),
             }
         }
     }
 
-    fn joined(&self, index: usize, birth: &Birth, link: Arc<Link>, absence: Option<Absence>) {
+    fn joined(&self, index: usize, announced: &Announced, link: Arc<Link>, absence: Option<Absence>) {
         let mut control = lock(&self.control);
         let over = control.stopping || control.readiness == Readiness::Draining;
         let is_missing = |member: &Member| member.active && member.link.is_none();
-        if over || !birth.is_of(&control) || !control.members.get(index).is_some_and(is_missing) {
+        if over || !announced.is_of(&control) || !control.members.get(index).is_some_and(is_missing) {
             // A change came meanwhile: if it is wanted still, it begins once more, with what is in force now.
             if let Some(member) = control.members.get_mut(index) {
                 member.absent = absence;
             }
             return link.dismiss();
         }
-        control.members[index] = self.join(&mut control, birth, link);
+        control.members[index] = self.join(&mut control, announced, link);
         self.rebalance(&mut control);
         // One that was not wanted for a while did not die.
         control.restarts.in_all += usize::from(absence.is_some());
