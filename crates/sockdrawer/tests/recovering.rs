@@ -225,7 +225,7 @@ fn a_loop_that_hangs_in_line_for_room_keeps_nothing_back() {
         held.recv_timeout(PATIENCE).expect("the loop is held up");
         let before = pool.status().counts.accepted;
         drop(other);
-        assert!(pool.wait(Duration::from_secs(1), |status| status.counts.accepted > before), "{:#?}", pool.status());
+        assert!(pool.wait(Duration::from_secs(3), |status| status.counts.accepted > before), "{:#?}", pool.status());
         lets_go.send(()).expect("it waits");
         assert_eq!(read(&mut holder, 1).as_deref(), Some(&b"h"[..]));
         assert!(all_are_served(waiting), "{:#?}", pool.status());

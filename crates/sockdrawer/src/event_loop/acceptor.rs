@@ -8,7 +8,7 @@ pub(crate) use retiring::Retiring;
 
 use super::door::{Door, Intake};
 use super::inbox::Message;
-use super::limiter::{LOOKS_AFTER, Permit, Waiter};
+use super::limiter::{Permit, Waiter};
 use super::listener::Shard;
 use super::rules::Rules;
 use super::shared::Shared;
@@ -60,8 +60,6 @@ pub(super) struct Acceptor {
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Waiter,
-    /// In line at the pool's limiter: when it looks by itself.
-    looks_at: Option<Instant>,
     /// Whose turn it is among the loops that share a socket.
     rotation: usize,
     /// Shards that had something when they were last looked at, and were not accepted from since.
@@ -128,7 +126,6 @@ impl Acceptor {
             doors: Vec::new(),
             starving: false,
             waiter,
-            looks_at: None,
             rotation: 0,
             ready: Vec::new(),
             unplaced: VecDeque::new(),
@@ -141,28 +138,10 @@ impl Acceptor {
         if self.retires_more {
             return Some(Instant::now());
         }
-        let until = match self.state {
+        match self.state {
             State::Starved(until) | State::Paused(until) => Some(until),
             State::Open | State::Full => None,
-        };
-        self.doors.iter().map(|waiting| waiting.looks_at).chain(until).chain(self.looks_at).min()
-    }
-
-    /// In line for room in the pool.
-    fn wait(&mut self) {
-        self.looks_at = Some(Instant::now() + LOOKS_AFTER);
-        self.waiter.wait();
-    }
-
-    /// Behind the others, after it was let in.
-    fn wait_again(&mut self) {
-        self.waiter.leave();
-        self.wait();
-    }
-
-    fn wait_no_more(&mut self) {
-        self.looks_at = None;
-        self.waiter.leave();
+        }
     }
 
     /// Whether a turn has more to do here than what events bring.
@@ -205,7 +184,7 @@ impl EventLoop {
         self.forget_doors();
         // Room that was waited for on behalf of a socket on its way out is for the loop that empties it now.
         if self.acceptor.state != State::Full && !self.acceptor.is_retiring() {
-            self.acceptor.wait_no_more();
+            self.acceptor.waiter.leave();
         }
     }
 
@@ -229,7 +208,7 @@ impl EventLoop {
     /// Stops polling; the kernel queues.
     pub(crate) fn suspend(&mut self) {
         self.acceptor.suspended = true;
-        self.acceptor.wait_no_more();
+        self.acceptor.waiter.leave();
         self.wait_at_no_door();
         self.give_token_back();
         self.unwatch_shards();
@@ -351,9 +330,7 @@ impl EventLoop {
     fn starve(&mut self, errno: Errno) {
         self.counters.accept_starved().add(1);
         self.unwatch_shards();
-        if self.acceptor.state == State::Full {
-            self.acceptor.wait_no_more();
-        }
+        self.acceptor.waiter.leave();
         if !std::mem::replace(&mut self.acceptor.starving, true) {
             self.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
         }
@@ -432,31 +409,24 @@ impl EventLoop {
         }
     }
 
-    /// Accepts when it is called, or has not looked for a while. Where the pool is full again it stays in line, behind the others.
+    /// Accepts when it is called. Where the pool is full again it stays in line, behind the others.
     fn look_for_room(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN {
             if !self.acceptor.waiter.is_called() {
-                let now = Instant::now();
-                if self.acceptor.looks_at.is_some_and(|at| now < at) {
-                    return;
-                }
-                self.acceptor.looks_at = Some(now + LOOKS_AFTER);
-                if !self.shared.limiter.has_room() {
-                    return;
-                }
+                return;
             }
             self.acceptor.state = State::Open;
             let accepted = matches!(self.accept_any(), Accepted::Yes);
             match self.acceptor.state {
-                State::Open | State::Full if accepted && !self.shared.limiter.has_room() => {
+                State::Open if accepted && !self.shared.limiter.has_room() => {
                     self.acceptor.state = State::Full;
-                    self.acceptor.wait_again();
+                    self.acceptor.waiter.wait_again();
                 }
                 State::Open => {
-                    self.acceptor.wait_no_more();
+                    self.acceptor.waiter.leave();
                     return self.watch_shards();
                 }
-                // It came too late, or cannot accept.
+                // It stands in line again, or cannot accept.
                 _ => return,
             }
         }
@@ -534,9 +504,7 @@ impl EventLoop {
                 Ok(()) => held.watched = true,
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
                 Err(_) => {
-                    if full {
-                        self.acceptor.wait_no_more();
-                    }
+                    self.acceptor.waiter.leave();
                     self.acceptor.state = State::Starved(Instant::now() + STARVED);
                     return self.unwatch_shards();
                 }

@@ -3,7 +3,7 @@
 use super::EventLoop;
 use super::acceptor::Incoming;
 use super::dialer::Dialer;
-use super::limiter::{LOOKS_AFTER, Permit, Waiter};
+use super::limiter::{Permit, Waiter};
 use super::ports::Ports;
 use super::seat::Flags;
 use crate::behaviour::Panicked;
@@ -43,8 +43,8 @@ pub(super) struct Connector {
 enum Next {
     /// Another dialer.
     Dialer,
-    /// A permit, for which it looks by itself at this moment.
-    Permit(Instant),
+    /// A permit.
+    Permit,
     /// Whatever there may be next: connections that have no place yet are in the way.
     Turn,
     Moment(Instant),
@@ -80,8 +80,8 @@ impl Connector {
 
     pub(super) fn retry_at(&self) -> Option<Instant> {
         match self.next {
-            Next::Moment(at) | Next::Permit(at) => Some(at),
-            Next::Dialer | Next::Turn => None,
+            Next::Moment(at) => Some(at),
+            Next::Dialer | Next::Permit | Next::Turn => None,
         }
     }
 
@@ -116,7 +116,7 @@ impl EventLoop {
     /// has N connections under way has no fewer while this loop is busy.
     #[inline(never)]
     pub(super) fn redial(&mut self) {
-        if matches!(self.connector.next, Next::Permit(_)) {
+        if self.connector.next == Next::Permit {
             self.connect_more();
         }
     }
@@ -125,11 +125,11 @@ impl EventLoop {
     pub(super) fn connect_more(&mut self) {
         match self.connector.next {
             Next::Dialer => return,
-            Next::Permit(at) if !self.connector.waiter.is_called() && Instant::now() < at => return,
-            Next::Permit(_) | Next::Turn | Next::Moment(_) => {}
+            Next::Permit if !self.connector.waiter.is_called() => return,
+            Next::Permit | Next::Turn | Next::Moment(_) => {}
         }
         self.connect_due();
-        if !matches!(self.connector.next, Next::Permit(_)) {
+        if self.connector.next != Next::Permit {
             self.connector.waiter.leave();
         }
     }
@@ -169,7 +169,7 @@ impl EventLoop {
                 // Whoever has a permit first goes on, and what is due then is another matter.
                 self.connector.give_back();
             }
-            self.connector.next = Next::Permit(now + LOOKS_AFTER);
+            self.connector.next = Next::Permit;
             self.connector.waiter.wait();
             return false;
         };

@@ -1,6 +1,6 @@
 //! The exact number of connections: a count, a limit, and the line of loops that wait for room. A permit is never kept for a loop in
-//! line: a loop that is called looks again at its listeners, and one that is not called looks by itself after [`LOOKS_AFTER`]. So a loop
-//! that is stuck, or a process that is stopped, holds nothing back.
+//! line: a loop that is called looks again at its listeners. Where it does not, because it is stuck or its process is stopped, the
+//! supervisor calls the next, see [`Limiter::call`]. So nothing is lost with a loop.
 
 use super::alarms::Alarms;
 use super::door::Door;
@@ -14,10 +14,6 @@ use crate::sys::System;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// A loop in line looks for room by itself so often, for the case that the loop or process that was called does not turn.
-pub(crate) const LOOKS_AFTER: Duration = Duration::from_millis(100);
 
 /// A pool's count of permits. It lives as long as the pool and is never replaced, so no change can lose the count.
 pub(crate) struct Limiter {
@@ -229,6 +225,7 @@ impl Limiter {
         self.look_upwards(taken);
         if !held {
             self.take_from_taken();
+            self.call();
         }
         held
     }
@@ -322,7 +319,8 @@ impl Limiter {
         self.alarms.look(&self.shared_counters, self.shared_counters.taken().load(SeqCst));
     }
 
-    /// Calls the next in line, if there is room. What a called loop leaves it passes on by calling again.
+    /// Calls the next in line, if there is room. What a called loop leaves it passes on by calling again; the supervisor calls from time to
+    /// time, for the case that a called loop or process does not turn.
     pub(crate) fn call(&self) {
         if self.taken() >= self.limit() {
             return;

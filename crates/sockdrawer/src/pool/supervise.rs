@@ -267,6 +267,9 @@ impl Core {
             self.rebalance(&mut control);
         }
         let turns = control.members.iter().any(|member| member.running.is_some() && !member.stuck);
+        // A loop that was called before it was stuck has not looked.
+        self.shared.limiter.call();
+        control.places.all().for_each(|place| place.door.limiter.call());
         drop(control);
         events.iter().for_each(|event| self.tell(event));
         if let Some(process) = self.shared.process {

@@ -5,7 +5,7 @@ use crate::admission::{BeforeAccept, Entrance, Room};
 use crate::config::Reject;
 use crate::event_loop::EventLoop;
 use crate::event_loop::door::Door;
-use crate::event_loop::limiter::{LOOKS_AFTER, Permit, Waiter};
+use crate::event_loop::limiter::{Permit, Waiter};
 use crate::event_loop::peer_counts::Ticket;
 use crate::event_loop::rules::Rules;
 use crate::observe::Event as Told;
@@ -22,8 +22,6 @@ const HELD: Duration = Duration::from_millis(100);
 pub(super) struct Waiting {
     pub(super) door: Arc<Door>,
     waiter: Waiter,
-    /// When it looks by itself.
-    pub(super) looks_at: Instant,
 }
 
 /// What a loop knows of the policy.
@@ -290,7 +288,7 @@ impl EventLoop {
 
     fn pause(&mut self, until: Instant) -> Accepted {
         self.unwatch_shards();
-        self.acceptor.wait_no_more();
+        self.acceptor.waiter.leave();
         self.acceptor.state = State::Paused(until);
         Accepted::Held
     }
@@ -301,19 +299,21 @@ impl EventLoop {
         self.wait_at_no_door();
         self.unwatch_shards();
         self.watch_shards();
-        self.acceptor.wait();
+        self.acceptor.waiter.wait();
     }
 
     /// After an accept from a shard: where other loops wait and there is no room for one more, they are next.
     #[inline(always)]
     pub(super) fn let_others_in(&mut self, index: usize) {
         if self.shared.limiter.is_contended() {
+            self.acceptor.waiter.leave();
             self.stand_in_line();
         }
         if let Some(Some(held)) = self.acceptor.held.get(index)
             && held.door.limiter.is_contended()
         {
             let door = held.door.clone();
+            self.acceptor.doors.retain(|waiting| !Arc::ptr_eq(&waiting.door, &door));
             self.wait_at(&door);
         }
     }
@@ -325,46 +325,42 @@ impl EventLoop {
                 self.unwatch_shard(index);
             }
         }
-        let looks_at = Instant::now() + LOOKS_AFTER;
         let doors = &mut self.acceptor.doors;
         let at = doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door)).unwrap_or_else(|| {
             let waiter = Waiter::new(door.limiter.clone(), self.inbox.clone());
-            doors.push(Waiting { door: door.clone(), waiter, looks_at });
+            doors.push(Waiting { door: door.clone(), waiter });
             doors.len() - 1
         });
-        doors[at].looks_at = looks_at;
         doors[at].waiter.wait();
     }
 
-    /// Looks at the doors at which it is called, or has not looked for a while.
+    /// Looks at the doors at which it is called.
     pub(super) fn look_at_doors(&mut self) {
-        let now = Instant::now();
         for at in (0..self.acceptor.doors.len()).rev() {
             // A look at one may end the waiting at all.
-            let Some(waiting) = self.acceptor.doors.get_mut(at) else { continue };
+            let Some(waiting) = self.acceptor.doors.get(at) else { continue };
             waiting.door.limiter.hear();
-            let called = waiting.waiter.is_called();
-            if !called && now < waiting.looks_at {
-                continue;
-            }
-            waiting.looks_at = now + LOOKS_AFTER;
-            if called || waiting.door.limiter.has_room() {
-                self.look_at_door(at, called);
+            if waiting.waiter.is_called() {
+                self.look_at_door(at);
             }
         }
     }
 
     /// One connection from a door at which it waits. Then it waits again, behind the others, or goes on there if there is room.
-    fn look_at_door(&mut self, at: usize, called: bool) {
+    fn look_at_door(&mut self, at: usize) {
         let door = self.acceptor.doors[at].door.clone();
         // While the loop is full, or nothing waits at the door, other loops have their turn.
-        let open = self.acceptor.state == State::Open && !self.acceptor.suspended;
-        let accepted = open && self.ready_at(&door).is_some_and(|index| matches!(self.admit(index), Accepted::Yes));
+        if self.acceptor.state == State::Open
+            && !self.acceptor.suspended
+            && let Some(index) = self.ready_at(&door)
+        {
+            self.admit(index);
+        }
         let Some(at) = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, &door)) else { return };
         if door.limiter.has_room() {
             drop(self.acceptor.doors.swap_remove(at));
             self.watch_shards();
-        } else if accepted || called && self.acceptor.doors[at].waiter.is_called() {
+        } else if self.acceptor.doors[at].waiter.is_called() {
             self.acceptor.doors[at].waiter.wait_again();
         }
     }

@@ -109,9 +109,9 @@ impl EventLoop {
             }
         }
         if self.acceptor.state == State::Full || lacking {
-            self.acceptor.wait();
+            self.acceptor.waiter.wait();
         } else {
-            self.acceptor.wait_no_more();
+            self.acceptor.waiter.leave();
         }
     }
 
@@ -138,7 +138,7 @@ impl EventLoop {
         }
         // Nothing is left to be accepted.
         self.acceptor.state = State::Open;
-        self.acceptor.wait_no_more();
+        self.acceptor.waiter.leave();
         waited
     }
 }

@@ -285,6 +285,9 @@ impl Processes {
         // What was not taken when it was offered.
         self.rebalance(&mut control);
         self.recount(&mut control);
+        // A process that was called before it was stopped has not looked.
+        self.limiter.call();
+        control.places.all().for_each(|place| place.door.limiter.call());
     }
 
     /// A process that is stopped, or whose loops are all stuck, accepts nothing: what waits at its sockets is for the others.
