@@ -67,21 +67,37 @@ impl EventLoop {
     /// know: that is about 2 % of a short connection.
     #[inline(always)]
     pub(super) fn accept(&mut self, index: usize) -> Accepted {
-        let plainly = self.acceptor.held[index].as_ref().is_some_and(|held| self.accepts_plainly(held));
-        if !plainly {
+        let held = self.acceptor.held[index].as_ref().expect("it is held");
+        if !self.accepts_plainly(held) {
             return self.accept_named(index);
         }
-        match self.accept_from(index) {
+        match self.system.accept(held.shard.socket()) {
             Ok(socket) => {
-                let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+                let stale = held.shard.take_stale();
                 let seat = self.seats.take_counted(socket, &held.door, None);
+                self.counters.accepted().add(1);
+                if stale | self.acceptor.starving {
+                    self.accepted_after_all(seat, stale);
+                }
                 self.enter(seat, &Peer::UNNAMED);
                 Accepted::Yes
             }
-            Err(failed) => {
+            Err(errno) => {
                 self.give_room_back(index);
-                failed
+                self.accept_failed(index, errno)
             }
+        }
+    }
+
+    /// The first after a lack, or one that came before its socket had the options that are in force.
+    #[cold]
+    fn accepted_after_all(&mut self, seat: u32, stale: bool) {
+        self.tell_resumed();
+        if stale && self.refresh().is_ok() {
+            let active = self.active;
+            let options = self.place(active).generation.settings.options;
+            // It fails where the connection is gone, which reading it will tell.
+            let _ = self.with_socket(seat, |system, socket| system.set_options(socket, &options));
         }
     }
 
