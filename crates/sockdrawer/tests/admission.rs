@@ -7,7 +7,7 @@ use sockdrawer::{
     AcceptRate, Admission, AfterAccept, Alarm, Arrival, BeforeAccept, Config, Drain, Endpoint, Entrance, Error, Event, Limits,
     Listening, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
 };
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -245,24 +245,21 @@ fn a_policy_turns_away_whom_it_will() {
     assert_empty(&pool);
 }
 
-fn turned_away(stream: &mut TcpStream) -> bool {
-    match stream.read(&mut [0; 8]) {
-        Ok(read) => read == 0,
-        Err(error) => error.kind() == ErrorKind::ConnectionReset,
-    }
-}
-
 #[test]
 fn peers_are_counted_exactly_also_those_that_were_there_and_those_that_reset() {
     const MOST: usize = 4;
     let (pool, at) = start(Config::accept(Echo).loops(2));
     let client = |last: u8| connect_from(Ipv4Addr::new(127, 0, 3, last), at);
+    let turned_away = |last: u8| match common::turned_away(Ipv4Addr::new(127, 0, 3, last), at) {
+        Ok(said) => said.is_empty(),
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    };
     let mut there: Vec<TcpStream> = (0..MOST).map(|_| client(1)).collect();
     assert!(there.iter_mut().all(|stream| echoes(stream, b"hello")));
     let limits = Limits::default().per_peer(PerPeer::address(MOST));
     pool.reconfigure(pool.config().admission(limits.clone())).expect("it can be swapped");
     for round in 0..20 {
-        assert!(turned_away(&mut client(1)), "round {round}: it has {MOST}");
+        assert!(turned_away(1), "round {round}: it has {MOST}");
         assert!(echoes(&mut client(2), b"hello"), "another peer is let in");
         // One goes, in order or by a reset that the server hears of; then there is room for just one.
         let closed = pool.status().counts.closed;
@@ -284,7 +281,7 @@ fn peers_are_counted_exactly_also_those_that_were_there_and_those_that_reset() {
     }
     let wide = PerPeer { prefixes: Prefixes { v4: 24, v6: 64 }, ..PerPeer::address(MOST) };
     pool.reconfigure(pool.config().admission(Limits::default().per_peer(wide))).expect("it can be swapped");
-    assert!(turned_away(&mut client(77)), "its network has {MOST}");
+    assert!(turned_away(77), "its network has {MOST}");
     drop(there);
     assert_empty(&pool);
 }

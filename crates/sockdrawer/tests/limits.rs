@@ -9,7 +9,7 @@ use sockdrawer::{
 };
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ fn a_limit_changes_under_load() {
 
 /// How a connection without a permit ends.
 fn turned_away(at: SocketAddr) -> Result<Vec<u8>, ErrorKind> {
-    read_all(&mut connect(at)).map_err(|error| error.kind())
+    common::turned_away(Ipv4Addr::LOCALHOST, at).map_err(|error| error.kind())
 }
 
 #[test]

@@ -71,16 +71,20 @@ pub(crate) fn connect(at: SocketAddr) -> TcpStream {
 
 /// The same from an address of 127.0.0.0/8: the server knows clients by it.
 pub(crate) fn connect_from(source: Ipv4Addr, at: SocketAddr) -> TcpStream {
+    try_connect_from(source, at).expect("the server listens")
+}
+
+fn try_connect_from(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     if source != Ipv4Addr::LOCALHOST {
         rustix::net::bind(&socket, &SocketAddr::from((source, 0))).expect("all of 127.0.0.0/8 is local");
     }
-    rustix::net::connect(&socket, &at).expect("the server listens");
+    rustix::net::connect(&socket, &at)?;
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
     stream.set_write_timeout(Some(PATIENCE)).expect("not zero");
     stream.set_nodelay(true).expect("a TCP socket");
-    stream
+    Ok(stream)
 }
 
 /// Closes with a reset, which also leaves no TIME_WAIT behind.
@@ -104,6 +108,11 @@ pub(crate) fn read(stream: &mut TcpStream, count: usize) -> Option<Vec<u8>> {
 pub(crate) fn read_all(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).map(|_| bytes)
+}
+
+/// What the server says to a connection that it ends at once; a reset may come before `connect` returns.
+pub(crate) fn turned_away(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<Vec<u8>> {
+    read_all(&mut try_connect_from(source, at)?)
 }
 
 /// The peer was cut off, and is told so.

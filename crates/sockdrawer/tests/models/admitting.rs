@@ -1,11 +1,12 @@
 //! Admission: limits of listeners and peers, the rate, alarms, policies that are swapped, and doors that are closed.
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
-use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp};
+use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp, turned_away};
 use sockdrawer::{
     AcceptRate, Admission, AfterAccept, Alarm, Arrival, Config, Endpoint, Event, Limits, Listening, OnFull, PerPeer, Pool,
     Readiness, Reject,
 };
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -158,7 +159,7 @@ pub(crate) fn a_policy_of_its_own_decides(bench: &Bench) -> Outcome {
     let mut kept = bench.side_by_side().then(|| Client::served(at));
     pool.reconfigure(pool.config().admission(Deny(denied)))?;
     for _ in 0..5 {
-        assert!(read_all(&mut connect_from(denied, at)).is_err(), "a reset");
+        assert_eq!(turned_away(denied, at).expect_err("a reset").kind(), ErrorKind::ConnectionReset);
         Client::served(at).end();
     }
     kept.iter_mut().for_each(|kept| assert_eq!(kept.version(), 1));
