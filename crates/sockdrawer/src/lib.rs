@@ -50,10 +50,10 @@ pub use observe::{
     ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
     ProcessStatus, Readiness, Status,
 };
-pub use operation::{Adopted, Selector};
+pub use operation::{Adopted, Drain, Drained, Selector};
 #[cfg(feature = "processes")]
 pub use pool::processes;
-pub use pool::{Applied, Change, Drain, Drained, How, Plan, Pool};
+pub use pool::{Applied, Change, How, Plan, Pool};
 pub use protocol::*;
 
 /// Raises this process's descriptor limit as far as it may without privileges; what it is now. A program calls it once, first

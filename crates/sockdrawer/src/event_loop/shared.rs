@@ -39,8 +39,6 @@ pub(crate) struct Shared {
     pub(crate) rules: InForce,
     /// The loops that take connections from sockets that are alone at their address.
     pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
-    /// The next loop's: one that replaces another is another.
-    pub(crate) lives: AtomicU64,
     pub(crate) bell: Bell,
     /// In ns, how long loops that had something to do ask for more before they sleep.
     spin: AtomicU64,
@@ -111,7 +109,6 @@ impl Shared {
             observer: Mutex::new(on.observer),
             rules: InForce::new(rules),
             roster: Mutex::new(Vec::new()),
-            lives: AtomicU64::new(1),
             bell: Bell::default(),
             spin: AtomicU64::new(0),
             leaving: AtomicUsize::new(0),

@@ -1,8 +1,10 @@
 //! What can be asked of connections, wherever they run: which ones, what is to be done, and an answer that can be summed. A new operation
 //! is a variant of [`Op`], an arm of `EventLoop::apply`, and a method of [`Pool`](crate::Pool).
 
+mod drain;
 mod selector;
 
+pub use drain::{Drain, Drained};
 pub use selector::Selector;
 pub(crate) use selector::Traits;
 
@@ -12,6 +14,7 @@ use crate::protocol::ConnectionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is done to each connection that is meant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +33,10 @@ pub(crate) enum Op {
     Options,
     /// It moves to the newest generation, if it is of an older one.
     Adopt,
+    /// It is asked to end. The deadline is kept by the control plane of its process.
+    Drain(Drain),
+    /// It ends within this time.
+    Purge(Duration),
 }
 
 /// What came of an operation.
@@ -42,6 +49,7 @@ pub(crate) struct Outcome {
     pub(crate) list: Vec<ConnectionStatus>,
     pub(crate) options: Option<SocketOptions>,
     pub(crate) adopted: Adopted,
+    pub(crate) drained: Drained,
     /// Loops and processes that did not answer in time, or had no room for the question.
     pub(crate) silent: usize,
 }
@@ -62,6 +70,12 @@ impl Outcome {
     }
 }
 
+impl From<Drained> for Outcome {
+    fn from(drained: Drained) -> Outcome {
+        Outcome { drained, ..Outcome::default() }
+    }
+}
+
 impl std::ops::AddAssign for Outcome {
     fn add_assign(&mut self, other: Outcome) {
         self.done += other.done;
@@ -69,6 +83,7 @@ impl std::ops::AddAssign for Outcome {
         self.list.extend(other.list);
         self.options = self.options.take().or(other.options);
         self.adopted += other.adopted;
+        self.drained = [self.drained, other.drained].into_iter().sum();
         self.silent += other.silent;
     }
 }

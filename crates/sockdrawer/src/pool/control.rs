@@ -1,330 +1,284 @@
-//! What the control plane knows of a pool, and how it speaks to the loops.
+//! What a pool is made of, whatever its members are, and what is changed of it under one lock.
 
-use super::commit::warm;
-use super::drain::{ANSWER_WITHIN, Drained};
-use super::halt::Halt;
-use super::places::{Place, Places};
+use super::members::Members;
+use super::places::Places;
 use super::restarts::{Absence, History};
-use super::retire::Retirements;
-use crate::config::{Config, Model, Revision};
+use super::retire::{Keeper, Retirements};
+use super::supervise::{self, Report};
+use crate::clock::deadline;
+use crate::config::{Config, Revision};
 use crate::error::Error;
-use crate::event_loop::dialer::Dialer;
-use crate::event_loop::door::{Door, Intake};
-use crate::event_loop::generation::Generation;
-use crate::event_loop::inbox::{Inbox, Message};
-use crate::event_loop::listener::Shard;
-use crate::event_loop::{EventLoop, EventLoopError, Shared};
-use crate::model::{self, loops::Running};
-use crate::observe::{Counts, Event, Readiness};
-use crate::operation::{Op, Outcome, Selector};
-use crate::sync::atomic::Ordering;
-use crate::sync::{Condvar, Mutex, lock, mpsc};
-use crate::sys::panics;
+use crate::event_loop::door::Intake;
+use crate::net::Address;
+use crate::observe::{Counts, Event, Readiness, Status};
+use crate::operation::{Drain, Drained};
+use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-
-/// A loop that does not answer within this time is left out of the answer.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// One pool.
-pub(crate) struct Core {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) control: Mutex<Control>,
+pub(crate) struct Core<M: Members> {
+    /// What the members share.
+    pub(crate) own: M,
+    pub(crate) control: Mutex<Control<M>>,
     /// Told when the pool has stopped.
     pub(crate) stopped: Condvar,
-    /// Told when it begins to end.
-    pub(crate) halt: Halt,
     /// To the supervisor.
-    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) reports: mpsc::Sender<Report<M::News>>,
     pub(super) retirements: Arc<Retirements>,
 }
 
 /// What is changed under one lock.
-pub(crate) struct Control {
+pub(crate) struct Control<M: Members> {
     pub(crate) config: Config,
     pub(crate) revision: Revision,
     pub(crate) readiness: Readiness,
-    /// What the loops do, whatever is said of it.
+    /// What the members do, whatever is said of it.
     pub(crate) intake: Intake,
-    /// In force, retired ones before it. They belong to the switch and to the loops that have connections of them.
-    pub(crate) generations: Vec<Weak<Generation>>,
-    /// The number of the one in force.
+    /// The number of the generation in force.
     pub(crate) generation: u32,
-    pub(crate) places: Places<Option<usize>>,
-    pub(crate) members: Vec<Member>,
-    pub(crate) dialer: Option<Arc<Dialer>>,
+    pub(crate) places: Places,
+    pub(crate) members: Vec<Member<M>>,
     pub(crate) restarts: History,
-    /// Workers are missing until then.
-    pub(crate) workers_absent: Option<Absence>,
-    /// The threads are being stopped, or have been.
+    /// Parts that are no members are missing until then.
+    pub(crate) others_absent: Option<Absence>,
+    /// The next member's or address's: one that takes the place of another is another.
+    pub(crate) next_number: u64,
+    /// The members are being stopped, or have been.
     pub(crate) stopping: bool,
     /// What came of the connections of a pool that was shut down.
     pub(crate) drained: Drained,
-    /// What loops counted that are gone.
-    pub(crate) past: Counts,
-    /// Descriptors the program had open before the pool.
-    pub(crate) others: usize,
+    pub(crate) own: M::State,
 }
 
-/// An address, and the member that holds each of its sockets.
-pub(crate) type ListeningPlace = Place<Option<usize>>;
-
-/// A loop.
-pub(crate) struct Member {
-    pub(crate) inbox: Arc<Inbox>,
-    /// None: it died and was not replaced yet.
-    pub(crate) running: Option<Running>,
+/// One of those that run connections.
+pub(crate) struct Member<M: Members> {
+    /// None: it ended and was not replaced yet, or is not wanted any more.
+    pub(crate) running: Option<M::Running>,
     /// ... and will not be before that.
     pub(crate) absent: Option<Absence>,
-    /// Whether it takes new connections; else it is parked, and only runs those it has.
+    /// Whether it takes new connections; else it only runs those it has.
     pub(crate) active: bool,
-    /// Distinguishes a loop from the one it replaced.
+    /// Distinguishes it from the one it replaced.
     pub(crate) life: u64,
     pub(crate) stuck: bool,
-    /// The turn it was seen in, and since when.
+    /// Its beat when it was last well, and when that was.
     pub(crate) seen: (Option<u64>, Instant),
 }
 
-/// What the supervisor hears.
-pub(crate) enum Report {
-    /// A loop ended; with a panic's message it was not asked to.
-    LoopEnded { index: usize, life: u64, panic: Option<String> },
-    /// A thread that served one connection died.
-    ThreadDied { panic: String },
-    /// A worker thread died.
-    WorkerDied { panic: String },
-    /// The pool is stopping.
-    Stop,
+impl<M: Members> Control<M> {
+    pub(super) fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    /// Those that run, also those that take no new connections.
+    pub(super) fn running(&self) -> impl Iterator<Item = &M::Running> {
+        self.members.iter().filter_map(|member| member.running.as_ref())
+    }
+
+    /// Whether no member is replaced any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.stopping || (self.readiness == Readiness::Draining && !M::REPLACED_WHILE_DRAINING)
+    }
 }
 
-impl Core {
-    /// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.
-    pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
-        let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
-        let question = asked.clone();
-        let apply = move |event_loop: &mut EventLoop| event_loop.apply(&question.0, &question.1);
-        match &asked.0 {
-            Op::Notify(_) => {
-                let post = |inbox: &&Arc<Inbox>| {
-                    let apply = apply.clone();
-                    inbox.put_bounded(Box::new(move |event_loop| _ = apply(event_loop)))
-                };
-                let taken = inboxes.iter().filter(post).count();
-                Outcome { silent: inboxes.len() - taken, ..Outcome::default() }
-            }
-            Op::List if self.shared.placement.is_some() => self.list(&inboxes, selector, apply),
-            op => {
-                let answers = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
-                let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
-                if matches!(op, Op::Adopt) && answer.silent > 0 {
-                    answer.adopted.unasked = self.shared.limiter.taken_here().saturating_sub(answer.connections);
-                }
-                answer
-            }
-        }
-    }
-
-    /// Where each connection has a thread, one that user code keeps from answering is listed all the same.
-    fn list(
-        &self,
-        inboxes: &[Arc<Inbox>],
-        selector: &Selector,
-        list: impl Fn(&mut EventLoop) -> Outcome + Send + Sync + 'static,
-    ) -> Outcome {
-        let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
-        let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, inboxes, list).map(|(index, answer)| {
-            silent[index] = None;
-            answer
-        });
-        let mut answer = Outcome::gathered(inboxes.len(), answers, &Selector::All);
-        let silent: Vec<_> = silent.into_iter().flatten().collect();
-        answer.list.extend(self.shared.placement.iter().flat_map(|placement| placement.seen(&silent, selector)));
-        answer
-    }
-
-    /// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
-    pub(crate) fn ask<T: Send + 'static>(
-        &self,
-        inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-    ) -> Vec<(usize, T)> {
-        self.ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
-    }
-
-    /// The same, with as much patience as the caller has.
-    pub(crate) fn ask_until<T: Send + 'static>(
-        &self,
-        until: Instant,
-        inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-    ) -> Vec<(usize, T)> {
-        self.ask_each(until, inboxes, question).collect()
-    }
-
-    /// The answers as they come.
-    fn ask_each<T: Send + 'static>(
-        &self,
-        until: Instant,
-        inboxes: &[Arc<Inbox>],
-        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
-    ) -> impl Iterator<Item = (usize, T)> {
-        let (answers, received) = mpsc::channel();
-        let question = Arc::new(question);
-        for (index, inbox) in inboxes.iter().enumerate() {
-            let (answers, question) = (answers.clone(), question.clone());
-            // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop: &mut EventLoop| {
-                // Nobody may wait for the answer any more.
-                let _ = answers.send((index, question(event_loop)));
-            })));
-        }
-        std::iter::from_fn(move || received.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
-    }
-
-    /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
-    pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
-        let mut inboxes: Vec<_> = lock(&self.control).members.iter().map(|member| member.inbox.clone()).collect();
-        inboxes.extend(self.shared.placement.iter().flat_map(|placement| placement.inboxes()));
-        inboxes
-    }
-
-    /// Makes a loop's own things; it does not run yet.
-    pub(crate) fn prepare_loop(&self, index: usize, config: &Config) -> Result<EventLoop, Error> {
-        let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
-        let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
-        EventLoop::new(index, self.shared.clone(), inbox, warm(config)).map_err(|error| match error {
-            EventLoopError::System(errno) => system(errno),
-            EventLoopError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
-        })
-    }
-
-    /// Starts a prepared loop in place of the member `index`, or as a new one.
-    pub(crate) fn start_loop(&self, control: &mut Control, index: usize, event_loop: EventLoop) -> Result<(), Error> {
-        let member = self.launch_loop(control.config.model, index, event_loop)?;
-        if index == control.members.len() {
-            control.members.push(member);
-        } else {
-            control.members[index] = member;
-        }
-        Ok(())
-    }
-
-    /// Starts the thread of a prepared loop. It accepts nothing until it is a member and has listening sockets.
-    pub(crate) fn launch_loop(&self, model: Model, index: usize, event_loop: EventLoop) -> Result<Member, Error> {
-        let inbox = event_loop.inbox.clone();
-        let life = self.shared.lives.fetch_add(1, Ordering::Relaxed);
-        let reports = self.reports.clone();
-        let running = model::start(model, index, event_loop, move |panic| {
-            // The supervisor is gone when the pool is.
-            let _ = reports.send(Report::LoopEnded { index, life, panic });
-        });
-        let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
-        Ok(Member { inbox, running: Some(running), absent: None, active: true, life, stuck: false, seen: (None, Instant::now()) })
-    }
-
-    /// Ends loops that were launched for a change that did not come about. Nobody waits for them: what they drop is the user's, and
-    /// may wait for the lock of changes.
-    pub(crate) fn dismiss_loops(launched: &[Member]) {
-        for member in launched {
-            let _ = member.inbox.put(Message::Command(Box::new(|event_loop| event_loop.stopping = true)));
-        }
-    }
-
-    /// Starts worker threads until as many run as are wanted.
-    pub(crate) fn start_workers(&self, wanted: usize) -> Result<(), Error> {
-        let missing = self.shared.workers.set_wanted(wanted);
-        for started in 0..missing {
-            let (workers, reports) = (self.shared.workers.clone(), self.reports.clone());
-            let thread = std::thread::Builder::new().name("sockdrawer-worker".to_owned()).spawn(move || {
-                panics::quiet_thread();
-                if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
-                    workers.died();
-                    let _ = reports.send(Report::WorkerDied { panic: panics::message(payload) });
-                }
-            });
-            if let Err(source) = thread {
-                self.shared.workers.not_started(missing - started);
-                return Err(Error::System { what: "start a worker thread", source });
-            }
-        }
-        Ok(())
-    }
-
-    /// Who should hold each shard: the active loops in turn, leaving out those that are stuck while others are not.
-    fn assign(control: &Control) -> Vec<Vec<Option<usize>>> {
-        let usable = |stuck: bool| -> Vec<usize> {
-            let members = control.members.iter().enumerate();
-            members
-                .filter(|(_, member)| member.active && member.running.is_some() && (stuck || !member.stuck))
-                .map(|(index, _)| index)
-                .collect()
+impl<M: Members> Core<M> {
+    /// A pool that has no address and no member yet, and what its supervisor is to hear.
+    pub(super) fn new(
+        own: impl FnOnce(&mpsc::Sender<Report<M::News>>) -> M,
+        config: Config,
+        generation: u32,
+        state: M::State,
+    ) -> (Arc<Core<M>>, mpsc::Receiver<Report<M::News>>) {
+        let (reports, heard) = mpsc::channel();
+        let retirements = Arc::new(Retirements::new(config.system.clone()));
+        let control = Control {
+            config,
+            revision: Revision::first(),
+            readiness: Readiness::Serving,
+            intake: Intake::Open,
+            generation,
+            places: Places::default(),
+            members: Vec::new(),
+            restarts: History::default(),
+            others_absent: None,
+            next_number: 1,
+            stopping: false,
+            drained: Drained::default(),
+            own: state,
         };
-        let mut loops = usable(false);
-        if loops.is_empty() {
-            loops = usable(true);
-        }
-        let places = control.places.all().enumerate();
-        places
-            .map(|(place, at)| {
-                (0..at.listener.shards.len())
-                    .map(|shard| (!loops.is_empty()).then(|| loops[(place + shard) % loops.len()]))
-                    .collect()
-            })
-            .collect()
+        let own = own(&reports);
+        let core = Arc::new(Core { own, control: Mutex::new(control), stopped: Condvar::new(), reports, retirements });
+        let keeper: Weak<dyn Keeper> = Arc::<Core<M>>::downgrade(&core);
+        core.retirements.belong_to(keeper);
+        (core, heard)
     }
 
-    /// Moves shards to whom they should belong, the new holder first; none is closed, none is left alone. Also says who takes
-    /// connections from shared sockets and who connects.
-    pub(crate) fn rebalance(&self, control: &mut Control) {
-        let assigned = Core::assign(control);
-        let mut takes: Vec<Vec<(Arc<Shard>, Arc<Door>)>> = control.members.iter().map(|_| Vec::new()).collect();
-        let mut leaves: Vec<Vec<Arc<Shard>>> = control.members.iter().map(|_| Vec::new()).collect();
-        for (place, wanted) in control.places.all_mut().zip(assigned) {
-            for (shard, (owner, wanted)) in place.listener.shards.iter().zip(place.owners.iter_mut().zip(wanted)) {
-                if *owner != wanted {
-                    if let Some(new) = wanted {
-                        takes[new].push((shard.clone(), place.door.clone()));
-                    }
-                    if let Some(old) = *owner {
-                        leaves[old].push(shard.clone());
-                    }
-                    *owner = wanted;
-                }
+    /// Opens the addresses and starts the members. What was started ends when the rest could not be.
+    pub(super) fn begin(self: &Arc<Self>, heard: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
+        let begun = self.start_all().and_then(|()| supervise::start(Arc::downgrade(self), heard));
+        begun.inspect_err(|_| self.stop("it could not be started"))
+    }
+
+    fn start_all(&self) -> Result<(), Error> {
+        let mut control = lock(&self.control);
+        let config = control.config.clone();
+        for listening in config.listeners() {
+            let place = M::open(self, &mut control, &[], (&config, listening))?;
+            control.places.listening.push(place);
+        }
+        let (members, started) = self.start_members(&mut control, &config);
+        control.members = members;
+        started?;
+        self.tell(&Event::GenerationStarted(control.generation));
+        for place in &control.places.listening {
+            self.tell(&Event::Listening(place.listener.address.clone()));
+        }
+        self.rebalance(&mut control);
+        Ok(())
+    }
+
+    /// Starts as many members as a configuration asks for and the pool does not have. An error leaves those that were started to the caller.
+    pub(super) fn start_members(&self, control: &mut Control<M>, config: &Config) -> (Vec<Member<M>>, Result<(), Error>) {
+        let mut started = Vec::new();
+        for index in control.members.len()..M::wanted(config) {
+            let (life, start) = (control.take_number(), M::start(self, control, config, index));
+            match M::launch(self, index, life, &start) {
+                Ok(running) => started.push(self.join(control, index, life, running)),
+                Err(error) => return (started, Err(error)),
             }
         }
-        let intake = control.intake.clone();
-        for (member, takes) in control.members.iter().zip(takes) {
-            let dialer = if member.active && intake == Intake::Open { control.dialer.clone() } else { None };
-            let intake = intake.clone();
-            let order: crate::event_loop::inbox::Command = Box::new(move |event_loop| {
-                event_loop.set_dialer(dialer);
-                // One that takes connections already goes on.
-                if intake != Intake::Open {
-                    event_loop.set_intake(&intake);
-                }
-                takes.into_iter().for_each(|(shard, door)| event_loop.take_shard(shard, door));
-            });
-            // A loop that died meanwhile is replaced, and the new one gets all again.
-            let _ = member.inbox.put(Message::Command(order));
-        }
-        for (member, leaves) in control.members.iter().zip(leaves).filter(|(_, leaves)| !leaves.is_empty()) {
-            let order: crate::event_loop::inbox::Command =
-                Box::new(move |event_loop| leaves.iter().for_each(|shard| event_loop.release_shard(shard)));
-            let _ = member.inbox.put(Message::Command(order));
-        }
-        let usable = |member: &&Member| member.active && member.running.is_some() && !member.stuck;
-        let active = control.members.iter().filter(usable);
-        let loops = active.clone().count();
-        control.places.all().for_each(|place| place.listener.spread_over(loops));
-        *lock(&self.shared.roster) = active.map(|member| member.inbox.clone()).collect();
+        (started, Ok(()))
     }
 
-    /// Waits until every loop has read the messages it had.
-    pub(crate) fn settle(&self, inboxes: &[Arc<Inbox>]) {
-        self.ask(inboxes, |_| ());
+    /// It is one of the pool's from now on.
+    pub(super) fn join(&self, control: &mut Control<M>, index: usize, life: u64, running: M::Running) -> Member<M> {
+        M::join(self, control, life, &running);
+        let seen = (M::beat(self, index, &running), Instant::now());
+        Member { running: Some(running), absent: None, active: true, life, stuck: false, seen }
     }
 
     pub(crate) fn tell(&self, event: &Event) {
-        self.shared.tell(event);
+        self.own.tell(event);
     }
+
+    pub(super) fn config(&self) -> Config {
+        let control = lock(&self.control);
+        Config { based_on: Some(control.revision.stamp()), ..control.config.clone() }
+    }
+
+    /// What every pool says of itself. The rest is added by what the members are.
+    pub(super) fn common_status(&self, control: &Control<M>) -> Status {
+        let (system, backlog) = (&**self.own.system(), control.config.backlog());
+        let listeners = control.places.listening.iter();
+        Status {
+            readiness: control.readiness.clone(),
+            revision: control.revision.number(),
+            generation: control.generation,
+            connections: self.own.limiter().taken(),
+            limit: self.own.limiter().limit(),
+            listeners: listeners.map(|place| place.listener.status(system, &place.door, backlog)).collect(),
+            retiring: self.retirements.under_way(),
+            restarts: control.restarts.in_all,
+            generations: Vec::new(),
+            processes: Vec::new(),
+            signalled: Vec::new(),
+            loops: Vec::new(),
+            threads: 0,
+            workers: 0,
+            jobs_waiting: 0,
+            delegates: 0,
+            delegates_waiting: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn set_intake(&self, intake: &Intake) {
+        let mut control = lock(&self.control);
+        if !may_change(&control.readiness) || control.intake == *intake {
+            return;
+        }
+        let (before, now) = (control.readiness.clone(), readiness(intake));
+        control.intake = intake.clone();
+        // Who looks must not see it ready when a listener stops, nor before one goes on.
+        if *intake != Intake::Open {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now));
+            return M::pass_intake(self, &mut control);
+        }
+        M::pass_intake(self, &mut control);
+        control.readiness = now.clone();
+        if before != now {
+            self.tell(&Event::ReadinessChanged(now));
+        }
+    }
+
+    pub(super) fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+        let control = lock(&self.control);
+        let place = control.places.find(address)?;
+        place.door.set_intake(intake);
+        M::pass_listener_intake(self, &control, place, intake);
+        Ok(())
+    }
+
+    /// The end of a pool, in order. What came of the connections is told before the members are waited for.
+    pub(super) fn shutdown(&self, how: Drain, reason: &str, tell: impl FnOnce(Drained)) -> Drained {
+        {
+            let mut control = lock(&self.control);
+            while control.readiness == Readiness::Draining {
+                // Another ends it: what came of that is the answer here too.
+                control = wait(&self.stopped, control);
+            }
+            if matches!(control.readiness, Readiness::Stopped(_)) {
+                tell(control.drained);
+                return control.drained;
+            }
+            control.readiness = Readiness::Draining;
+        }
+        self.tell(&Event::ReadinessChanged(Readiness::Draining));
+        self.own.bell().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
+        let (drained, until) = M::end(self, how);
+        lock(&self.control).drained = drained;
+        tell(drained);
+        self.stop_by(until, reason);
+        drained
+    }
+
+    /// Stops every member now. Connections that are left end with them.
+    pub(crate) fn stop(&self, reason: &str) {
+        self.stop_by(Instant::now() + M::STOP_WITHIN, reason);
+    }
+
+    /// The same; members are waited for until then.
+    fn stop_by(&self, until: Instant, reason: &str) {
+        {
+            let mut control = lock(&self.control);
+            if std::mem::replace(&mut control.stopping, true) {
+                return;
+            }
+            control.readiness = Readiness::Draining;
+            control.places.take_all();
+            self.retirements.stop();
+        }
+        M::stop(self, until);
+        // The supervisor may be the one that stops the pool: then nothing listens.
+        let _ = self.reports.send(Report::Stop);
+        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
+        self.stopped.notify_all();
+    }
+}
+
+/// What is said of a pool that takes connections, or does not.
+fn readiness(intake: &Intake) -> Readiness {
+    match intake {
+        Intake::Open => Readiness::Serving,
+        Intake::Suspended => Readiness::Suspended,
+        Intake::Refusing(_) => Readiness::Refusing,
+    }
+}
+
+/// Whether a pool in this state may be given another intake.
+fn may_change(readiness: &Readiness) -> bool {
+    matches!(readiness, Readiness::Serving | Readiness::Suspended | Readiness::Refusing)
 }

@@ -1,11 +1,11 @@
 //! The handle of a running pool.
 
 use super::control::Core;
-use super::drain::{Drain, Drained};
+use super::loops::Loops;
 use super::manager::Manager;
 use super::plan::{Plan, plan};
 #[cfg(feature = "processes")]
-use super::processes::Processes;
+use super::processes::Helpers;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Part, Reject};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::event_loop::door::Intake;
 use crate::event_loop::here;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
-use crate::operation::{Adopted, Op, Outcome, Selector};
+use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
@@ -92,8 +92,8 @@ impl Pool {
     pub fn start(config: Config) -> Result<Pool, Error> {
         let manager: Arc<dyn Manager> = match config.model {
             #[cfg(feature = "processes")]
-            model if model.has_processes() => Processes::start(config)?,
-            _ => Core::start(config)?,
+            model if model.has_processes() => Core::<Helpers>::start(config)?,
+            _ => Core::<Loops>::start(config)?,
         };
         Ok(Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager })
     }
@@ -222,16 +222,14 @@ impl Pool {
     /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
     /// all have ended, at the deadline at the latest: what is left then is cut off.
     pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
-        self.waits("drain");
-        self.manager.drain(selector, how)
+        self.apply("drain", Op::Drain(how), selector).drained
     }
 
     /// Ends connections: each protocol may say goodbye, and every byte already written is delivered to a peer that reads;
     /// after `within` what is left is reset. Requests that are being received or worked on are not answered. Returns when all have
     /// ended, after `within` at the latest.
     pub fn purge(&self, selector: &Selector, within: Duration) -> Drained {
-        self.waits("purge");
-        self.manager.purge(selector, within)
+        self.apply("purge", Op::Purge(within), selector).drained
     }
 
     /// Ends connections with a reset. Returns how many. Those whose loop user code keeps from answering for 5 s are not among them, but

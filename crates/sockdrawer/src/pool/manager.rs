@@ -1,16 +1,19 @@
-//! What runs a pool: threads of this process, or other processes. The handle speaks to either in the same words.
+//! A pool as its handle sees it, whatever the members are.
 
-use super::drain::{Drain, Drained};
-use super::handle::Applied;
+use super::control::Core;
+use super::handle::{Applied, ended};
+use super::members::Members;
+use crate::clock::deadline;
 use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::event_loop::door::Intake;
 use crate::net::Address;
-use crate::observe::Status;
-use crate::operation::{Op, Outcome, Selector};
+use crate::observe::{Readiness, Status};
+use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::Local;
+use crate::sync::{lock, wait};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A visitor of what services made for their loops.
 pub(crate) type Visit = Arc<dyn Fn(&mut Local) + Send + Sync>;
@@ -27,8 +30,6 @@ pub(crate) trait Manager: Send + Sync {
     /// # Errors
     /// [`Error::NotInModel`] for a note where only signals reach a connection.
     fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error>;
-    fn drain(&self, selector: &Selector, how: Drain) -> Drained;
-    fn purge(&self, selector: &Selector, within: Duration) -> Drained;
     /// Visits only what is in this process.
     fn visit_locals(&self, visit: Visit);
     fn status(&self) -> Status;
@@ -41,4 +42,71 @@ pub(crate) trait Manager: Send + Sync {
     fn waited_code(&self) -> Option<&'static str>;
     /// For tests: ends a part as a bug in it would. Of parts without numbers any one.
     fn crash(&self, part: Part, index: usize) -> bool;
+}
+
+impl<M: Members> Manager for Core<M> {
+    fn config(&self) -> Config {
+        Core::config(self)
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        lock(&self.control).places.addresses()
+    }
+
+    fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
+        let began = Instant::now();
+        let (applied, _before, begun) = self.change(wanted).inspect_err(|_| self.retirements.carry_out_left())?;
+        self.retirements.settle(&begun);
+        Ok(Applied { took: began.elapsed(), ..applied })
+    }
+
+    fn set_intake(&self, intake: &Intake) {
+        Core::set_intake(self, intake);
+    }
+
+    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+        Core::set_listener_intake(self, address, intake)
+    }
+
+    fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        M::apply(self, op, selector)
+    }
+
+    fn visit_locals(&self, visit: Visit) {
+        M::visit_locals(self, visit);
+    }
+
+    fn status(&self) -> Status {
+        M::status(self)
+    }
+
+    fn wait(&self, within: Duration, condition: &mut dyn FnMut(&Status) -> bool) -> bool {
+        self.own.bell().wait(deadline(Instant::now(), within), || condition(&M::status(self)))
+    }
+
+    fn shutdown(&self, how: Drain, reason: &str) -> Drained {
+        Core::shutdown(self, how, reason, |_| ())
+    }
+
+    fn join(&self) -> Result<(), Error> {
+        let mut control = lock(&self.control);
+        loop {
+            match &control.readiness {
+                Readiness::Stopped(reason) => return ended(reason),
+                _ => control = wait(&self.stopped, control),
+            }
+        }
+    }
+
+    fn stop(&self, reason: &str) {
+        Core::stop(self, reason);
+    }
+
+    fn waited_code(&self) -> Option<&'static str> {
+        self.own.waited_code()
+    }
+
+    fn crash(&self, part: Part, index: usize) -> bool {
+        M::crash(self, part, index)
+    }
 }

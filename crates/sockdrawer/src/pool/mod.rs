@@ -1,25 +1,24 @@
 //! CONTROL PLANE: decides, and never touches a byte of a connection.
 
-mod commit;
+mod change;
 mod control;
 mod drain;
-mod halt;
 mod handle;
-mod intake;
-mod leaving;
-mod local;
+mod loops;
 mod manager;
+mod members;
 mod places;
 mod plan;
 #[cfg(feature = "processes")]
 mod processes;
 mod restarts;
 mod retire;
+mod sockets;
 mod supervise;
 #[cfg(test)]
 mod tests;
+mod validate;
 
-pub use drain::{Drain, Drained};
 pub use handle::{Applied, Pool};
 pub use plan::{Change, How, Plan};
 #[cfg(feature = "processes")]

@@ -1,20 +1,19 @@
 //! The addresses of a pool: those it listens at, and those whose sockets are on their way out. How they are opened, beside others or
 //! alone, and how they change.
 
-use super::commit::shards;
 use super::plan::Sockets;
 use super::retire::{Retirement, Retirements};
+use super::validate::shards;
 use crate::config::{Config, Listening};
 use crate::error::Error;
 use crate::event_loop::door::Door;
 use crate::event_loop::listener::{Ask, Listener, NotOpened};
-use crate::event_loop::shared_counters::SharedCounters;
 use crate::net::Address;
 use crate::sys::System;
 use std::sync::Arc;
 
 /// An address and who accepts from it.
-pub(crate) struct Place<Owner> {
+pub(crate) struct Place {
     /// By which processes name it.
     pub(crate) number: u64,
     /// Its number among those that retire, once it does.
@@ -24,58 +23,45 @@ pub(crate) struct Place<Owner> {
     pub(crate) door: Arc<Door>,
     /// Where the door's numbers stand among those that processes share.
     pub(crate) slot: usize,
-    /// Who holds each socket.
-    pub(crate) owners: Vec<Owner>,
+    /// The members that hold each socket, by their indexes: one, or all of those that share the only one.
+    pub(crate) owners: Vec<Vec<usize>>,
 }
 
-/// All of a pool. The owner is a loop, or several processes.
-pub(crate) struct Places<Owner> {
-    pub(crate) listening: Vec<Place<Owner>>,
+/// All of a pool.
+#[derive(Default)]
+pub(crate) struct Places {
+    pub(crate) listening: Vec<Place>,
     /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
-    pub(crate) retiring: Vec<Place<Owner>>,
+    pub(crate) retiring: Vec<Place>,
 }
 
 /// New sockets, each by the index of the place that it takes.
-pub(super) type Replacing<Owner> = Vec<(usize, Place<Owner>)>;
+pub(super) type Replacing = Vec<(usize, Place)>;
 
 /// What became of a change's replacements.
-pub(super) enum Replacements<Owner> {
-    Opened(Replacing<Owner>),
+pub(super) enum Replacements {
+    Opened(Replacing),
     /// One could not be opened. Those that were retire: somebody may have connected by now.
     Failed(Error, Vec<(u64, bool)>),
 }
 
-impl<Owner: Clone + Default> Place<Owner> {
-    pub(super) fn new(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place<Owner> {
-        let owners = vec![Owner::default(); listener.shards.len()];
+impl Place {
+    pub(super) fn new(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place {
+        let owners = vec![Vec::new(); listener.shards.len()];
         Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
     }
 }
 
-impl Place<Option<usize>> {
-    /// In a pool of one process, with a door of its own.
-    pub(super) fn at(asked: &Listening, listener: Listener, shared_counters: &SharedCounters) -> Place<Option<usize>> {
-        let door = Door::new(listener.address.clone(), shared_counters.door(0), asked.limit, None);
-        Place::new(0, asked, listener, door, 0)
-    }
-}
-
-impl<Owner> From<Vec<Place<Owner>>> for Places<Owner> {
-    fn from(listening: Vec<Place<Owner>>) -> Places<Owner> {
-        Places { listening, retiring: Vec::new() }
-    }
-}
-
-impl<Owner: Clone + Default> Places<Owner> {
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Place<Owner>> {
+impl Places {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Place> {
         self.listening.iter().chain(&self.retiring)
     }
 
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Place<Owner>> {
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Place> {
         self.listening.iter_mut().chain(&mut self.retiring)
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Place<Owner>> {
+    pub(super) fn take_all(&mut self) -> Vec<Place> {
         let mut all = std::mem::take(&mut self.listening);
         all.append(&mut self.retiring);
         all
@@ -86,7 +72,7 @@ impl<Owner: Clone + Default> Places<Owner> {
         &self,
         (config, listening): (&Config, &Listening),
         retirements: &Retirements,
-        added: &[Place<Owner>],
+        added: &[Place],
     ) -> Result<Listener, Error> {
         let retiring = retirements.listeners();
         let here = self.listening.iter().chain(added).map(|place| &place.listener);
@@ -97,7 +83,7 @@ impl<Owner: Clone + Default> Places<Owner> {
         self.listening.iter().map(|place| place.listener.address.clone()).collect()
     }
 
-    pub(super) fn find(&self, address: &Address) -> Result<&Place<Owner>, Error> {
+    pub(super) fn find(&self, address: &Address) -> Result<&Place, Error> {
         let found = self.listening.iter().find(|place| place.listener.address == *address);
         found.ok_or_else(|| Error::NoSuchListener { address: address.clone(), known: self.addresses() })
     }
@@ -108,8 +94,8 @@ impl<Owner: Clone + Default> Places<Owner> {
         (running, wanted): (&[Listening], &Config),
         retirements: &Retirements,
         mut number: impl FnMut() -> u64,
-    ) -> Replacements<Owner> {
-        let mut opened: Replacing<Owner> = Vec::new();
+    ) -> Replacements {
+        let mut opened: Replacing = Vec::new();
         for (old, new) in Sockets::between(running, wanted.listeners()).replaced {
             let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
             let found = (0..self.listening.len()).rev().find(|at| !taken(*at) && self.listening[*at].asked.is_same_place(old));
@@ -133,7 +119,7 @@ impl<Owner: Clone + Default> Places<Owner> {
     }
 
     /// Has this accepted from as before, but as one on its way out. Its number among those.
-    fn begin_to_retire(&mut self, retirements: &Retirements, mut place: Place<Owner>) -> u64 {
+    fn begin_to_retire(&mut self, retirements: &Retirements, mut place: Place) -> u64 {
         place.retirement = retirements.number(&place.listener);
         let number = place.retirement;
         self.retiring.push(place);
@@ -146,7 +132,7 @@ impl<Owner: Clone + Default> Places<Owner> {
         &mut self,
         (before, wanted): (&[Listening], &Config),
         retirements: &Retirements,
-        replacing: Replacing<Owner>,
+        replacing: Replacing,
     ) -> Vec<(u64, bool)> {
         let mut gone = Vec::new();
         for (at, place) in replacing {
@@ -172,11 +158,11 @@ impl<Owner: Clone + Default> Places<Owner> {
         begun.collect()
     }
 
-    pub(super) fn retiring(&self, number: u64) -> Option<&Place<Owner>> {
+    pub(super) fn retiring(&self, number: u64) -> Option<&Place> {
         self.retiring.iter().find(|place| place.retirement == number)
     }
 
-    pub(super) fn take_retiring(&mut self, number: u64) -> Option<Place<Owner>> {
+    pub(super) fn take_retiring(&mut self, number: u64) -> Option<Place> {
         let at = self.retiring.iter().position(|place| place.retirement == number)?;
         Some(self.retiring.remove(at))
     }

@@ -1,6 +1,6 @@
 //! The steps from the running configuration to the wanted one. Pure: nothing here touches a socket or a thread.
 
-use super::commit::is_same_policy;
+use crate::admission::Admission;
 use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
 use std::fmt;
 
@@ -211,6 +211,14 @@ fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
             let detail = "a pool accepts or connects for life: start another one".to_owned();
             plan.changes.push(Change { setting: "endpoint", how: How::Refused, detail });
         }
+    }
+}
+
+/// Whether a change of policy is none.
+pub(super) fn is_same_policy(one: &dyn Admission, other: &dyn Admission) -> bool {
+    match (one.limits(), other.limits()) {
+        (Some(one), Some(other)) => one == other,
+        _ => std::ptr::addr_eq(one, other),
     }
 }
 

@@ -1,11 +1,14 @@
 //! Replacing what died, and giving up when the policy says so: the same for parts that are threads and for processes.
 
-use super::drain::Drain;
+use super::control::Core;
 use super::manager::Manager;
+use super::members::Members;
 use crate::clock::deadline;
-use crate::config::{Death, Part, Replace, RestartPolicy, Restarts};
+use crate::config::{Death, Part, Replace, RestartPolicy as _, Restarts};
 use crate::error::Error;
 use crate::observe::Event;
+use crate::operation::Drain;
+use crate::sync::lock;
 use crate::sys::panics;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,29 +89,26 @@ fn delay(replace: Replace) -> Option<Duration> {
     }
 }
 
-/// A manager's side of replacing what died.
-pub(super) trait Restarting {
-    /// The policy in force.
-    fn policy(&self) -> Arc<dyn RestartPolicy>;
-    fn history<T>(&self, visit: impl FnOnce(&mut History) -> T) -> T;
-    fn tell_of(&self, event: &Event);
-
+impl<M: Members> Core<M> {
     /// Asks the policy, without any lock: it is the user's.
-    fn decide(&self, part: Part, index: Option<usize>, reason: &str) -> Replace {
-        let (policy, restarts) = (self.policy(), self.history(|history| history.known()));
+    pub(super) fn decide(&self, part: Part, index: Option<usize>, reason: &str) -> Replace {
+        let (policy, restarts) = {
+            let control = lock(&self.control);
+            (control.config.restarts.clone(), control.restarts.known())
+        };
         let death = Death { part, index, reason, at: Instant::now(), restarts: &restarts };
         let decided = catch_unwind(AssertUnwindSafe(|| policy.decide(&death))).unwrap_or_else(|payload| {
-            self.tell_of(&Event::ServicePanicked { message: panics::message(payload) });
+            self.tell(&Event::ServicePanicked { message: panics::message(payload) });
             Restarts::default().decide(&death)
         });
         if decided != Replace::GiveUp {
-            self.history(|history| history.note(death.at));
+            lock(&self.control).restarts.note(death.at);
         }
         decided
     }
 
     /// Asks the policy about a part that could not be started, which is as much as a death. None: it gives up.
-    fn decide_again(&self, part: Part, index: Option<usize>, absence: Absence, error: &Error) -> Option<Absence> {
+    pub(super) fn decide_again(&self, part: Part, index: Option<usize>, absence: Absence, error: &Error) -> Option<Absence> {
         let reason = format!("it could not be started: {error}");
         absence.put_off(self.decide(part, index, &reason))
     }

@@ -1,12 +1,14 @@
 //! What a pool does when the system refuses: each call of the accept, connection and change paths fails in turn.
 
 mod itself;
+mod members;
 mod refusals;
 
-use super::{Drain, Pool};
+use super::Pool;
 use crate::config::{Config, Model};
 use crate::net::Address;
 use crate::observe::Event;
+use crate::operation::Drain;
 use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
 use crate::sync::{Mutex, lock};
 use crate::sys::Errno;

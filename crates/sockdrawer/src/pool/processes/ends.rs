@@ -5,8 +5,8 @@ use crate::behaviour::Kind;
 use crate::clock::deadline;
 use crate::event_loop::ending::Endings;
 use crate::model::fork::{Children, Why};
-use crate::operation::Outcome;
-use crate::pool::drain::{CUT_WITHIN, Drain, Drained, Moments, shuffle};
+use crate::operation::{Drain, Drained, Outcome};
+use crate::pool::drain::{CUT_WITHIN, Moments, shuffle};
 use crate::sys::fork::SIGTERM;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ impl Asked {
         // They were killed, and are not gone yet.
         self.count(self.left.len(), true);
         match self.kind {
-            AskedFor::Drain | AskedFor::Purge => Reply::Drained(self.drained),
+            AskedFor::Drain | AskedFor::Purge => Reply::Outcome(Box::new(self.drained.into())),
             AskedFor::Kill => Reply::Outcome(Box::new(Outcome { done: self.drained.asked, ..Outcome::default() })),
             AskedFor::Nothing => Reply::Done,
         }
@@ -288,6 +288,11 @@ impl Ends {
 mod tests {
     use super::*;
 
+    fn drained(reply: Reply) -> Drained {
+        let Reply::Outcome(answer) = reply else { panic!("{reply:?}") };
+        answer.drained
+    }
+
     #[test]
     fn a_child_has_ended_when_it_is_gone() {
         let mut ends = Ends::default();
@@ -299,7 +304,7 @@ mod tests {
         assert!(ends.answered(0).is_empty(), "one is left");
         ends.ended(9, false);
         let (number, reply) = ends.answered(0).pop().expect("it is over");
-        assert!(matches!((number, reply), (1, Reply::Drained(Drained { asked: 3, ended: 2, cut: 1 }))));
+        assert_eq!((number, drained(reply)), (1, Drained { asked: 3, ended: 2, cut: 1 }));
         assert!(ends.is_empty());
     }
 
@@ -312,7 +317,8 @@ mod tests {
         ends.retired(1);
         assert!(ends.answered(1).is_empty(), "one has a permit");
         ends.add_cut(2);
-        assert!(matches!(ends.answered(0).pop(), Some((1, Reply::Drained(Drained { asked: 3, ended: 1, cut: 2 })))));
+        let (number, reply) = ends.answered(0).pop().expect("it is over");
+        assert_eq!((number, drained(reply)), (1, Drained { asked: 3, ended: 1, cut: 2 }));
     }
 
     #[test]

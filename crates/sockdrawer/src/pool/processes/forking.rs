@@ -21,8 +21,7 @@ use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
-use crate::operation::{Op, Outcome, Selector, Traits};
-use crate::pool::drain::Drain;
+use crate::operation::{Drain, Op, Outcome, Selector, Traits};
 
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -273,12 +272,11 @@ impl Forking {
                 self.ends.kill(number, self.meant(&selector), &self.children);
                 return None;
             }
-            Request::Apply(op, selector) => Reply::Outcome(Box::new(self.apply(&op, selector))),
-            Request::Drain(selector, how) => {
+            Request::Apply(Op::Drain(how), selector) => {
                 self.ends.drain(number, self.meant(&selector), how);
                 return None;
             }
-            Request::Purge(selector, within) => {
+            Request::Apply(Op::Purge(within), selector) => {
                 self.ends.purge(number, self.meant(&selector), within);
                 return None;
             }
@@ -286,6 +284,7 @@ impl Forking {
                 self.end(number, how);
                 return None;
             }
+            Request::Apply(op, selector) => Reply::Outcome(Box::new(self.apply(&op, selector))),
             _ => Reply::Refused(other("a forking helper has no such part")),
         };
         Some(reply)
@@ -302,8 +301,8 @@ impl Forking {
                     self.children.with(pid, |child| answer.adopted.add(child.id, stays));
                 }
             }
-            // A kill is a signal, which is answered when the process has ended; all else is the connection's own.
-            Op::Kill | Op::Tag(_) | Op::Notify(_) | Op::SetOptions(_) | Op::Options => {}
+            // An end is a signal, which is answered when the process has ended; all else is the connection's own.
+            Op::Kill | Op::Drain(_) | Op::Purge(_) | Op::Tag(_) | Op::Notify(_) | Op::SetOptions(_) | Op::Options => {}
         }
         answer
     }

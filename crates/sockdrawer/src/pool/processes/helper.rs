@@ -14,9 +14,10 @@ use crate::event_loop::listener::{Listener, Shard};
 use crate::event_loop::shared_counters::SharedCounters;
 use crate::observe::Event;
 use crate::operation::Op;
-use crate::pool::control::{Core, ListeningPlace};
-use crate::pool::local::Foundation;
+use crate::pool::control::Core;
+use crate::pool::loops::{Foundation, Loops};
 use crate::pool::manager::Manager;
+use crate::pool::places::Place;
 use crate::sync::lock;
 use crate::sys::process;
 use std::collections::HashMap;
@@ -51,7 +52,7 @@ pub(super) fn run(end: OwnedFd) -> ! {
 }
 
 struct Helper {
-    core: Arc<Core>,
+    core: Arc<Core<Loops>>,
     speaker: Arc<Speaker>,
     doors: Doors,
     /// The sockets that it accepts from, by the pool's numbers.
@@ -107,7 +108,7 @@ impl Helper {
         let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
         let foundation =
             Foundation { shared_counters, limiter, generation: start.generated.id, process: Some(start.index), others: 0 };
-        let core = Core::begin(config, foundation, Vec::new()).map_err(refusal)?;
+        let core = Core::start_on(config, foundation).map_err(refusal)?;
         Manager::set_intake(&*core, &start.intake);
         let doors = Doors::new(Process { most: usize::MAX, ..process });
         Ok(Helper { core, doors, speaker: speaker.clone(), shards: HashMap::new(), next: None })
@@ -126,7 +127,7 @@ impl Helper {
                 done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
             }
             Request::Take { listener, address, slot, intake, shards } => {
-                let door = self.doors.at(slot, &address, &self.core.shared.shared_counters);
+                let door = self.doors.at(slot, &address, &self.core.own.shared.shared_counters);
                 done(self.take(listener, door, &intake, &shards, descriptors))
             }
             Request::Release { listener, shards } => {
@@ -167,7 +168,7 @@ impl Helper {
         let (core, speaker) = (self.core.clone(), self.speaker.clone());
         let answer = move || {
             if let Request::Shutdown(how) = request {
-                core.shutdown_telling(how, "its pool ends", |drained| speaker.reply(number, Reply::Drained(drained)));
+                core.shutdown(how, "its pool ends", |drained| speaker.reply(number, Reply::Outcome(Box::new(drained.into()))));
                 // All that it had is done; the pool closes its end when it has heard so.
                 std::process::exit(0);
             }
@@ -211,7 +212,7 @@ impl Helper {
         let at = known.unwrap_or_else(|| {
             let asked = Listening::new(door.address.clone());
             let shared = Listener::shared(door.address.clone());
-            control.places.listening.push(ListeningPlace::new(listener, &asked, shared, door, 0));
+            control.places.listening.push(Place::new(listener, &asked, shared, door, 0));
             control.places.listening.len() - 1
         });
         control.places.listening[at].door.set_intake(intake);
@@ -220,7 +221,7 @@ impl Helper {
             let shard = Shard::new(Arc::new(socket), false);
             self.shards.insert((listener, *number), shard.clone());
             place.listener.shards.push(shard);
-            place.owners.push(None);
+            place.owners.push(Vec::new());
         }
         self.core.rebalance(&mut control);
         drop(control);
@@ -231,15 +232,13 @@ impl Helper {
     fn release(&mut self, listener: u64, numbers: &[usize]) {
         let left: Vec<_> = numbers.iter().filter_map(|number| self.shards.remove(&(listener, *number))).collect();
         let mut control = lock(&self.core.control);
-        for member in &control.members {
+        for running in control.running() {
             let left = left.clone();
-            let order: crate::event_loop::inbox::Command =
-                Box::new(move |event_loop| left.iter().for_each(|shard| event_loop.release_shard(shard)));
-            let _ = member.inbox.put(crate::event_loop::inbox::Message::Command(order));
+            running.command(move |event_loop| left.iter().for_each(|shard| event_loop.release_shard(shard)));
         }
         for place in control.places.listening.iter_mut().filter(|place| place.number == listener) {
             let shards = std::mem::take(&mut place.listener.shards).into_iter().zip(std::mem::take(&mut place.owners));
-            let stays = |(shard, _): &(Arc<Shard>, Option<usize>)| !left.iter().any(|gone| Arc::ptr_eq(gone, shard));
+            let stays = |(shard, _): &(Arc<Shard>, Vec<usize>)| !left.iter().any(|gone| Arc::ptr_eq(gone, shard));
             (place.listener.shards, place.owners) = shards.filter(stays).unzip();
         }
         drop(control);
@@ -264,11 +263,9 @@ impl Helper {
 }
 
 /// What may take as long as connections take to end.
-fn slow(core: &Arc<Core>, request: Request) -> Reply {
+fn slow(core: &Arc<Core<Loops>>, request: Request) -> Reply {
     match request {
         Request::Apply(op, selector) => Reply::Outcome(Box::new(core.apply(op, &selector))),
-        Request::Drain(selector, how) => Reply::Drained(Manager::drain(&**core, &selector, how)),
-        Request::Purge(selector, within) => Reply::Drained(Manager::purge(&**core, &selector, within)),
         _ => {
             let status = Manager::status(&**core);
             Reply::Status(Box::new(PartStatus {

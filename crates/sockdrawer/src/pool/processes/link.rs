@@ -21,7 +21,7 @@ pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// One helper.
-pub(super) struct Link {
+pub(crate) struct Link {
     socket: OwnedFd,
     sender: Mutex<Sender>,
     next: AtomicU64,

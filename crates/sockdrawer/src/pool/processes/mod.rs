@@ -7,8 +7,9 @@ mod doors;
 mod ends;
 mod forking;
 mod helper;
+mod helpers;
 mod link;
-mod manager;
+mod members;
 mod recount;
 mod registry;
 mod speaker;
@@ -16,5 +17,5 @@ mod supervise;
 mod tally;
 mod wire;
 
-pub(super) use manager::Processes;
+pub(super) use helpers::Helpers;
 pub use registry::processes;

@@ -1,12 +1,12 @@
 //! What all processes of a pool have counted, in the numbers that they share.
 
-use super::manager::Processes;
+use super::helpers::Helpers;
 use crate::event_loop::shared_counters::{MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::observe::Counts;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::Ordering;
 
-impl Processes {
+impl Helpers {
     /// All that was counted, by whatever process.
     pub(super) fn counts(&self) -> Counts {
         let loops = (0..MOST_PROCESSES)

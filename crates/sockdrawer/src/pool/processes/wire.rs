@@ -6,8 +6,7 @@ use crate::config::{Config, Model, Part, Restarts, Settings};
 use crate::event_loop::door::Intake;
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
-use crate::operation::{Op, Outcome, Selector};
-use crate::pool::{Drain, Drained};
+use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::protocol::Recipe;
 use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
 use crate::sys::{Errno, Pages, Result};
@@ -121,8 +120,6 @@ pub(crate) enum Request {
         intake: Intake,
     },
     Apply(Op, Selector),
-    Drain(Selector, Drain),
-    Purge(Selector, Duration),
     Status,
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
@@ -137,7 +134,6 @@ pub(crate) enum Reply {
     /// It cannot be done, for this reason; everything is as it was.
     Refused(Refusal),
     Outcome(Box<Outcome>),
-    Drained(Drained),
     Status(Box<PartStatus>),
 }
 

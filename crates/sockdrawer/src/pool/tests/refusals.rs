@@ -3,7 +3,8 @@
 
 use super::{Echo, LONG, Scene, echoes};
 use crate::config::{Config, Model, Restarts};
-use crate::pool::{Drain, Pool};
+use crate::operation::Drain;
+use crate::pool::Pool;
 use crate::sys::Errno;
 use crate::sys::faulty::Faulty;
 use std::sync::Arc;

@@ -1,0 +1,158 @@
+//! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
+
+use super::control::{Control, Core, Member};
+use super::handle::Applied;
+use super::members::{Changing, Members};
+use super::places::{Place, Replacing};
+use super::plan::{How, Plan, Sockets, plan};
+use super::retire::Begun;
+use super::validate::validate;
+use crate::config::{Config, Revision};
+use crate::error::Error;
+use crate::event_loop::generation::MOST_GENERATIONS;
+use crate::observe::{Event, Readiness};
+use crate::sync::lock;
+use std::time::Duration;
+
+/// All that a change needs, made before anything is changed.
+struct Prepared<M: Members> {
+    next: Option<M::Next>,
+    added: Vec<Place>,
+    /// By the index of the place that they take.
+    replacing: Replacing,
+    started: Vec<Member<M>>,
+    limit: Option<usize>,
+}
+
+impl<M: Members> Core<M> {
+    /// The whole of a change. Also returns the configuration before it: its service and observer are the user's, and are dropped without
+    /// the lock, under which changes come one after another.
+    pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
+        let mut control = lock(&self.control);
+        let plan = accept(&control.readiness, (&control.config, control.revision), &wanted)?;
+        let prepared = self.prepare(&mut control, &plan, &wanted)?;
+        let (before, begun) = self.commit(&mut control, wanted, prepared);
+        if !plan.changes.is_empty() {
+            control.revision.raise();
+        }
+        let (generation, revision) = (control.generation, control.revision.number());
+        Ok((Applied { plan, generation, revision, took: Duration::ZERO }, before, begun))
+    }
+
+    fn prepare(&self, control: &mut Control<M>, plan: &Plan, wanted: &Config) -> Result<Prepared<M>, Error> {
+        let limit = self.own.limit(&control.own, wanted)?;
+        let next = if plan.has(How::NewGeneration) {
+            check_generations(wanted, M::live_generations(self, control, wanted).into_iter())?;
+            Some(self.own.next(control, wanted)?)
+        } else {
+            None
+        };
+        // The mistake: it comes into force before all that can fail was done.
+        #[cfg(sockdrawer_broken = "switch-before-prepare")]
+        let next = next.and_then(|next| {
+            M::commit(self, control, wanted, Some(next), limit);
+            None
+        });
+        let mut added = Vec::new();
+        let running = control.config.listeners().to_vec();
+        for listening in Sockets::between(&running, wanted.listeners()).added {
+            added.push(M::open(self, control, &added, (wanted, listening))?);
+        }
+        let mut change = Changing { wanted, next, started: Vec::new() };
+        let outcome = M::tune(self, control, wanted).and_then(|()| {
+            let outcome;
+            (change.started, outcome) = self.start_members(control, wanted);
+            outcome.and_then(|()| M::prepare(self, control, &change))
+        });
+        // Last, because connections come to these sockets.
+        match outcome.and_then(|()| self.open_replacements(control, wanted)) {
+            Ok(replacing) => Ok(Prepared { next: change.next, started: change.started, added, replacing, limit }),
+            Err(error) => {
+                M::undo(self, control, &change);
+                change.started.iter().filter_map(|member| member.running.as_ref()).for_each(M::dismiss);
+                Err(error)
+            }
+        }
+    }
+
+    /// Nothing here can fail for a reason that the caller could mend. Returns the configuration before.
+    fn commit(&self, control: &mut Control<M>, wanted: Config, prepared: Prepared<M>) -> (Config, Begun) {
+        // First: the members hear of the switch.
+        control.members.extend(prepared.started);
+        // Those that are not wanted go on with the connections they have; those that come back are the first of the list.
+        for (index, member) in control.members.iter_mut().enumerate() {
+            member.active = index < M::wanted(&wanted);
+        }
+        M::commit(self, control, &wanted, prepared.next, prepared.limit);
+        let limiter = self.own.limiter();
+        if let Some(limit) = prepared.limit {
+            limiter.set_limit(limit);
+            if control.config.alarms != wanted.alarms {
+                limiter.set_alarms(&wanted.alarms);
+            }
+        }
+        let system = &**self.own.system();
+        if control.config.backlog() != wanted.backlog() {
+            control.places.set_backlog(wanted.backlog(), system);
+        }
+        let Control { config, places, .. } = control;
+        let gone = places.take_listeners((config.listeners(), &wanted), &self.retirements, prepared.replacing);
+        places.set_limits(&wanted);
+        for place in prepared.added {
+            self.tell(&Event::Listening(place.listener.address.clone()));
+            control.places.listening.push(place);
+        }
+        let before = std::mem::replace(&mut control.config, wanted);
+        self.rebalance(control);
+        M::committed(self, control, &before);
+        (before, self.retire_places(control, gone))
+    }
+}
+
+/// The plan of a change, if it may be made at all.
+fn accept(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -> Result<Plan, Error> {
+    match readiness {
+        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => {}
+        Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
+        Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
+    }
+    let (running, revision) = running;
+    if let Some(based_on) = revision.conflicts_with(wanted.based_on) {
+        return Err(Error::Conflict { based_on, current: revision.number() });
+    }
+    let plan = plan(running, wanted);
+    if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
+        return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
+    }
+    validate(wanted)?;
+    Ok(plan)
+}
+
+/// Whether there may be one more than the live generations: those in force or with connections, oldest first.
+fn check_generations(wanted: &Config, live: impl ExactSizeIterator<Item = (u32, usize)>) -> Result<(), Error> {
+    let (count, mut live) = (live.len(), live);
+    let most = wanted.max_generations.map_or(MOST_GENERATIONS, |most| most.min(MOST_GENERATIONS));
+    match live.next() {
+        Some((oldest, connections)) if count >= most => Err(Error::TooManyGenerations { live: count, oldest, connections }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::Echo;
+
+    #[test]
+    fn there_are_never_more_generations_than_loops_can_name() {
+        let check = |config: &Config, count: u32| check_generations(config, (0..count).map(|id| (id + 1, 7)));
+        let any = Config::accept(Echo);
+        assert!(check(&any, 64_999).is_ok());
+        let refused = check(&any, 65_000);
+        assert!(matches!(refused, Err(Error::TooManyGenerations { live: 65_000, oldest: 1, connections: 7 })), "{refused:?}");
+        let most = Config::accept(Echo).max_generations(Some(usize::MAX));
+        assert!(check(&most, 65_000).is_err());
+        let few = Config::accept(Echo).max_generations(Some(3));
+        assert!(check(&few, 2).is_ok() && check(&few, 3).is_err());
+    }
+}

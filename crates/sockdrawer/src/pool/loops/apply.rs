@@ -1,0 +1,113 @@
+//! Asking loops: what is done to connections, and what is told of them, on the loops' own threads.
+
+use super::Loops;
+use crate::event_loop::EventLoop;
+use crate::event_loop::inbox::{Inbox, Message};
+use crate::operation::{Op, Outcome, Selector};
+use crate::pool::control::Core;
+use crate::pool::drain::ANSWER_WITHIN;
+use crate::sync::{lock, mpsc};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A loop that does not answer within this time is left out of the answer.
+const ASK_WITHIN: Duration = Duration::from_secs(5);
+
+impl Core<Loops> {
+    /// Does this to the connections that are meant, and waits for the loops' answers; a note is left in their inboxes.
+    pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
+        let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
+        let question = asked.clone();
+        let apply = move |event_loop: &mut EventLoop| event_loop.apply(&question.0, &question.1);
+        match &asked.0 {
+            Op::Notify(_) => {
+                let post = |inbox: &&Arc<Inbox>| {
+                    let apply = apply.clone();
+                    inbox.put_bounded(Box::new(move |event_loop| _ = apply(event_loop)))
+                };
+                let taken = inboxes.iter().filter(post).count();
+                Outcome { silent: inboxes.len() - taken, ..Outcome::default() }
+            }
+            Op::Drain(how) => self.drain(selector, *how).into(),
+            Op::Purge(within) => self.purge(selector, *within).into(),
+            Op::List if self.own.shared.placement.is_some() => self.list(&inboxes, selector, apply),
+            op => {
+                let answers = self.ask_each(Instant::now() + ASK_WITHIN, &inboxes, apply).map(|(_, answer)| answer);
+                let mut answer = Outcome::gathered(inboxes.len(), answers, selector);
+                if matches!(op, Op::Adopt) && answer.silent > 0 {
+                    answer.adopted.unasked = self.own.shared.limiter.taken_here().saturating_sub(answer.connections);
+                }
+                answer
+            }
+        }
+    }
+
+    /// Where each connection has a thread, one that user code keeps from answering is listed all the same.
+    fn list(
+        &self,
+        inboxes: &[Arc<Inbox>],
+        selector: &Selector,
+        list: impl Fn(&mut EventLoop) -> Outcome + Send + Sync + 'static,
+    ) -> Outcome {
+        let mut silent: Vec<_> = inboxes.iter().map(Some).collect();
+        let answers = self.ask_each(Instant::now() + ANSWER_WITHIN, inboxes, list).map(|(index, answer)| {
+            silent[index] = None;
+            answer
+        });
+        let mut answer = Outcome::gathered(inboxes.len(), answers, &Selector::All);
+        let silent: Vec<_> = silent.into_iter().flatten().collect();
+        answer.list.extend(self.own.shared.placement.iter().flat_map(|placement| placement.seen(&silent, selector)));
+        answer
+    }
+
+    /// Asks loops something and waits for their answers. A loop that does not answer in time, or is gone, is left out.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        inboxes: &[Arc<Inbox>],
+        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
+    ) -> Vec<(usize, T)> {
+        self.ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
+    }
+
+    /// The same, with as much patience as the caller has.
+    pub(crate) fn ask_until<T: Send + 'static>(
+        &self,
+        until: Instant,
+        inboxes: &[Arc<Inbox>],
+        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
+    ) -> Vec<(usize, T)> {
+        self.ask_each(until, inboxes, question).collect()
+    }
+
+    /// The answers as they come.
+    fn ask_each<T: Send + 'static>(
+        &self,
+        until: Instant,
+        inboxes: &[Arc<Inbox>],
+        question: impl Fn(&mut EventLoop) -> T + Send + Sync + 'static,
+    ) -> impl Iterator<Item = (usize, T)> {
+        let (answers, received) = mpsc::channel();
+        let question = Arc::new(question);
+        for (index, inbox) in inboxes.iter().enumerate() {
+            let (answers, question) = (answers.clone(), question.clone());
+            // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop: &mut EventLoop| {
+                // Nobody may wait for the answer any more.
+                let _ = answers.send((index, question(event_loop)));
+            })));
+        }
+        std::iter::from_fn(move || received.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+    }
+
+    /// The inboxes of all that may have connections: loops, parked ones too, and where else connections were placed.
+    pub(crate) fn inboxes(&self) -> Vec<Arc<Inbox>> {
+        let mut inboxes: Vec<_> = lock(&self.control).running().map(|running| running.inbox.clone()).collect();
+        inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+        inboxes
+    }
+
+    /// Waits until every loop has read the messages it had.
+    pub(crate) fn settle(&self, inboxes: &[Arc<Inbox>]) {
+        self.ask(inboxes, |_| ());
+    }
+}

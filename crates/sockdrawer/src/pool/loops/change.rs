@@ -1,0 +1,223 @@
+//! What a change does to loops.
+
+use super::{Loops, State, prepare_generation};
+use crate::config::{Config, Endpoint};
+use crate::error::Error;
+use crate::event_loop::dialer::Dialer;
+use crate::event_loop::door::Intake;
+use crate::event_loop::generation::Generation;
+use crate::event_loop::inbox::{Inbox, Message};
+use crate::event_loop::rules::Rules;
+use crate::model;
+use crate::net::SocketOptions;
+use crate::observe::Event;
+use crate::pool::control::{Control, Core};
+use crate::pool::plan::is_same_policy;
+use crate::pool::validate::{validate, warm};
+use crate::sync::atomic::Ordering;
+use crate::sync::lock;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+impl Core<Loops> {
+    pub(super) fn commit_loops(
+        &self,
+        control: &mut Control<Loops>,
+        wanted: &Config,
+        next: Option<Arc<Generation>>,
+        limit: Option<usize>,
+    ) {
+        if let Some(generation) = next {
+            self.switch_to(control, generation);
+        }
+        self.commit_dialer(control, wanted, limit);
+        let shared = &self.own.shared;
+        if !is_same_policy(&*control.config.admission, &*wanted.admission) {
+            shared.set_admission(wanted.admission.clone());
+            control.running().for_each(|running| running.command(|event_loop| event_loop.policy_changed()));
+        }
+        *lock(&shared.observer) = wanted.observer.clone();
+        // A worker that died in this moment and cannot be started is the supervisor's matter.
+        let _ = self.start_workers(wanted.workers);
+        shared.workers.set_bound(wanted.worker_queue);
+        shared.set_spin(wanted.spin);
+        shared.placement.iter().for_each(|placement| placement.reconfigured(wanted));
+        shared.delegates.tune(model::delegates(wanted), wanted.stack);
+        for running in control.running() {
+            running.inbox.set_bound(wanted.inbox);
+            if control.config.capacity != wanted.capacity {
+                let capacity = warm(wanted);
+                running.command(move |event_loop| event_loop.reserve(capacity));
+            }
+        }
+    }
+
+    fn commit_dialer(&self, control: &mut Control<Loops>, wanted: &Config, limit: Option<usize>) {
+        let limiter = &self.own.shared.limiter;
+        let (before, same) = (control.own.dialer.clone(), same_dialer(&control.config, wanted));
+        if let Endpoint::Connect(connecting) = &wanted.endpoint
+            && !same
+        {
+            control.own.dialer = Some(Dialer::new(connecting.clone(), before.as_deref()));
+        }
+        if let (Some(before), Some(dialer)) = (&before, &control.own.dialer)
+            && (!same || limit.is_some_and(|limit| limit != limiter.limit()))
+        {
+            // Before there is room for more.
+            dialer.follow(before, limiter.taken() >= limiter.limit(), Instant::now());
+        }
+    }
+
+    /// Says to each loop what it connects, and to all who takes connections from sockets that are alone at their address.
+    pub(super) fn balanced(&self, control: &mut Control<Loops>) {
+        let Control { places, members, intake, own: State { dialer, .. }, .. } = control;
+        for member in members.iter_mut() {
+            let wanted = dialer.as_ref().filter(|_| member.active && *intake == Intake::Open);
+            let Some(running) = &mut member.running else { continue };
+            if running.dials.as_ref().map(Arc::as_ptr) != wanted.map(Arc::as_ptr) {
+                running.dials = wanted.cloned();
+                let dialer = wanted.cloned();
+                running.command(move |event_loop| event_loop.set_dialer(dialer));
+            }
+        }
+        let usable = members.iter().filter(|member| member.active && !member.stuck).filter_map(|member| member.running.as_ref());
+        let roster: Vec<_> = usable.map(|running| running.inbox.clone()).collect();
+        places.all().for_each(|place| place.listener.spread_over(roster.len()));
+        *lock(&self.own.shared.roster) = roster;
+    }
+
+    /// Has every loop take connections or not; when this returns, they do.
+    pub(super) fn pass_intake(&self, control: &mut Control<Loops>) {
+        if let Some(dialer) = &control.own.dialer {
+            dialer.set_paused(control.intake != Intake::Open, Instant::now());
+        }
+        self.balanced(control);
+        for running in control.running() {
+            let intake = control.intake.clone();
+            running.command(move |event_loop| event_loop.set_intake(&intake));
+        }
+        self.settle(&Core::members_inboxes(control));
+    }
+
+    /// Doors were opened or closed; when this returns, every loop knows.
+    pub(crate) fn doors_changed(&self, control: &Control<Loops>) {
+        control.running().for_each(|running| running.command(|event_loop| event_loop.policy_changed()));
+        self.settle(&Core::members_inboxes(control));
+    }
+
+    pub(super) fn members_inboxes(control: &Control<Loops>) -> Vec<Arc<Inbox>> {
+        control.running().map(|running| running.inbox.clone()).collect()
+    }
+
+    /// Connections inherit options from their listener, for no system call of their own. Undone when one socket refuses.
+    pub(super) fn set_listener_options(
+        &self,
+        control: &Control<Loops>,
+        old: &SocketOptions,
+        new: &SocketOptions,
+    ) -> Result<(), Error> {
+        if old == new {
+            return Ok(());
+        }
+        for place in &control.places.retiring {
+            // Whoever is still to come out of one may get them too late: it is on its way out.
+            let _ = place.listener.set_options(&*self.own.shared.system, new);
+        }
+        for place in &control.places.listening {
+            if let Err(errno) = place.listener.set_options(&*self.own.shared.system, new) {
+                for place in &control.places.listening {
+                    // They were set before, so they can be set again.
+                    let _ = place.listener.set_options(&*self.own.shared.system, old);
+                }
+                let reason = format!("the system refuses it: {}", std::io::Error::from(errno));
+                return Err(Error::Invalid { setting: "settings.options", reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// When this returns every connection is counted as the policy asks for. What was on its way from one loop to another when the
+    /// first looked has arrived when the second has looked twice.
+    pub(super) fn count_peers(&self, control: &Control<Loops>) {
+        let counts = |rules: &Rules| rules.peer_counts.is_some();
+        if !counts(&self.own.shared.rules.get()) {
+            return;
+        }
+        for _ in 0..2 {
+            let mut inboxes = Core::members_inboxes(control);
+            inboxes.extend(self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()));
+            self.ask(&inboxes, |event_loop| event_loop.count_peers());
+        }
+    }
+
+    fn switch_to(&self, control: &mut Control<Loops>, generation: Arc<Generation>) {
+        let id = generation.id;
+        self.own.shared.switch.commit(generation);
+        self.tell(&Event::GenerationStarted(id));
+        self.retire_before(control);
+    }
+
+    /// What follows from the switch: ended generations are told, and loops without traffic look at it.
+    fn retire_before(&self, control: &mut Control<Loops>) {
+        let generation = self.own.shared.switch.current();
+        let live = Core::live_generations(control);
+        for old in live.iter().filter(|old| old.has_ended()) {
+            self.tell(&Event::GenerationEnded(old.id));
+        }
+        control.generation = generation.id;
+        control.own.generations.push(Arc::downgrade(&generation));
+        let placed = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes());
+        for inbox in Core::members_inboxes(control).into_iter().chain(placed) {
+            // Who has no traffic would hold the old service until its next connection.
+            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.look_at_switch())));
+        }
+    }
+
+    /// In one of several processes: builds what comes into force when the pool stores the switch word. Returns the generation in
+    /// force until then.
+    pub(in crate::pool) fn prepare_next(&self, id: u32, wanted: &Config) -> Result<Arc<Generation>, Error> {
+        validate(wanted)?;
+        let control = lock(&self.control);
+        let generation = prepare_generation(id, wanted, control.members.len())?;
+        self.set_listener_options(&control, &control.config.settings.options, &wanted.settings.options)?;
+        let before = self.own.shared.switch.current();
+        self.own.shared.switch.prepare(Some(generation));
+        Ok(before)
+    }
+
+    /// It will not come.
+    pub(in crate::pool) fn forget_next(&self, next: &Config) -> Result<(), Error> {
+        self.own.shared.switch.prepare(None);
+        let control = lock(&self.control);
+        self.set_listener_options(&control, &next.settings.options, &control.config.settings.options)
+    }
+
+    /// The word was stored. Returns the configuration before.
+    pub(in crate::pool) fn next_is_in_force(&self, next: Config) -> Config {
+        let mut control = lock(&self.control);
+        self.retire_before(&mut control);
+        std::mem::replace(&mut control.config, next)
+    }
+
+    /// The generation in force and those with connections. Retired ones without any are forgotten.
+    pub(crate) fn live_generations(control: &mut Control<Loops>) -> Vec<Arc<Generation>> {
+        let newest = control.generation;
+        let live: Vec<_> = control
+            .own
+            .generations
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter(|generation| generation.id == newest || generation.live.load(Ordering::SeqCst) > 0)
+            .collect();
+        control.own.generations = live.iter().map(Arc::downgrade).collect();
+        live
+    }
+}
+
+/// Whether a change leaves alone what is connected to.
+pub(super) fn same_dialer(one: &Config, other: &Config) -> bool {
+    match (&one.endpoint, &other.endpoint) {
+        (Endpoint::Connect(one), Endpoint::Connect(other)) => one == other,
+        _ => true,
+    }
+}

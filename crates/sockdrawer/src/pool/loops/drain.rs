@@ -1,0 +1,210 @@
+//! Asking connections of loops to end, and ending them.
+
+use super::Loops;
+use super::halt::End;
+use crate::event_loop::EventLoop;
+use crate::event_loop::ending::Endings;
+use crate::event_loop::inbox::{Command, Inbox, Message};
+use crate::operation::{Drain, Drained, Selector};
+use crate::pool::control::Core;
+use crate::pool::drain::{ANSWER_WITHIN, CUT_WITHIN, Moments, shuffle};
+use crate::sync::mpsc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a pool that ends looks for connections that came in meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Connections that are due within this time of another are asked with it, when there is a rate.
+const PACE: Duration = Duration::from_millis(1);
+
+/// A connection and the loop it is in.
+type Target = (Arc<Inbox>, u64);
+
+impl Core<Loops> {
+    pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
+        let endings = Endings::within(how.deadline);
+        let moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
+        match (how.at_most, how.rate) {
+            (Some(most), _) => self.drain_some(selector, most, moments, &endings),
+            (None, Some(_)) => self.drain_at_rate(selector, moments, &endings),
+            (None, None) => {
+                let selector = selector.clone();
+                self.ask_for_end(&endings, move |event_loop, endings| event_loop.drain_counted(&selector, endings));
+            }
+        }
+        self.own.shared.bell.wait(endings.last_words, || endings.are_over());
+        self.ask_for_end(&endings, |event_loop, endings| event_loop.last_words(endings));
+        self.end_by_deadline(selector, &endings)
+    }
+
+    pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
+        let (endings, meant) = (Endings::within(within), selector.clone());
+        self.ask_for_end(&endings, move |event_loop, endings| event_loop.purge_counted(&meant, within, endings));
+        self.end_by_deadline(selector, &endings)
+    }
+
+    /// Has each loop do something for these connections. It is over when all have, and their connections have ended.
+    fn ask_for_end(&self, endings: &Arc<Endings>, act: impl Fn(&mut EventLoop, &Arc<Endings>) + Clone + Send + 'static) {
+        for inbox in self.inboxes() {
+            let (silent, endings, act) = (endings.loop_asked(), endings.clone(), act.clone());
+            // A loop that is gone has no connections.
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| {
+                act(event_loop, &endings);
+                drop(silent);
+            })));
+        }
+    }
+
+    /// Waits until these connections have ended. At the deadline those that are left are cut, and nothing is waited for any more.
+    fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
+        if !self.own.shared.bell.wait(endings.until, || endings.are_over()) {
+            self.ask_for_end(endings, |event_loop, endings| event_loop.cut_counted(endings));
+        }
+        // Which connections of a loop that does not answer are meant is known only if all are.
+        let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
+        let by = Instant::now() + CUT_WITHIN;
+        let drained = self.outcome(endings, by, || if all_meant() { self.own.shared.limiter.taken_here() } else { 0 });
+        if drained.cut > 0 {
+            // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
+            self.ask_for_end(endings, |event_loop, _| event_loop.close_cut());
+            self.own.shared.bell.wait(by, || endings.are_closed());
+        }
+        drained
+    }
+
+    /// What came of these connections, by then at the latest. `in_use` are the permits of connections that may be meant.
+    fn outcome(&self, endings: &Endings, by: Instant, in_use: impl Fn() -> usize) -> Drained {
+        self.own.shared.bell.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
+        Drained::of(endings.tell(in_use))
+    }
+
+    /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
+    fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>) {
+        let counted = endings.clone();
+        let mut targets =
+            self.targets(selector, endings.until, move |event_loop, tokens| event_loop.count_endings(tokens, &counted));
+        // So that a drain does not empty one loop, or one client, first.
+        shuffle(&mut targets);
+        for (inbox, token) in &targets {
+            let due = moments.next();
+            if due >= endings.last_words || (due > Instant::now() + PACE && !self.own.halt.wait_until(due, End::Begun)) {
+                break;
+            }
+            let token = *token;
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| _ = event_loop.drain_one(token))));
+        }
+    }
+
+    /// Asks so many of those that match, also while others are asked by other drains. Those without a turn before the deadline stay.
+    fn drain_some(&self, selector: &Selector, most: usize, mut moments: Moments, endings: &Arc<Endings>) {
+        let mut targets = self.targets(selector, endings.until, |_, tokens| tokens);
+        shuffle(&mut targets);
+        let (mut targets, mut asked) = (targets.into_iter(), 0);
+        let mut due = moments.next();
+        while asked < most {
+            if due >= endings.until || (due > Instant::now() + PACE && !self.own.halt.wait_until(due, End::Begun)) {
+                break;
+            }
+            let (soon, mut next) = (Instant::now() + PACE, Vec::new());
+            while due <= soon && due < endings.until && asked + next.len() < most {
+                let Some(target) = targets.next() else { break };
+                next.push(target);
+                due = moments.next();
+            }
+            if next.is_empty() && targets.len() == 0 {
+                break;
+            }
+            // Those that still connect, have ended, or were asked by another drain, have others in their place.
+            asked += drained_first(next, endings);
+        }
+    }
+
+    /// Drains the pool to its end: also connections that were still on their way in when it began, until `is_over`. At the deadline
+    /// nothing more is accepted: what waits at the listening sockets is reset too.
+    pub(crate) fn drain_to_the_end(&self, how: Drain, is_over: impl Fn() -> bool) -> Drained {
+        let endings = Endings::within(how.deadline);
+        let over = || endings.are_over() && is_over();
+        if let Some(rate) = how.rate {
+            self.drain_at_rate(&Selector::All, Moments::at(rate, Instant::now()), &endings);
+        }
+        let mut told = false;
+        loop {
+            // A loop that does not answer now is asked again. Connections that come in later were let in to be answered: at once.
+            self.ask_for_end(&endings, |event_loop, endings| event_loop.drain_all_counted(endings));
+            let now = Instant::now();
+            if !told && now >= endings.last_words {
+                told = true;
+                self.ask_for_end(&endings, |event_loop, endings| event_loop.last_words(endings));
+            }
+            let next = [endings.until, now + LOOK_AGAIN, if told { endings.until } else { endings.last_words.max(now) }];
+            let next = next.into_iter().min().unwrap_or(now);
+            if self.own.shared.bell.wait(next, over) || Instant::now() >= endings.until {
+                break;
+            }
+        }
+        let in_use = || self.own.shared.limiter.taken_here();
+        if !over() {
+            // A permit that goes back now is not given again: no loop may accept while another one ends its connections.
+            self.own.shared.limiter.set_limit(0);
+            self.ask_for_end(&endings, |event_loop, endings| {
+                event_loop.cut_queues(endings);
+                event_loop.drain_all_counted(endings);
+                event_loop.cut_counted(endings);
+            });
+        }
+        self.outcome(&endings, Instant::now() + CUT_WITHIN, in_use)
+    }
+
+    /// Everything that matches, by the loop that has it, as far as loops answer in time.
+    fn targets(
+        &self,
+        selector: &Selector,
+        until: Instant,
+        take: impl Fn(&mut EventLoop, Vec<u64>) -> Vec<u64> + Send + Sync + 'static,
+    ) -> Vec<Target> {
+        let inboxes = self.inboxes();
+        let selector = selector.clone();
+        let ask = move |event_loop: &mut EventLoop| {
+            let tokens = event_loop.choose(&selector);
+            take(event_loop, tokens)
+        };
+        self.ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
+            .into_iter()
+            .flat_map(|(index, tokens)| tokens.into_iter().map(move |token| (index, token)))
+            .map(|(index, token)| (inboxes[index].clone(), token))
+            .collect()
+    }
+}
+
+/// Asks these to end; how many were there for it, and asked for the first time. Those of a loop that does not answer in time are taken
+/// to be.
+fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
+    let mut groups: Vec<(Arc<Inbox>, Vec<u64>)> = Vec::new();
+    for (inbox, token) in targets {
+        match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &inbox)) {
+            Some((_, tokens)) => tokens.push(token),
+            None => groups.push((inbox, vec![token])),
+        }
+    }
+    let (answers, received) = mpsc::channel();
+    let mut unheard = 0;
+    for (inbox, tokens) in groups {
+        let (answers, counted, count) = (answers.clone(), endings.clone(), tokens.len());
+        let order: Command = Box::new(move |event_loop| {
+            let first = tokens.into_iter().filter(|token| event_loop.drain_if_first(*token, &counted)).count();
+            // Nothing waits for the answer after the deadline.
+            let _ = answers.send((count, first));
+        });
+        // A loop that is gone has no connections any more.
+        if inbox.put(Message::Command(order)).is_ok() {
+            unheard += count;
+        }
+    }
+    drop(answers);
+    let mut asked = 0;
+    while let Ok((count, first)) = received.recv_timeout(endings.until.saturating_duration_since(Instant::now())) {
+        unheard -= count;
+        asked += first;
+    }
+    asked + unheard
+}

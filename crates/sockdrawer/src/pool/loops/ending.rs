@@ -1,0 +1,100 @@
+//! The end of a pool of loops.
+
+use super::Loops;
+use super::halt::End;
+use crate::clock::deadline;
+use crate::event_loop::acceptor::Retiring;
+use crate::event_loop::door::Intake;
+use crate::model::loops::Pulse;
+use crate::operation::{Drain, Drained};
+use crate::pool::control::{Control, Core};
+use crate::pool::places::Place;
+use crate::sync::atomic::Ordering;
+use crate::sync::{lock, mpsc};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A loop that hangs in user code is waited for so long after the deadline of a shutdown.
+const STOPPED_WITHIN: Duration = Duration::from_millis(90);
+
+impl Core<Loops> {
+    /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have. It is told as
+    /// their end.
+    pub(crate) fn retire(&self, control: &Control<Loops>, gone: Vec<Place>) -> mpsc::Receiver<()> {
+        let (done, all_done) = mpsc::channel::<()>();
+        for place in gone {
+            let address = Some(place.listener.address.clone());
+            self.retire_shards(control, &place, &Retiring::new(address, self.own.shared.clone(), done.clone()));
+        }
+        all_done
+    }
+
+    /// The same for one address.
+    pub(super) fn retire_shards(&self, control: &Control<Loops>, place: &Place, retiring: &Arc<Retiring>) {
+        for (shard, owners) in place.listener.shards.iter().zip(&place.owners) {
+            let running = owners.iter().filter_map(|owner| control.members.get(*owner)?.running.as_ref());
+            running.for_each(|running| {
+                let (shard, retiring) = (shard.clone(), retiring.clone());
+                running.command(move |event_loop| event_loop.retire_shard(&shard, &retiring));
+            });
+        }
+    }
+
+    /// What waits in the kernel is accepted, what is connected is drained.
+    pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
+        {
+            let mut control = lock(&self.control);
+            let gone = control.places.take_all();
+            self.retirements.stop();
+            self.retire(&control, gone);
+            control.intake = Intake::Suspended;
+            self.pass_intake(&mut control);
+        }
+        // Drains that run take their time no more: all are asked to end now.
+        self.own.halt.raise(End::Begun);
+        let is_over = || {
+            // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
+            self.own.shared.leaving.load(Ordering::SeqCst) == 0
+                && self.retirements.under_way() == 0
+                && self.own.shared.limiter.taken_here() == 0
+        };
+        let until = deadline(Instant::now(), how.deadline);
+        // Loops may still be closing what was cut, which is no reason to be late.
+        (self.drain_to_the_end(how, is_over), deadline(until, STOPPED_WITHIN))
+    }
+
+    /// Stops every thread now. Connections that are left end with their loops. A loop that hangs is waited for until then, and left behind.
+    pub(super) fn stop_loops(&self, until: Instant) {
+        let shared = &self.own.shared;
+        let threads: Vec<Arc<Pulse>> = {
+            let control = lock(&self.control);
+            control.running().for_each(|running| running.command(|event_loop| event_loop.stopping = true));
+            // A loop that drops the last handle of its own pool does not wait for itself.
+            let is_this = |id| id == std::thread::current().id();
+            let others = control.running().filter(|running| !is_this(running.running.thread.thread().id()));
+            others.map(|running| running.running.pulse.clone()).collect()
+        };
+        shared.placement.iter().for_each(|placement| placement.stop());
+        shared.workers.set_wanted(0);
+        self.own.halt.raise(End::Here);
+        shared.delegates.stop();
+        let placed = || shared.placement.as_ref().map_or(0, |placement| placement.threads());
+        let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        let ended = || loops_ended() && placed() == 0 && shared.delegates.have_ended();
+        shared.bell.wait(until, ended);
+        self.drop_stranded();
+        #[cfg(feature = "tokio")]
+        self.end_listeners();
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Core<Loops> {
+    /// Whoever takes the pool's connections hears that no more come.
+    fn end_listeners(&self) {
+        let behaviour = lock(&self.control).config.behaviour.clone();
+        if let Some(queue) = crate::tasks::queue(&behaviour) {
+            queue.end();
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What a loop is to the control plane.
+
+use super::change::same_dialer;
+use super::{LoopHandle, Loops, News, State, prepare_generation};
+use crate::config::{Config, Listening, Part};
+use crate::error::Error;
+use crate::event_loop::acceptor::Retiring;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::door::{Door, Intake};
+use crate::event_loop::generation::Generation;
+use crate::event_loop::here;
+use crate::event_loop::limiter::Limiter;
+use crate::observe::{Event, Status};
+use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::pool::control::{Control, Core, Member};
+use crate::pool::manager::Visit;
+use crate::pool::members::{Changing, Members};
+use crate::pool::places::Place;
+use crate::pool::plan::is_same_policy;
+use crate::pool::validate::effective_limit;
+use crate::sync::atomic::Ordering;
+use crate::sync::{lock, mpsc};
+use crate::sys::System;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The longest time between two looks at the loops.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
+impl Members for Loops {
+    type Running = LoopHandle;
+    type State = State;
+    type Next = Arc<Generation>;
+    type Start = Config;
+    type News = News;
+    type GaveUp = ();
+
+    const PART: Part = Part::Loop;
+    const SHARE_A_SOCKET: bool = false;
+    const REPLACED_WHILE_DRAINING: bool = true;
+    const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+    fn system(&self) -> &Arc<dyn System> {
+        &self.shared.system
+    }
+
+    fn limiter(&self) -> &Arc<Limiter> {
+        &self.shared.limiter
+    }
+
+    fn bell(&self) -> &Bell {
+        &self.shared.bell
+    }
+
+    fn tell(&self, event: &Event) {
+        self.shared.tell(event);
+    }
+
+    fn waited_code(&self) -> Option<&'static str> {
+        here::code_of(&*self.shared)
+    }
+
+    fn wanted(config: &Config) -> usize {
+        config.loops
+    }
+
+    fn limit(&self, own: &State, wanted: &Config) -> Result<Option<usize>, Error> {
+        // Among several processes the limit is not this one's matter.
+        if self.shared.process.is_some() { Ok(None) } else { effective_limit(wanted, own.others).map(Some) }
+    }
+
+    fn live_generations(core: &Core<Loops>, control: &mut Control<Loops>, _wanted: &Config) -> Vec<(u32, usize)> {
+        if core.own.shared.process.is_some() {
+            return Vec::new();
+        }
+        Core::live_generations(control).iter().map(|live| (live.id, live.live.load(Ordering::SeqCst))).collect()
+    }
+
+    fn next(&self, control: &Control<Loops>, wanted: &Config) -> Result<Arc<Generation>, Error> {
+        prepare_generation(control.generation + 1, wanted, wanted.loops.max(control.members.len()))
+    }
+
+    fn open(
+        core: &Core<Loops>,
+        control: &mut Control<Loops>,
+        added: &[Place],
+        (config, asked): (&Config, &Listening),
+    ) -> Result<Place, Error> {
+        let listener = control.places.listen((config, asked), &core.retirements, added)?;
+        let counters = core.own.shared.shared_counters.door(0);
+        let door = Door::new(listener.address.clone(), counters, asked.limit, None);
+        Ok(Place::new(control.take_number(), asked, listener, door, 0))
+    }
+
+    fn tune(core: &Core<Loops>, control: &Control<Loops>, wanted: &Config) -> Result<(), Error> {
+        core.set_listener_options(control, &control.config.settings.options, &wanted.settings.options)
+    }
+
+    fn prepare(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) -> Result<(), Error> {
+        // Workers that are to go stay until nothing can fail any more: they could not be started again for sure.
+        core.start_workers(change.wanted.workers.max(control.config.workers))
+    }
+
+    fn undo(core: &Core<Loops>, control: &Control<Loops>, change: &Changing<'_, Loops>) {
+        // They were set before, so they can be set again.
+        let _ = core.set_listener_options(control, &change.wanted.settings.options, &control.config.settings.options);
+        // Lets those go that are too many.
+        let _ = core.start_workers(control.config.workers);
+    }
+
+    fn commit(
+        core: &Core<Loops>,
+        control: &mut Control<Loops>,
+        wanted: &Config,
+        next: Option<Arc<Generation>>,
+        limit: Option<usize>,
+    ) {
+        core.commit_loops(control, wanted, next, limit);
+    }
+
+    fn committed(core: &Core<Loops>, control: &Control<Loops>, before: &Config) {
+        let config = &control.config;
+        if before.loops != config.loops || before.listeners() != config.listeners() || !same_dialer(before, config) {
+            core.settle(&Core::members_inboxes(control));
+        }
+        if !is_same_policy(&*before.admission, &*config.admission) {
+            core.count_peers(control);
+        }
+    }
+
+    fn pass_intake(core: &Core<Loops>, control: &mut Control<Loops>) {
+        core.pass_intake(control);
+    }
+
+    fn pass_listener_intake(core: &Core<Loops>, control: &Control<Loops>, _place: &Place, _intake: &Intake) {
+        core.doors_changed(control);
+    }
+
+    fn start(_: &Core<Loops>, _: &mut Control<Loops>, config: &Config, _index: usize) -> Config {
+        config.clone()
+    }
+
+    fn launch(core: &Core<Loops>, index: usize, life: u64, config: &Config) -> Result<LoopHandle, Error> {
+        let event_loop = core.prepare_loop(index, config)?;
+        core.launch_loop(config.model, index, life, event_loop)
+    }
+
+    fn is_current(_: &Control<Loops>, _: &Config) -> bool {
+        true
+    }
+
+    fn join(_: &Core<Loops>, control: &mut Control<Loops>, _life: u64, running: &LoopHandle) {
+        running.inbox.set_bound(control.config.inbox);
+        let intake = control.intake.clone();
+        running.command(move |event_loop| {
+            // A change may have come meanwhile.
+            event_loop.look_at_switch();
+            if intake != Intake::Open {
+                event_loop.set_intake(&intake);
+            }
+        });
+    }
+
+    /// Its thread is not waited for: what it drops is the user's, and may wait for the lock of changes.
+    fn dismiss(running: &LoopHandle) {
+        running.command(|event_loop| event_loop.stopping = true);
+    }
+
+    fn beat(_: &Core<Loops>, _index: usize, running: &LoopHandle) -> Option<u64> {
+        let turn = running.running.pulse.turn();
+        // A runtime that is busy with other tasks turns its event loop only when there is something for it.
+        turn.inspect(|_| running.inbox.wake())
+    }
+
+    fn patience(config: &Config) -> Duration {
+        config.stuck_after
+    }
+
+    fn ended(core: &Core<Loops>, control: &mut Control<Loops>, index: usize, life: u64) -> (Vec<Event>, bool) {
+        let known = control.members.get_mut(index).filter(|member| member.life == life && !control.stopping);
+        if let Some(dead) = known.and_then(|member| member.running.take()) {
+            // Where processes share counters, those of a loop are there still.
+            if core.own.shared.process.is_none() {
+                dead.running.counters.add_to(&mut control.own.past);
+            }
+            // It has reported: it ends at once.
+            let _ = dead.running.thread.join();
+        }
+        (Vec::new(), false)
+    }
+
+    fn hear(core: &Arc<Core<Loops>>, news: News) {
+        match news {
+            News::ThreadDied { panic } => core.thread_died(panic),
+            News::WorkerDied { panic } => core.worker_died(&panic),
+        }
+    }
+
+    fn replace_others(core: &Arc<Core<Loops>>) {
+        core.pass_on_stranded(&lock(&core.control));
+        core.replace_workers();
+    }
+
+    fn gave_up(core: &Core<Loops>) {
+        core.drop_stranded();
+    }
+
+    fn look_interval(config: &Config) -> Duration {
+        (config.stuck_after / 5).clamp(Duration::from_millis(1), LONGEST_LOOK)
+    }
+
+    fn look(core: &Core<Loops>, control: &mut Control<Loops>) {
+        let turns = control.members.iter().any(|member| member.running.is_some() && !member.stuck);
+        if let Some(process) = core.own.shared.process {
+            core.own.shared.shared_counters.beats(process).fetch_add(u64::from(turns), Ordering::Relaxed);
+        }
+    }
+
+    fn offer(&self, place: &Place, to: &[(&Member<Loops>, Vec<usize>)]) -> Vec<bool> {
+        let offer = |(member, shards): &(&Member<Loops>, Vec<usize>)| {
+            let shards: Vec<_> = shards.iter().map(|shard| place.listener.shards[*shard].clone()).collect();
+            let door = place.door.clone();
+            let running = member.running.as_ref();
+            if let Some(running) = running {
+                running.command(move |event_loop| {
+                    shards.into_iter().for_each(|shard| event_loop.take_shard(shard, door.clone()));
+                });
+            }
+            running.is_some()
+        };
+        to.iter().map(offer).collect()
+    }
+
+    fn release(&self, place: &Place, from: &[(&Member<Loops>, Vec<usize>)]) {
+        for (member, shards) in from {
+            let shards: Vec<_> = shards.iter().map(|shard| place.listener.shards[*shard].clone()).collect();
+            let command = move |event_loop: &mut crate::event_loop::EventLoop| {
+                shards.iter().for_each(|shard| event_loop.release_shard(shard));
+            };
+            member.running.iter().for_each(|running| running.command(command.clone()));
+        }
+    }
+
+    fn balanced(core: &Core<Loops>, control: &mut Control<Loops>) {
+        core.balanced(control);
+    }
+
+    fn let_go(core: &Core<Loops>, control: &Control<Loops>, place: &Place) -> Vec<mpsc::Receiver<()>> {
+        let (gave_up, waits) = mpsc::channel();
+        core.retire_shards(control, place, &Retiring::new(None, core.own.shared.clone(), gave_up));
+        vec![waits]
+    }
+
+    fn apply(core: &Core<Loops>, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        Ok(core.apply(op, selector))
+    }
+
+    fn visit_locals(core: &Core<Loops>, visit: Visit) {
+        core.visit_locals(visit);
+    }
+
+    fn status(core: &Core<Loops>) -> Status {
+        core.status()
+    }
+
+    fn crash(core: &Core<Loops>, part: Part, index: usize) -> bool {
+        core.crash(part, index)
+    }
+
+    fn end(core: &Core<Loops>, how: Drain) -> (Drained, Instant) {
+        core.end(how)
+    }
+
+    fn stop(core: &Core<Loops>, until: Instant) {
+        core.stop_loops(until);
+    }
+}

@@ -1,0 +1,185 @@
+//! A pool whose members are loops: threads of this process, each of which runs an event loop.
+
+mod apply;
+mod change;
+mod drain;
+mod ending;
+mod halt;
+mod members;
+mod replace;
+mod status;
+
+use super::control::Core;
+use super::supervise::Report;
+use super::validate::{effective_limit, make_room, validate_start, warm};
+use crate::config::{Config, Endpoint, Model};
+use crate::error::Error;
+use crate::event_loop::delegates::Delegates;
+use crate::event_loop::dialer::Dialer;
+use crate::event_loop::generation::Generation;
+use crate::event_loop::inbox::{Command, Inbox, Message};
+use crate::event_loop::limiter::Limiter;
+use crate::event_loop::shared_counters::SharedCounters;
+use crate::event_loop::worker::Workers;
+use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
+use crate::model;
+use crate::model::loops::Running;
+use crate::observe::Counts;
+use crate::sync::mpsc;
+use crate::sys::{self, panics};
+use halt::Halt;
+use std::sync::{Arc, Weak};
+
+/// What the loops of a pool share.
+pub(crate) struct Loops {
+    pub(crate) shared: Arc<Shared>,
+    /// Told when the pool begins to end.
+    halt: Halt,
+}
+
+/// What is under the lock of a pool of loops.
+pub(crate) struct State {
+    /// In force, retired ones before it. They belong to the switch and to the loops that have connections of them.
+    generations: Vec<Weak<Generation>>,
+    dialer: Option<Arc<Dialer>>,
+    /// What loops counted that are gone.
+    past: Counts,
+    /// Descriptors the program had open before the pool.
+    others: usize,
+}
+
+/// A loop that runs.
+pub(crate) struct LoopHandle {
+    pub(crate) inbox: Arc<Inbox>,
+    running: Running,
+    /// What it was told to connect.
+    dials: Option<Arc<Dialer>>,
+}
+
+/// What a loop's pool hears of its threads, beside the end of a loop.
+pub(crate) enum News {
+    /// A thread that served one connection died.
+    ThreadDied { panic: String },
+    /// A worker thread died.
+    WorkerDied { panic: String },
+}
+
+/// What a pool stands on.
+pub(crate) struct Foundation {
+    pub(crate) shared_counters: SharedCounters,
+    pub(crate) limiter: Arc<Limiter>,
+    /// The number of its first generation.
+    pub(crate) generation: u32,
+    /// Which process this is, of a pool of several.
+    pub(crate) process: Option<usize>,
+    /// Descriptors that are open beside it.
+    pub(crate) others: usize,
+}
+
+impl LoopHandle {
+    /// Has the loop do something. One that died meanwhile is replaced, and the new one begins with what is in force then.
+    pub(crate) fn command(&self, command: impl FnOnce(&mut EventLoop) + Send + 'static) {
+        let command: Command = Box::new(command);
+        let _ = self.inbox.put(Message::Command(command));
+    }
+}
+
+impl Core<Loops> {
+    /// Starts a pool; a failure leaves nothing behind.
+    pub(in crate::pool) fn start(config: Config) -> Result<Arc<Core<Loops>>, Error> {
+        validate_start(&config)?;
+        let others = sys::descriptors_open();
+        let limit = effective_limit(&config, others)?;
+        let shared_counters = SharedCounters::private();
+        let limiter = Limiter::shared(shared_counters.clone(), limit, None);
+        Core::start_on(config, Foundation { shared_counters, limiter, generation: 1, process: None, others })
+    }
+
+    /// The same on what others may have laid.
+    pub(in crate::pool) fn start_on(config: Config, on: Foundation) -> Result<Arc<Core<Loops>>, Error> {
+        let generation = prepare_generation(on.generation, &config, config.loops)?;
+        let state = State {
+            generations: vec![Arc::downgrade(&generation)],
+            dialer: match &config.endpoint {
+                Endpoint::Connect(connecting) => Some(Dialer::new(connecting.clone(), None)),
+                Endpoint::Accept { .. } => None,
+            },
+            past: Counts::default(),
+            others: on.others,
+        };
+        let (others, limit) = (on.others, on.limiter.limit());
+        let shared = |reports: &mpsc::Sender<Report<News>>| {
+            let died = reports.clone();
+            let shared = Shared::new(Basis {
+                system: config.system.clone(),
+                shared_counters: on.shared_counters,
+                process: on.process,
+                limiter: on.limiter,
+                generation: generation.clone(),
+                workers: Workers::new(config.worker_queue),
+                delegates: Delegates::new(model::delegates(&config), config.stack),
+                observer: config.observer.clone(),
+                admission: config.admission.clone(),
+                placement: model::placement(&config, move |panic| _ = died.send(Report::News(News::ThreadDied { panic }))),
+            });
+            shared.set_spin(config.spin);
+            if on.process.is_none() {
+                shared.limiter.set_alarms(&config.alarms);
+            }
+            Loops { shared, halt: Halt::default() }
+        };
+        let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
+        make_room(&config, limit, others);
+        core.start_workers(config.workers).inspect_err(|_| core.stop("it could not be started"))?;
+        core.begin(heard)?;
+        Ok(core)
+    }
+
+    /// Makes a loop's own things; it does not run yet.
+    fn prepare_loop(&self, index: usize, config: &Config) -> Result<EventLoop, Error> {
+        let system = |source: crate::sys::Errno| Error::System { what: "start a loop", source: source.into() };
+        let inbox = Inbox::new(config.system.clone(), config.inbox).map_err(system)?;
+        EventLoop::new(index, self.own.shared.clone(), inbox, warm(config)).map_err(|error| match error {
+            EventLoopError::System(errno) => system(errno),
+            EventLoopError::Service(panicked) => Error::ServicePanicked { message: panicked.0 },
+        })
+    }
+
+    /// Starts the thread of a prepared loop. It accepts nothing until it has listening sockets.
+    fn launch_loop(&self, model: Model, index: usize, life: u64, event_loop: EventLoop) -> Result<LoopHandle, Error> {
+        let (inbox, reports) = (event_loop.inbox.clone(), self.reports.clone());
+        let running = model::start(model, index, event_loop, move |panic| {
+            // One that was asked to end says nothing. The supervisor is gone when the pool is.
+            let _ = panic.map(|reason| reports.send(Report::Ended { index, life, reason }));
+        });
+        let running = running.map_err(|source| Error::System { what: "start a thread", source })?;
+        Ok(LoopHandle { inbox, running, dials: None })
+    }
+
+    /// Starts worker threads until as many run as are wanted.
+    fn start_workers(&self, wanted: usize) -> Result<(), Error> {
+        let workers = &self.own.shared.workers;
+        let missing = workers.set_wanted(wanted);
+        for started in 0..missing {
+            let (workers, reports) = (workers.clone(), self.reports.clone());
+            let thread = std::thread::Builder::new().name("sockdrawer-worker".to_owned()).spawn(move || {
+                panics::quiet_thread();
+                if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
+                    workers.died();
+                    let _ = reports.send(Report::News(News::WorkerDied { panic: panics::message(payload) }));
+                }
+            });
+            if let Err(source) = thread {
+                self.own.shared.workers.not_started(missing - started);
+                return Err(Error::System { what: "start a worker thread", source });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
+    let service = config.behaviour.service().clone();
+    Generation::prepare(id, service, config.settings.clone(), warm(config), loops)
+        .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
+}

@@ -1,0 +1,87 @@
+//! Replacing what is no loop: workers, threads of connections, and connections that lost the loop they were on their way through.
+
+use super::Loops;
+use crate::config::{Part, Replace};
+use crate::event_loop::inbox::Message;
+use crate::observe::Event;
+use crate::pool::control::{Control, Core};
+use crate::pool::restarts::Absence;
+use crate::sync::lock;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Core<Loops> {
+    /// Starts the workers that are missing and due.
+    pub(super) fn replace_workers(self: &Arc<Self>) {
+        let mut control = lock(&self.control);
+        if control.stopping {
+            return;
+        }
+        let now = Instant::now();
+        let Some(absence) = control.others_absent.take_if(|absence| absence.until <= now) else { return };
+        // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the others.
+        match self.start_workers(control.config.workers) {
+            Ok(()) => {
+                control.restarts.in_all += absence.parts;
+                drop(control);
+                self.tell(&Event::WorkerReplaced { reason: absence.reason });
+            }
+            Err(error) => {
+                drop(control);
+                match self.decide_again(Part::Worker, None, absence, &error) {
+                    Some(absence) => lock(&self.control).others_absent = Some(absence),
+                    None => self.give_up(format!("a worker could not be started, the last time because: {error}")),
+                }
+            }
+        }
+    }
+
+    /// Connections whose loop died before they had a place go to one that runs.
+    pub(super) fn pass_on_stranded(&self, control: &Control<Loops>) {
+        let active = control.members.iter().filter(|member| member.active && !control.stopping);
+        let inbox = active.filter_map(|member| member.running.as_ref()).map(|running| &running.inbox).next();
+        let stranded = std::mem::take(&mut *lock(&self.own.shared.stranded));
+        for message in stranded.into_iter().map(Message::Adopt) {
+            let left = match inbox {
+                Some(inbox) => inbox.put(message),
+                None => Err(message),
+            };
+            if let Err(Message::Adopt(incoming)) = left {
+                lock(&self.own.shared.stranded).push(incoming);
+            }
+        }
+    }
+
+    /// The same where no loop comes any more.
+    pub(super) fn drop_stranded(&self) {
+        let stranded = std::mem::take(&mut *lock(&self.own.shared.stranded));
+        lock(&self.control).own.past.closed += stranded.len() as u64;
+    }
+
+    /// The next connection gets another.
+    pub(super) fn thread_died(self: &Arc<Self>, reason: String) {
+        let stopping = lock(&self.control).stopping;
+        if !stopping && self.decide(Part::Thread, None, &reason) == Replace::GiveUp {
+            return self.give_up(format!("threads died too often, the last of: {reason}"));
+        }
+        lock(&self.control).restarts.in_all += usize::from(!stopping);
+        self.tell(&Event::ThreadDied { reason });
+    }
+
+    pub(super) fn worker_died(self: &Arc<Self>, reason: &str) {
+        if lock(&self.control).stopping {
+            return;
+        }
+        let Some(mut absence) = Absence::decided(self.decide(Part::Worker, None, reason), reason) else {
+            return self.give_up(format!("workers died too often, the last of: {reason}"));
+        };
+        let mut control = lock(&self.control);
+        // Those that are missing come back together, when the first is due.
+        if let Some(others) = control.others_absent.take() {
+            absence = Absence { until: others.until.min(absence.until), parts: others.parts + 1, ..absence };
+        }
+        control.others_absent = Some(absence);
+        drop(control);
+        self.replace_missing();
+    }
+}

@@ -1,0 +1,87 @@
+//! What a pool of loops is now, and what its tests do to it.
+
+use super::Loops;
+use crate::config::Part;
+use crate::event_loop::inbox::{Command, Message};
+use crate::observe::{Counts, GenerationStatus, LoopStatus, Status};
+use crate::pool::control::{Control, Core};
+use crate::pool::manager::Visit;
+use crate::sync::atomic::{Ordering, fence};
+use crate::sync::lock;
+use crate::sys::panics;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+impl Core<Loops> {
+    /// What was counted, by whom ever. Others count meanwhile: what ended was counted as begun before that, so it is read first.
+    fn counts(&self, control: &Control<Loops>) -> Counts {
+        let read = || {
+            let mut counts = control.own.past;
+            control.running().for_each(|one| one.running.counters.add_to(&mut counts));
+            self.own.shared.placement.iter().for_each(|placement| placement.add_to(&mut counts));
+            counts
+        };
+        let closed = read().closed;
+        fence(Ordering::SeqCst);
+        Counts { closed, ..read() }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let mut control = lock(&self.control);
+        let live = Core::live_generations(&mut control);
+        let counts = self.counts(&control);
+        let loops = control.members.iter().map(|member| {
+            let running = member.running.as_ref().map(|running| &running.running);
+            LoopStatus {
+                connections: running.map_or(0, |running| running.pulse.connections.load(Ordering::Relaxed)),
+                accepted: running.map_or(0, |running| running.counters.accepted().get()),
+                active: member.active,
+                stuck: member.stuck,
+            }
+        });
+        let loops = loops.collect();
+        let generations = live
+            .iter()
+            .map(|generation| GenerationStatus { id: generation.id, connections: generation.live.load(Ordering::Acquire) });
+        let shared = &self.own.shared;
+        let status = Status {
+            generations: generations.collect(),
+            loops,
+            threads: shared.placement.as_ref().map_or(0, |placement| placement.threads()),
+            workers: shared.workers.running(),
+            jobs_waiting: shared.workers.waiting(),
+            delegates: shared.delegates.running(),
+            delegates_waiting: shared.delegates.waiting(),
+            counts,
+            ..self.common_status(&control)
+        };
+        drop(control);
+        // One of them may be the last of its service, whose Drop may call the pool.
+        drop(live);
+        status
+    }
+
+    pub(super) fn visit_locals(&self, visit: Visit) {
+        self.ask(&self.inboxes(), move |event_loop| {
+            event_loop.visit_locals(&mut |local| {
+                // A visitor's panic is no reason to end a loop: it has no result.
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| visit(local))) {
+                    panics::discard(payload);
+                }
+            });
+        });
+    }
+
+    pub(crate) fn crash(&self, part: Part, index: usize) -> bool {
+        let inbox = match part {
+            Part::Loop => self.inboxes().get(index).cloned(),
+            Part::Thread => {
+                let placed: Vec<_> = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()).collect();
+                placed.get(index % placed.len().max(1)).cloned()
+            }
+            Part::Worker => return self.own.shared.workers.crash_one(),
+            Part::Process => None,
+        };
+        let crash: Command = Box::new(|_| panic!("a test crashed this loop"));
+        inbox.is_some_and(|inbox| inbox.put(Message::Command(crash)).is_ok())
+    }
+}

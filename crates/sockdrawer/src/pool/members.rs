@@ -1,0 +1,143 @@
+//! What runs the connections of a pool: loops of this process, or other processes that run loops. The control plane is written
+//! once, over this trait.
+
+use super::control::{Control, Core, Member};
+use super::manager::Visit;
+use super::places::Place;
+use crate::config::{Config, Listening, Part};
+use crate::error::Error;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::door::Intake;
+use crate::event_loop::limiter::Limiter;
+use crate::observe::{Event, Status};
+use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::sync::mpsc;
+use crate::sys::System;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A change that is being prepared.
+pub(crate) struct Changing<'a, M: Members> {
+    pub(crate) wanted: &'a Config,
+    pub(crate) next: Option<M::Next>,
+    pub(crate) started: Vec<Member<M>>,
+}
+
+/// One kind of members. A method that is given the control runs under its lock.
+pub(crate) trait Members: Sized + Send + Sync + 'static {
+    /// A member that runs.
+    type Running: Send;
+    /// What is under the lock, beside what every pool has there.
+    type State: Send;
+    /// A generation that is not in force yet.
+    type Next: Clone;
+    /// What a member begins with.
+    type Start: Send;
+    /// What the supervisor hears, beside the end of a member.
+    type News: Send;
+    /// The answer of a member that gives sockets up.
+    type GaveUp: Send;
+
+    /// What a member is to a restart policy.
+    const PART: Part;
+    /// Whether every member accepts from an address that has only one socket.
+    const SHARE_A_SOCKET: bool;
+    /// Whether those that die are replaced also while the pool drains.
+    const REPLACED_WHILE_DRAINING: bool;
+    /// For how long a pool that is dropped waits for its members.
+    const STOP_WITHIN: Duration;
+
+    fn system(&self) -> &Arc<dyn System>;
+    fn limiter(&self) -> &Arc<Limiter>;
+    /// Rung when something may have changed.
+    fn bell(&self) -> &Bell;
+    /// Tells the pool's observer.
+    fn tell(&self, event: &Event);
+    /// The user code that this thread is in, if the pool may be waiting for it.
+    fn waited_code(&self) -> Option<&'static str>;
+
+    // Starting and changing. All that can fail comes before `commit`.
+
+    /// How many members a configuration asks for.
+    fn wanted(config: &Config) -> usize;
+    /// What is checked of a change, and the limit that it gives; None: the limit is not this pool's matter.
+    fn limit(&self, own: &Self::State, wanted: &Config) -> Result<Option<usize>, Error>;
+    /// Where it matters, the generations in force or with connections, oldest first, and how many they have.
+    fn live_generations(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config) -> Vec<(u32, usize)>;
+    /// Makes the next generation.
+    fn next(&self, control: &Control<Self>, wanted: &Config) -> Result<Self::Next, Error>;
+    /// Opens an address, beside those that the pool has and those that the same change adds.
+    fn open(
+        core: &Core<Self>,
+        control: &mut Control<Self>,
+        added: &[Place],
+        asked: (&Config, &Listening),
+    ) -> Result<Place, Error>;
+    /// Changes what members have besides their generation.
+    fn tune(core: &Core<Self>, control: &Control<Self>, wanted: &Config) -> Result<(), Error>;
+    /// Has each member prepare the next generation, if there is one, also those that this change has started.
+    fn prepare(core: &Core<Self>, control: &Control<Self>, change: &Changing<'_, Self>) -> Result<(), Error>;
+    /// The change does not come: undoes what was done for it, or a part of it.
+    fn undo(core: &Core<Self>, control: &Control<Self>, change: &Changing<'_, Self>);
+    /// The change comes into force; what every pool has is changed afterwards.
+    fn commit(core: &Core<Self>, control: &mut Control<Self>, wanted: &Config, next: Option<Self::Next>, limit: Option<usize>);
+    /// The change is in force, and sockets are where they should be.
+    fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
+    /// Has every member take connections, or not, as the control says by now.
+    fn pass_intake(core: &Core<Self>, control: &mut Control<Self>);
+    /// The same of an address.
+    fn pass_listener_intake(core: &Core<Self>, control: &Control<Self>, place: &Place, intake: &Intake);
+
+    // Members that come and go.
+
+    /// What the member of this index begins with.
+    fn start(core: &Core<Self>, control: &mut Control<Self>, config: &Config, index: usize) -> Self::Start;
+    /// Starts a member; it accepts nothing yet. Without the lock where one is replaced, for it may take its time.
+    fn launch(core: &Core<Self>, index: usize, life: u64, start: &Self::Start) -> Result<Self::Running, Error>;
+    /// Whether a member that began so may become one of the pool's, after the changes that came meanwhile.
+    fn is_current(control: &Control<Self>, start: &Self::Start) -> bool;
+    /// It becomes one.
+    fn join(core: &Core<Self>, control: &mut Control<Self>, life: u64, running: &Self::Running);
+    /// Ends a member that is not wanted. Its end is no death.
+    fn dismiss(running: &Self::Running);
+    /// Something that changes while it turns; None: it waits for something to do. One that is asked again and again has a reason to turn.
+    fn beat(core: &Core<Self>, index: usize, running: &Self::Running) -> Option<u64>;
+    /// Without a turn for so long a member is stuck.
+    fn patience(config: &Config) -> Duration;
+    /// A member has ended: takes back what it had. Returns what is to be told, and whether its end was wanted.
+    fn ended(core: &Core<Self>, control: &mut Control<Self>, index: usize, life: u64) -> (Vec<Event>, bool);
+    /// Hears of something else.
+    fn hear(core: &Arc<Core<Self>>, news: Self::News);
+    /// Replaces what is no member, and is due.
+    fn replace_others(_core: &Arc<Core<Self>>) {}
+    /// Nothing is replaced any more.
+    fn gave_up(_core: &Core<Self>) {}
+    /// Between two looks at all members.
+    fn look_interval(config: &Config) -> Duration;
+    /// Looks after what only these members have.
+    fn look(core: &Core<Self>, control: &mut Control<Self>);
+
+    // Sockets.
+
+    /// Offers these sockets of an address to members; whether each took them.
+    fn offer(&self, place: &Place, to: &[(&Member<Self>, Vec<usize>)]) -> Vec<bool>;
+    /// Takes these sockets from members, that have others accept from them.
+    fn release(&self, place: &Place, from: &[(&Member<Self>, Vec<usize>)]);
+    /// Sockets are where they should be.
+    fn balanced(_core: &Core<Self>, _control: &mut Control<Self>) {}
+    /// Has those that hold the sockets of an address accept what waits and then give them up. A channel ends when its member has, or is gone.
+    fn let_go(core: &Core<Self>, control: &Control<Self>, place: &Place) -> Vec<mpsc::Receiver<Self::GaveUp>>;
+
+    // What a pool's handle asks.
+
+    fn apply(core: &Core<Self>, op: Op, selector: &Selector) -> Result<Outcome, Error>;
+    /// Visits what is in this process.
+    fn visit_locals(_core: &Core<Self>, _visit: Visit) {}
+    fn status(core: &Core<Self>) -> Status;
+    fn crash(core: &Core<Self>, part: Part, index: usize) -> bool;
+    /// The end, in order: what waits in the kernel is accepted, and all connections are drained. Returns what came of them, and by when
+    /// the members are to have ended.
+    fn end(core: &Core<Self>, how: Drain) -> (Drained, Instant);
+    /// Ends all members, and waits for them until then.
+    fn stop(core: &Core<Self>, until: Instant);
+}

@@ -1,0 +1,301 @@
+//! A pool whose members are helpers: processes that run loops. This process holds every listening socket, so that a process that dies
+//! takes no queue with it.
+
+use super::change::generated;
+use super::link::{ANSWERS_WITHIN, Link};
+use super::recount::{Recount, Recounts};
+use super::wire::{Generated, PartStatus, Reply, Request, Start};
+use crate::clock::deadline;
+use crate::config::{Config, Model, Part};
+use crate::error::Error;
+use crate::event_loop::alarms::Teller;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::limiter::{Limiter, Process};
+use crate::event_loop::shared_counters::SharedCounters;
+use crate::net::Address;
+use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Status};
+use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::pool::control::{Control, Core};
+use crate::pool::validate::validate_start;
+use crate::sync::{Mutex, lock, mpsc};
+use crate::sys::System;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a helper may take to say what it has, and after the deadline of a drain or purge, what came of it. A helper that is stopped
+/// does not answer.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+
+/// When the pool ends, a helper is told to be done so much before the deadline, and killed so much after it.
+const ANSWER_WITHIN: Duration = Duration::from_millis(80);
+
+/// What the processes of a pool share.
+pub(crate) struct Helpers {
+    pub(super) shared_counters: SharedCounters,
+    /// What helpers map the shared numbers by, and what wakes them when permits are given.
+    pub(super) numbers: OwnedFd,
+    pub(super) bell: Arc<OwnedFd>,
+    pub(super) limiter: Arc<Limiter>,
+    pub(super) system: Arc<dyn System>,
+    pub(super) observer: Mutex<Arc<dyn Observer>>,
+    /// Rung when a helper tells something.
+    pub(super) news: Bell,
+}
+
+/// What is under the lock of a pool of processes.
+pub(crate) struct State {
+    /// In force.
+    pub(super) generated: Generated,
+    /// Of each generation, the helpers that have it.
+    pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
+    /// So many doors had numbers among the shared ones at a time.
+    pub(super) slots: usize,
+    /// Since a process died, until no permit is found to be lost.
+    pub(super) recount: Option<Recount>,
+    /// The same of the places at doors.
+    pub(super) at_doors: Recounts,
+}
+
+/// What a process begins with.
+pub(crate) struct Announced {
+    pub(super) start: Start,
+    /// Of the configuration that it begins with.
+    pub(super) revision: u64,
+}
+
+impl Core<Helpers> {
+    pub(in crate::pool) fn start(config: Config) -> Result<Arc<Core<Helpers>>, Error> {
+        validate_start(&config)?;
+        let limit = Helpers::effective_limit(&config)?;
+        let generated = generated(&config, 1)?;
+        let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
+        let (shared_counters, numbers) = SharedCounters::create().map_err(failed)?;
+        let bell = Arc::new(config.system.event().map_err(failed)?);
+        let process = Process { index: None, most: 0, bell: bell.clone(), system: config.system.clone() };
+        let state = State { generated, holders: BTreeMap::new(), slots: 0, recount: None, at_doors: Recounts::default() };
+        let helpers = Helpers {
+            limiter: Limiter::shared(shared_counters.clone(), limit, Some(process)),
+            shared_counters,
+            numbers,
+            bell,
+            system: config.system.clone(),
+            observer: Mutex::new(config.observer.clone()),
+            news: Bell::default(),
+        };
+        let (core, heard) = Core::new(|_| helpers, config.clone(), 1, state);
+        let teller: Weak<dyn Teller> = Arc::downgrade(&(core.clone() as Arc<dyn Teller>));
+        core.own.limiter.alarms.tell_by(teller);
+        core.own.limiter.set_alarms(&config.alarms);
+        core.begin(heard)?;
+        Ok(core)
+    }
+
+    /// Every helper that lives, those that take no new connections included.
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        lock(&self.control).running().cloned().collect()
+    }
+
+    /// Of a drain, what each helper does: its part of the rate, and of the number, is its part of the connections, so that all are done
+    /// at the same time.
+    fn shares(links: &[Arc<Link>], how: Drain, selector: &Selector) -> Vec<Drain> {
+        if links.len() < 2 || (how.rate.is_none() && how.at_most.is_none()) {
+            return vec![how; links.len()];
+        }
+        let until = deadline(Instant::now(), TOLD_WITHIN);
+        let count = |link: &Arc<Link>| link.ask_later(Request::Apply(Op::Count, selector.clone()), &[]);
+        let asked: Vec<_> = links.iter().map(count).collect();
+        let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
+            Some(Reply::Outcome(answer)) => answer.done,
+            _ => 0,
+        });
+        share(how, &counts.collect::<Vec<_>>())
+    }
+
+    /// Under the lock: the last one that changes it is also the last that helpers hear.
+    pub(super) fn pass(&self, control: &Control<Helpers>, request: impl Fn() -> Request) {
+        let asked = control.running().map(|link| link.ask_later(request(), &[])).collect();
+        answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
+    }
+
+    /// Asks every helper. Of a drain each does its share.
+    pub(super) fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        let model = lock(&self.control).config.model;
+        if model == Model::Fork && matches!(op, Op::Notify(_)) {
+            let (what, remedy) = ("bring notes to connections, each of which is a process of its own", "use another model");
+            return Err(Error::NotInModel { model, what, remedy });
+        }
+        let links = self.links();
+        let within = match &op {
+            Op::Drain(Drain { deadline: within, .. }) | Op::Purge(within) => within.saturating_add(TOLD_WITHIN),
+            _ => ANSWERS_WITHIN,
+        };
+        let ops = match op {
+            Op::Drain(how) => Core::<Helpers>::shares(&links, how, selector).into_iter().map(Op::Drain).collect(),
+            op => vec![op; links.len()],
+        };
+        let until = deadline(Instant::now(), within);
+        let asked = links.iter().zip(ops).map(|(link, op)| link.ask_later(Request::Apply(op, selector.clone()), &[]));
+        let asked: Vec<_> = asked.collect();
+        let answers = asked.iter().filter_map(|answer| {
+            match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Reply::Outcome(answer)) => Some(*answer),
+                // It is gone, and its connections with it.
+                Err(mpsc::RecvTimeoutError::Disconnected) => Some(Outcome::default()),
+                Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => None,
+            }
+        });
+        Ok(Outcome::gathered(links.len(), answers, selector))
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let parts = parts(&self.links());
+        let control = lock(&self.control);
+        let generations = live_generations(control.generation, &parts);
+        let members = control.members.iter().enumerate().filter_map(|(index, member)| {
+            let link = member.running.as_ref()?;
+            Some(ProcessStatus { pid: link.pid, connections: self.own.held(index), active: member.active })
+        });
+        let common = self.common_status(&control);
+        Status {
+            generations: generations.into_iter().map(|(id, connections)| GenerationStatus { id, connections }).collect(),
+            processes: members.collect(),
+            signalled: self.own.signalled(),
+            loops: parts.iter().flat_map(|part| part.loops.iter().copied()).collect(),
+            workers: parts.iter().map(|part| part.workers).sum(),
+            jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
+            delegates: parts.iter().map(|part| part.delegates).sum(),
+            delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
+            counts: parts.iter().find_map(|part| part.counts.as_deref().copied()).unwrap_or_else(|| self.own.counts()),
+            restarts: common.restarts + parts.iter().map(|part| part.restarts).sum::<usize>(),
+            ..common
+        }
+    }
+
+    /// The sockets are the helpers' alone when they are told to end, so that what waits in a queue is accepted by them.
+    pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
+        let until = deadline(Instant::now(), how.deadline);
+        let how = Drain { notice: Duration::ZERO, at_most: None, ..how };
+        let members: Vec<_> = {
+            let control = lock(&self.control);
+            let members = control.members.iter().enumerate();
+            members.filter_map(|(index, member)| Some((index, member.running.clone()?))).collect()
+        };
+        let links: Vec<_> = members.iter().map(|(_, link)| link.clone()).collect();
+        let shares = Core::<Helpers>::shares(&links, how, &Selector::All);
+        let ends = members.into_iter().zip(shares).map(|((index, link), share)| {
+            // A little sooner, so that the answer is here in time.
+            let left = until.saturating_duration_since(Instant::now());
+            let share = Drain { deadline: left.saturating_sub((left / 10).min(ANSWER_WITHIN)), ..share };
+            let (held, cut) = (self.own.held(index), self.own.cut(index));
+            (index, held, cut, link.ask_later(Request::Shutdown(share), &[]), link)
+        });
+        let ends: Vec<_> = ends.collect();
+        let gone = lock(&self.control).places.take_all();
+        self.retirements.stop();
+        let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
+        drop(gone);
+        let by = deadline(until, ANSWER_WITHIN);
+        let ended = ends.into_iter().map(|(index, held, cut_before, answer, link)| {
+            match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
+                Ok(Reply::Outcome(answer)) => answer.drained,
+                // It is gone, and its connections with it.
+                Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained { asked: held, ended: 0, cut: held },
+                // It is stopped, or has other things to do: what it has left is cut with it.
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    link.kill();
+                    let cut = self.own.cut_rest(index, cut_before);
+                    Drained { asked: held.max(cut), ended: held.saturating_sub(cut), cut }
+                }
+            }
+        });
+        let drained = ended.sum();
+        addresses.into_iter().for_each(|address| self.tell(&Event::ListenerRemoved(address)));
+        (drained, by)
+    }
+
+    /// Loops and workers are numbered through all processes.
+    pub(super) fn crash(&self, part: Part, index: usize) -> bool {
+        let links = self.links();
+        if links.is_empty() {
+            return false;
+        }
+        let (link, inner) = (&links[index % links.len()], index / links.len());
+        match part {
+            // As anybody with the right to may kill it.
+            Part::Process => inner == 0 && link.kill(),
+            part => matches!(link.ask(Request::Crash(part, inner)), Some(Reply::Done)),
+        }
+    }
+}
+
+impl Teller for Core<Helpers> {
+    fn tell_event(&self, event: &Event) {
+        self.tell(event);
+    }
+}
+
+/// The answers that come in time.
+fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
+    let in_time = |answer: &mpsc::Receiver<Reply>| answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    asked.iter().filter_map(in_time).collect()
+}
+
+/// What each of these helpers is now, as far as it says so in time.
+pub(super) fn parts(links: &[Arc<Link>]) -> Vec<PartStatus> {
+    let asked = links.iter().map(|link| link.ask_later(Request::Status, &[])).collect();
+    let parts = answers(asked, deadline(Instant::now(), TOLD_WITHIN)).into_iter();
+    parts.filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect()
+}
+
+/// The generation in force and those with connections, oldest first, and how many they have.
+pub(super) fn live_generations(newest: u32, parts: &[PartStatus]) -> BTreeMap<u32, usize> {
+    let mut generations: BTreeMap<u32, usize> = BTreeMap::from([(newest, 0)]);
+    for one in parts.iter().flat_map(|part| &part.generations) {
+        *generations.entry(one.id).or_default() += one.connections;
+    }
+    generations.retain(|id, connections| *id == newest || *connections > 0);
+    generations
+}
+
+/// The parts of a drain for helpers with so many connections each.
+fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
+    // One that has none now may have some in a moment.
+    let weight = |count: usize| count.max(1) as f64;
+    let (weights, all): (f64, usize) = (counts.iter().copied().map(weight).sum(), counts.iter().sum());
+    // The part of the first so many connections: the differences add up to the whole.
+    let reached = |most: usize, count: usize| (most as u128 * count as u128 / all.max(1) as u128) as usize;
+    let mut before = 0;
+    let shares = counts.iter().map(|count| {
+        let from = before;
+        before += count;
+        Drain {
+            rate: how.rate.map(|rate| rate * weight(*count) / weights),
+            at_most: how.at_most.map(|most| reached(most, before) - reached(most, from)),
+            ..how
+        }
+    });
+    shares.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_drain_are_the_whole() {
+        for (most, counts, expected) in [
+            (100, &[500, 300, 200][..], &[50, 30, 20][..]),
+            (1000, &[500, 300, 200], &[500, 300, 200]),
+            (7, &[1, 1, 1], &[2, 2, 3]),
+            (0, &[5, 0], &[0, 0]),
+            (5, &[0, 5], &[0, 5]),
+        ] {
+            let shares = share(Drain::within(Duration::ZERO).rate(30.0).at_most(most), counts);
+            let parts: Vec<_> = shares.iter().filter_map(|share| share.at_most).collect();
+            assert_eq!(parts, expected, "{most} of {counts:?}");
+            assert!((shares.iter().filter_map(|share| share.rate).sum::<f64>() - 30.0).abs() < 1e-9);
+        }
+    }
+}

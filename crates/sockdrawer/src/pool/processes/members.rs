@@ -1,0 +1,250 @@
+//! What a helper is to the control plane.
+
+use super::change::{agree, generated, wait_for};
+use super::helpers::{Announced, Helpers, State, live_generations, parts};
+use super::link::{ANSWERS_WITHIN, Link};
+use super::supervise::News;
+use super::wire::{Generated, Reply, Request, Tuning};
+use crate::config::{Config, Listening, Model, Part};
+use crate::error::Error;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::door::Intake;
+use crate::event_loop::generation::MOST_GENERATIONS;
+use crate::event_loop::here;
+use crate::event_loop::limiter::Limiter;
+use crate::model::prefork;
+use crate::observe::{Event, Status};
+use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::pool::control::{Control, Core, Member};
+use crate::pool::members::{Changing, Members};
+use crate::pool::places::Place;
+use crate::sync::atomic::Ordering;
+use crate::sync::{lock, mpsc};
+use crate::sys::System;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often processes are looked at that have said nothing.
+const LOOK: Duration = Duration::from_millis(500);
+/// The least time without a beat after which a process is taken to be stopped: it beats each second.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
+
+impl Members for Helpers {
+    type Running = Arc<Link>;
+    type State = State;
+    type Next = Generated;
+    type Start = Announced;
+    type News = News;
+    type GaveUp = Reply;
+
+    const PART: Part = Part::Process;
+    const SHARE_A_SOCKET: bool = true;
+    const REPLACED_WHILE_DRAINING: bool = false;
+    const STOP_WITHIN: Duration = ANSWERS_WITHIN;
+
+    fn system(&self) -> &Arc<dyn System> {
+        &self.system
+    }
+
+    fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
+    }
+
+    fn bell(&self) -> &Bell {
+        &self.news
+    }
+
+    fn tell(&self, event: &Event) {
+        let observer = lock(&self.observer).clone();
+        here::tell(self, || observer.event(event));
+        self.news.ring();
+    }
+
+    fn waited_code(&self) -> Option<&'static str> {
+        here::code_of(self)
+    }
+
+    fn wanted(config: &Config) -> usize {
+        prefork::processes(config)
+    }
+
+    fn limit(&self, _own: &State, wanted: &Config) -> Result<Option<usize>, Error> {
+        Helpers::effective_limit(wanted).map(Some)
+    }
+
+    fn live_generations(_: &Core<Helpers>, control: &mut Control<Helpers>, wanted: &Config) -> Vec<(u32, usize)> {
+        // Helpers are asked only where it may matter: those of a generation may be gone without having said so yet.
+        if wanted.max_generations.is_none() && control.own.holders.len() < MOST_GENERATIONS {
+            return Vec::new();
+        }
+        live_generations(control.generation, &parts(&control.running().cloned().collect::<Vec<_>>())).into_iter().collect()
+    }
+
+    fn next(&self, control: &Control<Helpers>, wanted: &Config) -> Result<Generated, Error> {
+        generated(wanted, control.generation + 1)
+    }
+
+    fn open(
+        core: &Core<Helpers>,
+        control: &mut Control<Helpers>,
+        added: &[Place],
+        (config, asked): (&Config, &Listening),
+    ) -> Result<Place, Error> {
+        core.open(control, added, config, asked)
+    }
+
+    fn tune(_: &Core<Helpers>, control: &Control<Helpers>, wanted: &Config) -> Result<(), Error> {
+        tune(control, &control.config, wanted)
+    }
+
+    fn prepare(_: &Core<Helpers>, control: &Control<Helpers>, change: &Changing<'_, Helpers>) -> Result<(), Error> {
+        let Some(next) = &change.next else { return Ok(()) };
+        let started = change.started.iter().filter_map(|member| member.running.as_ref());
+        agree(control.running().chain(started), || Request::Prepare(next.clone()))
+    }
+
+    /// They had it this way before, so they can have it again.
+    fn undo(_: &Core<Helpers>, control: &Control<Helpers>, change: &Changing<'_, Helpers>) {
+        if change.next.is_some() {
+            let _ = agree(control.running(), || Request::Forget);
+        }
+        let _ = tune(control, change.wanted, &control.config);
+    }
+
+    fn commit(
+        core: &Core<Helpers>,
+        control: &mut Control<Helpers>,
+        wanted: &Config,
+        next: Option<Generated>,
+        _limit: Option<usize>,
+    ) {
+        if let Some(next) = next {
+            core.switch_to(control, next);
+        }
+        let rate = |config: &Config| config.limits().and_then(|limits| limits.rate.clone());
+        if rate(&control.config) != rate(wanted) {
+            core.own.shared_counters.pace().store(0, Ordering::SeqCst);
+        }
+        *lock(&core.own.observer) = wanted.observer.clone();
+    }
+
+    fn pass_intake(core: &Core<Helpers>, control: &mut Control<Helpers>) {
+        core.pass(control, || Request::Intake(control.intake.clone()));
+    }
+
+    fn pass_listener_intake(core: &Core<Helpers>, control: &Control<Helpers>, place: &Place, intake: &Intake) {
+        // A helper may have only those of the address that are on their way out.
+        for listener in control.places.all().filter(|other| other.slot == place.slot).map(|place| place.number) {
+            core.pass(control, || Request::ListenerIntake { listener, intake: intake.clone() });
+        }
+    }
+
+    fn start(core: &Core<Helpers>, control: &mut Control<Helpers>, config: &Config, index: usize) -> Announced {
+        core.announce(control, config, index)
+    }
+
+    fn launch(core: &Core<Helpers>, _index: usize, life: u64, announced: &Announced) -> Result<Arc<Link>, Error> {
+        core.launch(life, announced)
+    }
+
+    fn is_current(control: &Control<Helpers>, announced: &Announced) -> bool {
+        announced.revision == control.revision.number() && announced.start.intake == control.intake
+    }
+
+    fn join(_: &Core<Helpers>, control: &mut Control<Helpers>, life: u64, _running: &Arc<Link>) {
+        control.own.holders.entry(control.generation).or_default().insert(life);
+    }
+
+    fn dismiss(link: &Arc<Link>) {
+        link.dismiss();
+    }
+
+    fn beat(core: &Core<Helpers>, index: usize, _running: &Arc<Link>) -> Option<u64> {
+        Some(core.own.shared_counters.beats(index).load(Ordering::Relaxed))
+    }
+
+    fn patience(config: &Config) -> Duration {
+        // A helper that forks has no loop that beats.
+        if config.model == Model::Prefork { config.stuck_after.max(SILENT_AFTER) } else { Duration::MAX }
+    }
+
+    fn ended(core: &Core<Helpers>, control: &mut Control<Helpers>, index: usize, life: u64) -> (Vec<Event>, bool) {
+        core.helper_ended(control, index, life)
+    }
+
+    fn hear(core: &Arc<Core<Helpers>>, news: News) {
+        match news {
+            News::GenerationEnded { generation, life } => core.generation_ended(generation, life),
+            News::Event(event) => core.tell(&event),
+        }
+    }
+
+    fn look_interval(_: &Config) -> Duration {
+        LOOK
+    }
+
+    fn look(core: &Core<Helpers>, control: &mut Control<Helpers>) {
+        core.look_after(control);
+    }
+
+    fn offer(&self, place: &Place, to: &[(&Member<Helpers>, Vec<usize>)]) -> Vec<bool> {
+        let offer = |(member, shards): &(&Member<Helpers>, Vec<usize>)| {
+            let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| place.listener.shards[*shard].socket()).collect();
+            let (address, intake) = (place.listener.address.clone(), place.door.intake());
+            let take = Request::Take { listener: place.number, address, slot: place.slot, intake, shards: shards.clone() };
+            member.running.as_ref().map(|link| link.ask_later(take, &sockets))
+        };
+        let asked: Vec<_> = to.iter().map(offer).collect();
+        // One that is stopped has it in its mail.
+        let took = |answer: mpsc::Receiver<Reply>| {
+            matches!(answer.recv_timeout(ANSWERS_WITHIN), Ok(Reply::Done) | Err(mpsc::RecvTimeoutError::Timeout))
+        };
+        asked.into_iter().map(|asked| asked.is_some_and(took)).collect()
+    }
+
+    fn release(&self, place: &Place, from: &[(&Member<Helpers>, Vec<usize>)]) {
+        let released = from.iter().filter_map(|(member, shards)| {
+            let release = Request::Release { listener: place.number, shards: shards.clone() };
+            let answer = member.running.as_ref()?.ask_later(release, &[]);
+            // One that is stopped has it in its mail.
+            Some(answer).filter(|_| !member.stuck)
+        });
+        let _ = wait_for(released.collect());
+    }
+
+    fn let_go(_: &Core<Helpers>, control: &Control<Helpers>, place: &Place) -> Vec<mpsc::Receiver<Reply>> {
+        let holds = |index: usize| place.owners.iter().flatten().any(|owner| *owner == index);
+        let holders = control.members.iter().enumerate().filter(|(index, _)| holds(*index));
+        let links = holders.filter_map(|(_, member)| member.running.as_ref());
+        links.map(|link| link.ask_later(Request::Retire { listener: place.number }, &[])).collect()
+    }
+
+    fn apply(core: &Core<Helpers>, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        core.apply(op, selector)
+    }
+
+    fn status(core: &Core<Helpers>) -> Status {
+        core.status()
+    }
+
+    fn crash(core: &Core<Helpers>, part: Part, index: usize) -> bool {
+        core.crash(part, index)
+    }
+
+    fn end(core: &Core<Helpers>, how: Drain) -> (Drained, Instant) {
+        core.end(how)
+    }
+
+    /// One that has not ended by then ends later, or is killed by the thread that reads what it says.
+    fn stop(core: &Core<Helpers>, until: Instant) {
+        let links = core.links();
+        links.iter().for_each(|link| link.close());
+        core.own.news.wait(until, || links.iter().all(|link| link.has_ended()));
+    }
+}
+
+fn tune(control: &Control<Helpers>, from: &Config, to: &Config) -> Result<(), Error> {
+    let wanted = Tuning::of(to);
+    if Tuning::of(from) == wanted { Ok(()) } else { agree(control.running(), || Request::Tune(wanted.clone())) }
+}

@@ -1,0 +1,210 @@
+//! Whether a configuration can be had: what types cannot check, and what descriptors allow.
+
+use crate::config::{Config, Connecting, Endpoint, Listening, Model};
+use crate::error::Error;
+use crate::event_loop::alarms::MOST_ALARMS;
+use crate::event_loop::listener::{MOST_SHARDS, SHARDS};
+use crate::model;
+use crate::net::{Address, ListenOptions};
+use crate::sys;
+use std::time::Duration;
+
+/// The longest time to spin.
+const MOST_SPIN: Duration = Duration::from_secs(1);
+
+/// Descriptors left to the program around the pool.
+const SPARE_DESCRIPTORS: usize = 32;
+/// Room in the table of descriptors is made for so many connections at least, where as many may come: 512 KiB.
+const ROOM: usize = 1 << 16;
+/// And for so many at most: 8 MiB.
+const MOST_ROOM: usize = 1 << 20;
+/// Connections that memory is kept for at most, in each loop, where descriptors are not limited.
+const MOST_WARM: usize = 1 << 20;
+/// Connections that memory is kept for at least, in each loop.
+const FEWEST_WARM: usize = 64;
+/// More loops than this are a mistake.
+const MOST_LOOPS: usize = 1024;
+/// More stack than this for a thread is a mistake.
+const MOST_STACK: usize = 1 << 30;
+/// More input than this cannot be kept for a connection.
+const MOST_PARTIAL: usize = 256 * 1024 * 1024;
+
+/// Checks the configuration of a pool that begins. Once it runs it may lose its last address, or let nobody in for a while: a change may come.
+pub(super) fn validate_start(config: &Config) -> Result<(), Error> {
+    validate(config)?;
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.listeners().is_empty() {
+        return invalid("listeners", "a pool that listens nowhere serves nobody: name an address with Config::listen");
+    }
+    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.limit == Some(0) {
+        return invalid("limit", "0 connections serve nobody: use at least 1, or suspend the pool");
+    }
+    Ok(())
+}
+
+/// Checks what types cannot.
+pub(super) fn validate(config: &Config) -> Result<(), Error> {
+    model::check(config)?;
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    if config.loops == 0 {
+        return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
+    }
+    if config.stack > MOST_STACK {
+        return invalid("stack", "more than 1 GiB for each thread: a connection needs a few KiB of stack");
+    }
+    if config.loops > MOST_LOOPS {
+        return invalid("loops", "more than 1024 loops: a loop for each CPU is enough");
+    }
+    if config.spin > MOST_SPIN {
+        return invalid("spin", "more than 1 s: a loop that never sleeps; some 50 us are what a wake-up costs");
+    }
+    if !config.spin.is_zero() && matches!(config.model, Model::Threads | Model::Fork | Model::Tasks) {
+        return invalid("spin", "only loops spin: those of the models loops, prefork and single");
+    }
+    if config.stuck_after.is_zero() {
+        return invalid("stuck_after", "0: each loop would be stuck as soon as it has something to do; use some seconds");
+    }
+    if config.delegates == 0 {
+        return invalid("delegates", "0 threads: a delegated connection would wait for ever; use at least 1");
+    }
+    if config.max_generations.is_some_and(|most| most < 2) {
+        return invalid("max_generations", "fewer than 2: the one in force counts, so none could ever follow it");
+    }
+    let settings = &config.settings;
+    if settings.max_partial > MOST_PARTIAL {
+        return invalid("settings.max_partial", "more than 256 MiB: take input in parts instead of keeping it");
+    }
+    if settings.low_water > settings.high_water {
+        return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
+    }
+    if let Endpoint::Connect(connecting) = &config.endpoint {
+        validate_connecting(connecting)?;
+    }
+    if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
+        return invalid(setting, reason);
+    }
+    if config.alarms.len() > MOST_ALARMS {
+        return invalid("alarms", "more than 16 alarms: a few say as much");
+    }
+    if config.alarms.iter().any(|alarm| alarm.clear_at >= alarm.at) {
+        return invalid("alarms", "an alarm is cleared below the number at which it is raised: lower clear_at");
+    }
+    let listeners = config.listeners();
+    if listeners.iter().any(|listening| listening.limit == Some(0)) {
+        return invalid("listeners.limit", "0 connections serve nobody: use at least 1, or suspend the listener");
+    }
+    for (index, listening) in listeners.iter().enumerate() {
+        let wrong = |reason| Error::Invalid { setting: "listeners", reason };
+        listening.options.check(&listening.address).map_err(wrong)?;
+        if listening.inherited.is_some() && listening.options != ListenOptions::default() {
+            let reason = format!("the socket inherited for {} is bound already: leave its options out", listening.address);
+            return Err(wrong(reason));
+        }
+        let port_zero = matches!(listening.address, Address::Tcp(address) if address.port() == 0);
+        if !port_zero && listeners[..index].iter().any(|other| other.address == listening.address) {
+            let reason = format!("{} is named twice: name it once", listening.address);
+            return Err(Error::Invalid { setting: "listeners", reason });
+        }
+    }
+    Ok(())
+}
+
+fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
+    let invalid = |setting, reason: String| Err(Error::Invalid { setting, reason });
+    if connecting.targets.is_empty() {
+        return invalid("connecting.targets", "there is no target to connect to: name one".to_owned());
+    }
+    if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+        return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes".to_owned());
+    }
+    let Some((from, to)) = connecting.local_ports else { return Ok(()) };
+    if from == 0 || to < from {
+        return invalid("connecting.local_ports", format!("{from} to {to} is no range of ports: name the lower one first"));
+    }
+    match sys::local_ports() {
+        Some((first, last)) if from < first || last < to => {
+            let remedy = format!("sysctl -w net.ipv4.ip_local_port_range='{} {}'", from.min(first), to.max(last));
+            let reason = format!("{from} to {to} is not within the ports that the system gives out, {first} to {last}: {remedy}");
+            invalid("connecting.local_ports", reason)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one. Among processes
+/// each has as many as the others: what is hashed to its sockets waits for its descriptors alone.
+pub(super) fn shards(config: &Config) -> usize {
+    match config.model {
+        Model::Prefork => {
+            let loops = config.loops.saturating_mul(config.processes).clamp(1, MOST_SHARDS);
+            SHARDS.next_multiple_of(loops)
+        }
+        model if model.has_loops() => config.loops.clamp(SHARDS, MOST_SHARDS),
+        _ => 1,
+    }
+}
+
+/// Listening sockets of a configuration.
+fn sockets(config: &Config) -> usize {
+    let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
+        (None, Address::Tcp(_)) => shards(config),
+        _ => 1,
+    };
+    config.listeners().iter().map(sockets).sum()
+}
+
+/// Descriptors that a process of a pool needs for itself, beside those of its loops.
+pub(super) fn own_descriptors(config: &Config) -> usize {
+    sockets(config) + SPARE_DESCRIPTORS
+}
+
+/// Room in the table for all descriptors that a process of the pool may have at once, made before it has threads. 8 bytes each: without a
+/// limit of the configuration's own, not for all that the system would allow.
+pub(super) fn make_room(config: &Config, limit: usize, others: usize) {
+    let connections = limit.min(if config.limit.is_some() { MOST_ROOM } else { ROOM });
+    let each = model::descriptors(config.model);
+    sys::make_room_for_descriptors(of_loops(config, others) + connections * each);
+}
+
+/// What a pool of loops has open beside its connections.
+fn of_loops(config: &Config, others: usize) -> usize {
+    others + own_descriptors(config) + model::descriptors_for_loop(config.model) * config.loops
+}
+
+/// The permits that descriptors allow: what is left beside the `others` that the program had open when the pool started, and
+/// the pool's own.
+pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, Error> {
+    let allowed = sys::descriptor_limit();
+    let own = of_loops(config, others);
+    let (each, most) = (model::descriptors(config.model), model::most_connections(config.model));
+    let fits = allowed.saturating_sub(own) / each;
+    match config.limit.map(|asked| asked.min(most)) {
+        Some(asked) if asked > fits => {
+            Err(Error::LimitTooHigh { asked, needed: asked.saturating_mul(each).saturating_add(own), allowed, fits })
+        }
+        Some(asked) => Ok(asked),
+        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + each, allowed, fits }),
+        None => Ok(fits.min(most)),
+    }
+}
+
+/// Connections to keep memory for: never more than there can be. Loops grow by as much, so a few.
+pub(super) fn warm(config: &Config) -> usize {
+    if config.model.has_loops() { config.capacity.min(sys::descriptor_limit()).clamp(FEWEST_WARM, MOST_WARM) } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::tests::Echo;
+
+    #[test]
+    fn every_loop_of_every_process_has_as_many_sockets() {
+        let shards = |model, processes, loops| shards(&Config::accept(Echo).model(model).processes(processes).loops(loops));
+        for (processes, loops, expected) in [(1, 1, 16), (4, 1, 16), (6, 1, 18), (5, 2, 20), (24, 1, 24), (64, 4, 256)] {
+            assert_eq!(shards(Model::Prefork, processes, loops), expected, "{processes} processes of {loops} loops");
+        }
+        assert_eq!((shards(Model::Loops, 1, 3), shards(Model::Loops, 1, 20), shards(Model::Threads, 1, 1)), (16, 20, 1));
+        assert_eq!((shards(Model::Prefork, 0, 1), shards(Model::Prefork, usize::MAX, 2)), (16, 1024));
+    }
+}
