@@ -8,8 +8,9 @@ use crate::print::{People, Sink};
 use crate::trial::{Live, exit, until, usage};
 use crate::values::{Count, Seed, Time};
 use sockdrawer_load::Stop;
-use sockdrawer_load::foreign::{Options, Refused, Table, Trial, Verdict, Workload};
-use sockdrawer_load::trial::{Progress, Seen, Until};
+use sockdrawer_trial::command::{Options, Refused, Table, Trial, Workload};
+use sockdrawer_trial::kinds::{Progress, Seen};
+use sockdrawer_trial::{Until, Verdict};
 use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -31,7 +32,7 @@ pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     let trial = Trial::start(&options).map_err(refused)?;
     people.tell(start(&options))?;
     let mut live = Live::new(options.until);
-    let report = trial.finish(&stop, |progress| {
+    let report = trial.finish(&|within| stop.wait(within), |progress| {
         let seen = progress.seen;
         let seen = Seen {
             connects: seen.connects,

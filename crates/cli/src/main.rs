@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A helper of models that run in other processes goes no further.
-    sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_load::trial::RECIPES].concat());
+    sockdrawer::processes(&[&sockdrawer_catalog::RECIPES[..], &sockdrawer_trial::kinds::RECIPES].concat());
     sockdrawer_load::agent();
     match run() {
         Ok(exit) => exit.into(),

@@ -2,17 +2,16 @@
 
 use crate::arguments::{self, TrialArguments};
 use crate::limits;
+use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
-use crate::signals::{self, Signal};
 use crate::values::{Count, PositiveTime, Seed};
 use sockdrawer::{Address, Model, testing};
-use sockdrawer_load::trial::{Options, Progress, Sabotage, Table, Trial, Until, Verdict, loopback};
+use sockdrawer_load::Stop;
+use sockdrawer_trial::kinds::{Options, Progress, Sabotage, Table, Trial, loopback};
+use sockdrawer_trial::{Until, Verdict};
 use std::fmt;
 use std::io::{IsTerminal, stderr};
-use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Between two rewritings of the line that shows how far the trial is.
@@ -32,7 +31,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         None => testing::private_network().err().map(|error| format!("no network of its own: {error}")),
     };
     options.private_network = shared_network.is_none();
-    let stop = Arc::new(AtomicBool::new(false));
+    let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let trial = Trial::start(&options)?;
@@ -41,7 +40,7 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
         people.tell(format_args!("the kernel's count of connections is not compared: {why}"))?;
     }
     let mut live = Live::new(options.until);
-    let report = trial.finish(&stop, |progress| live.show(progress));
+    let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
     let verdict = Verdict::of(&report);
     people.tell(Table(&report))?;
@@ -57,19 +56,6 @@ pub(crate) fn exit(verdict: &Verdict) -> Exit {
         Verdict::Good => Exit::Ok,
         Verdict::Bad(_) | Verdict::Inconclusive(_) => Exit::Failed,
     }
-}
-
-/// The first signal ends the trial, and what was found is told; the second ends the program.
-fn stop_by_signals(stop: &Arc<AtomicBool>) -> Result<Arc<OnceLock<Signal>>, Failure> {
-    let first = Arc::new(OnceLock::new());
-    let (told, stop) = (first.clone(), stop.clone());
-    signals::watch(move |signal| {
-        if told.set(signal).is_err() {
-            process::exit(signal.exit() as i32);
-        }
-        stop.store(true, Ordering::Relaxed);
-    })?;
-    Ok(first)
 }
 
 /// The high arguments: defaults filled in, and what makes no sense refused.
@@ -182,7 +168,7 @@ impl Live {
 mod tests {
     use super::*;
     use crate::arguments::Command;
-    use sockdrawer_load::trial::Seen;
+    use sockdrawer_trial::kinds::Seen;
 
     fn parsed(words: &str) -> Result<Options, Failure> {
         let all = ["sockdrawer", "trial"].into_iter().chain(words.split_whitespace()).map(Into::into);

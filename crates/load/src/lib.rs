@@ -12,7 +12,6 @@ mod control;
 mod dialogue;
 pub mod doctor;
 mod errno;
-pub mod foreign;
 pub mod http;
 mod ladder;
 mod latency;
@@ -34,8 +33,6 @@ mod share;
 mod shared;
 mod stop;
 mod tally;
-pub mod trial;
-mod verdict;
 mod wall;
 mod watched;
 
@@ -58,4 +55,3 @@ pub use series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Pha
 pub use server::ServerSample;
 pub use stop::Stop;
 pub use tally::Numbers;
-pub use verdict::Judged;

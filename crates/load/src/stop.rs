@@ -23,9 +23,9 @@ impl Stop {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for it, so long at most.
-    pub(crate) fn wait(&self, within: Duration) {
+    /// Waits for it, so long at most; whether it came.
+    pub fn wait(&self, within: Duration) -> bool {
         let set = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.0.1.wait_timeout_while(set, within, |set| !*set));
+        *self.0.1.wait_timeout_while(set, within, |set| !*set).unwrap_or_else(PoisonError::into_inner).0
     }
 }

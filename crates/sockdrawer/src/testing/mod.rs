@@ -47,10 +47,8 @@ mod breakage;
 mod delegation;
 #[cfg(test)]
 mod tests;
-pub mod trial;
 
 pub use breakage::{crash, crash_loop, private_network, reset_queue};
-pub use trial::trial;
 
 /// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;

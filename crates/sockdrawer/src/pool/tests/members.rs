@@ -17,7 +17,6 @@ use crate::pool::supervise::Report;
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sync::{Mutex, lock, mpsc};
 use crate::sys::{Kernel, System};
-use crate::testing::trial::Random;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +45,17 @@ struct Fakes {
     refused: Mutex<Option<usize>>,
     /// Offers are refused at random.
     moods: Mutex<Option<Random>>,
+}
+
+/// Random enough: SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let one = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (one ^ (one >> 27)) % bound
+    }
 }
 
 /// A member.
@@ -269,8 +279,8 @@ fn a_change_is_whole_or_has_not_been_whatever_is_refused() {
 fn no_socket_is_without_a_member_whatever_members_refuse_and_whenever_they_die() {
     for seed in 0..200 {
         let core = pool(4);
-        let mut random = Random::new(seed);
-        *lock(&core.own.moods) = Some(Random::new(seed + 1000));
+        let mut random = Random(seed);
+        *lock(&core.own.moods) = Some(Random(seed + 1000));
         for _ in 0..50 {
             let mut control = lock(&core.control);
             let index = usize::try_from(random.below(4)).expect("few");

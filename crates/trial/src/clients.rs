@@ -1,0 +1,350 @@
+//! The two sets of clients of a trial: those that come and go, and those that stay. What they meet with is told to a [`Witness`].
+
+use super::exchange::{Dialogue, Exchange, Judgement};
+use super::random::{Random, mix};
+use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long a client waits for each step: to stand, to get its answer, to see the end.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Most connections that stay pause between exchanges, so that those that come and go get the processor; one in eight hardly
+/// does, so that at any moment some have an exchange under way.
+const LONG_PAUSE: Duration = Duration::from_millis(40);
+const SHORT_PAUSE: Duration = Duration::from_millis(4);
+
+/// When a client's connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Before it stood.
+    Connect,
+    /// Between a request and the end of its answer.
+    Exchange,
+    /// With no request under way, on a connection that was to stay.
+    Between,
+    /// After the answer, before its orderly end.
+    End,
+}
+
+/// Why a client's connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The system's reason.
+    Errno(i32),
+    /// The server ended it, unannounced.
+    Early,
+    /// The server ended it as its last answer had announced.
+    Announced,
+    /// Nothing came within [`PATIENCE`].
+    Late,
+    /// Other bytes came than those expected.
+    Wrong,
+    /// It was still there when the clients were stopped.
+    Stayed,
+}
+
+/// Who is told what the clients of one set meet with. It is called by the loops of a pool that connects: it must not wait.
+pub trait Witness: Send + Sync + 'static {
+    /// A connection stands.
+    fn stood(&self) {}
+
+    /// An answer was complete and right.
+    fn answered(&self) {}
+
+    /// A connection that comes and goes ended in order, after its answer.
+    fn ended(&self) {}
+
+    /// So many bytes were not those expected.
+    fn wrong(&self, bytes: usize);
+
+    /// A connection failed, or could not be made. On one that stays, wrong bytes are told by [`Witness::wrong`] alone.
+    fn failed(&self, phase: Phase, cause: Cause);
+}
+
+/// Clients that connect, ask once, get their answer and end; no second try.
+pub struct Churn<E, W> {
+    exchange: E,
+    witness: Arc<W>,
+}
+
+impl<E: Exchange, W: Witness> Churn<E, W> {
+    /// Clients that say this and tell this one.
+    pub fn new(exchange: E, witness: Arc<W>) -> Churn<E, W> {
+        Churn { exchange, witness }
+    }
+}
+
+impl<E: Exchange, W: Witness> Service for Churn<E, W> {
+    type Protocol = Visit<E::Dialogue, W>;
+
+    fn open(&self, _peer: &Peer) -> Visit<E::Dialogue, W> {
+        Visit {
+            dialogue: self.exchange.dialogue(),
+            witness: self.witness.clone(),
+            at_once: self.exchange.ends_at_once(),
+            answered: false,
+            ended: false,
+            failure: None,
+        }
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
+        self.witness.failed(Phase::Connect, Cause::Errno(failure.errno));
+    }
+}
+
+/// One connection of [`Churn`].
+pub struct Visit<D, W> {
+    dialogue: D,
+    witness: Arc<W>,
+    at_once: bool,
+    answered: bool,
+    /// The server said that no more comes, after the whole answer.
+    ended: bool,
+    failure: Option<Cause>,
+}
+
+impl<D: Dialogue, W: Witness> Visit<D, W> {
+    fn fail(&mut self, cause: Cause) -> Step {
+        self.failure = Some(cause);
+        Step::Abort
+    }
+
+    fn wrong(&mut self, bytes: usize) -> Step {
+        self.witness.wrong(bytes);
+        self.fail(Cause::Wrong)
+    }
+
+    /// The answer is complete, `left` bytes more came.
+    fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
+        self.answered = true;
+        self.witness.answered();
+        if left > 0 {
+            return self.wrong(left);
+        }
+        cx.set_timer(PATIENCE);
+        // Who ends first keeps the port for a minute: a server that said that it will end is given the time to do so.
+        if self.at_once || announced { Step::Continue } else { Step::Finish }
+    }
+}
+
+impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.witness.stood();
+        self.dialogue.ask(&mut |bytes| cx.send(bytes));
+        cx.set_timer(PATIENCE);
+        if self.at_once { Step::Finish } else { Step::Continue }
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let came = input.bytes().len();
+        let judgement = if self.answered { Judgement::Wrong(came) } else { self.dialogue.judge(input.bytes()) };
+        input.take_all();
+        match judgement {
+            Judgement::More => Step::Continue,
+            Judgement::Whole(taken) => self.whole(came - taken, false, cx),
+            Judgement::Last(taken) => self.whole(came - taken, true, cx),
+            Judgement::Wrong(bytes) => self.wrong(bytes),
+        }
+    }
+
+    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+        if !self.answered {
+            if !self.dialogue.ended() {
+                return self.fail(Cause::Early);
+            }
+            self.witness.answered();
+            self.answered = true;
+        }
+        self.ended = true;
+        Step::Close
+    }
+
+    fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.fail(Cause::Late)
+    }
+
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        // It ends by itself, within its patience.
+        Step::Continue
+    }
+
+    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
+        let cause = match (self.failure, why) {
+            (None, _) if self.ended => return self.witness.ended(),
+            (Some(cause), _) => cause,
+            (None, Closed::Error(errno)) => Cause::Errno(errno),
+            (None, _) => Cause::Stayed,
+        };
+        self.witness.failed(if self.answered { Phase::End } else { Phase::Exchange }, cause);
+    }
+}
+
+/// Clients that stay: they exchange all the time on one connection each, until they are asked to end.
+pub struct Keep<E, W> {
+    exchange: E,
+    witness: Arc<W>,
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl<E: Exchange, W: Witness> Keep<E, W> {
+    /// Clients that say this and tell this one. Their pauses come from `seed`.
+    pub fn new(exchange: E, witness: Arc<W>, seed: u64) -> Keep<E, W> {
+        Keep { exchange, witness, seed, next: AtomicU64::new(0) }
+    }
+}
+
+impl<E: Exchange, W: Witness> Service for Keep<E, W> {
+    type Protocol = Kept<E::Dialogue, W>;
+
+    fn open(&self, _peer: &Peer) -> Kept<E::Dialogue, W> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Kept {
+            dialogue: self.exchange.dialogue(),
+            witness: self.witness.clone(),
+            random: Random::new(mix(self.seed ^ !number)),
+            pause: if number.is_multiple_of(8) { SHORT_PAUSE } else { LONG_PAUSE },
+            under_way: false,
+            announced: false,
+            stopping: false,
+            result: None,
+        }
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
+        self.witness.failed(Phase::Connect, Cause::Errno(failure.errno));
+    }
+}
+
+/// How a connection ended, once known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Because the trial ends, in order.
+    Stopped,
+    /// Because of this.
+    Failed(Cause),
+}
+
+/// One connection of [`Keep`].
+pub struct Kept<D, W> {
+    dialogue: D,
+    witness: Arc<W>,
+    random: Random,
+    pause: Duration,
+    /// A request was sent whose answer is not complete.
+    under_way: bool,
+    /// The server said that it will end the connection.
+    announced: bool,
+    stopping: bool,
+    result: Option<Outcome>,
+}
+
+impl<D: Dialogue, W: Witness> Kept<D, W> {
+    fn ask(&mut self, cx: &mut Context<'_>) -> Step {
+        self.dialogue.ask(&mut |bytes| cx.send(bytes));
+        self.under_way = true;
+        cx.set_timer(PATIENCE);
+        Step::Continue
+    }
+
+    /// The answer is complete: pause, or end when the trial does, or wait for the end that was announced.
+    fn rest(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.stopping || self.announced {
+            cx.set_timer(PATIENCE);
+            return if self.stopping { Step::Finish } else { Step::Continue };
+        }
+        let most = u64::try_from(self.pause.as_micros()).expect("a pause is short");
+        cx.set_timer(Duration::from_micros(self.random.below(most)));
+        Step::Continue
+    }
+
+    fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
+        self.under_way = false;
+        self.announced = announced;
+        self.witness.answered();
+        if left > 0 { self.wrong(left) } else { self.rest(cx) }
+    }
+
+    fn wrong(&mut self, bytes: usize) -> Step {
+        self.witness.wrong(bytes);
+        self.fail(Cause::Wrong)
+    }
+
+    fn fail(&mut self, cause: Cause) -> Step {
+        self.result = Some(Outcome::Failed(cause));
+        Step::Abort
+    }
+}
+
+impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.witness.stood();
+        self.ask(cx)
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let came = input.bytes().len();
+        let judgement = if self.under_way { self.dialogue.judge(input.bytes()) } else { Judgement::Wrong(came) };
+        input.take_all();
+        match judgement {
+            Judgement::More => Step::Continue,
+            Judgement::Whole(taken) => self.whole(came - taken, false, cx),
+            Judgement::Last(taken) => self.whole(came - taken, true, cx),
+            Judgement::Wrong(bytes) => self.wrong(bytes),
+        }
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        match (self.under_way, self.stopping || self.announced) {
+            (false, false) => self.ask(cx),
+            _ => self.fail(Cause::Late),
+        }
+    }
+
+    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+        if self.under_way && self.dialogue.ended() {
+            // An answer that ends with its connection announces it by its form.
+            self.under_way = false;
+            self.announced = true;
+            self.witness.answered();
+        }
+        self.result = Some(match (self.under_way, self.stopping, self.announced) {
+            (false, true, _) => Outcome::Stopped,
+            (false, false, true) => Outcome::Failed(Cause::Announced),
+            _ => Outcome::Failed(Cause::Early),
+        });
+        Step::Close
+    }
+
+    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
+        self.stopping = true;
+        if self.under_way { Step::Continue } else { self.rest(cx) }
+    }
+
+    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
+        let cause = match (self.result, why) {
+            (Some(Outcome::Stopped), _) => return,
+            // Told already; the connection was ended because of them.
+            (Some(Outcome::Failed(Cause::Wrong)), _) => return,
+            (Some(Outcome::Failed(cause)), _) => cause,
+            (None, Closed::Error(errno)) => Cause::Errno(errno),
+            (None, _) => Cause::Stayed,
+        };
+        self.witness.failed(if self.under_way { Phase::Exchange } else { Phase::Between }, cause);
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Cause::Errno(number) => return write!(f, "{}", std::io::Error::from_raw_os_error(*number)),
+            Cause::Early => "ended by the server",
+            Cause::Announced => "ended by the server, as its answer announced",
+            Cause::Late => "time-out",
+            Cause::Wrong => "wrong bytes",
+            Cause::Stayed => "did not end",
+        })
+    }
+}

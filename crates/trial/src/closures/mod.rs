@@ -1,0 +1,227 @@
+//! Changes that are closures: a service, its clients and its changes, put together.
+
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use report::{ChangeReport, Report};
+
+use crate::exchange::{Echo, Exchange, Pairs};
+use crate::random::{Random, mix};
+use crate::sets::{Clients, Plan};
+use crate::tally::{Seen, Tally};
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, Model, Pool};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connects that end under each change before the next begins.
+const CONNECTS_PER_CHANGE: u64 = 20;
+/// How long they may take. Where the service is slower, the report says so.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
+/// How long the server may take to end, once its clients have.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+type Applied = Result<(), String>;
+
+/// A change to a running pool, with a name for the report.
+pub struct Change {
+    name: String,
+    apply: Box<dyn FnMut(&Pool) -> Applied>,
+}
+
+impl Change {
+    /// `apply` is called once in each round. What it returns is looked at for its failure only; a panic in it ends the trial.
+    pub fn new<T, E: fmt::Display>(name: impl Into<String>, mut apply: impl FnMut(&Pool) -> Result<T, E> + 'static) -> Change {
+        let apply = move |pool: &Pool| apply(pool).map(drop).map_err(|error| error.to_string());
+        Change { name: name.into(), apply: Box::new(apply) }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+type Starts = Box<dyn FnOnce(&Plan, &Arc<Tally>) -> Result<Clients, Error>>;
+type Configures = Box<dyn FnOnce(Config) -> Config>;
+
+/// A trial to be run: see [`trial()`].
+#[must_use = "a trial does nothing until it is run"]
+pub struct Trial {
+    service: Behaviour,
+    changes: Vec<Change>,
+    connections: usize,
+    kept: usize,
+    rounds: usize,
+    seed: u64,
+    configure: Vec<Configures>,
+    clients: Option<Starts>,
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial").field("changes", &self.changes).field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+/// A trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The
+/// clients send bytes and expect them back, unless another [`Trial::exchange`] is given. After each change it is waited for 20
+/// connects. See [the crate](crate) for an example.
+pub fn trial(service: impl Into<Behaviour>, changes: Vec<Change>) -> Trial {
+    Trial {
+        service: service.into(),
+        changes,
+        connections: 8,
+        kept: 16,
+        rounds: 10,
+        seed: 1,
+        configure: Vec::new(),
+        clients: None,
+    }
+}
+
+impl Trial {
+    /// Clients that connect, exchange and end all the time; at least one.
+    pub fn clients(self, connections: usize) -> Trial {
+        Trial { connections: connections.max(1), ..self }
+    }
+
+    /// Connections that exchange from the first to the last change; at least one.
+    pub fn kept(self, kept: usize) -> Trial {
+        Trial { kept: kept.max(1), ..self }
+    }
+
+    /// How often each change is applied.
+    pub fn rounds(self, rounds: usize) -> Trial {
+        Trial { rounds, ..self }
+    }
+
+    /// What the order of changes and the clients' bytes begin with.
+    pub fn seed(self, seed: u64) -> Trial {
+        Trial { seed, ..self }
+    }
+
+    /// Who runs the connections.
+    pub fn model(self, model: Model) -> Trial {
+        self.configure(move |config| config.model(model))
+    }
+
+    /// Any other part of the configuration that the pool starts with. It listens on a free port of 127.0.0.1; the clients connect to
+    /// the first address.
+    pub fn configure(mut self, change: impl FnOnce(Config) -> Config + 'static) -> Trial {
+        self.configure.push(Box::new(change));
+        self
+    }
+
+    /// What the clients say, and the whole answer to it: `pair` is called with the number of the request on its connection, from 0
+    /// on. A client that comes and goes asks once.
+    ///
+    /// ```
+    /// use sockdrawer_trial::{Change, trial};
+    /// # use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+    /// # struct Pong;
+    /// # impl Service for Pong {
+    /// #     type Protocol = Pong;
+    /// #     fn open(&self, _peer: &Peer) -> Pong { Pong }
+    /// # }
+    /// # impl Protocol for Pong {
+    /// #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+    /// #         while input.bytes().len() >= 4 {
+    /// #             input.take(4);
+    /// #             cx.send(b"Pong");
+    /// #         }
+    /// #         Step::Continue
+    /// #     }
+    /// # }
+    /// let limit = Change::new("limit", |pool| pool.reconfigure(pool.config().limit(1000)));
+    /// let ping = |_| (b"Ping".to_vec(), b"Pong".to_vec());
+    /// trial(Pong, vec![limit]).rounds(1).exchange(ping).run()?.assert_nothing_lost();
+    /// # Ok::<(), sockdrawer::Error>(())
+    /// ```
+    pub fn exchange<F>(self, pair: F) -> Trial
+    where
+        F: Fn(u64) -> (Vec<u8>, Vec<u8>) + Clone + Send + Sync + 'static,
+    {
+        self.exchanges(Pairs::new(pair.clone()), Pairs::new(pair))
+    }
+
+    /// The same for exchanges of any form: `churn` for clients that come and go, `kept` for those that stay.
+    pub fn exchanges<E: Exchange>(mut self, churn: E, kept: E) -> Trial {
+        self.clients = Some(Box::new(move |plan, tally| Clients::start(plan, churn, kept, tally)));
+        self
+    }
+
+    /// Starts the service, its clients, applies the changes and ends all in order.
+    ///
+    /// # Errors
+    /// When the pool or its clients cannot start. What goes wrong later is in the report.
+    pub fn run(self) -> Result<Report, Error> {
+        let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
+        let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
+        let target = server.addresses().into_iter().next().expect("it listens where it was told to");
+        let plan = Plan { target, connections: self.connections, kept: self.kept, seed: self.seed };
+        let tally = Arc::new(Tally::new());
+        let start = self.clients.unwrap_or_else(|| Box::new(echo));
+        let clients = start(&plan, &tally)?;
+        clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
+        let (changes, before) = apply(self.changes, self.rounds, self.seed, &server, &clients, &tally);
+        let total = changes.iter().fold(before, |total, change| total.plus(&change.seen));
+        server.shutdown(Drain::within(END_WITHIN));
+        Ok(Report { seed: self.seed, total, changes, failures: tally.failures() })
+    }
+}
+
+fn echo(plan: &Plan, tally: &Arc<Tally>) -> Result<Clients, Error> {
+    // Well below the smallest high-water mark that makes sense.
+    let of = |set: u64| Echo::new(mix(plan.seed ^ set), 16, 2048);
+    Clients::start(plan, of(1), of(2), tally)
+}
+
+/// Applies the changes, then ends the clients. The reports, and what was seen before the first change.
+fn apply(
+    mut changes: Vec<Change>,
+    rounds: usize,
+    seed: u64,
+    server: &Pool,
+    clients: &Clients,
+    tally: &Tally,
+) -> (Vec<ChangeReport>, Seen) {
+    let report = |change: &Change| ChangeReport {
+        name: change.name.clone(),
+        times: 0,
+        failed: 0,
+        error: None,
+        longest: Duration::ZERO,
+        seen: Seen::default(),
+    };
+    let mut reports: Vec<ChangeReport> = changes.iter().map(report).collect();
+    let (mut random, mut before, mut running) = (Random::new(seed), Seen::default(), None);
+    let mut end = |reports: &mut Vec<ChangeReport>, running: Option<usize>| {
+        let seen = tally.next();
+        let place = running.map_or(&mut before, |index: usize| &mut reports[index].seen);
+        *place = place.plus(&seen);
+    };
+    for _ in 0..rounds {
+        let mut order: Vec<usize> = (0..changes.len()).collect();
+        random.shuffle(&mut order);
+        for index in order {
+            end(&mut reports, running.replace(index));
+            let begun = Instant::now();
+            let applied = (changes[index].apply)(server);
+            let report = &mut reports[index];
+            report.longest = report.longest.max(begun.elapsed());
+            report.times += 1;
+            if let Err(why) = applied {
+                report.failed += 1;
+                report.error.get_or_insert(why);
+            }
+            clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN);
+        }
+    }
+    clients.stop();
+    end(&mut reports, running);
+    (reports, before)
+}

@@ -1,0 +1,107 @@
+//! What a trial of a service found.
+
+use crate::tally::{Failure, Seen};
+use std::fmt;
+use std::time::Duration;
+
+/// What happened while one change was applied, all times it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangeReport {
+    /// Its name.
+    pub name: String,
+    /// How often it was applied, failures included.
+    pub times: u64,
+    /// How often it failed.
+    pub failed: u64,
+    /// The first failure's words.
+    pub error: Option<String>,
+    /// How long it took at most.
+    pub longest: Duration,
+    /// What the clients saw, from the start of this change to the start of the next.
+    pub seen: Seen,
+}
+
+/// What a trial found. [`Report::assert_nothing_lost`] is its verdict; its text is a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// What random choices began with.
+    pub seed: u64,
+    /// All together. What was seen before the first change is part of it.
+    pub total: Seen,
+    /// One for each change, in the order given.
+    pub changes: Vec<ChangeReport>,
+    /// What failed, most frequent first.
+    pub failures: Vec<(Failure, u64)>,
+}
+
+/// A change that fewer connects ended under proves nothing.
+const LEAST_CONNECTS: u64 = 20;
+
+impl Report {
+    /// Why it is not proven that nothing was lost, a line for each reason; none: it is.
+    pub fn reasons(&self) -> Vec<String> {
+        let total = &self.total;
+        let columns = [
+            (total.failed(), "failed connects"),
+            (total.lost(), "kept connections lost"),
+            (total.wrong_bytes, "wrong bytes"),
+            (total.not_begun, "connects not begun: the clients have too few ports or descriptors, use fewer"),
+        ];
+        let mut reasons: Vec<String> =
+            columns.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+        for change in &self.changes {
+            if let Some(error) = &change.error {
+                reasons.push(format!("{} failed {} of {} times: {error}", change.name, change.failed, change.times));
+            }
+            if change.times > 0 && change.seen.connects < LEAST_CONNECTS {
+                reasons.push(format!("{} had {} connects, {LEAST_CONNECTS} are needed", change.name, change.seen.connects));
+            }
+        }
+        if self.changes.iter().all(|change| change.times == 0) {
+            reasons.push("no change was applied".to_owned());
+        }
+        if total.kept_exchanges == 0 {
+            reasons.push("no kept connection got an answer".to_owned());
+        }
+        reasons
+    }
+
+    /// Nothing was lost, every change was applied, and enough was tried to say so.
+    ///
+    /// # Panics
+    /// When not, with the reasons and the table.
+    #[track_caller]
+    pub fn assert_nothing_lost(&self) {
+        let reasons = self.reasons();
+        assert!(reasons.is_empty(), "{} (seed {})\n{self}", reasons.join("; "), self.seed);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.changes.iter().map(|change| change.name.chars().count()).max().unwrap_or(0).max("change".len());
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, cells: [String; 8]| {
+            write!(f, "{name:<width$}")?;
+            cells.iter().zip([5, 6, 8, 7, 5, 9, 5, 11]).try_for_each(|(cell, width)| write!(f, "  {cell:>width$}"))
+        };
+        line(
+            f,
+            "change",
+            ["times", "failed", "connects", "refused", "reset", "otherwise", "lost", "wrong bytes"].map(str::to_owned),
+        )?;
+        for change in &self.changes {
+            let seen = &change.seen;
+            let otherwise = seen.timed_out + seen.failed_otherwise;
+            let cells =
+                [change.times, change.failed, seen.connects, seen.refused, seen.reset, otherwise, seen.lost(), seen.wrong_bytes];
+            writeln!(f)?;
+            line(f, &change.name, cells.map(|count| count.to_string()))?;
+        }
+        for (Failure { group, phase, cause }, count) in self.failures.iter().take(8) {
+            write!(f, "\n{count} times {}, {}: {cause}", group.name(), phase.name())?;
+        }
+        Ok(())
+    }
+}

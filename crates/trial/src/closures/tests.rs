@@ -1,0 +1,126 @@
+//! A trial that cannot fail is worthless: what loses is seen, each in its column.
+
+use super::{Change, Trial, trial};
+use sockdrawer::{Address, Context, Endpoint, Error, Input, Model, Peer, Pool, Protocol, Selector, Service, Step};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// An echo that leaves out the first byte of every so many reads; 0 for none.
+struct Echo {
+    loses: u64,
+}
+
+struct Echoing {
+    loses: u64,
+    reads: u64,
+}
+
+impl Service for Echo {
+    type Protocol = Echoing;
+
+    fn open(&self, _peer: &Peer) -> Echoing {
+        Echoing { loses: self.loses, reads: 0 }
+    }
+}
+
+impl Protocol for Echoing {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        self.reads += 1;
+        let loses = self.loses > 0 && self.reads.is_multiple_of(self.loses);
+        let all = input.bytes();
+        cx.send(&all[usize::from(loses)..]);
+        input.take_all();
+        Step::Continue
+    }
+}
+
+fn sound() -> Echo {
+    Echo { loses: 0 }
+}
+
+fn small(service: Echo, change: Change) -> Trial {
+    trial(service, vec![change]).rounds(3).configure(|config| config.loops(1).workers(0))
+}
+
+fn harmless() -> Change {
+    Change::new("service", |pool| pool.reconfigure(pool.config().behaviour(sound())))
+}
+
+#[test]
+fn a_sound_service_under_a_sound_change_loses_nothing() {
+    let report = small(sound(), harmless()).run().expect("it starts");
+    report.assert_nothing_lost();
+    let change = &report.changes[0];
+    assert_eq!((change.times, change.failed, change.error.as_deref()), (3, 0, None));
+    assert!(report.total.kept_exchanges > 16 && report.total.longest_gap < Duration::from_secs(5), "{report}");
+}
+
+#[test]
+fn a_change_that_kills_a_connection_shows_as_lost() {
+    let kill = |pool: &Pool| {
+        let oldest = pool.connections(&Selector::All).into_iter().min_by_key(|one| one.id).ok_or("nobody is there")?;
+        if pool.kill(&Selector::Id(oldest.id)) == 1 { Ok(()) } else { Err("it was gone") }
+    };
+    let report = small(sound(), Change::new("kill", kill)).run().expect("it starts");
+    assert_eq!((report.total.lost(), report.total.failed(), report.total.wrong_bytes), (3, 0, 0), "{report}");
+    assert!(report.reasons().join("").starts_with("3 kept connections lost"), "{:?}", report.reasons());
+}
+
+#[test]
+fn a_service_that_drops_a_byte_shows_as_wrong_bytes() {
+    let report = small(Echo { loses: 5 }, harmless()).run().expect("it starts");
+    assert!(report.total.wrong_bytes > 0, "{report}");
+    assert!(report.reasons().iter().any(|reason| reason.ends_with("wrong bytes")), "{:?}", report.reasons());
+}
+
+/// Takes the listener away and puts it back where it was, as a program does that is stopped and started.
+fn reopen(pool: &Pool) -> Result<(), Error> {
+    let Some(Address::Tcp(address)) = pool.addresses().first().cloned() else { panic!("it listens on TCP") };
+    let elsewhere: Address = "127.0.0.2:0".parse().expect("an address");
+    let only = |wanted: &Address| {
+        let mut config = pool.config();
+        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { panic!("it accepts") };
+        listeners.clear();
+        pool.reconfigure(config.listen(wanted.clone()))
+    };
+    only(&elsewhere)?;
+    TcpStream::connect(address).expect_err("nobody listens there");
+    // waits because: whoever came while it was going asks again after a second
+    std::thread::sleep(Duration::from_millis(1500));
+    only(&Address::Tcp(address))?;
+    Ok(())
+}
+
+#[test]
+fn a_listener_that_is_closed_and_opened_again_shows_as_refused() {
+    let report = small(sound(), Change::new("reopen", reopen)).rounds(1).run().expect("it starts");
+    let change = &report.changes[0];
+    assert_eq!((change.failed, change.error.as_deref()), (0, None), "{report}");
+    assert!(report.total.refused > 0 && report.total.lost() == 0, "{report}");
+    assert!(report.reasons().join("").contains("failed connects"), "{:?}", report.reasons());
+}
+
+#[test]
+fn a_change_that_fails_or_is_never_made_proves_nothing() {
+    let failing = Change::new("fails", |_| Err::<(), _>("on purpose"));
+    let report = small(sound(), failing).run().expect("it starts");
+    assert_eq!(report.reasons(), ["fails failed 3 of 3 times: on purpose"]);
+    let report = small(sound(), harmless()).rounds(0).run().expect("it starts");
+    assert_eq!(report.reasons()[0], "no change was applied");
+}
+
+#[test]
+#[should_panic(expected = "kept connections lost")]
+fn losses_make_the_assertion_fail() {
+    let purge = Change::new("purge", |pool| Ok::<_, Error>(pool.purge(&Selector::All, Duration::from_secs(1))));
+    small(sound(), purge).run().expect("it starts").assert_nothing_lost();
+}
+
+#[test]
+fn every_model_that_changes_alive_is_tried() {
+    for model in [Model::Threads, Model::Loops] {
+        let limit = Change::new("limit", |pool| pool.reconfigure(pool.config().limit(500)));
+        let report = trial(sound(), vec![limit]).model(model).rounds(2).run().expect("it starts");
+        report.assert_nothing_lost();
+    }
+}

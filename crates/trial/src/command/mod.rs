@@ -1,0 +1,243 @@
+//! A trial of a server of somebody else: two sets of clients exchange with it while a command changes it again and again, and all
+//! is counted that a client could lose, change by change.
+//!
+//! Nothing here prints.
+
+mod preflight;
+mod report;
+mod shell;
+mod table;
+mod web;
+
+#[cfg(test)]
+mod tests;
+
+pub use preflight::Refused;
+pub use report::{Change, Report};
+pub use shell::{Ended, Ran};
+pub use table::Table;
+
+use crate::{Clients, Echo, Exchange, Pairs, Plan, Probe, Seen, Tally, mix};
+use crate::{Stopped, Until};
+use sockdrawer::{Address, Error};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use web::{Expected, Web};
+
+/// How long the server is watched before the first change, so that what it loses anyway is seen. Shorter where changes come
+/// closer together.
+const BEFORE: Duration = Duration::from_secs(1);
+/// How long it is watched at least after the last command ended.
+const SETTLES: Duration = Duration::from_secs(1);
+/// Connects that end under each change before the next begins, where the server still has any, and how long they may take.
+const CONNECTS_PER_CHANGE: u64 = 20;
+const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+/// Between two calls of the progress callback.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the clients say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Random bytes, which come back.
+    Echo,
+    /// `Ping`, which is answered with `Pong`.
+    Ping,
+    /// A GET of this path: one for each connection that comes and goes, one after the other on those that stay. The status and the
+    /// body of each answer are to be those of the first one.
+    Http(String),
+}
+
+impl Workload {
+    /// As the command line spells it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::Echo => "echo",
+            Workload::Ping => "ping",
+            Workload::Http(_) => "http",
+        }
+    }
+}
+
+/// All that a trial is asked to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Whom the clients connect to.
+    pub target: Address,
+    /// What they say.
+    pub workload: Workload,
+    /// What changes the server, for `sh -c`.
+    pub command: String,
+    /// From the start of one command to the start of the next; one that takes longer is awaited.
+    pub every: Duration,
+    /// How long.
+    pub until: Until,
+    /// Clients that connect, exchange and end all the time.
+    pub connections: usize,
+    /// Connections that exchange from the first to the last change.
+    pub kept: usize,
+    /// What all random choices begin with.
+    pub seed: u64,
+}
+
+impl Options {
+    fn plan(&self) -> Plan {
+        Plan { target: self.target.clone(), connections: self.connections, kept: self.kept, seed: mix(self.seed) }
+    }
+
+    /// The most connects per second; None: as fast as it goes.
+    pub fn connect_rate(&self) -> Option<f64> {
+        self.plan().connect_rate()
+    }
+}
+
+/// How far a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the first change.
+    pub elapsed: Duration,
+    /// Commands that ended.
+    pub changes: u64,
+    /// What was lost so far, and of how many.
+    pub seen: Seen,
+}
+
+/// A trial whose clients run.
+pub struct Trial<'a> {
+    options: &'a Options,
+    clients: Clients,
+    probe: Probe,
+    tally: Arc<Tally>,
+    expected: Arc<Expected>,
+}
+
+impl<'a> Trial<'a> {
+    /// Looks whether the server is there and answers, then starts the clients.
+    ///
+    /// # Errors
+    /// When it is not, or does not answer as the workload expects; when a pool of clients cannot start.
+    pub fn start(options: &'a Options) -> Result<Trial<'a>, Refused> {
+        let expected = Arc::new(Expected::default());
+        match &options.workload {
+            Workload::Echo => {
+                let echo = |set: u64| Echo::new(mix(options.seed ^ set), 16, 2048);
+                Trial::with(options, expected, echo)
+            }
+            Workload::Ping => Trial::with(options, expected, |_| Pairs::new(|_| (b"Ping".to_vec(), b"Pong".to_vec()))),
+            Workload::Http(path) => {
+                let web = |set: u64| Web::new(&options.target, path, set == CHURN, expected.clone());
+                Trial::with(options, expected.clone(), web)
+            }
+        }
+    }
+
+    fn with<E: Exchange>(
+        options: &'a Options,
+        expected: Arc<Expected>,
+        exchange: impl Fn(u64) -> E,
+    ) -> Result<Trial<'a>, Refused> {
+        let plan = options.plan();
+        preflight::look(&plan, exchange(CHURN), exchange(KEPT), &expected)?;
+        let tally = Arc::new(Tally::new());
+        let clients = Clients::start(&plan, exchange(CHURN), exchange(KEPT), &tally)?;
+        if clients.standing() < plan.kept {
+            let standing = clients.standing();
+            clients.cut();
+            return Err(preflight::too_few(&plan, standing, &tally));
+        }
+        let probe = Probe::start(&plan, exchange(CHURN), &tally)?;
+        Ok(Trial { options, clients, probe, tally, expected })
+    }
+
+    /// Runs the command until the end. `tell` is told about ten times a second, on this thread; `stop` ends the trial, and the
+    /// command that runs. What goes wrong is part of the report.
+    pub fn finish(self, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
+        let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0 };
+        watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
+        let before = self.tally.next();
+        watch.begun = Instant::now();
+        let changes = watch.all();
+        let elapsed = watch.begun.elapsed();
+        let standing = self.clients.standing();
+        let failures = self.tally.failures();
+        // What the clients meet with from here on is not the server's fault.
+        self.probe.cut();
+        self.clients.cut();
+        Report {
+            options: self.options.clone(),
+            interrupted: stop(Duration::ZERO),
+            elapsed,
+            before,
+            changes,
+            failures,
+            standing,
+            odd: self.expected.odd(),
+        }
+    }
+}
+
+/// What [`Web`] and the seeds tell the two sets apart by.
+const CHURN: u64 = 1;
+const KEPT: u64 = 2;
+
+/// A trial that is under way.
+struct Watch<'a, T> {
+    trial: &'a Trial<'a>,
+    stop: Stopped<'a>,
+    tell: T,
+    begun: Instant,
+    changes: u64,
+}
+
+impl<T: FnMut(&Progress)> Watch<'_, T> {
+    fn all(&mut self) -> Vec<Change> {
+        let Options { command, every, until, .. } = self.trial.options;
+        let mut changes: Vec<Change> = Vec::new();
+        let mut ended = Instant::now();
+        while !self.is_over(*until) {
+            let start = Instant::now();
+            let ran = shell::run(command, self.stop, || self.progress());
+            ended = Instant::now();
+            self.changes += 1;
+            self.wait_until(start + *every);
+            if !(self.stop)(Duration::ZERO) {
+                self.trial.clients.await_connects(CONNECTS_PER_CHANGE, CONNECTS_WITHIN.saturating_sub(start.elapsed()));
+            }
+            changes.push(Change { number: self.changes, ran, seen: self.trial.tally.next() });
+        }
+        self.wait_until(ended + SETTLES);
+        if let Some(last) = changes.last_mut() {
+            last.seen = last.seen.plus(&self.trial.tally.next());
+        }
+        changes
+    }
+
+    fn is_over(&self, until: Until) -> bool {
+        let enough = match until {
+            Until::Changes(most) => self.changes >= most,
+            Until::Passed(time) => self.begun.elapsed() >= time,
+        };
+        enough || (self.stop)(Duration::ZERO)
+    }
+
+    fn wait_until(&mut self, end: Instant) {
+        while !(self.stop)(Duration::ZERO) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            (self.stop)(left.min(TICK));
+            self.progress();
+        }
+    }
+
+    fn progress(&mut self) {
+        let progress = Progress { elapsed: self.begun.elapsed(), changes: self.changes, seen: self.trial.tally.total() };
+        (self.tell)(&progress);
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused::Clients(error)
+    }
+}

@@ -1,0 +1,98 @@
+//! Before a trial begins: is the server there, and does it speak the workload?
+
+use super::web::Expected;
+use crate::{Cause, Churn, Exchange, Failure, Group, Keep, PATIENCE, Phase, Plan, Seen, Tally};
+use sockdrawer::{Behaviour, Config, Connecting, Drain, Error, Pool};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Answers on one connection that show that it can be kept.
+const ANSWERS: u64 = 2;
+
+/// Why a trial does not begin.
+#[derive(Debug)]
+pub enum Refused {
+    /// The server is not there, or does not answer as expected: one line that says what, why and what to do.
+    Server(String),
+    /// The clients cannot be started.
+    Clients(Error),
+}
+
+/// One connection that comes and goes, then one that stays.
+pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expected) -> Result<(), Refused> {
+    let tally = Arc::new(Tally::new());
+    let visit = Churn::new(churn, tally.witness(Group::Churn));
+    let seen = one(plan, visit.into(), &tally, |seen| seen.connects + seen.not_begun > 0)?;
+    if !seen.is_clean() || seen.connects == 0 {
+        return Err(refused(plan, &tally, expected));
+    }
+    if plan.kept == 0 {
+        return Ok(());
+    }
+    let tally = Arc::new(Tally::new());
+    let keep = Keep::new(kept, tally.witness(Group::Kept), plan.seed);
+    let is_over = |seen: &Seen| seen.kept_exchanges >= ANSWERS || seen.lost() + seen.kept_not_back + seen.not_begun > 0;
+    let seen = one(plan, keep.into(), &tally, is_over)?;
+    if seen.kept_exchanges >= ANSWERS && seen.is_clean() {
+        return Ok(());
+    }
+    Err(refused(plan, &tally, expected))
+}
+
+fn one(plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) -> bool) -> Result<Seen, Refused> {
+    let mut connecting = Connecting::to(vec![plan.target.clone()]);
+    connecting.total = Some(1);
+    connecting.timeout = PATIENCE;
+    let pool = Pool::start(Config::connect(client, connecting).loops(1).workers(0).capacity(1).limit(1))?;
+    // To stand, to get an answer, to see the end: each within its patience.
+    pool.wait(4 * PATIENCE, |_| {
+        let seen = tally.total();
+        is_over(&seen) || seen.wrong_bytes > 0
+    });
+    let seen = tally.total();
+    pool.shutdown(Drain::within(Duration::ZERO));
+    Ok(seen)
+}
+
+fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
+    let target = &plan.target;
+    let (seen, failure) = (tally.total(), tally.failures().first().map(|(failure, _)| *failure));
+    let line = match failure {
+        Some(Failure { phase: Phase::Connect, cause, .. }) => {
+            format!("cannot connect to {target}: {cause}; start the server first, or check the address")
+        }
+        Some(Failure { group: Group::Kept, cause: Cause::Announced, .. }) => format!(
+            "{target} ends each connection after its answer, so that none can be kept: let it keep connections, or say --kept 0"
+        ),
+        Some(Failure { group: Group::Kept, phase: Phase::Between, cause }) if seen.kept_exchanges > 0 => format!(
+            "{target} does not keep a connection between two requests ({cause}): let it keep connections, or say --kept 0"
+        ),
+        other => {
+            let why = expected.odd().or_else(|| other.map(|failure| failure.cause.to_string()));
+            let why = why.unwrap_or_else(|| "no answer, or wrong bytes".to_owned());
+            format!("{target} does not answer as the workload expects: {why}; check --workload and the address")
+        }
+    };
+    Refused::Server(line)
+}
+
+pub(crate) fn too_few(plan: &Plan, standing: usize, tally: &Tally) -> Refused {
+    let (target, kept) = (&plan.target, plan.kept);
+    let why = tally.failures().first().map(|(failure, _)| format!(" (most: {})", failure.cause)).unwrap_or_default();
+    Refused::Server(format!(
+        "only {standing} of {kept} kept connections to {target} stand after {PATIENCE:?}{why}: raise the server's limit, or say \
+         --kept {standing}"
+    ))
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Server(line) => f.write_str(line),
+            Refused::Clients(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}

@@ -1,0 +1,220 @@
+//! What a trial of a server of somebody else found, and what speaks against the server.
+
+use super::Options;
+use super::shell::Ran;
+use crate::verdict::{Judged, Verdict};
+use crate::{Failure, Seen};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// One run of the command and what the clients saw from its start to the start of the next. A connection counts where it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// From 1 on.
+    pub number: u64,
+    /// The command.
+    pub ran: Ran,
+    /// What the clients saw.
+    pub seen: Seen,
+}
+
+/// All that a trial found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was asked for.
+    pub options: Options,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// From the first change to the end.
+    pub elapsed: Duration,
+    /// What the clients saw before the first change.
+    pub before: Seen,
+    /// One for each run of the command.
+    pub changes: Vec<Change>,
+    /// What failed, most frequent first.
+    pub failures: Vec<(Failure, u64)>,
+    /// Kept connections that stood at the end.
+    pub standing: usize,
+    /// http: the first answer that was not as expected, in words.
+    pub odd: Option<String>,
+}
+
+impl Change {
+    /// Whether nothing was lost and the command ended with 0.
+    pub fn is_clean(&self) -> bool {
+        self.seen.is_clean() && self.ran.ended.is_success()
+    }
+}
+
+impl Report {
+    /// All together, what was seen before the first change too.
+    pub fn total(&self) -> Seen {
+        self.changes.iter().fold(self.before, |total, change| total.plus(&change.seen))
+    }
+
+    /// Churn connections per second since the first change.
+    #[expect(clippy::cast_precision_loss, reason = "counts of a trial are far below 2^53")]
+    pub fn connects_per_second(&self) -> f64 {
+        let connects: u64 = self.changes.iter().map(|change| change.seen.connects).sum();
+        connects as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// Commands that did not end with 0, those that a stop of the trial ended not counted.
+    pub fn failed_commands(&self) -> usize {
+        let failed = |change: &&Change| !change.ran.ended.is_success() && change.ran.ended != super::Ended::Stopped;
+        self.changes.iter().filter(failed).count()
+    }
+
+    /// The report for programs.
+    pub fn json(&self) -> Value {
+        let Options { target, workload, command, every, connections, kept, seed, .. } = &self.options;
+        let total = self.total();
+        let verdict = Verdict::of(self);
+        let mut report = json!({
+            "schema": 1,
+            "target": target.to_string(),
+            "workload": workload.name(),
+            "command": command,
+            "every_seconds": every.as_secs_f64(),
+            "clients": {"connections": connections, "kept": kept},
+            "changes": self.changes.len(),
+            "failed_commands": self.failed_commands(),
+            "seconds": self.elapsed.as_secs_f64(),
+            "connects_per_second": self.connects_per_second().round(),
+            "kept_standing": self.standing,
+            "seed": seed,
+            "verdict": verdict.word(),
+            "reasons": verdict.reasons(),
+            "interrupted": self.interrupted,
+            "before": seen_json(&self.before),
+            "per_change": self.changes.iter().map(change_json).collect::<Vec<_>>(),
+            "failures": self.failures.iter().map(failure_json).collect::<Vec<_>>(),
+            "odd_answer": self.odd,
+        });
+        merge(&mut report, seen_json(&total));
+        report
+    }
+}
+
+/// Adds the members of an object to another.
+fn merge(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
+fn seen_json(seen: &Seen) -> Value {
+    json!({
+        "connects": seen.connects,
+        "failed_connects": seen.failed(),
+        "refused": seen.refused,
+        "reset": seen.reset,
+        "timed_out": seen.timed_out,
+        "failed_otherwise": seen.failed_otherwise,
+        "not_begun": seen.not_begun,
+        "lost_connections": seen.lost(),
+        "lost_in_exchange": seen.lost_in_exchange,
+        "lost_between": seen.lost_between,
+        "lost_announced": seen.lost_announced,
+        "kept_not_back": seen.kept_not_back,
+        "wrong_bytes": seen.wrong_bytes,
+        "kept_round_trips": seen.kept_exchanges,
+        "longest_without_connect_us": u64::try_from(seen.longest_gap.as_micros()).unwrap_or(u64::MAX),
+    })
+}
+
+fn change_json(change: &Change) -> Value {
+    let ran = &change.ran;
+    let mut one = json!({
+        "number": change.number,
+        "ended": ran.ended.to_string(),
+        "exit_status": ran.ended.status(),
+        "command_seconds": ran.took.as_secs_f64(),
+        "output": ran.said,
+    });
+    merge(&mut one, seen_json(&change.seen));
+    one
+}
+
+fn failure_json((failure, count): &(Failure, u64)) -> Value {
+    json!({
+        "clients": failure.group.name(),
+        "phase": failure.phase.name(),
+        "cause": failure.cause.to_string(),
+        "count": count,
+    })
+}
+
+impl Judged for Report {
+    fn changes(&self) -> u64 {
+        self.changes.len() as u64
+    }
+
+    fn connects(&self) -> u64 {
+        self.total().connects
+    }
+
+    fn seed(&self) -> u64 {
+        self.options.seed
+    }
+
+    fn spoiled(&self) -> Vec<String> {
+        let total = self.total();
+        let mut bad = Vec::new();
+        if total.failed() > 0 {
+            let parts = parts(&[
+                (total.refused, "refused"),
+                (total.reset, "reset"),
+                (total.timed_out, "timed out"),
+                (total.failed_otherwise, "otherwise"),
+            ]);
+            bad.push(format!("{} failed connects ({parts})", total.failed()));
+        }
+        if total.lost() > 0 {
+            let parts = parts(&[
+                (total.lost_in_exchange, "cut in an exchange"),
+                (total.lost_between, "closed between exchanges"),
+                (total.lost_announced, "closed as announced"),
+            ]);
+            bad.push(format!("{} lost connections ({parts})", total.lost()));
+        }
+        if total.wrong_bytes > 0 {
+            bad.push(format!("{} wrong bytes", total.wrong_bytes));
+        }
+        let failed = self.failed_commands();
+        if failed > 0 {
+            let all = self.changes.len();
+            let first = self.changes.iter().find(|change| !change.ran.ended.is_success());
+            let how = first.map(|change| change.ran.ended.to_string()).unwrap_or_default();
+            bad.push(format!("{failed} of {all} commands failed (the first: {how})"));
+        }
+        bad
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        let total = self.total();
+        if self.interrupted {
+            missing.push("interrupted".to_owned());
+        }
+        if self.changes.is_empty() {
+            missing.push("the command was not run".to_owned());
+        }
+        if let Some(change) = self.changes.iter().find(|change| change.seen.connects == 0) {
+            missing.push(format!("no connect ended during change {}", change.number));
+        }
+        if total.not_begun > 0 {
+            let why = "the clients have too few ports or descriptors of their own: use fewer --connections";
+            missing.push(format!("{} connects not begun ({why})", total.not_begun));
+        }
+        if self.options.kept > 0 && total.kept_exchanges == 0 {
+            missing.push("no exchange on a kept connection".to_owned());
+        }
+        missing
+    }
+}
+
+fn parts(parts: &[(u64, &str)]) -> String {
+    let some: Vec<String> = parts.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+    some.join(", ")
+}

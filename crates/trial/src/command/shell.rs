@@ -1,0 +1,222 @@
+//! The command that changes the server.
+
+use crate::Stopped;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a command may take.
+pub(crate) const WITHIN: Duration = Duration::from_secs(60);
+/// How long one that is to end may take to do so by itself.
+const GRACE: Duration = Duration::from_secs(1);
+/// Between two looks at whether the trial was stopped.
+const TICK: Duration = Duration::from_millis(50);
+/// The most of what a command said that is shown: the end of it.
+const SHOWN: u64 = 2_000;
+/// More than this is not kept of what a command says, but for what it writes between two looks.
+const KEPT: u64 = 1 << 20;
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// Not within 60 s: it was killed, and what it had started with it.
+    TimedOut,
+    /// The trial was stopped meanwhile: it was killed, and what it had started with it.
+    Stopped,
+    /// It could not be started.
+    NotStarted(String),
+}
+
+impl Ended {
+    /// Whether it did what it should.
+    pub fn is_success(&self) -> bool {
+        *self == Ended::Exited(0)
+    }
+
+    /// The exit status, where there is one.
+    pub fn status(&self) -> Option<i32> {
+        match self {
+            Ended::Exited(status) => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ended::Exited(status) => write!(f, "{status}"),
+            Ended::Signalled(signal) => write!(f, "signal {signal}"),
+            Ended::TimedOut => f.write_str("time-out"),
+            Ended::Stopped => f.write_str("stopped"),
+            Ended::NotStarted(_) => f.write_str("not started"),
+        }
+    }
+}
+
+/// A command that was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// How it ended.
+    pub ended: Ended,
+    /// How long it took.
+    pub took: Duration,
+    /// The end of what it wrote to standard output and standard error.
+    pub said: String,
+}
+
+/// Runs `command` by `sh -c`, in a process group of its own. `tick` is called now and then meanwhile.
+pub(crate) fn run(command: &str, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
+    let begun = Instant::now();
+    let ran = start(command).and_then(|(child, said)| Ok((follow(child, &said, stop, begun, &mut tick)?, tail(&said)?)));
+    let took = begun.elapsed();
+    match ran {
+        Ok((ended, said)) => Ran { ended, took, said },
+        Err(error) => Ran { ended: Ended::NotStarted(error.to_string()), took, said: String::new() },
+    }
+}
+
+/// What it says goes to a file in memory: a pipe would stay open as long as anything that the command leaves running.
+fn start(command: &str) -> io::Result<(Child, File)> {
+    let said = File::from(memfd_create("sockdrawer-command", MemfdFlags::CLOEXEC)?);
+    // One description: both ends append in the order in which they were written.
+    let (out, err) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));
+    let child = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn()?;
+    Ok((child, said))
+}
+
+fn follow(mut child: Child, said: &File, stop: Stopped<'_>, begun: Instant, tick: &mut impl FnMut()) -> io::Result<Ended> {
+    let pid = Pid::from_child(&child);
+    let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+    loop {
+        if ends(&descriptor, TICK)? {
+            return Ok(ended(child.wait()?));
+        }
+        tick();
+        forget(said)?;
+        let because = match (stop(Duration::ZERO), begun.elapsed() >= WITHIN) {
+            (true, _) => Ended::Stopped,
+            (_, true) => Ended::TimedOut,
+            _ => continue,
+        };
+        end(pid, &descriptor)?;
+        child.wait()?;
+        return Ok(because);
+    }
+}
+
+/// The whole group, so that what the command has started ends with it: politely, then not.
+fn end(group: Pid, descriptor: &OwnedFd) -> io::Result<()> {
+    kill_process_group(group, Signal::TERM)?;
+    ends(descriptor, GRACE)?;
+    match kill_process_group(group, Signal::KILL) {
+        // Nobody is left.
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the process ends within this time.
+fn ends(descriptor: &OwnedFd, within: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(within).expect("a short time");
+    let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
+    match poll(&mut watched, Some(&timeout)) {
+        Ok(events) => Ok(events > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Exited(code),
+        (None, signal) => Ended::Signalled(signal.unwrap_or(0)),
+    }
+}
+
+/// Gives back the memory of all but the end of what was said.
+fn forget(said: &File) -> io::Result<()> {
+    let length = said.metadata()?.len();
+    if length > KEPT {
+        fallocate(said, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, length - KEPT)?;
+    }
+    Ok(())
+}
+
+fn tail(said: &File) -> io::Result<String> {
+    let length = said.metadata()?.len();
+    let start = length.saturating_sub(SHOWN);
+    let mut bytes = vec![0; usize::try_from(length - start).expect("at most what is shown")];
+    said.read_exact_at(&mut bytes, start)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn ran(command: &str) -> Ran {
+        run(command, &|_| false, || {})
+    }
+
+    #[test]
+    fn a_command_is_told_by_its_end_and_its_words() {
+        let ran_well = ran("echo out; echo err >&2");
+        assert_eq!((ran_well.ended, ran_well.said.as_str()), (Ended::Exited(0), "out\nerr"));
+        assert_eq!(ran("exit 7").ended, Ended::Exited(7));
+        assert_eq!(ran("kill -9 $$").ended, Ended::Signalled(9));
+        assert_eq!(ran("nothing-of-this-name").ended, Ended::Exited(127));
+        let long = ran("i=0; while [ $i -lt 1000 ]; do echo line $i; i=$((i+1)); done").said;
+        assert!(long.len() <= 2_000 && long.ends_with("line 999"), "{long}");
+    }
+
+    #[test]
+    fn a_command_that_says_very_much_takes_little_memory() {
+        let (child, said) = start("head -c 20000000 /dev/zero; echo the end; exec sleep 50").expect("starts");
+        let stop = std::cell::Cell::new(false);
+        let mut look = || {
+            let told = said.metadata().expect("it is there");
+            if told.len() > 20_000_000 && 512 * told.blocks() <= 2 * KEPT {
+                stop.set(true);
+            }
+        };
+        assert_eq!(follow(child, &said, &|_| stop.get(), Instant::now(), &mut look).expect("it is awaited"), Ended::Stopped);
+        assert!(tail(&said).expect("it is read").ends_with("the end"));
+    }
+
+    #[test]
+    fn what_a_command_leaves_running_is_not_awaited() {
+        let left = ran("sleep 30 & echo $!");
+        assert!(left.ended.is_success() && left.took < Duration::from_secs(10), "{left:?}");
+        assert!(ran(&format!("kill {}", left.said)).ended.is_success(), "it still runs");
+    }
+
+    #[test]
+    fn a_stop_ends_the_command_with_its_group() {
+        let stop = std::cell::Cell::new(false);
+        let mut ticks = 0;
+        let stopped = run("echo begun; sleep 30 & echo $!; wait", &|_| stop.get(), || {
+            ticks += 1;
+            if ticks == 2 {
+                stop.set(true);
+            }
+        });
+        assert_eq!(stopped.ended, Ended::Stopped);
+        let child = stopped.said.lines().nth(1).expect("it told its child");
+        // A zombie that nobody has waited for yet counts as gone. One that stays is noticed by the limit of a command's time.
+        let gone = ran(&format!("while grep -qs '^State:.[^Z]' /proc/{child}/status; do :; done"));
+        assert!(gone.ended.is_success(), "{gone:?}");
+    }
+}

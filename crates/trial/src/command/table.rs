@@ -1,0 +1,124 @@
+//! The report for people.
+
+use super::report::{Change, Report};
+use super::shell::Ran;
+use crate::verdict::failures;
+use crate::{Failure, Seen};
+use std::fmt;
+use std::time::Duration;
+
+const HEAD: [&str; 11] = [
+    "change",
+    "exit",
+    "took ms",
+    "connects",
+    "refused",
+    "reset",
+    "timed out",
+    "otherwise",
+    "lost",
+    "wrong bytes",
+    "longest gap ms",
+];
+/// Changes that are shown; of more, the worst ones. All are in the JSON.
+const SHOWN: usize = 20;
+/// Lines of what a command said.
+const LINES: usize = 5;
+
+/// The table of a report, ready to be printed. The verdict is not part of it.
+pub struct Table<'a>(pub &'a Report);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.0;
+        let shown = worst(&report.changes);
+        let mut lines = vec![HEAD.map(str::to_owned)];
+        lines.push(cells("before", None, &report.before));
+        lines.extend(shown.iter().map(|change| cells(&change.number.to_string(), Some(&change.ran), &change.seen)));
+        lines.push(cells("all", None, &report.total()));
+        let widths: [usize; HEAD.len()] =
+            std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
+        for line in &lines {
+            let padded: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+            writeln!(f, "{}", padded.join("  ").trim_end())?;
+        }
+        if shown.len() < report.changes.len() {
+            writeln!(f, "the {} worst of {} changes", shown.len(), report.changes.len())?;
+        }
+        writeln!(f)?;
+        totals(f, report)
+    }
+}
+
+fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let (total, seconds) = (report.total(), report.elapsed.as_secs_f64());
+    let (changes, rate) = (report.changes.len(), report.connects_per_second());
+    writeln!(
+        f,
+        "{changes} changes in {seconds:.1} s ({rate:.0} connects/s); a connection counts where it ended: from the start"
+    )?;
+    writeln!(f, "of a change to the start of the next; longest gap: the longest time in which no connect led to an answer")?;
+    if total.failed_otherwise > 0 {
+        writeln!(f, "otherwise: ended before the answer, wrong bytes, or an error that is neither refusal, reset nor time-out")?;
+    }
+    let Seen { lost_in_exchange, lost_between, lost_announced, kept_exchanges, .. } = total;
+    let (standing, kept) = (report.standing, report.options.kept);
+    writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} stood at the end")?;
+    write!(
+        f,
+        "lost: {lost_in_exchange} cut in an exchange, {lost_between} closed between exchanges, {lost_announced} as announced"
+    )?;
+    if lost_announced > 0 {
+        write!(f, " (by an answer that said that its connection would end)")?;
+    }
+    if total.kept_not_back > 0 {
+        write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
+    }
+    failures(f, &report.failures, |Failure { group, phase, cause }| format!("{} {}: {cause}", group.name(), phase.name()))?;
+    if let Some(odd) = &report.odd {
+        write!(f, "\n{odd}")?;
+    }
+    if let Some(change) = report.changes.iter().find(|change| !change.ran.ended.is_success()) {
+        write!(f, "\nthe command of change {} ended with {}", change.number, change.ran.ended)?;
+        let lines: Vec<&str> = change.ran.said.lines().collect();
+        for line in &lines[lines.len().saturating_sub(LINES)..] {
+            write!(f, "\n    {line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// All, or the worst ones, in the order in which they were made.
+fn worst(changes: &[Change]) -> Vec<&Change> {
+    let badness = |change: &Change| {
+        let seen = &change.seen;
+        let failed = !change.ran.ended.is_success();
+        (failed, seen.failed() + seen.lost() + seen.wrong_bytes, seen.longest_gap)
+    };
+    let mut shown: Vec<&Change> = changes.iter().collect();
+    shown.sort_by_key(|change| std::cmp::Reverse(badness(change)));
+    shown.truncate(SHOWN);
+    shown.sort_by_key(|change| change.number);
+    shown
+}
+
+fn cells(name: &str, ran: Option<&Ran>, seen: &Seen) -> [String; HEAD.len()] {
+    let (exit, took) = ran.map_or_else(Default::default, |ran| (ran.ended.to_string(), milliseconds(ran.took)));
+    [
+        name.to_owned(),
+        exit,
+        took,
+        seen.connects.to_string(),
+        seen.refused.to_string(),
+        seen.reset.to_string(),
+        seen.timed_out.to_string(),
+        seen.failed_otherwise.to_string(),
+        seen.lost().to_string(),
+        seen.wrong_bytes.to_string(),
+        milliseconds(seen.longest_gap),
+    ]
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,127 @@
+//! The reports of trials of servers of somebody else; whole trials are in the program's tests.
+
+use super::*;
+use crate::Verdict;
+use crate::{Cause, Failure, Group, Phase, Witness};
+
+fn seen(connects: u64) -> Seen {
+    let tally = Arc::new(Tally::new());
+    let (churn, kept) = (tally.witness(Group::Churn), tally.witness(Group::Kept));
+    for _ in 0..connects {
+        churn.answered();
+        churn.ended();
+    }
+    kept.answered();
+    tally.next()
+}
+
+fn lossy() -> Seen {
+    let tally = Arc::new(Tally::new());
+    let (churn, kept) = (tally.witness(Group::Churn), tally.witness(Group::Kept));
+    churn.failed(Phase::Connect, Cause::Errno(111));
+    churn.failed(Phase::Exchange, Cause::Errno(104));
+    kept.failed(Phase::Between, Cause::Early);
+    kept.failed(Phase::Between, Cause::Announced);
+    tally.next()
+}
+
+fn report(changes: Vec<(Ended, Seen)>) -> Report {
+    let options = Options {
+        target: "127.0.0.1:80".parse().expect("an address"),
+        workload: Workload::Ping,
+        command: "true".to_owned(),
+        every: Duration::from_secs(2),
+        until: Until::Changes(changes.len() as u64),
+        connections: 8,
+        kept: 8,
+        seed: 7,
+    };
+    let change = |(number, (ended, seen))| {
+        let ran = Ran { ended, took: Duration::from_millis(5), said: "first\nlast".to_owned() };
+        Change { number, ran, seen }
+    };
+    Report {
+        options,
+        interrupted: false,
+        elapsed: Duration::from_secs(1),
+        before: Seen::default(),
+        changes: (1..).zip(changes).map(change).collect(),
+        failures: Vec::new(),
+        standing: 8,
+        odd: None,
+    }
+}
+
+fn verdict(report: &Report) -> String {
+    Verdict::of(report).line(report).to_string()
+}
+
+#[test]
+fn nothing_lost_and_every_command_successful_is_good() {
+    let report = report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(0), seen(40))]);
+    assert_eq!(verdict(&report), "verdict: good, 2 changes, 70 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)");
+}
+
+#[test]
+fn losses_and_failed_commands_are_bad_and_named() {
+    let lost = report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(0), lossy())]);
+    let expected = "verdict: bad: 2 failed connects (1 refused, 1 reset); \
+                    2 lost connections (1 closed between exchanges, 1 closed as announced) (seed 7)";
+    assert_eq!(verdict(&lost), expected);
+    let failed = report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(3), seen(30)), (Ended::TimedOut, seen(30))]);
+    assert_eq!(verdict(&failed), "verdict: bad: 2 of 3 commands failed (the first: 3) (seed 7)");
+    assert!(Table(&failed).to_string().ends_with("the command of change 2 ended with 3\n    first\n    last"));
+}
+
+#[test]
+fn what_the_table_leaves_out_or_shortens_is_said() {
+    let mut seen = lossy();
+    seen.failed_otherwise = 1;
+    let mut report = report(vec![(Ended::Exited(0), seen)]);
+    let failure = |number| Failure { group: Group::Churn, phase: Phase::Connect, cause: Cause::Errno(number) };
+    report.failures = (1..=10).map(|number| (failure(number), 20 - number as u64)).collect();
+    let text = Table(&report).to_string();
+    assert!(text.contains("\notherwise: ended before the answer, wrong bytes, or an error"), "{text}");
+    assert!(text.contains("1 as announced (by an answer that said that its connection would end)"), "{text}");
+    assert_eq!(text.matches("\nfailed: ").count(), 9, "{text}");
+    assert!(text.ends_with("\nfailed: 21 times more, of 2 kinds that --json has"), "{text}");
+}
+
+#[test]
+fn too_little_is_inconclusive() {
+    assert_eq!(
+        verdict(&report(vec![])),
+        "verdict: inconclusive: the command was not run; no exchange on a kept connection (seed 7)"
+    );
+    let mut stopped = report(vec![(Ended::Stopped, seen(30))]);
+    stopped.interrupted = true;
+    assert_eq!(verdict(&stopped), "verdict: inconclusive: interrupted (seed 7)");
+    let idle = report(vec![(Ended::Exited(0), seen(0))]);
+    assert_eq!(verdict(&idle), "verdict: inconclusive: no connect ended during change 1 (seed 7)");
+}
+
+#[test]
+fn the_json_has_totals_and_every_change() {
+    let json = report(vec![(Ended::Exited(0), seen(30)), (Ended::Signalled(9), lossy())]).json();
+    assert_eq!(json["changes"], 2);
+    assert_eq!(json["connects"], 32);
+    assert_eq!(json["failed_connects"], 2);
+    assert_eq!(json["lost_connections"], 2);
+    assert_eq!(json["wrong_bytes"], 0);
+    assert_eq!(json["verdict"], "bad");
+    let last = &json["per_change"][1];
+    assert_eq!((last["number"].as_u64(), last["refused"].as_u64(), last["lost_between"].as_u64()), (Some(2), Some(1), Some(1)));
+    assert_eq!((last["ended"].as_str(), last["exit_status"].is_null()), (Some("signal 9"), true));
+}
+
+#[test]
+fn of_many_changes_the_worst_are_shown() {
+    let mut changes: Vec<(Ended, Seen)> = (0..50).map(|_| (Ended::Exited(0), Seen::default())).collect();
+    changes[30].1 = lossy();
+    changes[40].0 = Ended::Exited(1);
+    let text = Table(&report(changes)).to_string();
+    assert!(!text.contains("times more") && !text.contains("otherwise: "), "{text}");
+    assert!(text.contains("the 20 worst of 50 changes"), "{text}");
+    let rows: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(rows.contains(&"31") && rows.contains(&"41"), "{text}");
+}

@@ -1,0 +1,195 @@
+//! GET requests, whose answers are to be the same each time.
+
+use crate::{Dialogue, Exchange, Judgement};
+use sockdrawer::Address;
+use sockdrawer_catalog::http::answer::{self, Piece, Progress, Reader};
+use sockdrawer_catalog::http::{After, get};
+use std::sync::{Arc, OnceLock};
+
+/// The longest body that is compared, in bytes.
+const MOST_BODY: usize = 1024 * 1024;
+
+/// What an answer has that is the same each time: neither dates nor other fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// Bytes that differ; a status that differs is one.
+    fn differs(&self, other: &Answer) -> usize {
+        let (one, two) = (&self.body, &other.body);
+        let wrong = one.iter().zip(two).filter(|(one, two)| one != two).count() + one.len().abs_diff(two.len());
+        wrong + usize::from(self.status != other.status)
+    }
+}
+
+/// The first answer, which the others are compared with.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    first: OnceLock<Answer>,
+    odd: OnceLock<String>,
+}
+
+impl Expected {
+    fn wrong(&self, answer: Answer) -> usize {
+        let first = self.first.get_or_init(|| answer.clone());
+        let wrong = first.differs(&answer);
+        if wrong > 0 {
+            let tell = |answer: &Answer| format!("status {} and {} bytes", answer.status, answer.body.len());
+            self.note(format!("an answer had {}, the first one {}", tell(&answer), tell(first)));
+        }
+        wrong
+    }
+
+    fn note(&self, odd: String) {
+        let _ = self.odd.set(odd);
+    }
+
+    /// The first answer that was not as expected.
+    pub(crate) fn odd(&self) -> Option<String> {
+        self.odd.get().cloned()
+    }
+}
+
+/// The requests of one set of clients.
+pub(crate) struct Web {
+    request: Arc<[u8]>,
+    expected: Arc<Expected>,
+}
+
+impl Web {
+    /// Requests for `path`; with `once`, each asks the server to end the connection after its answer.
+    pub(crate) fn new(target: &Address, path: &str, once: bool, expected: Arc<Expected>) -> Web {
+        let host = match target {
+            Address::Tcp(address) => Some(*address),
+            _ => None,
+        };
+        let mut request = Vec::new();
+        get(path, host, if once { After::Close } else { After::KeepAlive }, |bytes| request.extend_from_slice(bytes));
+        Web { request: request.into(), expected }
+    }
+}
+
+impl Exchange for Web {
+    type Dialogue = Visitor;
+
+    fn dialogue(&self) -> Visitor {
+        Visitor {
+            request: self.request.clone(),
+            expected: self.expected.clone(),
+            reader: Reader::default(),
+            kept: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+}
+
+/// One connection of [`Web`].
+pub(crate) struct Visitor {
+    request: Arc<[u8]>,
+    expected: Arc<Expected>,
+    reader: Reader,
+    /// Of the answer that is under way: what is not whole yet.
+    kept: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Visitor {
+    /// How much of the answer, which ended, is wrong.
+    fn wrong(&mut self, answer: answer::Answer) -> usize {
+        self.expected.wrong(Answer { status: answer.status, body: std::mem::take(&mut self.body) })
+    }
+
+    fn unreadable(&self, why: impl std::fmt::Display, came: usize) -> Judgement {
+        self.expected.note(format!("no answer that can be read: {why}"));
+        Judgement::Wrong(came)
+    }
+}
+
+impl Dialogue for Visitor {
+    fn ask(&mut self, send: &mut dyn FnMut(&[u8])) {
+        self.kept.clear();
+        self.body.clear();
+        send(&self.request);
+    }
+
+    fn judge(&mut self, came: &[u8]) -> Judgement {
+        let before = self.kept.len();
+        self.kept.extend_from_slice(came);
+        let body = &mut self.body;
+        let mut keep = |piece: Piece<'_>| {
+            if let Piece::Body(bytes) = piece {
+                body.extend_from_slice(bytes);
+            }
+        };
+        match self.reader.read(&self.kept, &mut keep) {
+            Ok(_) if self.body.len() > MOST_BODY => self.unreadable("its body is longer than 1 MiB", came.len()),
+            Ok((used, Progress::Part)) => {
+                self.kept.drain(..used);
+                Judgement::More
+            }
+            Ok((used, Progress::Whole(answer))) => match self.wrong(answer) {
+                0 if answer.last => Judgement::Last(used - before),
+                0 => Judgement::Whole(used - before),
+                wrong => Judgement::Wrong(wrong),
+            },
+            Err(why) => self.unreadable(why, came.len()),
+        }
+    }
+
+    fn ended(&mut self) -> bool {
+        self.reader.ended().is_some_and(|answer| self.wrong(answer) == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visitor() -> Visitor {
+        Web::new(&"127.0.0.1:80".parse().expect("an address"), "/", false, Arc::default()).dialogue()
+    }
+
+    #[test]
+    fn a_body_that_is_too_long_is_no_answer_that_can_be_compared() {
+        let mut visitor = visitor();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", MOST_BODY + 1);
+        assert_eq!(visitor.judge(head.as_bytes()), Judgement::More);
+        assert_eq!(visitor.judge(&vec![0; MOST_BODY]), Judgement::More);
+        assert_eq!(visitor.judge(b"x"), Judgement::Wrong(1));
+        assert_eq!(visitor.expected.odd().as_deref(), Some("no answer that can be read: its body is longer than 1 MiB"));
+    }
+
+    #[test]
+    fn an_answer_may_come_in_pieces_and_end_with_its_connection() {
+        let mut visitor = visitor();
+        assert_eq!(visitor.judge(b"HTTP/1.1 200 OK\r\nContent-Le"), Judgement::More);
+        assert_eq!(visitor.judge(b"ngth: 3\r\n\r\na"), Judgement::More);
+        assert_eq!(visitor.judge(b"bcPong"), Judgement::Whole(2));
+        visitor.ask(&mut |_| ());
+        assert_eq!(visitor.judge(b"HTTP/1.1 200 OK\r\n\r\nab"), Judgement::More);
+        assert_eq!(visitor.judge(b"c"), Judgement::More);
+        assert!(visitor.ended(), "the same answer as before");
+        visitor.ask(&mut |_| ());
+        assert_eq!(visitor.judge(b"Pong\r\n\r\n"), Judgement::Wrong(8));
+    }
+
+    #[test]
+    fn answers_are_compared_with_the_first_one() {
+        let expected = Arc::new(Expected::default());
+        let target = "127.0.0.1:80".parse().expect("an address");
+        let judged = |answer: &str| {
+            let mut visitor = Web::new(&target, "/", false, expected.clone()).dialogue();
+            visitor.judge(format!("HTTP/1.1 {answer}").as_bytes())
+        };
+        let first = "200 OK\r\nDate: 1\r\nContent-Length: 2\r\n\r\nab";
+        assert_eq!(judged(first), Judgement::Whole(9 + first.len()));
+        assert!(matches!(judged("200 OK\r\nDate: 2345\r\nContent-Length: 2\r\n\r\nab"), Judgement::Whole(_)));
+        assert!(matches!(judged("200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"), Judgement::Last(_)));
+        assert_eq!(judged("200 OK\r\nContent-Length: 2\r\n\r\nax"), Judgement::Wrong(1));
+        assert_eq!(judged("502 Bad Gateway\r\nContent-Length: 4\r\n\r\nabcd"), Judgement::Wrong(3));
+        assert_eq!(expected.odd().as_deref(), Some("an answer had status 200 and 2 bytes, the first one status 200 and 2 bytes"));
+    }
+}

@@ -1,0 +1,104 @@
+//! The changes that ask connections to end: of the second set and of the requests, which are there for it.
+
+use super::change::{Changer, SHOWS_WITHIN, Unseen};
+use super::guest::Guest;
+use super::tally::Ending;
+use crate::PATIENCE;
+use sockdrawer::{Drain, Drained, Selector};
+use std::time::{Duration, Instant};
+
+/// Asked to end, an echo does so at once: the deadline is there to be kept.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Requests that are under way at the least when their connections are asked to end.
+const UNDER_WAY: u64 = 2;
+
+impl Changer<'_> {
+    pub(crate) fn drain(&mut self, value: u64) -> Result<Duration, Unseen> {
+        // 16 connections in 4 to 16 ms.
+        const RATES: [f64; 3] = [1_000.0, 2_000.0, 4_000.0];
+        let rate = RATES[usize::try_from(value % 3).expect("less than 3")];
+        let (at_once, slowly) = (Drain::within(DEADLINE), Drain::within(DEADLINE).rate(rate));
+        let second = self.drain_set(Guest::Second, slowly)?;
+        let requests = self.drain_set(Guest::Requests, if value & 1 == 0 { at_once } else { slowly })?;
+        Ok(second + requests)
+    }
+
+    fn drain_set(&mut self, guest: Guest, how: Drain) -> Result<Duration, Unseen> {
+        self.asked(guest, |changer| whole(changer.scene.server.drain(&guest.selector(), how)))
+    }
+
+    /// The requests that are under way, as soon as they are enough; they last only so long that a look before would say nothing.
+    fn await_requests(&self) -> Result<u64, Unseen> {
+        let (server, ledger) = (&self.scene.server, &self.scene.props.ledger);
+        let mut under_way = 0;
+        let enough = server.wait(SHOWS_WITHIN, |_| {
+            under_way = ledger.under_way();
+            under_way >= UNDER_WAY
+        });
+        match enough {
+            true => Ok(under_way),
+            false => Err(format!("fewer than {UNDER_WAY} requests were under way at once within {SHOWS_WITHIN:?}")),
+        }
+    }
+
+    pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
+        self.asked(Guest::Second, |changer| whole(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
+    }
+
+    /// `end` ends connections of a set and says how many. As many clients must see an orderly end, and no more.
+    fn asked(&mut self, guest: Guest, end: impl FnOnce(&mut Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
+        let before = self.before(guest, Ending::Orderly)?;
+        if guest == Guest::Requests {
+            self.at_drains += self.await_requests()?;
+        }
+        let begun = Instant::now();
+        let asked = end(self)?;
+        let took = begun.elapsed();
+        self.after(guest, Ending::Orderly, before, asked)?;
+        Ok(took)
+    }
+
+    pub(crate) fn kill(&mut self, value: u64) -> Result<Duration, Unseen> {
+        let before = self.before(Guest::Second, Ending::Reset)?;
+        let server = &self.scene.server;
+        let there: Vec<_> = server.connections(&Guest::Second.selector()).into_iter().filter(|one| !one.draining).collect();
+        if there.is_empty() {
+            return Err("the server lists no connection of the second set".to_owned());
+        }
+        let chosen = usize::try_from(value % there.len() as u64).expect("less than the number of connections");
+        let begun = Instant::now();
+        let killed = server.kill(&Selector::Id(there[chosen].id));
+        let took = begun.elapsed();
+        if killed != 1 {
+            return Err("a connection that is there was not killed".to_owned());
+        }
+        self.after(Guest::Second, Ending::Reset, before, 1)?;
+        Ok(took)
+    }
+
+    fn before(&self, guest: Guest, ending: Ending) -> Result<u64, Unseen> {
+        if !self.scene.stands(guest) {
+            return Err(format!("{}: not all stand again within {PATIENCE:?}", guest.name()));
+        }
+        Ok(self.scene.tally.endings(guest, ending))
+    }
+
+    fn after(&mut self, guest: Guest, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
+        if asked == 0 {
+            return Err("nobody was asked to end".to_owned());
+        }
+        let tally = &self.scene.tally;
+        self.asked[tally.current().index()] += asked as u64;
+        let seen = || tally.endings(guest, ending) - before;
+        self.scene.set(guest).0.wait(PATIENCE, |_| seen() >= asked as u64);
+        if seen() == asked as u64 {
+            return Ok(());
+        }
+        Err(format!("{asked} connections were asked to end, {} did so", seen()))
+    }
+}
+
+/// How many ended, if all did in order.
+fn whole(drained: Drained) -> Result<usize, Unseen> {
+    if drained.cut == 0 { Ok(drained.asked) } else { Err(format!("connections were cut off within {DEADLINE:?}: {drained:?}")) }
+}

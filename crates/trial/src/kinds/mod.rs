@@ -1,0 +1,141 @@
+//! A server and its clients in one process, every kind of change applied to the server again and again, and everything counted
+//! that a client could lose: connects, kept connections, bytes. A server that loses none is good.
+//!
+//! Nothing here prints. Clients are pools that connect; the trial knows their connections by their source addresses.
+
+mod absent;
+mod admission;
+mod change;
+mod churn;
+mod ending;
+mod guest;
+mod kept;
+mod kernel;
+mod kind;
+mod ledger;
+mod limit;
+mod options;
+mod probe;
+mod quiet;
+mod report;
+mod requests;
+mod sabotage;
+mod scene;
+mod schedule;
+mod served;
+mod table;
+mod tally;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use guest::Guest;
+pub use kind::{Kind, Way};
+pub use options::{NotLoopback, Options, Sabotage, loopback};
+pub use quiet::Undisturbed;
+pub use report::{Books, Latency, Report, Row};
+pub use served::RECIPES;
+pub use table::Table;
+pub use tally::{Cause, Failure, Phase, Seen};
+
+use crate::{Stopped, Until};
+use change::Changer;
+use quiet::Quiet;
+use scene::Scene;
+use schedule::Schedule;
+use sockdrawer::Error;
+use std::time::{Duration, Instant};
+
+/// How far a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the first change.
+    pub elapsed: Duration,
+    /// Changes applied.
+    pub changes: u64,
+    /// What was lost so far, and of how many.
+    pub seen: Seen,
+}
+
+/// A trial whose server and clients run.
+pub struct Trial<'a> {
+    options: &'a Options,
+    scene: Scene,
+}
+
+impl<'a> Trial<'a> {
+    /// Starts the server and its clients.
+    ///
+    /// # Errors
+    /// When one of them cannot be started.
+    pub fn start(options: &'a Options) -> Result<Trial<'a>, Error> {
+        Ok(Trial { options, scene: Scene::start(options)? })
+    }
+
+    /// Applies changes until the end. `progress` is told after each, on this thread; `stop` ends the trial after the change
+    /// that is being applied. What goes wrong is part of the report.
+    pub fn finish(self, stop: Stopped<'_>, progress: impl FnMut(&Progress)) -> Report {
+        finish(self.options, self.scene, stop, progress)
+    }
+}
+
+fn finish(options: &Options, scene: Scene, stop: Stopped<'_>, mut progress: impl FnMut(&Progress)) -> Report {
+    let mut changer = Changer::new(&scene);
+    let mut unseen: Vec<(Kind, String)> = Vec::new();
+    let mut note = |kind: Kind, seen: Result<(), String>| {
+        if let Err(why) = seen
+            && unseen.iter().all(|(other, _)| *other != kind)
+        {
+            unseen.push((kind, why));
+        }
+    };
+    let (begun, mut quiet) = (Instant::now(), Quiet::new(options.until));
+    let mut changes = 0;
+    for planned in Schedule::new(options.seed, &scene.absent) {
+        let ended = match options.until {
+            Until::Changes(most) => changes >= most,
+            Until::Passed(time) => begun.elapsed() >= time,
+        };
+        if ended || stop(Duration::ZERO) {
+            break;
+        }
+        quiet.when_due(&scene.tally);
+        note(planned.kind, changer.apply(planned));
+        changer.await_load();
+        changes += 1;
+        if let Some(sabotage) = options.sabotage.filter(|_| changes % sabotage::EVERY == 0) {
+            note(Kind::Sabotage, changer.sabotage(sabotage));
+            changer.await_load();
+        }
+        progress(&Progress { elapsed: begun.elapsed(), changes, seen: scene.tally.total() });
+    }
+    quiet.measure(&scene.tally);
+    let (elapsed, undisturbed) = (begun.elapsed().saturating_sub(quiet.measured.elapsed), quiet.measured);
+    let (took, reloads, asked, at_drains) = (changer.took, changer.reloads, changer.asked, changer.at_drains);
+    let (tally, absent) = (scene.tally.clone(), scene.absent.clone());
+    let books = scene.stop();
+    let row = |kind: Kind| {
+        let took = &took[kind.index()];
+        let (times, apply) = (took.len() as u64, Latency::of(took));
+        Row { kind, times, apply, seen: tally.seen(kind), asked: asked[kind.index()] }
+    };
+    Report {
+        model: options.model,
+        absent,
+        seed: options.seed,
+        until: options.until,
+        interrupted: stop(Duration::ZERO),
+        elapsed,
+        undisturbed,
+        changes,
+        rows: Kind::ALL.map(row).to_vec(),
+        reload: Latency::of(&reloads),
+        echoes: tally.echoes(),
+        answers: tally.answers(),
+        at_drains,
+        failures: tally.failures(),
+        unseen,
+        books,
+    }
+}

@@ -1,0 +1,175 @@
+//! One connection that looks from outside whether a change is in force.
+
+use super::guest::Guest;
+use super::served::MARKER;
+use super::tally::Tally;
+use crate::PATIENCE;
+use sockdrawer::{
+    Address, Closed, Config, ConnectFailure, Connecting, ConnectionStatus, Context, Drain, Error, Input, Local, Peer, Pool,
+    Protocol, Selector, Service, Step,
+};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// What a probe sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// Bytes that are to come back.
+    Hello,
+    /// What a crashing service panics at.
+    Marker,
+}
+
+impl Says {
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Says::Hello => b"is it in force?",
+            Says::Marker => MARKER,
+        }
+    }
+}
+
+/// What a probe met with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// Its bytes came back.
+    Echo,
+    /// It could not connect.
+    Refused(i32),
+    /// Its socket failed.
+    Broken(i32),
+    /// It ended otherwise: early, late or with other bytes.
+    Else,
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Met::Echo => f.write_str("its echo"),
+            Met::Refused(errno) => write!(f, "a failed connect (errno {errno})"),
+            Met::Broken(errno) => write!(f, "a broken connection (errno {errno})"),
+            Met::Else => f.write_str("neither echo nor refusal"),
+        }
+    }
+}
+
+/// A probe that is under way, or stands after its echo until it is dropped or ended.
+pub(crate) struct Probe {
+    pool: Pool,
+    source: IpAddr,
+    hears: Receiver<Met>,
+}
+
+impl Probe {
+    /// Connects `number`th to `target` and says its words.
+    ///
+    /// # Errors
+    /// When its pool cannot be started.
+    pub(crate) fn send(target: &Address, number: u64, says: Says, tally: &Arc<Tally>) -> Result<Probe, Error> {
+        let (tell, hears) = channel();
+        let source = Guest::Probe.source(number);
+        let mut connecting = Connecting::to(vec![target.clone()]);
+        connecting.sources = vec![source];
+        connecting.total = Some(1);
+        connecting.timeout = PATIENCE;
+        let prober = Prober { tell, says, tally: tally.clone() };
+        let pool = Pool::start(Config::connect(prober, connecting).loops(1).workers(0).capacity(1).limit(1))?;
+        Ok(Probe { pool, source, hears })
+    }
+
+    /// What it met with. A client pool that says nothing for twice its patience broke its own promise.
+    pub(crate) fn met(&self) -> Met {
+        self.hears.recv_timeout(2 * PATIENCE).unwrap_or(Met::Else)
+    }
+
+    /// This connection, seen from the server; None when there is not exactly one.
+    pub(crate) fn on(&self, server: &Pool) -> Option<ConnectionStatus> {
+        let mut found = server.connections(&Selector::Peers(self.source, 32));
+        if found.len() == 1 { found.pop() } else { None }
+    }
+
+    /// Ends it in order.
+    pub(crate) fn end(self) {
+        self.pool.shutdown(Drain::within(PATIENCE));
+    }
+}
+
+struct Prober {
+    tell: Sender<Met>,
+    says: Says,
+    tally: Arc<Tally>,
+}
+
+impl Service for Prober {
+    type Protocol = Question;
+
+    fn open(&self, _peer: &Peer) -> Question {
+        Question { tell: self.tell.clone(), says: self.says, tally: self.tally.clone(), came: 0, told: false }
+    }
+
+    fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
+        // Nobody listens any more when the trial gave up on this probe.
+        let _ = self.tell.send(Met::Refused(failure.errno));
+    }
+}
+
+struct Question {
+    tell: Sender<Met>,
+    says: Says,
+    tally: Arc<Tally>,
+    came: usize,
+    told: bool,
+}
+
+impl Question {
+    fn tell(&mut self, met: Met) {
+        if !self.told {
+            self.told = true;
+            // As above.
+            let _ = self.tell.send(met);
+        }
+    }
+}
+
+impl Protocol for Question {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.tally.stood(Guest::Probe);
+        cx.send(self.says.bytes());
+        cx.set_timer(PATIENCE);
+        Step::Continue
+    }
+
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        let left = &self.says.bytes()[self.came..];
+        if !left.starts_with(input.bytes()) {
+            self.tell(Met::Else);
+            return Step::Abort;
+        }
+        self.came += input.bytes().len();
+        input.take_all();
+        if self.came == self.says.bytes().len() {
+            cx.clear_timer();
+            self.tell(Met::Echo);
+        }
+        Step::Continue
+    }
+
+    fn timeout(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.tell(Met::Else);
+        Step::Abort
+    }
+
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        // The server's answer to it is its own end, which ends this one.
+        Step::Finish
+    }
+
+    fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
+        self.tell(match why {
+            Closed::Error(errno) => Met::Broken(errno),
+            _ => Met::Else,
+        });
+    }
+}

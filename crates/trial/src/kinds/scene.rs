@@ -1,0 +1,174 @@
+//! The parts of a trial that run: the server and its clients, all of them pools.
+
+use super::absent::absent;
+use super::churn::churn;
+use super::guest::Guest;
+use super::kept::keep;
+use super::kernel;
+use super::kind::Kind;
+use super::options::{Options, Sabotage};
+use super::report::Books;
+use super::requests::Requests;
+use super::served::{Dish, Props};
+use super::tally::{Ending, Tally};
+use crate::PATIENCE;
+use crate::mix;
+use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Endpoint, Error, Model, Pool, Selector};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Connections of the set that the server asks to end.
+const SECOND: usize = 16;
+/// Connections that send requests.
+const REQUESTS: usize = 8;
+
+/// A server and its clients.
+pub(crate) struct Scene {
+    pub(crate) server: Pool,
+    pub(crate) churn: Pool,
+    pub(crate) kept: Pool,
+    pub(crate) second: Pool,
+    pub(crate) requests: Pool,
+    pub(crate) tally: Arc<Tally>,
+    /// Where the churn connects to.
+    pub(crate) address: SocketAddrV4,
+    pub(crate) props: Props,
+    /// Kinds of change that the server's model does not have, each with its word on it.
+    pub(crate) absent: Vec<(Kind, String)>,
+    /// The listening socket that the sabotage `drop-queue` shares with the server.
+    pub(crate) shared: Option<Arc<OwnedFd>>,
+    /// Limits of connections at or above this are well above use.
+    pub(crate) ample: usize,
+    /// Connections that stand all the time, but for the moment after they were asked to end.
+    pub(crate) staying: usize,
+    passive_opens: Option<u64>,
+}
+
+impl Scene {
+    pub(crate) fn start(options: &Options) -> Result<Scene, Error> {
+        let passive_opens = kernel::passive_opens().filter(|_| options.private_network);
+        let tally = Arc::new(Tally::new());
+        let props = Props::new(options.sabotage == Some(Sabotage::LoseByte))
+            .map_err(|source| Error::System { what: "make a file in memory for the trial's ledger", source })?;
+        let shared = match options.sabotage {
+            Some(Sabotage::DropQueue) => Some(listening_socket(options.listen)?),
+            _ => None,
+        };
+        let staying = options.kept + SECOND + REQUESTS;
+        let ample = 2 * (options.connections + staying) + 64;
+        let mut config = Config::accept(Dish::Plain.behaviour(&props)).model(options.model).limit(ample);
+        config = match options.model {
+            Model::Loops | Model::Tasks => config.loops(2).workers(1),
+            Model::Prefork => config.processes(2),
+            _ => config,
+        };
+        config = match &shared {
+            Some((socket, address)) => config.inherit(Address::Tcp((*address).into()), socket.clone()),
+            None => config.listen(Address::Tcp(options.listen.into())),
+        };
+        let server = Pool::start(config)?;
+        let address = address_of(&server);
+        let mut absent = absent(&server)?;
+        if shared.is_some() {
+            // It is bound, and not the server's to close.
+            absent.push((Kind::ReplaceAddress, "the sabotage brings its own socket".to_owned()));
+        }
+
+        let client = |guest: Guest, behaviour: Behaviour, count: usize, total: Option<u64>| {
+            let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
+            connecting.sources = guest.sources();
+            connecting.total = total;
+            connecting.timeout = PATIENCE;
+            Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
+        };
+        let keep = |guest: Guest| keep(&tally, guest, mix(options.seed ^ guest.index() as u64));
+        let kept = client(Guest::Kept, keep(Guest::Kept).into(), options.kept, Some(options.kept as u64))?;
+        let second = client(Guest::Second, keep(Guest::Second).into(), SECOND, None)?;
+        let seed = mix(options.seed ^ Guest::Requests.index() as u64);
+        let asking = Requests::new(tally.clone(), props.ledger.clone(), seed);
+        let requests = client(Guest::Requests, asking.into(), REQUESTS, None)?;
+        // All stand before the first change. One that does not is counted as failed by its own set.
+        server.wait(PATIENCE, |status| status.connections >= staying);
+        let churn = client(Guest::Churn, churn(&tally, mix(options.seed)).into(), options.connections, None)?;
+        let shared = shared.map(|(socket, _)| socket);
+        Ok(Scene { server, churn, kept, second, requests, tally, address, props, absent, shared, ample, staying, passive_opens })
+    }
+
+    /// A set that is there to be asked to end, and its size.
+    pub(crate) fn set(&self, guest: Guest) -> (&Pool, usize) {
+        if guest == Guest::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
+    }
+
+    /// Clients that come and go, all of them.
+    pub(crate) fn all_churn(&self) -> u64 {
+        self.churn.config().limit.unwrap_or(0) as u64
+    }
+
+    /// Waits until such a set stands again, whole, as its clients see it.
+    pub(crate) fn stands(&self, guest: Guest) -> bool {
+        let (pool, size) = self.set(guest);
+        let ended = || self.tally.endings(guest, Ending::Orderly) + self.tally.endings(guest, Ending::Reset);
+        pool.wait(PATIENCE, |_| self.tally.established(guest) >= ended() + size as u64)
+    }
+
+    /// Ends the clients in order, then the server, and closes the books.
+    pub(crate) fn stop(self) -> Books {
+        stop_connecting(&self.churn);
+        // Each visit ends by itself: a step that lasts longer than the patience fails it.
+        self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
+        self.churn.shutdown(Drain::within(PATIENCE));
+        for guest in [Guest::Second, Guest::Requests] {
+            self.stands(guest);
+            stop_connecting(self.set(guest).0);
+        }
+        for stays in [&self.kept, &self.second, &self.requests] {
+            stays.shutdown(Drain::within(2 * PATIENCE));
+        }
+        let established = self.tally.all_established();
+        self.server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
+        let status = self.server.status();
+        let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
+        self.server.shutdown(Drain::within(PATIENCE));
+        Books {
+            accepted: status.counts.accepted,
+            still_open: status.connections,
+            queued: status.listeners.iter().map(|listener| listener.queued as u64).sum(),
+            established: Guest::ALL.map(|guest| (guest, self.tally.established(guest))),
+            passive_opens: opened,
+        }
+    }
+}
+
+/// No further connects. Ending the pool at once would cut off those whose handshake runs.
+fn stop_connecting(pool: &Pool) {
+    let mut config = pool.config();
+    if let Endpoint::Connect(connecting) = &mut config.endpoint {
+        connecting.total = Some(0);
+    }
+    pool.reconfigure(config).expect("a running pool of clients takes a smaller total");
+    // Every loop has answered, so every loop has heard of it.
+    pool.connections(&Selector::All);
+}
+
+/// A socket that listens and that the server will share. Its port is asked for by number: one that the kernel chose is given up
+/// when the socket is shut down, and listening again would be at another one.
+fn listening_socket(address: SocketAddrV4) -> Result<(Arc<OwnedFd>, SocketAddrV4), Error> {
+    let failed = |source| Error::Listen {
+        address: Address::Tcp(address.into()),
+        source,
+        remedy: "the trial makes this socket itself: choose another address",
+    };
+    let port = TcpListener::bind(address).and_then(|chosen| chosen.local_addr()).map_err(failed)?.port();
+    let real = SocketAddrV4::new(*address.ip(), port);
+    let listener = TcpListener::bind(real).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok((Arc::new(listener.into()), real))
+}
+
+fn address_of(server: &Pool) -> SocketAddrV4 {
+    match server.addresses().first() {
+        Some(Address::Tcp(SocketAddr::V4(address))) => *address,
+        other => unreachable!("the server listens on the IPv4 address it was given, not on {other:?}"),
+    }
+}

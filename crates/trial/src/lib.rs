@@ -1,0 +1,67 @@
+//! Proves that a server survives changes: clients exchange with it while it is changed again and again, and everything is counted
+//! that a client could lose. The changes come from one of three sources: closures over a pool of your own, as below; the kinds of change
+//! that a pool has, each in turn ([`kinds`]); or a command that changes any server ([`command`]).
+//!
+//! ```
+//! use sockdrawer_trial::{Change, trial};
+//! use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+//!
+//! struct Echo;
+//! impl Service for Echo {
+//!     type Protocol = Echo;
+//!     fn open(&self, _peer: &Peer) -> Echo {
+//!         Echo
+//!     }
+//! }
+//! impl Protocol for Echo {
+//!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+//!         cx.send(input.bytes());
+//!         input.take_all();
+//!         Step::Continue
+//!     }
+//! }
+//!
+//! let changes = vec![
+//!     Change::new("service", |pool| pool.reconfigure(pool.config().behaviour(Echo))),
+//!     Change::new("loops", |pool| pool.reconfigure(pool.config().loops(3 - pool.config().loops))),
+//! ];
+//! let report = trial(Echo, changes).rounds(3).configure(|config| config.loops(1)).run()?;
+//! report.assert_nothing_lost();
+//! assert_eq!(report.changes[0].times, 3);
+//! # Ok::<(), sockdrawer::Error>(())
+//! ```
+//!
+//! The parts are public, so that a trial of something else can be made of them: [`Clients`] are the two sets, [`Exchange`] is what
+//! they say, [`Tally`] counts.
+
+mod clients;
+mod closures;
+pub mod command;
+mod exchange;
+pub mod kinds;
+mod random;
+mod sets;
+mod tally;
+mod verdict;
+
+pub use clients::{Cause, Churn, Keep, Kept, PATIENCE, Phase, Visit, Witness};
+pub use closures::{Change, ChangeReport, Report, Trial, trial};
+pub use exchange::{Dialogue, Echo, Echoed, Exchange, Judgement, Paired, Pairs};
+pub use random::{Random, mix};
+pub use sets::{Clients, Plan, Probe};
+pub use tally::{Counter, Failure, Group, Seen, Tally};
+pub use verdict::{Judged, Verdict};
+
+use std::time::Duration;
+
+/// When a trial ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After so many changes.
+    Changes(u64),
+    /// After this time.
+    Passed(Duration),
+}
+
+/// Waits until a trial is to end early, so long at most; whether it is to. For none: `&|_| false`.
+pub type Stopped<'a> = &'a dyn Fn(Duration) -> bool;

@@ -1,0 +1,396 @@
+//! What the clients saw: counted by them, read by the trial, change by change.
+
+use super::clients::{Cause, Phase, Witness};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A set of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Connect, exchange, end, again and again.
+    Churn,
+    /// Stay, and must not be lost.
+    Kept,
+}
+
+impl Group {
+    /// For reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Churn => "churn",
+            Group::Kept => "kept",
+        }
+    }
+}
+
+impl Phase {
+    /// For reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Connect => "connect",
+            Phase::Exchange => "exchange",
+            Phase::Between => "between exchanges",
+            Phase::End => "end",
+        }
+    }
+}
+
+/// One sort of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Failure {
+    /// Whose connections.
+    pub group: Group,
+    /// When.
+    pub phase: Phase,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What the clients saw in some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Churn connections that ended, well or not.
+    pub connects: u64,
+    /// Of these, refused.
+    pub refused: u64,
+    /// Of these, reset.
+    pub reset: u64,
+    /// Of these, without an answer or without an end for 5 s.
+    pub timed_out: u64,
+    /// Of these, not well for another reason: ended before the answer, wrong bytes, another error.
+    pub failed_otherwise: u64,
+    /// Connects that the clients could not begin, for want of a port, a descriptor or memory of their own. They say nothing about
+    /// the server and are not among the connects.
+    pub not_begun: u64,
+    /// Kept connections that ended with a request under way: no answer, or a part of it.
+    pub lost_in_exchange: u64,
+    /// Kept connections that ended, unannounced, while no request was under way.
+    pub lost_between: u64,
+    /// Kept connections that ended as their last answer had announced.
+    pub lost_announced: u64,
+    /// Connects to take the place of a lost kept connection that failed.
+    pub kept_not_back: u64,
+    /// Bytes that were not those expected, of all clients.
+    pub wrong_bytes: u64,
+    /// Exchanges on kept connections.
+    pub kept_exchanges: u64,
+    /// The longest time in which no connect of the churn led to an answer.
+    pub longest_gap: Duration,
+}
+
+impl Seen {
+    /// Connects that failed, for any reason that is not the clients' own.
+    pub fn failed(&self) -> u64 {
+        self.refused + self.reset + self.timed_out + self.failed_otherwise
+    }
+
+    /// Kept connections lost, in any way.
+    pub fn lost(&self) -> u64 {
+        self.lost_in_exchange + self.lost_between + self.lost_announced
+    }
+
+    /// Whether nothing was lost.
+    pub fn is_clean(&self) -> bool {
+        self.failed() + self.lost() + self.wrong_bytes == 0
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Seen) -> Seen {
+        self.by(other, |one, other| one + other)
+    }
+
+    /// What came since `before`. The longest gap is this one's.
+    fn since(&self, before: &Seen) -> Seen {
+        Seen { longest_gap: self.longest_gap, ..self.by(before, u64::saturating_sub) }
+    }
+
+    fn by(&self, other: &Seen, combine: impl Fn(u64, u64) -> u64) -> Seen {
+        Seen {
+            connects: combine(self.connects, other.connects),
+            refused: combine(self.refused, other.refused),
+            reset: combine(self.reset, other.reset),
+            timed_out: combine(self.timed_out, other.timed_out),
+            failed_otherwise: combine(self.failed_otherwise, other.failed_otherwise),
+            not_begun: combine(self.not_begun, other.not_begun),
+            lost_in_exchange: combine(self.lost_in_exchange, other.lost_in_exchange),
+            lost_between: combine(self.lost_between, other.lost_between),
+            lost_announced: combine(self.lost_announced, other.lost_announced),
+            kept_not_back: combine(self.kept_not_back, other.kept_not_back),
+            wrong_bytes: combine(self.wrong_bytes, other.wrong_bytes),
+            kept_exchanges: combine(self.kept_exchanges, other.kept_exchanges),
+            longest_gap: self.longest_gap.max(other.longest_gap),
+        }
+    }
+}
+
+/// All that was counted until now.
+#[derive(Debug, Default)]
+struct Counted {
+    seen: Seen,
+    failures: BTreeMap<Failure, u64>,
+}
+
+/// The counts of all clients. A connection counts where it ends: from the start of a change to the start of the next.
+///
+/// What is frequent is counted by atomics, relaxed, because nothing else hangs on them; what is not, under a lock.
+#[derive(Debug)]
+pub struct Tally {
+    begun: Instant,
+    ended: AtomicU64,
+    stood: AtomicU64,
+    kept_stood: AtomicU64,
+    kept_exchanges: AtomicU64,
+    /// When the last connect led to an answer, in nanoseconds since `begun`.
+    answered_at: AtomicU64,
+    longest_gap: AtomicU64,
+    rare: Mutex<Counted>,
+    /// At the start of the change in force.
+    before: Mutex<Seen>,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally::new()
+    }
+}
+
+impl Tally {
+    /// Nothing was seen yet; the time without an answered connect begins now.
+    pub fn new() -> Tally {
+        Tally {
+            begun: Instant::now(),
+            ended: AtomicU64::new(0),
+            stood: AtomicU64::new(0),
+            kept_stood: AtomicU64::new(0),
+            kept_exchanges: AtomicU64::new(0),
+            answered_at: AtomicU64::new(0),
+            longest_gap: AtomicU64::new(0),
+            rare: Mutex::default(),
+            before: Mutex::default(),
+        }
+    }
+
+    /// Who counts here for one set.
+    pub fn witness(self: &Arc<Tally>, group: Group) -> Arc<Counter> {
+        Arc::new(Counter { tally: self.clone(), group })
+    }
+
+    /// All that was seen since the beginning. The longest gap is that of the change in force alone.
+    pub fn total(&self) -> Seen {
+        let rare = lock(&self.rare).seen;
+        let ended = self.ended.load(Ordering::Relaxed);
+        Seen {
+            connects: rare.connects + ended,
+            kept_exchanges: self.kept_exchanges.load(Ordering::Relaxed),
+            longest_gap: Duration::from_nanos(self.longest_gap.load(Ordering::Relaxed)),
+            ..rare
+        }
+    }
+
+    /// Ends the change in force, which is told, and begins the next. A time without an answered connect that reaches over both counts
+    /// for the first up to now, and for the second as a whole.
+    pub fn next(&self) -> Seen {
+        self.gap();
+        let total = self.total();
+        self.longest_gap.store(0, Ordering::Relaxed);
+        let before = std::mem::replace(&mut *lock(&self.before), total);
+        total.since(&before)
+    }
+
+    /// What was seen since the change in force began.
+    pub fn current(&self) -> Seen {
+        self.gap();
+        self.total().since(&lock(&self.before))
+    }
+
+    /// Churn connections that stood.
+    pub fn stood(&self) -> u64 {
+        self.stood.load(Ordering::Relaxed)
+    }
+
+    /// Kept connections that stood, those that took the place of lost ones too.
+    pub fn kept_stood(&self) -> u64 {
+        self.kept_stood.load(Ordering::Relaxed)
+    }
+
+    /// All failures, most frequent first.
+    pub fn failures(&self) -> Vec<(Failure, u64)> {
+        let mut failures: Vec<_> = lock(&self.rare).failures.iter().map(|(failure, count)| (*failure, *count)).collect();
+        failures.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        failures
+    }
+
+    /// The churn begins now: the time before is no gap.
+    pub(crate) fn start_churn(&self) {
+        self.answered_at.store(self.nanoseconds(), Ordering::Relaxed);
+        self.longest_gap.store(0, Ordering::Relaxed);
+    }
+
+    fn nanoseconds(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The time without an answered connect that lasts now.
+    fn gap(&self) {
+        let since = self.answered_at.load(Ordering::Relaxed);
+        self.longest_gap.fetch_max(self.nanoseconds().saturating_sub(since), Ordering::Relaxed);
+    }
+
+    pub(super) fn answered(&self) {
+        let now = self.nanoseconds();
+        let before = self.answered_at.fetch_max(now, Ordering::Relaxed);
+        self.longest_gap.fetch_max(now.saturating_sub(before), Ordering::Relaxed);
+    }
+
+    fn failed(&self, failure: Failure) {
+        let mut rare = lock(&self.rare);
+        *rare.failures.entry(failure).or_default() += 1;
+        let seen = &mut rare.seen;
+        let column = match (failure.group, failure.phase, failure.cause) {
+            (_, Phase::Connect, cause) if is_own(cause) => &mut seen.not_begun,
+            (Group::Kept, Phase::Connect, _) => &mut seen.kept_not_back,
+            (Group::Kept, _, Cause::Announced) => &mut seen.lost_announced,
+            (Group::Kept, Phase::Between, _) => &mut seen.lost_between,
+            (Group::Kept, _, _) => &mut seen.lost_in_exchange,
+            (Group::Churn, _, cause) => {
+                seen.connects += 1;
+                match sort(cause) {
+                    Sort::Refused => &mut seen.refused,
+                    Sort::Reset => &mut seen.reset,
+                    Sort::TimedOut => &mut seen.timed_out,
+                    Sort::Other => &mut seen.failed_otherwise,
+                }
+            }
+        };
+        *column += 1;
+    }
+}
+
+enum Sort {
+    Refused,
+    Reset,
+    TimedOut,
+    Other,
+}
+
+fn errno(cause: Cause) -> Option<Errno> {
+    match cause {
+        Cause::Errno(number) => Some(Errno::from_raw_os_error(number)),
+        _ => None,
+    }
+}
+
+fn sort(cause: Cause) -> Sort {
+    match errno(cause) {
+        // A Unix socket whose queue is full, or that is not there, refuses in its own words.
+        Some(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => Sort::Refused,
+        Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) => Sort::Reset,
+        Some(Errno::TIMEDOUT) => Sort::TimedOut,
+        None if matches!(cause, Cause::Late | Cause::Stayed) => Sort::TimedOut,
+        _ => Sort::Other,
+    }
+}
+
+/// Whether a connect failed at this end, before anything was asked of the server.
+fn is_own(cause: Cause) -> bool {
+    matches!(errno(cause), Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts in a [`Tally`] what one set of clients meets with.
+#[derive(Debug)]
+pub struct Counter {
+    tally: Arc<Tally>,
+    group: Group,
+}
+
+impl Witness for Counter {
+    fn stood(&self) {
+        match self.group {
+            Group::Churn => self.tally.stood.fetch_add(1, Ordering::Relaxed),
+            Group::Kept => self.tally.kept_stood.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    fn answered(&self) {
+        match self.group {
+            Group::Churn => self.tally.answered(),
+            Group::Kept => _ = self.tally.kept_exchanges.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    fn ended(&self) {
+        self.tally.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wrong(&self, bytes: usize) {
+        lock(&self.tally.rare).seen.wrong_bytes += bytes as u64;
+    }
+
+    fn failed(&self, phase: Phase, cause: Cause) {
+        self.tally.failed(Failure { group: self.group, phase, cause });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESET: Cause = Cause::Errno(104);
+
+    #[test]
+    fn each_failure_has_its_column() {
+        let tally = Arc::new(Tally::new());
+        let (churn, kept) = (tally.witness(Group::Churn), tally.witness(Group::Kept));
+        churn.failed(Phase::Connect, Cause::Errno(111));
+        churn.failed(Phase::Exchange, RESET);
+        churn.failed(Phase::Exchange, Cause::Late);
+        churn.failed(Phase::End, Cause::Stayed);
+        churn.failed(Phase::Exchange, Cause::Early);
+        churn.failed(Phase::Connect, Cause::Errno(99));
+        kept.failed(Phase::Exchange, Cause::Early);
+        kept.failed(Phase::Between, RESET);
+        kept.failed(Phase::Between, Cause::Announced);
+        kept.failed(Phase::Connect, Cause::Errno(111));
+        kept.wrong(3);
+        churn.ended();
+        let expected = Seen {
+            connects: 6,
+            refused: 1,
+            reset: 1,
+            timed_out: 2,
+            failed_otherwise: 1,
+            not_begun: 1,
+            lost_in_exchange: 1,
+            lost_between: 1,
+            lost_announced: 1,
+            kept_not_back: 1,
+            wrong_bytes: 3,
+            ..Seen::default()
+        };
+        let seen = tally.next();
+        assert_eq!(Seen { longest_gap: Duration::ZERO, ..seen }, expected);
+        assert_eq!((seen.failed(), seen.lost(), seen.is_clean()), (5, 3, false));
+        assert!(tally.next().is_clean(), "the next change has its own row");
+        assert_eq!(tally.failures().len(), 10);
+    }
+
+    #[test]
+    fn a_gap_ends_with_an_answer_and_counts_while_it_lasts() {
+        let tally = Arc::new(Tally::new());
+        let churn = tally.witness(Group::Churn);
+        churn.answered();
+        let first = tally.next().longest_gap;
+        assert!(first > Duration::ZERO && tally.begun.elapsed() >= first);
+        let again = tally.current().longest_gap;
+        assert!(tally.current().longest_gap >= again, "nobody was answered since");
+    }
+}
