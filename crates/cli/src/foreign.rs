@@ -9,7 +9,6 @@ use crate::trial::{Live, exit, until, usage};
 use crate::values::{Count, Seed, Time};
 use sockdrawer_load::Stop;
 use sockdrawer_trial::command::{Options, Refused, Table, Trial, Workload};
-use sockdrawer_trial::kinds::{Progress, Seen};
 use sockdrawer_trial::{Until, Verdict};
 use std::time::Duration;
 
@@ -32,17 +31,7 @@ pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     let trial = Trial::start(&options).map_err(refused)?;
     people.tell(start(&options))?;
     let mut live = Live::new(options.until);
-    let report = trial.finish(&|within| stop.wait(within), |progress| {
-        let seen = progress.seen;
-        let seen = Seen {
-            connects: seen.connects,
-            failed: seen.failed(),
-            lost: seen.lost(),
-            wrong_bytes: seen.wrong_bytes,
-            ..Seen::default()
-        };
-        live.show(&Progress { elapsed: progress.elapsed, changes: progress.changes, seen });
-    });
+    let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
     let verdict = Verdict::of(&report);
     people.tell(Table(&report))?;

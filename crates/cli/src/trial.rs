@@ -8,8 +8,8 @@ use crate::print::{self, People, Sink};
 use crate::values::{Count, PositiveTime, Seed};
 use sockdrawer::{Address, Model, testing};
 use sockdrawer_load::Stop;
-use sockdrawer_trial::kinds::{Options, Progress, Sabotage, Table, Trial, loopback};
-use sockdrawer_trial::{Until, Verdict};
+use sockdrawer_trial::kinds::{Options, Sabotage, Table, Trial, loopback};
+use sockdrawer_trial::{Progress, Until, Verdict};
 use std::fmt;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -152,7 +152,7 @@ impl Live {
             Until::Changes(changes) => format!("{}/{changes} changes, {seconds:.1} s", progress.changes),
             Until::Passed(time) => format!("{seconds:.1}/{:.0} s, {} changes", time.as_secs_f64(), progress.changes),
         };
-        let (connects, failed, lost, wrong) = (seen.connects, seen.failed, seen.lost, seen.wrong_bytes);
+        let (connects, failed, lost, wrong) = (seen.connects, seen.failed(), seen.lost(), seen.wrong_bytes);
         format!("{of}, {connects} connects, {failed} failed, {lost} lost, {wrong} wrong bytes")
     }
 
@@ -168,7 +168,7 @@ impl Live {
 mod tests {
     use super::*;
     use crate::arguments::Command;
-    use sockdrawer_trial::kinds::Seen;
+    use sockdrawer_trial::Seen;
 
     fn parsed(words: &str) -> Result<Options, Failure> {
         let all = ["sockdrawer", "trial"].into_iter().chain(words.split_whitespace()).map(Into::into);
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn progress_is_one_line() {
-        let seen = Seen { connects: 5, ..Seen::default() };
+        let mut seen = Seen::default();
+        seen.connects = 5;
         let progress = Progress { elapsed: Duration::from_millis(1500), changes: 30, seen };
         let line = Live { on_terminal: true, until: Until::Passed(Duration::from_secs(10)), shown: None }.line(&progress);
         assert_eq!(line, "1.5/10 s, 30 changes, 5 connects, 0 failed, 0 lost, 0 wrong bytes");

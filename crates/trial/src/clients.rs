@@ -336,6 +336,13 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
     }
 }
 
+impl Cause {
+    /// The number behind it, where there is one.
+    pub fn errno(self) -> Option<i32> {
+        if let Cause::Errno(errno) = self { Some(errno) } else { None }
+    }
+}
+
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

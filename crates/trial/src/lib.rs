@@ -38,6 +38,7 @@ mod clients;
 mod closures;
 pub mod command;
 mod exchange;
+mod group;
 pub mod kinds;
 mod random;
 mod sets;
@@ -53,6 +54,17 @@ pub use tally::{Counter, Failure, Group, Seen, Tally};
 pub use verdict::{Judged, Verdict};
 
 use std::time::Duration;
+
+/// How far a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Since the first change.
+    pub elapsed: Duration,
+    /// Changes applied, or commands that ended.
+    pub changes: u64,
+    /// What was lost so far, and of how many.
+    pub seen: Seen,
+}
 
 /// When a trial ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
 use super::exchange::Exchange;
 use super::tally::{Group, Tally};
 use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Pool};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl Clients {
         let keep = (plan.kept > 0).then(|| pool(plan, Group::Kept, keep, plan.kept)).transpose()?;
         if let Some(kept) = &keep {
             let wanted = plan.kept as u64;
-            kept.wait(PATIENCE, |_| tally.kept_stood() >= wanted);
+            kept.wait(PATIENCE, |_| tally.stood(Group::Kept) >= wanted);
         }
         tally.start_churn();
         let churn = pool(plan, Group::Churn, Churn::new(churn, tally.witness(Group::Churn)), plan.connections)?;
@@ -68,7 +68,7 @@ impl Clients {
 
     /// Kept connections that stand now.
     pub fn standing(&self) -> usize {
-        let left = self.tally.kept_stood().saturating_sub(self.tally.total().lost());
+        let left = self.tally.stood(Group::Kept).saturating_sub(self.tally.total().lost());
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
@@ -111,11 +111,7 @@ impl Probe {
         let mut connecting = Connecting::to(vec![plan.target.clone()]);
         let near = plan.connect_rate().is_none();
         connecting.rate = Some(if near { PROBES_PER_SECOND } else { PROBES_PER_SECOND_AND_ADDRESS });
-        if let Address::Tcp(SocketAddr::V4(target)) = &plan.target
-            && target.ip().is_loopback()
-        {
-            connecting.sources = (2..10).map(|last| Ipv4Addr::new(127, 0, 102, last).into()).collect();
-        }
+        connecting.sources = sources(&plan.target, Group::Probe);
         connecting.timeout = PATIENCE;
         // With a total, even of all that there could be, a connect that fails brings no rest.
         connecting.total = Some(u64::MAX);
@@ -150,22 +146,16 @@ fn pool(plan: &Plan, group: Group, behaviour: impl Into<sockdrawer::Behaviour>, 
     Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
 }
 
-/// All of 127.0.0.0/8 can be bound without set-up, and 64 addresses keep short connections from using up the ports. None of them is
-/// one that servers use: a client whose port is the server's would connect to itself while the listener is away.
+/// Elsewhere than on the loopback this end has one address.
 fn sources(target: &Address, group: Group) -> Vec<IpAddr> {
-    match (target, group) {
-        (Address::Tcp(SocketAddr::V4(target)), Group::Churn) if target.ip().is_loopback() => {
-            (2..66).map(|last| Ipv4Addr::new(127, 0, 100, last).into()).collect()
-        }
-        (Address::Tcp(SocketAddr::V4(target)), Group::Kept) if target.ip().is_loopback() => {
-            vec![Ipv4Addr::new(127, 0, 101, 2).into()]
-        }
+    match target {
+        Address::Tcp(SocketAddr::V4(target)) if target.ip().is_loopback() => group.sources(),
         _ => Vec::new(),
     }
 }
 
 /// No further connects. Ending the pool at once would cut off those whose handshake runs.
-fn stop_connecting(pool: &Pool) {
+pub(crate) fn stop_connecting(pool: &Pool) {
     let mut config = pool.config();
     if let Endpoint::Connect(connecting) = &mut config.endpoint {
         connecting.total = Some(0);

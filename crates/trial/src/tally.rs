@@ -3,7 +3,8 @@
 use super::clients::{Cause, Phase, Witness};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,16 +15,41 @@ pub enum Group {
     Churn,
     /// Stay, and must not be lost.
     Kept,
+    /// Stay, until the server asks them to end.
+    Second,
+    /// Stay too, and ask for answers that take a while: asked to end, they must get those under way.
+    Requests,
+    /// Look from outside whether a change is in force, or how long the server answers nobody.
+    Probe,
 }
 
 impl Group {
+    /// All of them.
+    pub const ALL: [Group; 5] = [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe];
+
     /// For reports.
     pub fn name(self) -> &'static str {
         match self {
             Group::Churn => "churn",
             Group::Kept => "kept",
+            Group::Second => "second set",
+            Group::Requests => "requests",
+            Group::Probe => "probe",
         }
     }
+
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// How a connection ended that is there to be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// An orderly end, after bytes that were all right.
+    Orderly,
+    /// A reset, after bytes that were all right.
+    Reset,
 }
 
 impl Phase {
@@ -47,6 +73,14 @@ pub struct Failure {
     pub phase: Phase,
     /// Why.
     pub cause: Cause,
+    /// The change that was in force, by the number that [`Tally::begin`] was given; 0 before.
+    pub change: usize,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.group.name(), self.phase.name(), self.cause)
+    }
 }
 
 /// What the clients saw in some time.
@@ -78,6 +112,10 @@ pub struct Seen {
     pub wrong_bytes: u64,
     /// Exchanges on kept connections.
     pub kept_exchanges: u64,
+    /// Connections, there to be ended, that ended as asked.
+    pub ended_well: u64,
+    /// Connections of [`Group::Second`] that ended otherwise.
+    pub ended_badly: u64,
     /// The longest time in which no connect of the churn led to an answer.
     pub longest_gap: Duration,
 }
@@ -95,7 +133,7 @@ impl Seen {
 
     /// Whether nothing was lost.
     pub fn is_clean(&self) -> bool {
-        self.failed() + self.lost() + self.wrong_bytes == 0
+        self.failed() + self.lost() + self.wrong_bytes + self.ended_badly == 0
     }
 
     /// Both together.
@@ -123,6 +161,8 @@ impl Seen {
             kept_not_back: combine(self.kept_not_back, other.kept_not_back),
             wrong_bytes: combine(self.wrong_bytes, other.wrong_bytes),
             kept_exchanges: combine(self.kept_exchanges, other.kept_exchanges),
+            ended_well: combine(self.ended_well, other.ended_well),
+            ended_badly: combine(self.ended_badly, other.ended_badly),
             longest_gap: self.longest_gap.max(other.longest_gap),
         }
     }
@@ -142,9 +182,11 @@ struct Counted {
 pub struct Tally {
     begun: Instant,
     ended: AtomicU64,
-    stood: AtomicU64,
-    kept_stood: AtomicU64,
-    kept_exchanges: AtomicU64,
+    stood: [AtomicU64; Group::ALL.len()],
+    exchanges: [AtomicU64; Group::ALL.len()],
+    /// Connections that ended as they were asked to: in order, and by a reset.
+    endings: [[AtomicU64; 2]; Group::ALL.len()],
+    change: AtomicUsize,
     /// When the last connect led to an answer, in nanoseconds since `begun`.
     answered_at: AtomicU64,
     longest_gap: AtomicU64,
@@ -165,9 +207,10 @@ impl Tally {
         Tally {
             begun: Instant::now(),
             ended: AtomicU64::new(0),
-            stood: AtomicU64::new(0),
-            kept_stood: AtomicU64::new(0),
-            kept_exchanges: AtomicU64::new(0),
+            stood: Default::default(),
+            exchanges: Default::default(),
+            endings: Default::default(),
+            change: AtomicUsize::new(0),
             answered_at: AtomicU64::new(0),
             longest_gap: AtomicU64::new(0),
             rare: Mutex::default(),
@@ -186,7 +229,8 @@ impl Tally {
         let ended = self.ended.load(Ordering::Relaxed);
         Seen {
             connects: rare.connects + ended,
-            kept_exchanges: self.kept_exchanges.load(Ordering::Relaxed),
+            kept_exchanges: self.exchanges(Group::Kept),
+            ended_well: self.endings.iter().flatten().map(|count| count.load(Ordering::Relaxed)).sum(),
             longest_gap: Duration::from_nanos(self.longest_gap.load(Ordering::Relaxed)),
             ..rare
         }
@@ -208,14 +252,34 @@ impl Tally {
         self.total().since(&lock(&self.before))
     }
 
-    /// Churn connections that stood.
-    pub fn stood(&self) -> u64 {
-        self.stood.load(Ordering::Relaxed)
+    /// From now on, failures are put down to the change of this number.
+    pub fn begin(&self, change: usize) {
+        self.change.store(change, Ordering::Relaxed);
     }
 
-    /// Kept connections that stood, those that took the place of lost ones too.
-    pub fn kept_stood(&self) -> u64 {
-        self.kept_stood.load(Ordering::Relaxed)
+    /// The number of the change in force.
+    pub fn change(&self) -> usize {
+        self.change.load(Ordering::Relaxed)
+    }
+
+    /// Connections of a set that stood, also those that took the place of others.
+    pub fn stood(&self, group: Group) -> u64 {
+        self.stood[group.index()].load(Ordering::Relaxed)
+    }
+
+    /// Exchanges of a set.
+    pub fn exchanges(&self, group: Group) -> u64 {
+        self.exchanges[group.index()].load(Ordering::Relaxed)
+    }
+
+    /// Connections of a set that ended in this way, as asked.
+    pub(crate) fn endings(&self, group: Group, ending: Ending) -> u64 {
+        self.endings[group.index()][ending as usize].load(Ordering::Relaxed)
+    }
+
+    /// A connection ended as the change in force asks for.
+    pub(crate) fn ended_as_asked(&self, group: Group, ending: Ending) {
+        self.endings[group.index()][ending as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// All failures, most frequent first.
@@ -252,11 +316,13 @@ impl Tally {
         *rare.failures.entry(failure).or_default() += 1;
         let seen = &mut rare.seen;
         let column = match (failure.group, failure.phase, failure.cause) {
+            (Group::Probe, ..) => return,
             (_, Phase::Connect, cause) if is_own(cause) => &mut seen.not_begun,
-            (Group::Kept, Phase::Connect, _) => &mut seen.kept_not_back,
-            (Group::Kept, _, Cause::Announced) => &mut seen.lost_announced,
-            (Group::Kept, Phase::Between, _) => &mut seen.lost_between,
-            (Group::Kept, _, _) => &mut seen.lost_in_exchange,
+            (Group::Second, ..) => &mut seen.ended_badly,
+            (Group::Kept | Group::Requests, Phase::Connect, _) => &mut seen.kept_not_back,
+            (Group::Kept | Group::Requests, _, Cause::Announced) => &mut seen.lost_announced,
+            (Group::Kept | Group::Requests, Phase::Between, _) => &mut seen.lost_between,
+            (Group::Kept | Group::Requests, _, _) => &mut seen.lost_in_exchange,
             (Group::Churn, _, cause) => {
                 seen.connects += 1;
                 match sort(cause) {
@@ -278,15 +344,8 @@ enum Sort {
     Other,
 }
 
-fn errno(cause: Cause) -> Option<Errno> {
-    match cause {
-        Cause::Errno(number) => Some(Errno::from_raw_os_error(number)),
-        _ => None,
-    }
-}
-
 fn sort(cause: Cause) -> Sort {
-    match errno(cause) {
+    match cause.errno().map(Errno::from_raw_os_error) {
         // A Unix socket whose queue is full, or that is not there, refuses in its own words.
         Some(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => Sort::Refused,
         Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) => Sort::Reset,
@@ -298,7 +357,10 @@ fn sort(cause: Cause) -> Sort {
 
 /// Whether a connect failed at this end, before anything was asked of the server.
 fn is_own(cause: Cause) -> bool {
-    matches!(errno(cause), Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+    matches!(
+        cause.errno().map(Errno::from_raw_os_error),
+        Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -312,19 +374,23 @@ pub struct Counter {
     group: Group,
 }
 
+impl Counter {
+    /// So many exchanges were complete and right.
+    pub(crate) fn exchanged(&self, count: u64) {
+        self.tally.exchanges[self.group.index()].fetch_add(count, Ordering::Relaxed);
+    }
+}
+
 impl Witness for Counter {
     fn stood(&self) {
-        match self.group {
-            Group::Churn => self.tally.stood.fetch_add(1, Ordering::Relaxed),
-            Group::Kept => self.tally.kept_stood.fetch_add(1, Ordering::Relaxed),
-        };
+        self.tally.stood[self.group.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     fn answered(&self) {
-        match self.group {
-            Group::Churn => self.tally.answered(),
-            Group::Kept => _ = self.tally.kept_exchanges.fetch_add(1, Ordering::Relaxed),
+        if self.group == Group::Churn {
+            self.tally.answered();
         }
+        self.exchanged(1);
     }
 
     fn ended(&self) {
@@ -336,7 +402,7 @@ impl Witness for Counter {
     }
 
     fn failed(&self, phase: Phase, cause: Cause) {
-        self.tally.failed(Failure { group: self.group, phase, cause });
+        self.tally.failed(Failure { group: self.group, phase, cause, change: self.tally.change() });
     }
 }
 

@@ -99,8 +99,8 @@ impl fmt::Display for Report {
             writeln!(f)?;
             line(f, &change.name, cells.map(|count| count.to_string()))?;
         }
-        for (Failure { group, phase, cause }, count) in self.failures.iter().take(8) {
-            write!(f, "\n{count} times {}, {}: {cause}", group.name(), phase.name())?;
+        for (failure, count) in self.failures.iter().take(8) {
+            write!(f, "\n{count} times {failure}")?;
         }
         Ok(())
     }

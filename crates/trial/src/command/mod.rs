@@ -17,8 +17,8 @@ pub use report::{Change, Report};
 pub use shell::{Ended, Ran};
 pub use table::Table;
 
-use crate::{Clients, Echo, Exchange, Pairs, Plan, Probe, Seen, Tally, mix};
-use crate::{Stopped, Until};
+use crate::{Clients, Echo, Exchange, Pairs, Plan, Probe, Tally, mix};
+use crate::{Progress, Stopped, Until};
 use sockdrawer::{Address, Error};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,17 +88,6 @@ impl Options {
     pub fn connect_rate(&self) -> Option<f64> {
         self.plan().connect_rate()
     }
-}
-
-/// How far a trial is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Since the first change.
-    pub elapsed: Duration,
-    /// Commands that ended.
-    pub changes: u64,
-    /// What was lost so far, and of how many.
-    pub seen: Seen,
 }
 
 /// A trial whose clients run.

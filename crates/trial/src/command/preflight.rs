@@ -65,7 +65,7 @@ fn refused(plan: &Plan, tally: &Tally, expected: &Expected) -> Refused {
         Some(Failure { group: Group::Kept, cause: Cause::Announced, .. }) => format!(
             "{target} ends each connection after its answer, so that none can be kept: let it keep connections, or say --kept 0"
         ),
-        Some(Failure { group: Group::Kept, phase: Phase::Between, cause }) if seen.kept_exchanges > 0 => format!(
+        Some(Failure { group: Group::Kept, phase: Phase::Between, cause, .. }) if seen.kept_exchanges > 0 => format!(
             "{target} does not keep a connection between two requests ({cause}): let it keep connections, or say --kept 0"
         ),
         other => {

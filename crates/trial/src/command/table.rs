@@ -74,7 +74,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if total.kept_not_back > 0 {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }
-    failures(f, &report.failures, |Failure { group, phase, cause }| format!("{} {}: {cause}", group.name(), phase.name()))?;
+    failures(f, &report.failures, Failure::to_string)?;
     if let Some(odd) = &report.odd {
         write!(f, "\n{odd}")?;
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Verdict;
-use crate::{Cause, Failure, Group, Phase, Witness};
+use crate::{Cause, Failure, Group, Phase, Seen, Witness};
 
 fn seen(connects: u64) -> Seen {
     let tally = Arc::new(Tally::new());
@@ -78,7 +78,7 @@ fn what_the_table_leaves_out_or_shortens_is_said() {
     let mut seen = lossy();
     seen.failed_otherwise = 1;
     let mut report = report(vec![(Ended::Exited(0), seen)]);
-    let failure = |number| Failure { group: Group::Churn, phase: Phase::Connect, cause: Cause::Errno(number) };
+    let failure = |number| Failure { group: Group::Churn, phase: Phase::Connect, cause: Cause::Errno(number), change: 0 };
     report.failures = (1..=10).map(|number| (failure(number), 20 - number as u64)).collect();
     let text = Table(&report).to_string();
     assert!(text.contains("\notherwise: ended before the answer, wrong bytes, or an error"), "{text}");

@@ -1,6 +1,5 @@
 //! Applies one change and looks from outside whether it is in force.
 
-use super::guest::Guest;
 use super::kernel;
 use super::kind::{Kind, Way};
 use super::limit::queued;
@@ -8,6 +7,7 @@ use super::probe::{Met, Probe, Says};
 use super::scene::Scene;
 use super::schedule::{Planned, another};
 use super::served::Dish;
+use crate::{Group, Seen};
 use sockdrawer::{Address, Config, ConnectionStatus, Endpoint, Keepalive, Readiness, Selector, SocketOptions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -35,6 +35,8 @@ pub(crate) struct Changer<'a> {
     probes: u64,
     /// Churn connections that had ended when the change in force began.
     connects_before: u64,
+    /// What the clients saw during each kind of change.
+    pub(crate) seen: [Seen; Kind::ALL.len()],
     /// Connections that were asked to end.
     pub(crate) asked: [u64; Kind::ALL.len()],
     /// Requests under way when their connections were asked to end.
@@ -48,14 +50,21 @@ pub(crate) struct Changer<'a> {
 impl<'a> Changer<'a> {
     pub(crate) fn new(scene: &'a Scene) -> Changer<'a> {
         let took = std::array::from_fn(|_| Vec::new());
-        let asked = [0; Kind::ALL.len()];
-        Changer { scene, dish: Dish::Plain, probes: 0, connects_before: 0, asked, took, at_drains: 0, reloads: Vec::new() }
+        let (seen, asked) = ([Seen::default(); Kind::ALL.len()], [0; Kind::ALL.len()]);
+        Changer { scene, dish: Dish::Plain, probes: 0, connects_before: 0, seen, asked, took, at_drains: 0, reloads: Vec::new() }
     }
 
     /// What happens from now on is put down to `kind`.
     pub(crate) fn begin(&mut self, kind: Kind) {
-        self.scene.tally.begin(kind);
+        self.close_row();
+        self.scene.tally.begin(kind.index());
         self.connects_before = self.scene.tally.total().connects;
+    }
+
+    /// What was seen until now is put down to the change in force.
+    pub(crate) fn close_row(&mut self) {
+        let row = &mut self.seen[self.scene.tally.change()];
+        *row = row.plus(&self.scene.tally.next());
     }
 
     /// Waits until enough connects ended since the change in force began.
@@ -132,9 +141,9 @@ impl<'a> Changer<'a> {
         vary(&mut wanted, value);
         self.reconfigure(Kind::AcceptedOptions, |config| config.settings.options = wanted)?;
         let server = &self.scene.server;
-        let kept = server.connections(&Guest::Kept.selector());
+        let kept = server.connections(&Group::Kept.selector());
         let begun = Instant::now();
-        let applied = server.apply_options(&Guest::Kept.selector());
+        let applied = server.apply_options(&Group::Kept.selector());
         let took = begun.elapsed();
         self.reached(kept.len(), applied)?;
         // One of them speaks for all: each reading takes a question to a loop.
@@ -269,7 +278,7 @@ impl<'a> Changer<'a> {
         let adopted = server.adopt(&Selector::All);
         let took = begun.elapsed();
         let newest = server.status().generation;
-        let kept = server.connections(&Guest::Kept.selector());
+        let kept = server.connections(&Group::Kept.selector());
         let behind = kept.iter().filter(|connection| connection.generation != newest).count();
         if behind > 0 || adopted.moved < kept.len() {
             let (moved, all) = (adopted.moved, kept.len());
@@ -298,17 +307,17 @@ impl<'a> Changer<'a> {
 
     fn notify(&mut self) -> Result<Duration, Unseen> {
         let server = &self.scene.server;
-        let kept = server.connections(&Guest::Kept.selector()).len();
+        let kept = server.connections(&Group::Kept.selector()).len();
         let before = server.status().counts;
         let begun = Instant::now();
-        server.notify(&Guest::Kept.selector(), *b"a note").map_err(|error| error.to_string())?;
+        server.notify(&Group::Kept.selector(), *b"a note").map_err(|error| error.to_string())?;
         let took = begun.elapsed();
         let brought = |counts: &sockdrawer::Counts| {
             let brought = counts.notes + counts.notes_dropped - before.notes - before.notes_dropped;
             usize::try_from(brought).unwrap_or(usize::MAX)
         };
         // A kept connection that was lost gets none; its client counts it.
-        let still = server.connections(&Guest::Kept.selector()).len();
+        let still = server.connections(&Group::Kept.selector()).len();
         server.wait(SHOWS_WITHIN, |status| brought(&status.counts) >= still);
         self.reached(kept, brought(&server.status().counts))?;
         Ok(took)
@@ -316,7 +325,7 @@ impl<'a> Changer<'a> {
 
     /// Of `kept` connections that were there before, all were reached that still are.
     fn reached(&self, kept: usize, reached: usize) -> Result<(), Unseen> {
-        let still = self.scene.server.connections(&Guest::Kept.selector()).len();
+        let still = self.scene.server.connections(&Group::Kept.selector()).len();
         if (still..=kept).contains(&reached) {
             return Ok(());
         }

@@ -1,9 +1,9 @@
 //! The changes that ask connections to end: of the second set and of the requests, which are there for it.
 
 use super::change::{Changer, SHOWS_WITHIN, Unseen};
-use super::guest::Guest;
-use super::tally::Ending;
+use crate::Group;
 use crate::PATIENCE;
+use crate::tally::Ending;
 use sockdrawer::{Drain, Drained, Selector};
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ impl Changer<'_> {
         const RATES: [f64; 3] = [1_000.0, 2_000.0, 4_000.0];
         let rate = RATES[usize::try_from(value % 3).expect("less than 3")];
         let (at_once, slowly) = (Drain::within(DEADLINE), Drain::within(DEADLINE).rate(rate));
-        let second = self.drain_set(Guest::Second, slowly)?;
-        let requests = self.drain_set(Guest::Requests, if value & 1 == 0 { at_once } else { slowly })?;
+        let second = self.drain_set(Group::Second, slowly)?;
+        let requests = self.drain_set(Group::Requests, if value & 1 == 0 { at_once } else { slowly })?;
         Ok(second + requests)
     }
 
-    fn drain_set(&mut self, guest: Guest, how: Drain) -> Result<Duration, Unseen> {
-        self.asked(guest, |changer| whole(changer.scene.server.drain(&guest.selector(), how)))
+    fn drain_set(&mut self, group: Group, how: Drain) -> Result<Duration, Unseen> {
+        self.asked(group, |changer| whole(changer.scene.server.drain(&group.selector(), how)))
     }
 
     /// The requests that are under way, as soon as they are enough; they last only so long that a look before would say nothing.
@@ -42,26 +42,26 @@ impl Changer<'_> {
     }
 
     pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
-        self.asked(Guest::Second, |changer| whole(changer.scene.server.purge(&Guest::Second.selector(), DEADLINE)))
+        self.asked(Group::Second, |changer| whole(changer.scene.server.purge(&Group::Second.selector(), DEADLINE)))
     }
 
     /// `end` ends connections of a set and says how many. As many clients must see an orderly end, and no more.
-    fn asked(&mut self, guest: Guest, end: impl FnOnce(&mut Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
-        let before = self.before(guest, Ending::Orderly)?;
-        if guest == Guest::Requests {
+    fn asked(&mut self, group: Group, end: impl FnOnce(&mut Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
+        let before = self.before(group, Ending::Orderly)?;
+        if group == Group::Requests {
             self.at_drains += self.await_requests()?;
         }
         let begun = Instant::now();
         let asked = end(self)?;
         let took = begun.elapsed();
-        self.after(guest, Ending::Orderly, before, asked)?;
+        self.after(group, Ending::Orderly, before, asked)?;
         Ok(took)
     }
 
     pub(crate) fn kill(&mut self, value: u64) -> Result<Duration, Unseen> {
-        let before = self.before(Guest::Second, Ending::Reset)?;
+        let before = self.before(Group::Second, Ending::Reset)?;
         let server = &self.scene.server;
-        let there: Vec<_> = server.connections(&Guest::Second.selector()).into_iter().filter(|one| !one.draining).collect();
+        let there: Vec<_> = server.connections(&Group::Second.selector()).into_iter().filter(|one| !one.draining).collect();
         if there.is_empty() {
             return Err("the server lists no connection of the second set".to_owned());
         }
@@ -72,25 +72,25 @@ impl Changer<'_> {
         if killed != 1 {
             return Err("a connection that is there was not killed".to_owned());
         }
-        self.after(Guest::Second, Ending::Reset, before, 1)?;
+        self.after(Group::Second, Ending::Reset, before, 1)?;
         Ok(took)
     }
 
-    fn before(&self, guest: Guest, ending: Ending) -> Result<u64, Unseen> {
-        if !self.scene.stands(guest) {
-            return Err(format!("{}: not all stand again within {PATIENCE:?}", guest.name()));
+    fn before(&self, group: Group, ending: Ending) -> Result<u64, Unseen> {
+        if !self.scene.stands(group) {
+            return Err(format!("{}: not all stand again within {PATIENCE:?}", group.name()));
         }
-        Ok(self.scene.tally.endings(guest, ending))
+        Ok(self.scene.tally.endings(group, ending))
     }
 
-    fn after(&mut self, guest: Guest, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
+    fn after(&mut self, group: Group, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
         if asked == 0 {
             return Err("nobody was asked to end".to_owned());
         }
         let tally = &self.scene.tally;
-        self.asked[tally.current().index()] += asked as u64;
-        let seen = || tally.endings(guest, ending) - before;
-        self.scene.set(guest).0.wait(PATIENCE, |_| seen() >= asked as u64);
+        self.asked[tally.change()] += asked as u64;
+        let seen = || tally.endings(group, ending) - before;
+        self.scene.set(group).0.wait(PATIENCE, |_| seen() >= asked as u64);
         if seen() == asked as u64 {
             return Ok(());
         }

@@ -6,9 +6,7 @@
 mod absent;
 mod admission;
 mod change;
-mod churn;
 mod ending;
-mod guest;
 mod kept;
 mod kernel;
 mod kind;
@@ -24,39 +22,25 @@ mod scene;
 mod schedule;
 mod served;
 mod table;
-mod tally;
 mod verdict;
 
 #[cfg(test)]
 mod tests;
 
-pub use guest::Guest;
 pub use kind::{Kind, Way};
 pub use options::{NotLoopback, Options, Sabotage, loopback};
 pub use quiet::Undisturbed;
 pub use report::{Books, Latency, Report, Row};
 pub use served::RECIPES;
 pub use table::Table;
-pub use tally::{Cause, Failure, Phase, Seen};
 
-use crate::{Stopped, Until};
+use crate::{Group, Progress, Stopped, Until};
 use change::Changer;
 use quiet::Quiet;
 use scene::Scene;
 use schedule::Schedule;
 use sockdrawer::Error;
 use std::time::{Duration, Instant};
-
-/// How far a trial is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Since the first change.
-    pub elapsed: Duration,
-    /// Changes applied.
-    pub changes: u64,
-    /// What was lost so far, and of how many.
-    pub seen: Seen,
-}
 
 /// A trial whose server and clients run.
 pub struct Trial<'a> {
@@ -112,13 +96,15 @@ fn finish(options: &Options, scene: Scene, stop: Stopped<'_>, mut progress: impl
     }
     quiet.measure(&scene.tally);
     let (elapsed, undisturbed) = (begun.elapsed().saturating_sub(quiet.measured.elapsed), quiet.measured);
-    let (took, reloads, asked, at_drains) = (changer.took, changer.reloads, changer.asked, changer.at_drains);
+    changer.close_row();
+    let Changer { took, reloads, asked, at_drains, mut seen, .. } = changer;
     let (tally, absent) = (scene.tally.clone(), scene.absent.clone());
     let books = scene.stop();
+    seen[tally.change()] = seen[tally.change()].plus(&tally.next());
     let row = |kind: Kind| {
         let took = &took[kind.index()];
         let (times, apply) = (took.len() as u64, Latency::of(took));
-        Row { kind, times, apply, seen: tally.seen(kind), asked: asked[kind.index()] }
+        Row { kind, times, apply, seen: seen[kind.index()], asked: asked[kind.index()] }
     };
     Report {
         model: options.model,
@@ -131,8 +117,8 @@ fn finish(options: &Options, scene: Scene, stop: Stopped<'_>, mut progress: impl
         changes,
         rows: Kind::ALL.map(row).to_vec(),
         reload: Latency::of(&reloads),
-        echoes: tally.echoes(),
-        answers: tally.answers(),
+        echoes: tally.exchanges(Group::Kept) + tally.exchanges(Group::Second),
+        answers: tally.exchanges(Group::Requests),
         at_drains,
         failures: tally.failures(),
         unseen,

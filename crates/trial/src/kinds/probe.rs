@@ -1,9 +1,9 @@
 //! One connection that looks from outside whether a change is in force.
 
-use super::guest::Guest;
 use super::served::MARKER;
-use super::tally::Tally;
+use crate::Group;
 use crate::PATIENCE;
+use crate::{Counter, Tally, Witness};
 use sockdrawer::{
     Address, Closed, Config, ConnectFailure, Connecting, ConnectionStatus, Context, Drain, Error, Input, Local, Peer, Pool,
     Protocol, Selector, Service, Step,
@@ -69,12 +69,12 @@ impl Probe {
     /// When its pool cannot be started.
     pub(crate) fn send(target: &Address, number: u64, says: Says, tally: &Arc<Tally>) -> Result<Probe, Error> {
         let (tell, hears) = channel();
-        let source = Guest::Probe.source(number);
+        let source = Group::Probe.source(number);
         let mut connecting = Connecting::to(vec![target.clone()]);
         connecting.sources = vec![source];
         connecting.total = Some(1);
         connecting.timeout = PATIENCE;
-        let prober = Prober { tell, says, tally: tally.clone() };
+        let prober = Prober { tell, says, counter: tally.witness(Group::Probe) };
         let pool = Pool::start(Config::connect(prober, connecting).loops(1).workers(0).capacity(1).limit(1))?;
         Ok(Probe { pool, source, hears })
     }
@@ -99,14 +99,14 @@ impl Probe {
 struct Prober {
     tell: Sender<Met>,
     says: Says,
-    tally: Arc<Tally>,
+    counter: Arc<Counter>,
 }
 
 impl Service for Prober {
     type Protocol = Question;
 
     fn open(&self, _peer: &Peer) -> Question {
-        Question { tell: self.tell.clone(), says: self.says, tally: self.tally.clone(), came: 0, told: false }
+        Question { tell: self.tell.clone(), says: self.says, counter: self.counter.clone(), came: 0, told: false }
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
@@ -118,7 +118,7 @@ impl Service for Prober {
 struct Question {
     tell: Sender<Met>,
     says: Says,
-    tally: Arc<Tally>,
+    counter: Arc<Counter>,
     came: usize,
     told: bool,
 }
@@ -135,7 +135,7 @@ impl Question {
 
 impl Protocol for Question {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        self.tally.stood(Guest::Probe);
+        self.counter.stood();
         cx.send(self.says.bytes());
         cx.set_timer(PATIENCE);
         Step::Continue

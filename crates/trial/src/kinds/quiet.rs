@@ -1,7 +1,7 @@
 //! The rate that the same clients reach while nothing is changed. It is taken in short slices between the changes, so that what
 //! else this machine does slows both alike.
 
-use super::tally::Tally;
+use crate::Tally;
 use crate::Until;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
 //! What a trial found: numbers for people and for programs.
 
-use super::guest::Guest;
 use super::kind::Kind;
 use super::quiet::Undisturbed;
-use super::tally::{Failure, Seen};
+use crate::Group;
 use crate::Until;
 use crate::verdict::Verdict;
+use crate::{Failure, Seen};
 use serde_json::{Value, json};
 use sockdrawer::Model;
 use std::time::Duration;
@@ -82,7 +82,7 @@ pub struct Books {
     /// Connections that wait in the kernel to be accepted.
     pub queued: u64,
     /// Connections that stood, as each set of clients counted them.
-    pub established: [(Guest, u64); Guest::ALL.len()],
+    pub established: [(Group, u64); Group::ALL.len()],
     /// Connections that the kernel completed on the server's behalf; None where others share its counter.
     pub passive_opens: Option<u64>,
 }
@@ -125,7 +125,7 @@ impl Books {
 impl Report {
     /// All kinds together.
     pub fn total(&self) -> Seen {
-        self.rows.iter().map(|row| row.seen).fold(Seen::default(), Seen::plus)
+        self.rows.iter().map(|row| row.seen).fold(Seen::default(), |total, seen| total.plus(&seen))
     }
 
     /// Connections asked to end.
@@ -159,8 +159,9 @@ impl Report {
             "connects_per_second": self.connects_per_second().round(),
             "connects_per_second_undisturbed": self.undisturbed.connects_per_second().map(f64::round),
             "connect_rate_kept": self.rate_kept(),
-            "failed_connects": total.failed,
-            "lost_connections": total.lost,
+            "failed_connects": total.failed(),
+            "lost_connections": total.lost(),
+            "not_back": total.kept_not_back,
             "wrong_bytes": total.wrong_bytes,
             "kept_round_trips": self.echoes,
             "requests": {"answered": self.answers, "under_way_at_drains": self.at_drains},
@@ -188,8 +189,8 @@ impl Row {
             "p50_us": self.apply.p50_us,
             "p99_us": self.apply.p99_us,
             "connects": self.seen.connects,
-            "failed_connects": self.seen.failed,
-            "lost_connections": self.seen.lost,
+            "failed_connects": self.seen.failed(),
+            "lost_connections": self.seen.lost(),
             "wrong_bytes": self.seen.wrong_bytes,
             "asked": self.asked,
             "ended_well": self.seen.ended_well,
@@ -200,7 +201,7 @@ impl Row {
 
 impl Books {
     fn json(&self) -> Value {
-        let established = self.established.iter().map(|(guest, count)| (guest.name().replace(' ', "_"), json!(count)));
+        let established = self.established.iter().map(|(group, count)| (group.name().replace(' ', "_"), json!(count)));
         json!({
             "accepted": self.accepted,
             "established": established.collect::<serde_json::Map<_, _>>(),
@@ -211,13 +212,18 @@ impl Books {
     }
 }
 
+/// A failure in words, with the change that was in force.
+pub(crate) fn during(failure: &Failure) -> String {
+    format!("{failure}, during {}", Kind::ALL[failure.change].name())
+}
+
 fn failure_json((failure, count): &(Failure, u64)) -> Value {
     json!({
-        "clients": failure.guest.name(),
+        "clients": failure.group.name(),
         "phase": failure.phase.name(),
         "cause": failure.cause.to_string(),
         "errno": failure.cause.errno(),
-        "kind": failure.kind.name(),
+        "kind": Kind::ALL[failure.change].name(),
         "count": count,
     })
 }
@@ -254,7 +260,7 @@ pub(crate) mod tests {
                 accepted: 105_500,
                 still_open: 0,
                 queued: 0,
-                established: Guest::ALL.map(|guest| (guest, if guest == Guest::Churn { 105_500 } else { 0 })),
+                established: Group::ALL.map(|group| (group, if group == Group::Churn { 105_500 } else { 0 })),
                 passive_opens: None,
             },
         }

@@ -2,11 +2,12 @@
 //! server owes an answer to every request that it has begun to read; one that it never saw, because it was sent while the server's
 //! end was on its way, it does not owe.
 
-use super::guest::Guest;
 use super::kind::Kind;
 use super::ledger::Ledger;
-use super::tally::{Cause, Ending, Phase, Tally};
+use crate::Group;
 use crate::PATIENCE;
+use crate::tally::{Counter, Ending};
+use crate::{Cause, Phase, Tally, Witness};
 use crate::{Random, mix};
 use sockdrawer::{Closed, ConnectFailure, Context, Input, Job, JobResult, Local, Peer, Protocol, Service, Step};
 use std::sync::Arc;
@@ -62,6 +63,7 @@ pub(crate) fn answer(ledger: &Ledger, result: JobResult, cx: &mut Context<'_>) -
 /// The clients.
 pub(crate) struct Requests {
     tally: Arc<Tally>,
+    counter: Arc<Counter>,
     ledger: Arc<Ledger>,
     seed: u64,
     next: AtomicU64,
@@ -69,7 +71,8 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn new(tally: Arc<Tally>, ledger: Arc<Ledger>, seed: u64) -> Requests {
-        Requests { tally, ledger, seed, next: AtomicU64::new(0) }
+        let counter = tally.witness(Group::Requests);
+        Requests { tally, counter, ledger, seed, next: AtomicU64::new(0) }
     }
 }
 
@@ -81,6 +84,7 @@ impl Service for Requests {
         self.ledger.open(connection);
         Asking {
             tally: self.tally.clone(),
+            counter: self.counter.clone(),
             ledger: self.ledger.clone(),
             connection,
             random: Random::new(mix(self.seed ^ mix(connection))),
@@ -93,7 +97,7 @@ impl Service for Requests {
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
-        self.tally.failed(Guest::Requests, Phase::Connect, Cause::Errno(failure.errno));
+        self.counter.failed(Phase::Connect, Cause::Errno(failure.errno));
     }
 }
 
@@ -111,6 +115,7 @@ enum Outcome {
 /// One connection of [`Requests`].
 pub(crate) struct Asking {
     tally: Arc<Tally>,
+    counter: Arc<Counter>,
     ledger: Arc<Ledger>,
     connection: u64,
     random: Random,
@@ -128,7 +133,7 @@ impl Asking {
     fn ask(&mut self, cx: &mut Context<'_>) -> Step {
         // Answers take a while where a drain may meet them; else they cost the churn nothing. Not long: a server without workers
         // works on them in its loops.
-        let draining = self.tally.current() == Kind::Drain;
+        let draining = Kind::ALL[self.tally.change()] == Kind::Drain;
         self.left = if self.random.next().is_multiple_of(2) { SIZE } else { MOST * SIZE };
         let from = self.asked.len() - self.left;
         for request in self.asked[from..].chunks_exact_mut(SIZE) {
@@ -171,7 +176,7 @@ impl Asking {
 
 impl Protocol for Asking {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        self.tally.stood(Guest::Requests);
+        self.counter.stood();
         self.ask(cx)
     }
 
@@ -182,12 +187,12 @@ impl Protocol for Asking {
         let wrong = came.len() - equal;
         input.take_all();
         if wrong > 0 {
-            self.tally.wrong(wrong);
+            self.counter.wrong(wrong);
             return self.fail(Cause::Wrong);
         }
         let before = self.left.div_ceil(SIZE);
         self.left -= equal;
-        self.tally.answered(before - self.left.div_ceil(SIZE));
+        self.counter.exchanged((before - self.left.div_ceil(SIZE)) as u64);
         if self.resting() { self.rest(cx) } else { Step::Continue }
     }
 
@@ -214,8 +219,8 @@ impl Protocol for Asking {
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
         let cause = match (self.result, why) {
             (Some(Outcome::Stopped), _) => return,
-            (Some(Outcome::Ended), _) if self.tally.current() == Kind::Drain => {
-                return self.tally.ended(Guest::Requests, Ending::Orderly);
+            (Some(Outcome::Ended), _) if Kind::ALL[self.tally.change()] == Kind::Drain => {
+                return self.tally.ended_as_asked(Group::Requests, Ending::Orderly);
             }
             (Some(Outcome::Ended), _) => Cause::Early,
             (Some(Outcome::Failed(cause)), _) => cause,
@@ -223,9 +228,9 @@ impl Protocol for Asking {
             (None, _) => Cause::Stayed,
         };
         // Wrong bytes have their own column; the connection was ended because of them.
-        let phase = if self.resting() { Phase::End } else { Phase::Answer };
+        let phase = if self.resting() { Phase::Between } else { Phase::Exchange };
         if cause != Cause::Wrong {
-            self.tally.failed(Guest::Requests, phase, cause);
+            self.counter.failed(phase, cause);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Faults committed on purpose, to see that the trial notices.
 
 use super::change::{Changer, Unseen};
-use super::guest::Guest;
 use super::kind::Kind;
 use super::options::Sabotage;
+use crate::Group;
 use sockdrawer::{Address, Config, Endpoint, Selector, testing};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -36,10 +36,10 @@ impl Changer<'_> {
         self.begin(Kind::Sabotage);
         let own = Address::Tcp(self.scene.address.into());
         let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
-        let failed = self.scene.tally.total().failed;
+        let failed = self.scene.tally.total().failed();
         self.reconfigure(Kind::Sabotage, |config| move_first(config, stand_in))?;
         // To be away for a moment costs nobody anything.
-        self.scene.churn.wait(MISSED_WITHIN, |_| self.scene.tally.total().failed > failed);
+        self.scene.churn.wait(MISSED_WITHIN, |_| self.scene.tally.total().failed() > failed);
         self.reconfigure(Kind::Sabotage, |config| move_first(config, own))?;
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Changer<'_> {
     fn close_kept(&mut self) {
         self.begin(Kind::Sabotage);
         let server = &self.scene.server;
-        if let Some(connection) = server.connections(&Guest::Kept.selector()).first() {
+        if let Some(connection) = server.connections(&Group::Kept.selector()).first() {
             server.kill(&Selector::Id(connection.id));
         }
     }

@@ -1,8 +1,6 @@
 //! The parts of a trial that run: the server and its clients, all of them pools.
 
 use super::absent::absent;
-use super::churn::churn;
-use super::guest::Guest;
 use super::kept::keep;
 use super::kernel;
 use super::kind::Kind;
@@ -10,16 +8,21 @@ use super::options::{Options, Sabotage};
 use super::report::Books;
 use super::requests::Requests;
 use super::served::{Dish, Props};
-use super::tally::{Ending, Tally};
-use crate::PATIENCE;
+use crate::Group;
+use crate::Tally;
 use crate::mix;
-use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Endpoint, Error, Model, Pool, Selector};
+use crate::sets::stop_connecting;
+use crate::tally::Ending;
+use crate::{Churn, Echo, PATIENCE};
+use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Error, Model, Pool};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Connections of the set that the server asks to end.
 const SECOND: usize = 16;
+/// Bytes that the churn sends on each connection, with the end, and reads again.
+const SIZE: u64 = 16;
 /// Connections that send requests.
 const REQUESTS: usize = 8;
 
@@ -75,29 +78,30 @@ impl Scene {
             absent.push((Kind::ReplaceAddress, "the sabotage brings its own socket".to_owned()));
         }
 
-        let client = |guest: Guest, behaviour: Behaviour, count: usize, total: Option<u64>| {
+        let client = |group: Group, behaviour: Behaviour, count: usize, total: Option<u64>| {
             let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
-            connecting.sources = guest.sources();
+            connecting.sources = group.sources();
             connecting.total = total;
             connecting.timeout = PATIENCE;
             Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
         };
-        let keep = |guest: Guest| keep(&tally, guest, mix(options.seed ^ guest.index() as u64));
-        let kept = client(Guest::Kept, keep(Guest::Kept).into(), options.kept, Some(options.kept as u64))?;
-        let second = client(Guest::Second, keep(Guest::Second).into(), SECOND, None)?;
-        let seed = mix(options.seed ^ Guest::Requests.index() as u64);
+        let keep = |group: Group| keep(&tally, group, mix(options.seed ^ group.index() as u64));
+        let kept = client(Group::Kept, keep(Group::Kept).into(), options.kept, Some(options.kept as u64))?;
+        let second = client(Group::Second, keep(Group::Second).into(), SECOND, None)?;
+        let seed = mix(options.seed ^ Group::Requests.index() as u64);
         let asking = Requests::new(tally.clone(), props.ledger.clone(), seed);
-        let requests = client(Guest::Requests, asking.into(), REQUESTS, None)?;
+        let requests = client(Group::Requests, asking.into(), REQUESTS, None)?;
         // All stand before the first change. One that does not is counted as failed by its own set.
         server.wait(PATIENCE, |status| status.connections >= staying);
-        let churn = client(Guest::Churn, churn(&tally, mix(options.seed)).into(), options.connections, None)?;
+        let churn = Churn::new(Echo::new(mix(options.seed), SIZE, SIZE).ending_at_once(), tally.witness(Group::Churn));
+        let churn = client(Group::Churn, churn.into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
         Ok(Scene { server, churn, kept, second, requests, tally, address, props, absent, shared, ample, staying, passive_opens })
     }
 
     /// A set that is there to be asked to end, and its size.
-    pub(crate) fn set(&self, guest: Guest) -> (&Pool, usize) {
-        if guest == Guest::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
+    pub(crate) fn set(&self, group: Group) -> (&Pool, usize) {
+        if group == Group::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
     }
 
     /// Clients that come and go, all of them.
@@ -106,10 +110,10 @@ impl Scene {
     }
 
     /// Waits until such a set stands again, whole, as its clients see it.
-    pub(crate) fn stands(&self, guest: Guest) -> bool {
-        let (pool, size) = self.set(guest);
-        let ended = || self.tally.endings(guest, Ending::Orderly) + self.tally.endings(guest, Ending::Reset);
-        pool.wait(PATIENCE, |_| self.tally.established(guest) >= ended() + size as u64)
+    pub(crate) fn stands(&self, group: Group) -> bool {
+        let (pool, size) = self.set(group);
+        let ended = || self.tally.endings(group, Ending::Orderly) + self.tally.endings(group, Ending::Reset);
+        pool.wait(PATIENCE, |_| self.tally.stood(group) >= ended() + size as u64)
     }
 
     /// Ends the clients in order, then the server, and closes the books.
@@ -118,14 +122,14 @@ impl Scene {
         // Each visit ends by itself: a step that lasts longer than the patience fails it.
         self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
         self.churn.shutdown(Drain::within(PATIENCE));
-        for guest in [Guest::Second, Guest::Requests] {
-            self.stands(guest);
-            stop_connecting(self.set(guest).0);
+        for group in [Group::Second, Group::Requests] {
+            self.stands(group);
+            stop_connecting(self.set(group).0);
         }
         for stays in [&self.kept, &self.second, &self.requests] {
             stays.shutdown(Drain::within(2 * PATIENCE));
         }
-        let established = self.tally.all_established();
+        let established = all_stood(&self.tally);
         self.server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
         let status = self.server.status();
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
@@ -134,21 +138,14 @@ impl Scene {
             accepted: status.counts.accepted,
             still_open: status.connections,
             queued: status.listeners.iter().map(|listener| listener.queued as u64).sum(),
-            established: Guest::ALL.map(|guest| (guest, self.tally.established(guest))),
+            established: Group::ALL.map(|group| (group, self.tally.stood(group))),
             passive_opens: opened,
         }
     }
 }
 
-/// No further connects. Ending the pool at once would cut off those whose handshake runs.
-fn stop_connecting(pool: &Pool) {
-    let mut config = pool.config();
-    if let Endpoint::Connect(connecting) = &mut config.endpoint {
-        connecting.total = Some(0);
-    }
-    pool.reconfigure(config).expect("a running pool of clients takes a smaller total");
-    // Every loop has answered, so every loop has heard of it.
-    pool.connections(&Selector::All);
+fn all_stood(tally: &Tally) -> u64 {
+    Group::ALL.into_iter().map(|group| tally.stood(group)).sum()
 }
 
 /// A socket that listens and that the server will share. Its port is asked for by number: one that the kernel chose is given up

@@ -1,8 +1,8 @@
 //! What the server under trial runs: echoes of different types and sizes of state, which take over each other's connections.
 
-use super::guest::Guest;
 use super::ledger::Ledger;
 use super::requests;
+use crate::Group;
 use sockdrawer::{
     Behaviour, Build, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service,
     Step,
@@ -94,7 +94,7 @@ pub(crate) trait Flavour: Default + Send + 'static {
     /// Of the recipe.
     const NAME: &str;
 
-    fn answer(&mut self, guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
+    fn answer(&mut self, group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
 }
 
 /// At once.
@@ -125,7 +125,7 @@ fn echo(input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
 impl Flavour for Plain {
     const NAME: &str = "trial-plain";
 
-    fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+    fn answer(&mut self, _group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         echo(input, cx)
     }
 }
@@ -133,7 +133,7 @@ impl Flavour for Plain {
 impl Flavour for Counted {
     const NAME: &str = "trial-counted";
 
-    fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+    fn answer(&mut self, _group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         let power = input.bytes().len().checked_ilog2().unwrap_or(0);
         let slot = usize::try_from(power).map_or(16, |power| power.min(16));
         self.sizes[slot] = self.sizes[slot].wrapping_add(1);
@@ -154,8 +154,8 @@ impl Piece {
 impl Flavour for Worked {
     const NAME: &str = "trial-worked";
 
-    fn answer(&mut self, guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if guest == Some(Guest::Kept) {
+    fn answer(&mut self, group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if group == Some(Group::Kept) {
             return echo(input, cx);
         }
         let used = input.bytes().len().min(Piece::SIZE);
@@ -169,7 +169,7 @@ impl Flavour for Worked {
 impl Flavour for Crashing {
     const NAME: &str = "trial-crashing";
 
-    fn answer(&mut self, _guest: Option<Guest>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+    fn answer(&mut self, _group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if input.bytes().starts_with(MARKER) {
             // A panic like any other, but without the hook that would print it: this one was ordered.
             resume_unwind(Box::new("a panic that the trial asked for"));
@@ -193,10 +193,10 @@ impl<F> Served<F> {
     where
         F: Default,
     {
-        let guest = Guest::of(peer.remote());
-        let leak = self.props.leak.clone().filter(|_| guest == Some(Guest::Kept));
-        let ledger = Some(self.props.ledger.clone()).filter(|_| guest == Some(Guest::Requests));
-        Connection { flavour: F::default(), guest, leak, ledger, inputs }
+        let group = Group::of(peer.remote());
+        let leak = self.props.leak.clone().filter(|_| group == Some(Group::Kept));
+        let ledger = Some(self.props.ledger.clone()).filter(|_| group == Some(Group::Requests));
+        Connection { flavour: F::default(), group, leak, ledger, inputs }
     }
 }
 
@@ -219,7 +219,7 @@ impl<F: Flavour> Service for Served<F> {
 /// One connection of [`Served`].
 pub(crate) struct Connection<F> {
     flavour: F,
-    guest: Option<Guest>,
+    group: Option<Group>,
     leak: Option<Arc<Leak>>,
     /// For connections that send requests.
     ledger: Option<Arc<Ledger>>,
@@ -236,7 +236,7 @@ impl<F: Flavour> Protocol for Connection<F> {
         if input.bytes().len() > 1 && self.leak.as_ref().is_some_and(|leak| leak.now()) {
             input.take(1);
         }
-        self.flavour.answer(self.guest, input, cx)
+        self.flavour.answer(self.group, input, cx)
     }
 
     fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {

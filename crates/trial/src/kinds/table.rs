@@ -1,7 +1,7 @@
 //! The report for people.
 
-use super::guest::Guest;
-use super::report::{Report, Row};
+use super::report::{Report, Row, during};
+use crate::Group;
 use crate::verdict::failures;
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl fmt::Display for Table<'_> {
 }
 
 fn spoiled(row: &Row) -> bool {
-    row.seen.failed + row.seen.lost + row.seen.wrong_bytes + row.seen.ended_badly > 0
+    row.seen.failed() + row.seen.lost() + row.seen.wrong_bytes + row.seen.ended_badly > 0
 }
 
 fn cells(row: &Row) -> [String; HEAD.len()] {
@@ -62,8 +62,8 @@ fn cells(row: &Row) -> [String; HEAD.len()] {
         row.apply.p50_us.to_string(),
         row.apply.p99_us.to_string(),
         seen.connects.to_string(),
-        seen.failed.to_string(),
-        seen.lost.to_string(),
+        seen.failed().to_string(),
+        seen.lost().to_string(),
         seen.wrong_bytes.to_string(),
         second,
         if spoiled(row) { "<-".to_owned() } else { String::new() },
@@ -82,7 +82,7 @@ fn aligned(cells: &[String], widths: &[usize]) -> String {
 /// Both ends' counts, as the sum that they are.
 fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let books = &report.books;
-    let part = |(guest, count): &(Guest, u64)| format!("{count} {}", guest.name());
+    let part = |(group, count): &(Group, u64)| format!("{count} {}", group.name());
     let parts: Vec<String> = books.established.iter().map(part).collect();
     let sign = |equal: bool| if equal { "==" } else { "!=" };
     let equal = sign(books.accepted == books.all_established());
@@ -94,7 +94,7 @@ fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         let equal = sign(books.agrees_with_kernel());
         write!(f, "\nkernel: passive opens {opened} {equal} accepted {} + queued {}", books.accepted, books.queued)?;
     }
-    failures(f, &report.failures, |failure| failure.to_string())?;
+    failures(f, &report.failures, during)?;
     for (kind, why) in &report.absent {
         write!(f, "\nnot in this model: {}: {why}", kind.name())?;
     }
@@ -115,7 +115,7 @@ mod tests {
         let mut report = good();
         report.rows[Kind::Drain.index()].asked = 320;
         report.rows[Kind::Drain.index()].seen.ended_well = 320;
-        report.rows[Kind::Loops.index()].seen.failed = 3;
+        report.rows[Kind::Loops.index()].seen.reset = 3;
         let text = Table(&report).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("change             how             times  p50 µs  p99 µs  connects  failed"), "{text}");

@@ -1,14 +1,14 @@
 //! The trial's clients against its servers, without sockets.
 
-use super::churn::Churn;
-use super::guest::Guest;
 use super::kept::{Keep, keep};
 use super::kind::Kind;
 use super::ledger::Ledger;
 use super::requests::{Requests, SIZE};
 use super::served::{Leak, MARKER, Plain, Props, RECIPES, Served, Worked};
-use super::tally::{Cause, Ending, Phase, Tally};
+use crate::Group;
 use crate::PATIENCE;
+use crate::tally::Ending;
+use crate::{Cause, Counter, Echo, Phase, Tally};
 use sockdrawer::testing::{Connection, Limits, peer};
 use sockdrawer::{Closed, Peer, Service, Side};
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ fn client<S: Service>(service: S) -> Connection<S> {
     Connection::open_with(service, peer(Side::Connected, Duration::from_micros(30)), Limits::default())
 }
 
-fn server<F: super::served::Flavour>(guest: Guest, leak: Option<&Arc<Leak>>) -> Connection<Served<F>> {
-    let from = Peer::new(Some(SocketAddr::new(guest.source(1), 40_000)), Side::Accepted);
+fn server<F: super::served::Flavour>(group: Group, leak: Option<&Arc<Leak>>) -> Connection<Served<F>> {
+    let from = Peer::new(Some(SocketAddr::new(group.source(1), 40_000)), Side::Accepted);
     Connection::open_with(Served::<F>::new(&Props { leak: leak.cloned(), ..props() }), from, Limits::default())
 }
 
@@ -30,18 +30,18 @@ fn props() -> Props {
     Props::new(false).expect("a file in memory")
 }
 
-fn churn(tally: &Arc<Tally>) -> Connection<Churn> {
-    client(super::churn::churn(tally, 1))
+fn churn(tally: &Arc<Tally>) -> Connection<crate::Churn<Echo, Counter>> {
+    client(crate::Churn::new(Echo::new(1, 16, 16).ending_at_once(), tally.witness(Group::Churn)))
 }
 
-fn kept(tally: &Arc<Tally>, guest: Guest) -> Connection<Keep> {
-    client(keep(tally, guest, 1))
+fn kept(tally: &Arc<Tally>, group: Group) -> Connection<Keep> {
+    client(keep(tally, group, 1))
 }
 
 /// What failed, once.
-fn failure(tally: &Tally) -> (Guest, Phase, Cause) {
+fn failure(tally: &Tally) -> (Group, Phase, Cause) {
     match tally.failures().as_slice() {
-        [(failure, 1)] => (failure.guest, failure.phase, failure.cause),
+        [(failure, 1)] => (failure.group, failure.phase, failure.cause),
         others => panic!("not one failure: {others:?}"),
     }
 }
@@ -49,7 +49,7 @@ fn failure(tally: &Tally) -> (Guest, Phase, Cause) {
 #[test]
 fn a_visit_is_sixteen_bytes_there_and_back() {
     let tally = Arc::new(Tally::new());
-    let (mut client, mut server) = (churn(&tally), server::<Plain>(Guest::Churn, None));
+    let (mut client, mut server) = (churn(&tally), server::<Plain>(Group::Churn, None));
     let sent = client.sent();
     assert_eq!(sent.len(), 16);
     assert!(client.finished_sending());
@@ -60,18 +60,18 @@ fn a_visit_is_sixteen_bytes_there_and_back() {
     client.finish();
     assert_eq!(client.closed(), Some(Closed::Done));
     let seen = tally.total();
-    assert_eq!((seen.connects, seen.failed, seen.wrong_bytes), (1, 0, 0));
-    assert_eq!(tally.established(Guest::Churn), 1);
+    assert_eq!((seen.connects, seen.failed(), seen.wrong_bytes), (1, 0, 0));
+    assert_eq!(tally.stood(Group::Churn), 1);
 }
 
 #[test]
 fn a_visit_fails_by_its_phase_and_cause() {
-    type Spoil = fn(&mut Connection<Churn>);
+    type Spoil = fn(&mut Connection<crate::Churn<Echo, Counter>>);
     let ways: [(Spoil, Phase, Cause); 6] = [
-        (|client| client.advance(PATIENCE), Phase::Echo, Cause::Late),
-        (|client| client.end(Closed::Error(ECONNRESET)), Phase::Echo, Cause::Errno(ECONNRESET)),
-        (|client| client.finish(), Phase::Echo, Cause::Early),
-        (|client| client.receive(&[0; 16]), Phase::Echo, Cause::Wrong),
+        (|client| client.advance(PATIENCE), Phase::Exchange, Cause::Late),
+        (|client| client.end(Closed::Error(ECONNRESET)), Phase::Exchange, Cause::Errno(ECONNRESET)),
+        (|client| client.finish(), Phase::Exchange, Cause::Early),
+        (|client| client.receive(&[0; 16]), Phase::Exchange, Cause::Wrong),
         (
             |client| {
                 let sent = client.sent();
@@ -96,8 +96,8 @@ fn a_visit_fails_by_its_phase_and_cause() {
         let mut client = churn(&tally);
         spoil(&mut client);
         assert!(client.closed().is_some(), "{phase:?} {cause:?}");
-        assert_eq!(failure(&tally), (Guest::Churn, phase, cause));
-        assert_eq!((tally.total().connects, tally.total().failed), (1, 1));
+        assert_eq!(failure(&tally), (Group::Churn, phase, cause));
+        assert_eq!((tally.total().connects, tally.total().failed()), (1, 1));
     }
 }
 
@@ -119,13 +119,13 @@ fn converse<F: super::served::Flavour>(
         }
         client.advance(client.timer().expect("it pauses"));
     }
-    assert_eq!(tally.echoes(), rounds);
+    assert_eq!((tally.exchanges(Group::Kept) + tally.exchanges(Group::Second)), rounds);
 }
 
 #[test]
 fn a_kept_connection_compares_until_it_is_asked_to_end() {
     let tally = Arc::new(Tally::new());
-    let (mut client, mut server) = (kept(&tally, Guest::Kept), server::<Plain>(Guest::Kept, None));
+    let (mut client, mut server) = (kept(&tally, Group::Kept), server::<Plain>(Group::Kept, None));
     converse(&mut client, &mut server, &tally, 20);
     client.drain();
     assert!(!client.finished_sending(), "a block is under way");
@@ -134,13 +134,14 @@ fn a_kept_connection_compares_until_it_is_asked_to_end() {
     assert!(client.finished_sending());
     client.finish();
     assert_eq!(client.closed(), Some(Closed::Done));
-    assert_eq!(tally.total(), super::Seen::default());
+    let rounds = tally.total().kept_exchanges;
+    assert_eq!(tally.total(), crate::Seen { kept_exchanges: rounds, ..crate::Seen::default() });
 }
 
 #[test]
 fn echoes_take_over_each_others_connections() {
     let tally = Arc::new(Tally::new());
-    let (mut client, mut plain) = (kept(&tally, Guest::Second), server::<Plain>(Guest::Second, None));
+    let (mut client, mut plain) = (kept(&tally, Group::Second), server::<Plain>(Group::Second, None));
     plain.receive(&client.sent());
     client.receive(&plain.sent());
     client.advance(client.timer().expect("it pauses"));
@@ -150,24 +151,24 @@ fn echoes_take_over_each_others_connections() {
         worked.run_job();
     }
     client.receive(&worked.sent());
-    assert_eq!((tally.echoes(), tally.total().wrong_bytes), (2, 0));
+    assert_eq!(((tally.exchanges(Group::Kept) + tally.exchanges(Group::Second)), tally.total().wrong_bytes), (2, 0));
 }
 
 #[test]
 fn a_dropped_byte_is_seen_as_wrong_bytes_and_not_as_a_loss() {
     let tally = Arc::new(Tally::new());
     let leak = Arc::default();
-    let (mut client, mut server) = (kept(&tally, Guest::Kept), server::<Plain>(Guest::Kept, Some(&leak)));
+    let (mut client, mut server) = (kept(&tally, Group::Kept), server::<Plain>(Group::Kept, Some(&leak)));
     converse(&mut client, &mut server, &tally, 1_000);
     assert_eq!(client.closed(), Some(Closed::Aborted));
     assert!(tally.total().wrong_bytes > 0);
-    assert_eq!(tally.total().lost, 0);
+    assert_eq!(tally.total().lost(), 0);
 }
 
 #[test]
 fn only_kept_connections_lose_bytes() {
     let leak: Arc<Leak> = Arc::default();
-    let mut server = server::<Plain>(Guest::Churn, Some(&leak));
+    let mut server = server::<Plain>(Group::Churn, Some(&leak));
     for _ in 0..1_000 {
         server.receive(b"ab");
     }
@@ -184,10 +185,10 @@ fn an_end_nobody_asked_for_is_a_loss() {
     ];
     for (end, cause) in ways {
         let tally = Arc::new(Tally::new());
-        let mut client = kept(&tally, Guest::Kept);
+        let mut client = kept(&tally, Group::Kept);
         end(&mut client);
-        assert_eq!(failure(&tally), (Guest::Kept, Phase::Echo, cause));
-        assert_eq!(tally.total().lost, 1);
+        assert_eq!(failure(&tally), (Group::Kept, Phase::Exchange, cause));
+        assert_eq!(tally.total().lost(), 1);
     }
 }
 
@@ -195,10 +196,10 @@ fn an_end_nobody_asked_for_is_a_loss() {
 fn the_second_set_ends_well_only_as_asked() {
     let ended = |kind: Kind, end: fn(&mut Connection<Keep>)| {
         let tally = Arc::new(Tally::new());
-        tally.begin(kind);
-        let mut client = kept(&tally, Guest::Second);
+        tally.begin(kind.index());
+        let mut client = kept(&tally, Group::Second);
         end(&mut client);
-        let (orderly, reset) = (tally.endings(Guest::Second, Ending::Orderly), tally.endings(Guest::Second, Ending::Reset));
+        let (orderly, reset) = (tally.endings(Group::Second, Ending::Orderly), tally.endings(Group::Second, Ending::Reset));
         (tally.total().ended_well, tally.total().ended_badly, orderly, reset)
     };
     let orderly: fn(&mut Connection<Keep>) = |client| client.finish();
@@ -213,7 +214,7 @@ fn the_second_set_ends_well_only_as_asked() {
 
 #[test]
 fn only_the_marker_makes_the_crashing_service_panic() {
-    let mut server = server::<super::served::Crashing>(Guest::Probe, None);
+    let mut server = server::<super::served::Crashing>(Group::Probe, None);
     server.receive(b"is it in force?");
     assert_eq!(server.sent(), b"is it in force?");
     server.receive(MARKER);
@@ -230,9 +231,9 @@ struct Asked {
 
 fn asked() -> Asked {
     let (tally, props) = (Arc::new(Tally::new()), props());
-    tally.begin(Kind::Drain);
+    tally.begin(Kind::Drain.index());
     let client = client(Requests::new(tally.clone(), props.ledger.clone(), 3));
-    let from = Peer::new(Some(SocketAddr::new(Guest::Requests.source(1), 40_000)), Side::Accepted);
+    let from = Peer::new(Some(SocketAddr::new(Group::Requests.source(1), 40_000)), Side::Accepted);
     let server = Connection::open_with(Served::new(&props), from, Limits::default());
     Asked { tally, props, client, server }
 }
@@ -259,12 +260,12 @@ fn requests_are_answered_one_by_one_and_end_as_asked() {
         asked.client.advance(asked.client.timer().expect("it pauses"));
     }
     assert!(answered > 20, "some messages have two requests");
-    assert_eq!((asked.tally.answers(), asked.props.ledger.under_way()), (answered as u64, 0));
+    assert_eq!((asked.tally.exchanges(Group::Requests), asked.props.ledger.under_way()), (answered as u64, 0));
     asked.answer();
     asked.server.drain();
     assert_eq!(asked.server.closed(), Some(Closed::Done));
     asked.client.finish();
-    assert_eq!((asked.tally.endings(Guest::Requests, Ending::Orderly), asked.tally.total().lost), (1, 0));
+    assert_eq!((asked.tally.endings(Group::Requests, Ending::Orderly), asked.tally.total().lost()), (1, 0));
 }
 
 #[test]
@@ -299,10 +300,10 @@ fn a_request_that_the_server_has_seen_is_owed_an_answer() {
         let mut asked = asked();
         deal(&mut asked);
         asked.client.finish();
-        let ended = asked.tally.endings(Guest::Requests, Ending::Orderly);
-        assert_eq!((asked.tally.total().lost, ended), (lost, 1 - lost), "{number}");
+        let ended = asked.tally.endings(Group::Requests, Ending::Orderly);
+        assert_eq!((asked.tally.total().lost(), ended), (lost, 1 - lost), "{number}");
         if lost > 0 {
-            assert_eq!(failure(&asked.tally), (Guest::Requests, Phase::Answer, Cause::Early));
+            assert_eq!(failure(&asked.tally), (Group::Requests, Phase::Exchange, Cause::Early));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What speaks against a server, and what would have to be more.
 
-use super::guest::Guest;
 use super::kind::Kind;
-use super::report::{Report, Row};
+use super::report::{Report, Row, during};
+use crate::Group;
 use crate::Until;
 use crate::verdict::Judged;
 
@@ -28,15 +28,16 @@ impl Judged for Report {
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
         let mut bad = Vec::new();
-        let mut column = |count: u64, name: &str, guests: &[Guest]| {
+        let mut column = |count: u64, name: &str, groups: &[Group]| {
             if count > 0 {
-                bad.push(format!("{count} {name}{}", example(self, guests)));
+                bad.push(format!("{count} {name}{}", example(self, groups)));
             }
         };
-        column(total.failed, "failed connects", &[Guest::Churn]);
-        column(total.lost, "lost connections", &[Guest::Kept, Guest::Requests]);
+        column(total.failed(), "failed connects", &[Group::Churn]);
+        column(total.lost(), "lost connections", &[Group::Kept, Group::Requests]);
+        column(total.kept_not_back, "connections not back", &[Group::Kept, Group::Requests]);
         column(total.wrong_bytes, "wrong bytes", &[]);
-        column(total.ended_badly, "of the second set ended badly", &[Guest::Second]);
+        column(total.ended_badly, "of the second set ended badly", &[Group::Second]);
         if let Some((kind, why)) = self.unseen.first() {
             let all: Vec<&str> = self.unseen.iter().map(|(kind, _)| kind.name()).collect();
             bad.push(format!("changes not seen: {} ({}: {why})", all.join(", "), kind.name()));
@@ -60,6 +61,9 @@ impl Judged for Report {
         if books.have_strangers() {
             let (accepted, established) = (books.accepted, books.all_established());
             missing.push(format!("others connected: the server accepted {accepted}, the clients established {established}"));
+        }
+        if self.total().not_begun > 0 {
+            missing.push(format!("{} connects were not begun: the clients lack ports or descriptors", self.total().not_begun));
         }
         if self.interrupted {
             missing.push("interrupted".to_owned());
@@ -89,17 +93,17 @@ impl Judged for Report {
 }
 
 /// The most frequent failure of these sets.
-fn example(report: &Report, guests: &[Guest]) -> String {
-    let first = report.failures.iter().find(|(failure, _)| guests.contains(&failure.guest));
-    first.map_or_else(String::new, |(failure, count)| format!(" (most: {failure}, {count} times)"))
+fn example(report: &Report, groups: &[Group]) -> String {
+    let first = report.failures.iter().find(|(failure, _)| groups.contains(&failure.group));
+    first.map_or_else(String::new, |(failure, count)| format!(" (most: {}, {count} times)", during(failure)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::report::tests::good;
-    use super::super::tally::{Cause, Failure, Phase};
     use super::*;
     use crate::verdict::Verdict;
+    use crate::{Cause, Failure, Phase};
     use std::time::Duration;
 
     fn line(report: &Report) -> String {
@@ -121,8 +125,8 @@ mod tests {
     #[test]
     fn each_column_makes_it_bad_and_is_named() {
         let spoiled = [
-            (spoil(|report| report.rows[3].seen.failed = 2), "verdict: bad: 2 failed connects (seed 7)"),
-            (spoil(|report| report.rows[3].seen.lost = 1), "verdict: bad: 1 lost connections (seed 7)"),
+            (spoil(|report| report.rows[3].seen.reset = 2), "verdict: bad: 2 failed connects (seed 7)"),
+            (spoil(|report| report.rows[3].seen.lost_between = 1), "verdict: bad: 1 lost connections (seed 7)"),
             (spoil(|report| report.rows[3].seen.wrong_bytes = 9), "verdict: bad: 9 wrong bytes (seed 7)"),
             (spoil(|report| report.rows[3].seen.ended_badly = 4), "verdict: bad: 4 of the second set ended badly (seed 7)"),
             (
@@ -155,12 +159,17 @@ mod tests {
     #[test]
     fn a_failure_says_what_it_mostly_was() {
         let report = spoil(|report| {
-            report.rows[3].seen.failed = 2;
-            let failure = Failure { guest: Guest::Churn, phase: Phase::Echo, cause: Cause::Errno(104), kind: Kind::LiveOptions };
+            report.rows[3].seen.reset = 2;
+            let failure = Failure {
+                group: Group::Churn,
+                phase: Phase::Exchange,
+                cause: Cause::Errno(104),
+                change: Kind::LiveOptions.index(),
+            };
             report.failures.push((failure, 2));
         });
         assert!(
-            line(&report).contains("churn echo: Connection reset by peer (os error 104), during live options, 2 times"),
+            line(&report).contains("churn exchange: Connection reset by peer (os error 104), during live options, 2 times"),
             "{}",
             line(&report)
         );
@@ -212,7 +221,7 @@ mod tests {
     fn a_loss_is_bad_however_little_was_tried() {
         let report = spoil(|report| {
             report.interrupted = true;
-            report.rows[0].seen.lost = 1;
+            report.rows[0].seen.lost_between = 1;
         });
         assert_eq!(Verdict::of(&report).word(), "bad");
     }
