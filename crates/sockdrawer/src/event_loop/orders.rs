@@ -10,8 +10,7 @@ use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Selector, Traits};
 use crate::protocol::{Closed, Local, Note, Peer, Saved, Saver};
 use crate::sync::lock;
-use crate::sys::Errno;
-use crate::sys::panics;
+use crate::sys::{Errno, monotonic, panics};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,6 +56,10 @@ impl EventLoop {
             Op::Adopt => {
                 answer.adopted = self.adopt(selector);
                 answer.adopted.moved
+            }
+            Op::Ping(asked) => {
+                answer.slowest = Duration::from_nanos(monotonic().saturating_sub(*asked));
+                0
             }
             // What ends by a deadline is counted by the control plane, which asks for each step of it.
             Op::Drain(_) | Op::Purge(_) => 0,

@@ -37,6 +37,8 @@ pub(crate) enum Op {
     Drain(Drain),
     /// It ends within this time.
     Purge(Duration),
+    /// Nothing: whatever runs it answers. The time at which it is asked, in ns of the clock that all processes share.
+    Ping(u64),
 }
 
 /// What came of an operation.
@@ -50,6 +52,8 @@ pub(crate) struct Outcome {
     pub(crate) options: Option<SocketOptions>,
     pub(crate) adopted: Adopted,
     pub(crate) drained: Drained,
+    /// The longest time from asking until a loop or process looked at the question.
+    pub(crate) slowest: Duration,
     /// Loops and processes that did not answer in time, or had no room for the question.
     pub(crate) silent: usize,
 }
@@ -84,6 +88,7 @@ impl std::ops::AddAssign for Outcome {
         self.options = self.options.take().or(other.options);
         self.adopted += other.adopted;
         self.drained = [self.drained, other.drained].into_iter().sum();
+        self.slowest = self.slowest.max(other.slowest);
         self.silent += other.silent;
     }
 }

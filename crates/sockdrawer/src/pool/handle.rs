@@ -16,6 +16,7 @@ use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
+use crate::sys::monotonic;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -267,6 +268,13 @@ impl Pool {
     /// process of its own.
     pub fn options(&self, id: ConnectionId) -> Option<SocketOptions> {
         self.apply("options", Op::Options, &Selector::Id(id)).options
+    }
+
+    /// How long the slowest loop, thread or helper process took until it looked at this question: as long waits what comes on a
+    /// connection there. None: one did not answer within 5 s, because user code keeps it busy.
+    pub fn ping(&self) -> Option<Duration> {
+        let answer = self.apply("ping", Op::Ping(monotonic()), &Selector::All);
+        (answer.silent == 0).then_some(answer.slowest)
     }
 
     /// The connections that match, in no order. Those of a loop that user code keeps busy for 5 s are left out; in
