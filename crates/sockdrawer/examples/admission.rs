@@ -4,7 +4,7 @@
 //! cargo run --example admission
 //! ```
 
-use sockdrawer::{Admission, AfterAccept, Arrival, Config, Context, Drain, Input, Peer, Pool, Protocol, Reject, Service, Step};
+use sockdrawer::{Admission, AfterAccept, Config, Context, Drain, Input, NewPeer, Peer, Pool, Protocol, Reject, Service, Step};
 use std::collections::HashSet;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -14,8 +14,8 @@ use std::time::Duration;
 struct DenyList(HashSet<IpAddr>);
 
 impl Admission for DenyList {
-    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
-        let denied = arrival.peer.is_some_and(|peer| self.0.contains(&peer.ip()));
+    fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+        let denied = peer.address.is_some_and(|address| self.0.contains(&address.ip()));
         if denied { AfterAccept::Reject(Reject::Bytes(b"not you\n"[..].into())) } else { AfterAccept::Keep }
     }
 }

@@ -21,29 +21,29 @@ use std::time::Duration;
 /// [`Model::Prefork`](crate::Model::Prefork) take only `Limits`.
 ///
 /// ```
-/// use sockdrawer::{Admission, AfterAccept, Arrival, Reject};
+/// use sockdrawer::{Admission, AfterAccept, NewPeer, Reject};
 /// use std::net::IpAddr;
 ///
 /// /// Turns one address away.
 /// struct Deny(IpAddr);
 ///
 /// impl Admission for Deny {
-///     fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
-///         let denied = arrival.peer.is_some_and(|peer| peer.ip() == self.0);
+///     fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+///         let denied = peer.address.is_some_and(|address| address.ip() == self.0);
 ///         if denied { AfterAccept::Reject(Reject::Reset) } else { AfterAccept::Keep }
 ///     }
 /// }
 /// ```
 pub trait Admission: Send + Sync + 'static {
-    /// Somebody waits at a listener. Without room nobody is let in, whatever the answer: then `Take` means `Hold`.
-    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
-        let _ = entrance;
+    /// A connection waits at a listener. Without room none is accepted, whatever the answer: then `Take` means `Hold`.
+    fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
+        let _ = request;
         BeforeAccept::Take
     }
 
-    /// A connection was accepted, and may be turned away still. Asked again when a layer learns who the peer really is.
-    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
-        let _ = arrival;
+    /// A connection was accepted, and may be turned away still.
+    fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+        let _ = peer;
         AfterAccept::Keep
     }
 
@@ -62,11 +62,11 @@ pub trait Admission: Send + Sync + 'static {
 /// What is known before a connection is accepted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Entrance<'a> {
+pub struct AcceptRequest<'a> {
     /// Where it waits.
     pub listener: &'a Address,
     /// Whether there is room.
-    pub room: Room,
+    pub capacity: Capacity,
     /// The pool's connections now.
     pub connections: usize,
     /// The pool's limit.
@@ -75,16 +75,22 @@ pub struct Entrance<'a> {
     pub at_listener: usize,
 }
 
-impl<'a> Entrance<'a> {
-    pub(crate) fn new(listener: &'a Address, room: Room, connections: usize, limit: usize, at_listener: usize) -> Entrance<'a> {
-        Entrance { listener, room, connections, limit, at_listener }
+impl<'a> AcceptRequest<'a> {
+    pub(crate) fn new(
+        listener: &'a Address,
+        capacity: Capacity,
+        connections: usize,
+        limit: usize,
+        at_listener: usize,
+    ) -> AcceptRequest<'a> {
+        AcceptRequest { listener, capacity, connections, limit, at_listener }
     }
 }
 
-/// Whether there is room for one more connection.
+/// Whether one more connection may be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Room {
+pub enum Capacity {
     /// Yes.
     Free,
     /// The pool is at its limit.
@@ -111,31 +117,19 @@ pub enum BeforeAccept {
 /// What is known of an accepted connection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Arrival<'a> {
+pub struct NewPeer<'a> {
     /// Where it came in.
     pub listener: &'a Address,
-    /// Who it is; None for a Unix socket.
-    pub peer: Option<SocketAddr>,
-    /// How that is known.
-    pub known: Known,
+    /// Its peer's address; None for a Unix socket.
+    pub address: Option<SocketAddr>,
     /// Other connections of the same peer, by [`Admission::peers`]; None where peers are not counted.
     pub of_peer: Option<usize>,
 }
 
-impl<'a> Arrival<'a> {
-    pub(crate) fn new(listener: &'a Address, peer: Option<SocketAddr>, known: Known, of_peer: Option<usize>) -> Arrival<'a> {
-        Arrival { listener, peer, known, of_peer }
+impl<'a> NewPeer<'a> {
+    pub(crate) fn new(listener: &'a Address, address: Option<SocketAddr>, of_peer: Option<usize>) -> NewPeer<'a> {
+        NewPeer { listener, address, of_peer }
     }
-}
-
-/// How a peer's address is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Known {
-    /// From the socket: it may be a proxy's.
-    Socket,
-    /// A layer learned it from what the proxy said.
-    Layer,
 }
 
 /// The answer after accept.

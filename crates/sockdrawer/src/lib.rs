@@ -36,7 +36,7 @@ pub mod tasks;
 pub mod testing;
 
 pub use admission::{
-    AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, PerPeer, Prefixes, Room,
+    AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer, PerPeer, Prefixes,
 };
 pub use behaviour::{Behaviour, Build};
 pub use blocking::{Connection, Waited};

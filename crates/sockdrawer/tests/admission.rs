@@ -4,8 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
 use sockdrawer::{
-    AcceptRate, Admission, AfterAccept, Alarm, Arrival, BeforeAccept, Config, Drain, Endpoint, Entrance, Error, Event, Limits,
-    Listening, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
+    AcceptRate, AcceptRequest, Admission, AfterAccept, Alarm, BeforeAccept, Config, Drain, Endpoint, Error, Event, Limits,
+    Listening, NewPeer, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
 };
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -117,8 +117,8 @@ fn limits_of_listeners_and_pool_hold_while_both_change() {
 struct Plain(Arc<AtomicUsize>);
 
 impl Admission for Plain {
-    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
-        assert!(entrance.connections <= entrance.limit);
+    fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
+        assert!(request.connections <= request.limit);
         self.0.fetch_add(1, SeqCst);
         BeforeAccept::Take
     }
@@ -174,10 +174,10 @@ fn under_sessions_with(pool: &Pool, at: SocketAddr, clients: usize, mut change: 
 struct Panics;
 
 impl Admission for Panics {
-    fn before(&self, _entrance: &Entrance<'_>) -> BeforeAccept {
+    fn before(&self, _request: &AcceptRequest<'_>) -> BeforeAccept {
         panic!("before")
     }
-    fn after(&self, _arrival: &Arrival<'_>) -> AfterAccept {
+    fn after(&self, _peer: &NewPeer<'_>) -> AfterAccept {
         panic!("after")
     }
 }
@@ -220,9 +220,9 @@ fn a_policy_that_panics_is_counted_and_the_default_decides() {
 struct Deny(Ipv4Addr, Arc<AtomicUsize>);
 
 impl Admission for Deny {
-    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
-        self.1.fetch_max(arrival.of_peer.expect("peers are counted"), SeqCst);
-        let denied = arrival.peer.is_some_and(|peer| peer.ip() == self.0);
+    fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+        self.1.fetch_max(peer.of_peer.expect("peers are counted"), SeqCst);
+        let denied = peer.address.is_some_and(|address| address.ip() == self.0);
         if denied { AfterAccept::Reject(Reject::Bytes(b"no"[..].into())) } else { AfterAccept::Keep }
     }
     fn peers(&self) -> Option<Prefixes> {

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, start};
-use sockdrawer::{Admission, BeforeAccept, Config, Context, Entrance, Input, Peer, Protocol, Reject, Room, Service, Step};
+use sockdrawer::{
+    AcceptRequest, Admission, BeforeAccept, Capacity, Config, Context, Input, Peer, Protocol, Reject, Service, Step,
+};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,8 +15,8 @@ use std::time::Duration;
 struct Forever(Arc<AtomicUsize>);
 
 impl Admission for Forever {
-    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
-        if entrance.room == Room::Free {
+    fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
+        if request.capacity == Capacity::Free {
             return BeforeAccept::Take;
         }
         self.0.fetch_add(1, SeqCst);
@@ -40,11 +42,11 @@ fn a_policy_may_hold_for_ever() {
 struct Counts(Arc<Mutex<Vec<(usize, usize)>>>);
 
 impl Admission for Counts {
-    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
-        if entrance.connections >= 3 {
+    fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
+        if request.connections >= 3 {
             return BeforeAccept::Reject(Reject::Fin);
         }
-        self.0.lock().expect("no panic").push((entrance.connections, entrance.at_listener));
+        self.0.lock().expect("no panic").push((request.connections, request.at_listener));
         BeforeAccept::Take
     }
 }

@@ -3,7 +3,7 @@
 use super::pace::Pace;
 use super::peer_counts::{PeerCounts, Ticket};
 use super::shared_counters::SharedCounters;
-use crate::admission::{Admission, AfterAccept, Arrival, BeforeAccept, Entrance, Known, Limits, Room};
+use crate::admission::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer};
 use crate::config::{OnFull, Reject};
 use crate::net::Address;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -54,10 +54,10 @@ impl Rules {
         self.limits.is_none() || self.peer_counts.is_some()
     }
 
-    pub(crate) fn before(&self, entrance: &Entrance<'_>) -> (BeforeAccept, Panicked) {
+    pub(crate) fn before(&self, request: &AcceptRequest<'_>) -> (BeforeAccept, Panicked) {
         match &self.limits {
-            Some(limits) => (by_limits(limits, entrance.room), None),
-            None => guarded(|| self.policy().before(entrance), || by_limits(&Limits::default(), entrance.room)),
+            Some(limits) => (by_limits(limits, request.capacity), None),
+            None => guarded(|| self.policy().before(request), || by_limits(&Limits::default(), request.capacity)),
         }
     }
 
@@ -77,8 +77,8 @@ impl Rules {
         if self.limits.is_some() {
             return (Ok(ticket), None);
         }
-        let arrival = Arrival::new(listener, peer, Known::Socket, others);
-        let (after, panicked) = guarded(|| self.policy().after(&arrival), || AfterAccept::Keep);
+        let peer = NewPeer::new(listener, peer, others);
+        let (after, panicked) = guarded(|| self.policy().after(&peer), || AfterAccept::Keep);
         match after {
             AfterAccept::Keep => (Ok(ticket), panicked),
             AfterAccept::Reject(reject) => (Err(reject), panicked),
@@ -93,11 +93,11 @@ impl Drop for Rules {
     }
 }
 
-fn by_limits(limits: &Limits, room: Room) -> BeforeAccept {
+fn by_limits(limits: &Limits, room: Capacity) -> BeforeAccept {
     let above = match room {
-        Room::Free => return BeforeAccept::Take,
-        Room::PoolFull | Room::ListenerFull => &limits.on_full,
-        Room::TooFast => limits.rate.as_ref().map_or(&limits.on_full, |rate| &rate.above),
+        Capacity::Free => return BeforeAccept::Take,
+        Capacity::PoolFull | Capacity::ListenerFull => &limits.on_full,
+        Capacity::TooFast => limits.rate.as_ref().map_or(&limits.on_full, |rate| &rate.above),
     };
     match above {
         OnFull::Backpressure => BeforeAccept::Hold,

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp, turned_away};
 use sockdrawer::{
-    AcceptRate, Admission, AfterAccept, Alarm, Arrival, Config, Endpoint, Event, Limits, Listening, OnFull, PerPeer, Pool,
+    AcceptRate, Admission, AfterAccept, Alarm, Config, Endpoint, Event, Limits, Listening, NewPeer, OnFull, PerPeer, Pool,
     Readiness, Reject,
 };
 use std::io::ErrorKind;
@@ -147,8 +147,8 @@ pub(crate) fn a_peer_has_as_many_as_it_may(bench: &Bench) -> Outcome {
 struct Deny(Ipv4Addr);
 
 impl Admission for Deny {
-    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
-        let denied = arrival.peer.is_some_and(|peer| peer.ip() == self.0);
+    fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+        let denied = peer.address.is_some_and(|address| address.ip() == self.0);
         if denied { AfterAccept::Reject(Reject::Reset) } else { AfterAccept::Keep }
     }
 }

@@ -1,7 +1,8 @@
 //! Admission policies, all of which let in as many as there is room for, and turn away or hold the others alike.
 
 use sockdrawer::{
-    AcceptRate, Admission, AfterAccept, Arrival, BeforeAccept, Config, Entrance, Limits, OnFull, PerPeer, Prefixes, Reject, Room,
+    AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Config, Limits, NewPeer, OnFull, PerPeer,
+    Prefixes, Reject,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -67,16 +68,16 @@ struct Own {
 }
 
 impl Admission for Own {
-    fn before(&self, entrance: &Entrance<'_>) -> BeforeAccept {
-        match (entrance.room, &self.on_full) {
-            (Room::Free, _) => BeforeAccept::Take,
+    fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
+        match (request.capacity, &self.on_full) {
+            (Capacity::Free, _) => BeforeAccept::Take,
             (_, OnFull::Backpressure) => BeforeAccept::Hold,
             (_, OnFull::Reject(reject)) => BeforeAccept::Reject(reject.clone()),
         }
     }
 
-    fn after(&self, arrival: &Arrival<'_>) -> AfterAccept {
-        self.of_peer.store(arrival.of_peer.expect("peers are counted, and have addresses"), SeqCst);
+    fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+        self.of_peer.store(peer.of_peer.expect("peers are counted, and have addresses"), SeqCst);
         AfterAccept::Keep
     }
 

@@ -1,7 +1,7 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
 use super::{Accepted, Held, Incoming, State};
-use crate::admission::{BeforeAccept, Entrance, Room};
+use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
 use crate::config::Reject;
 use crate::event_loop::EventLoop;
 use crate::event_loop::door::Door;
@@ -210,15 +210,15 @@ impl EventLoop {
     /// Counts one more connection of the pool, and one more of the shard's door. A caller that takes room seats a connection there or gives
     /// it back: no permit is made for what is seated at once.
     #[inline(always)]
-    pub(super) fn take_room(&mut self, index: usize) -> Result<(), Room> {
+    pub(super) fn take_room(&mut self, index: usize) -> Result<(), Capacity> {
         if !self.shared.limiter.count_one() {
-            return Err(Room::PoolFull);
+            return Err(Capacity::PoolFull);
         }
         if self.acceptor.held[index].as_ref().expect("it is held").door.limiter.count_one() {
             return Ok(());
         }
         self.shared.limiter.put_back();
-        Err(Room::ListenerFull)
+        Err(Capacity::ListenerFull)
     }
 
     /// Taken last, given back first: a door never counts more than its pool.
@@ -232,12 +232,12 @@ impl EventLoop {
     }
 
     #[cold]
-    fn without_room(&mut self, index: usize, room: Room) -> Accepted {
+    fn without_room(&mut self, index: usize, room: Capacity) -> Accepted {
         let door = &self.door_of(index);
         match self.ask(door, room) {
             BeforeAccept::Reject(reject) => self.turn_away(index, &reject),
             BeforeAccept::HoldFor(time) if !time.is_zero() => self.pause(crate::clock::deadline(Instant::now(), time)),
-            _ if room == Room::ListenerFull => {
+            _ if room == Capacity::ListenerFull => {
                 self.wait_at(door);
                 Accepted::Held
             }
@@ -251,7 +251,7 @@ impl EventLoop {
     /// What the policy says where there is room.
     fn ask_before(&mut self, door: &Arc<Door>) -> BeforeAccept {
         let rules = self.acceptor.asked.rules.clone();
-        let Some(pace) = &rules.pace else { return self.ask(door, Room::Free) };
+        let Some(pace) = &rules.pace else { return self.ask(door, Capacity::Free) };
         let now = crate::sys::monotonic();
         if let Some(from) = self.acceptor.asked.reserved {
             if from > now {
@@ -263,7 +263,7 @@ impl EventLoop {
         if pace.take(now) {
             return BeforeAccept::Take;
         }
-        match self.ask(door, Room::TooFast) {
+        match self.ask(door, Capacity::TooFast) {
             BeforeAccept::Reject(reject) => BeforeAccept::Reject(reject),
             _ => {
                 let from = pace.reserve(now);
@@ -273,14 +273,14 @@ impl EventLoop {
         }
     }
 
-    fn ask(&mut self, door: &Door, room: Room) -> BeforeAccept {
+    fn ask(&mut self, door: &Door, room: Capacity) -> BeforeAccept {
         let rules = self.acceptor.asked.rules.clone();
         let limiter = &self.shared.limiter;
         // Where there is room, the permits of the one that waits are taken already.
-        let own = usize::from(matches!(room, Room::Free | Room::TooFast));
+        let own = usize::from(matches!(room, Capacity::Free | Capacity::TooFast));
         let (connections, at_listener) = (limiter.taken().saturating_sub(own), door.limiter.taken().saturating_sub(own));
-        let entrance = Entrance::new(&door.address, room, connections, limiter.limit(), at_listener);
-        let (answer, panicked) = rules.before(&entrance);
+        let request = AcceptRequest::new(&door.address, room, connections, limiter.limit(), at_listener);
+        let (answer, panicked) = rules.before(&request);
         self.count_policy_panic(panicked);
         answer
     }
@@ -463,7 +463,7 @@ impl EventLoop {
     }
 
     /// How who has no room here is turned away, if the policy says so.
-    pub(super) fn rejects_without_room(&mut self, index: usize, room: Room) -> Option<Reject> {
+    pub(super) fn rejects_without_room(&mut self, index: usize, room: Capacity) -> Option<Reject> {
         self.look_at_rules();
         let door = self.acceptor.held[index].as_ref()?.door.clone();
         match self.ask(&door, room) {

@@ -1,7 +1,7 @@
 //! The end of a listening socket: what waits in its queue is accepted first.
 
 use super::{ACCEPTS_PER_TURN, Accepted, Acceptor, State};
-use crate::admission::Room;
+use crate::admission::Capacity;
 use crate::config::Reject;
 use crate::event_loop::listener::Shard;
 use crate::event_loop::{EventLoop, Shared};
@@ -92,7 +92,7 @@ impl EventLoop {
                     Err(room) => match self.rejects_without_room(index, room) {
                         Some(reject) => _ = self.turn_away(index, &reject),
                         // Also while suspended: what waits here has been let in.
-                        None if room == Room::ListenerFull => {
+                        None if room == Capacity::ListenerFull => {
                             let door = self.door_of(index);
                             self.wait_at(&door);
                             break;
