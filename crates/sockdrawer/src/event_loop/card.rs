@@ -48,20 +48,10 @@ impl Card {
     pub(crate) fn read(&self, counters: &Counters, selector: &Selector) -> Option<ConnectionStatus> {
         let card = lock(&self.0);
         let &Written { id, generation, peer, ref door, side, ref tag, since, before } = card.as_ref()?;
-        let age = since.elapsed();
         let listener = door.as_ref().map(|door| &door.address);
-        selector.takes(&Traits { id, generation, peer, age, listener, tag: tag.as_deref() }).then(|| ConnectionStatus {
-            id,
-            generation,
-            peer,
-            listener: listener.cloned(),
-            side,
-            age,
-            bytes_in: counters.bytes_in().get().saturating_sub(before.0),
-            bytes_out: counters.bytes_out().get().saturating_sub(before.1),
-            state: ConnectionState::Working,
-            draining: false,
-            tag: tag.as_deref().map(str::to_owned),
-        })
+        let traits = Traits { id, generation, peer, age: since.elapsed(), listener, tag: tag.as_deref() };
+        let bytes_in = counters.bytes_in().get().saturating_sub(before.0);
+        let bytes_out = counters.bytes_out().get().saturating_sub(before.1);
+        selector.takes(&traits).then(|| traits.status(side, (bytes_in, bytes_out), ConnectionState::Working, false))
     }
 }

@@ -1,9 +1,9 @@
 //! How a connection ends. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
-use super::EventLoop;
-use super::connection::Tail;
-use super::seat::Flags;
+use super::calling::Tail;
+use super::connections::Connections;
+use super::slot::Flags;
 use crate::behaviour::{Event, Panicked};
 use crate::clock::deadline;
 use crate::observe::Event as Told;
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 /// A lingering socket is not read any more when its peer has sent more than this.
 const DISCARD_BYTES: u32 = 64 * 1024;
 
-impl EventLoop {
+impl Connections {
     /// Step::Close. Where nothing can be unread the end rides on the last bytes and the seat is free at once.
     pub(super) fn close(&mut self, seat: u32, tail: Tail) {
         let place = self.seats.at(seat);
         let (flags, table) = (place.flags, place.table);
         let clean = tail == Tail::Clean && !flags.any(Flags::WORKED);
-        let peer_is_done = clean && self.place(table).closing == Closing::PeerIsDone;
+        let peer_is_done = clean && self.generations.at(table).closing == Closing::PeerIsDone;
         if !self.send(seat, true) {
             return;
         }
@@ -42,7 +42,7 @@ impl EventLoop {
         if peer_is_done && !unsent {
             return self.leave(seat, false);
         }
-        let flush = self.active_settings().flush;
+        let flush = self.generations.active_settings().flush;
         self.start_closing(seat, flush);
     }
 
@@ -54,16 +54,15 @@ impl EventLoop {
         }
         let door = self.empty_seat(seat);
         self.left_generation(table);
-        self.seats.permits.put_back(seat, door);
+        self.seats.put_back(door);
     }
 
     /// Closes the socket of a seat that nobody else knows of. By which door its connection came in: it is counted still.
     #[inline(always)]
     fn empty_seat(&mut self, seat: u32) -> u16 {
-        self.tags.forget(seat);
-        self.counters.closed().add(1);
+        self.io.counters.closed().add(1);
         let door = self.seats.vacate(seat);
-        self.acceptor.descriptor_freed();
+        self.descriptor_freed = true;
         door
     }
 
@@ -155,7 +154,7 @@ impl EventLoop {
         } else if self.seats.at(seat).flags.any(Flags::FLUSHING) {
             // It was closing by itself, with more patience; one that lingers has less already.
             let now = Instant::now();
-            self.set_timer(seat, deadline(now, within), now);
+            self.timers.set(&mut self.seats, seat, deadline(now, within), now);
         }
     }
 
@@ -168,7 +167,7 @@ impl EventLoop {
             return self.all_sent(seat);
         }
         let now = Instant::now();
-        self.set_timer(seat, deadline(now, flush), now);
+        self.timers.set(&mut self.seats, seat, deadline(now, flush), now);
         self.settle(seat, false);
     }
 
@@ -191,8 +190,8 @@ impl EventLoop {
         place.flags.clear(Flags::FLUSHING);
         place.flags.set(Flags::LINGERING);
         place.slot = 0;
-        let (now, linger) = (Instant::now(), self.active_settings().linger);
-        self.set_timer(seat, deadline(now, linger), now);
+        let (now, linger) = (Instant::now(), self.generations.active_settings().linger);
+        self.timers.set(&mut self.seats, seat, deadline(now, linger), now);
         self.discard(seat);
     }
 
@@ -200,7 +199,7 @@ impl EventLoop {
     /// the peer has not taken yet.
     pub(super) fn discard(&mut self, seat: u32) {
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
-        match self.system.receive(socket.as_fd(), &mut self.read) {
+        match self.io.system.receive(socket.as_fd(), &mut self.read) {
             Ok(count) if count > 0 && self.seats.at(seat).slot <= DISCARD_BYTES => {
                 let discarded = &mut self.seats.at(seat).slot;
                 *discarded = discarded.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
@@ -222,7 +221,7 @@ impl EventLoop {
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
         let nothing = Interest { read: false, write: false };
         // It fails only for a socket that is not watched.
-        let _ = self.system.rewatch(self.epoll.as_fd(), socket, token, nothing);
+        let _ = self.io.system.rewatch(self.io.epoll.as_fd(), socket, token, nothing);
         self.seats.at(seat).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
     }
 
@@ -230,7 +229,7 @@ impl EventLoop {
     pub(super) fn closing_is_over(&mut self, seat: u32) {
         let unsent = self.seats.at(seat).flags.any(Flags::FLUSHING);
         if unsent {
-            self.counters.cut().add(1);
+            self.io.counters.cut().add(1);
         }
         self.leave(seat, unsent);
     }
@@ -243,10 +242,10 @@ impl EventLoop {
         }
         self.seats.at(seat).flags.clear(Flags::PURGED);
         match why {
-            Closed::Aborted => self.counters.aborted().add(1),
-            Closed::Panicked => self.counters.crashed().add(1),
-            Closed::Overflow => self.counters.overflow().add(1),
-            Closed::Killed => self.counters.killed().add(1),
+            Closed::Aborted => self.io.counters.aborted().add(1),
+            Closed::Panicked => self.io.counters.crashed().add(1),
+            Closed::Overflow => self.io.counters.overflow().add(1),
+            Closed::Killed => self.io.counters.killed().add(1),
             _ => {}
         }
         if self.seats.at(seat).has_protocol() {
@@ -259,7 +258,7 @@ impl EventLoop {
     #[inline(always)]
     pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
         let closed = self.close_protocol(seat, why);
-        self.clear_timer(seat);
+        self.timers.clear(&mut self.seats, seat);
         self.forget_kept(seat);
         let table = self.seats.at(seat).table;
         if let Err(Panicked(message)) = closed {
@@ -281,7 +280,7 @@ impl EventLoop {
     /// A connection is no longer of this generation.
     #[inline]
     pub(super) fn left_generation(&mut self, table: u16) {
-        let generation = &self.place(table).generation;
+        let generation = &self.generations.at(table).generation;
         generation.live.fetch_sub(1, Ordering::SeqCst);
         if generation.retired.load(Ordering::SeqCst) {
             self.left_retired(table);
@@ -290,13 +289,13 @@ impl EventLoop {
 
     #[cold]
     fn left_retired(&mut self, table: u16) {
-        let generation = &self.place(table).generation;
+        let generation = &self.generations.at(table).generation;
         if generation.has_ended() {
             let id = generation.id;
-            self.shared.tell(&Told::GenerationEnded(id));
+            self.io.shared.tell(&Told::GenerationEnded(id));
         }
-        if table != self.active {
-            self.drop_empty_places(false);
+        if table != self.generations.active {
+            self.generations.drop_empty(false);
         }
     }
 
@@ -306,7 +305,7 @@ impl EventLoop {
             return self.leave_entangled(seat, reset);
         }
         let door = self.empty_seat(seat);
-        self.seats.permits.put_back(seat, door);
+        self.seats.put_back(door);
     }
 
     /// Whether it may: in a process of its own, whose parent may have said that the connection is cut.
@@ -322,45 +321,44 @@ impl EventLoop {
 
     /// The same where the seat is known elsewhere.
     fn leave_entangled(&mut self, seat: u32, reset: bool) {
-        let away = self.let_go(seat, reset);
+        if !reset {
+            self.ends_in_order(seat);
+        } else if !self.seats.at(seat).flags.any(Flags::AWAY) {
+            // It fails only where the connection is gone already.
+            let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+        }
+        let extra = self.seats.take_extra(seat);
+        let away = extra.trip.and_then(|trip| self.end_trip(trip, reset));
         if let Some(card) = &self.card {
             card.write(None);
         }
-        if reset && away.is_none() {
-            // It fails only where the connection is gone already.
-            let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
-        } else if !reset {
-            self.ends_in_order(seat);
-        }
-        self.clear_timer(seat);
-        self.tags.forget(seat);
+        self.timers.clear(&mut self.seats, seat);
         self.forget_kept(seat);
         self.forget_unsent(seat);
         let place = self.seats.at(seat);
-        let (flags, token) = (place.flags, super::seat::token(seat, place.epoch));
-        let was_cut = flags.any(Flags::CUT);
+        let (flags, token) = (place.flags, super::slot::token(seat, place.epoch));
         if !flags.any(Flags::CONNECTING) {
-            self.counters.closed().add(1);
+            self.io.counters.closed().add(1);
         }
         if flags.any(Flags::PURGED) && !reset {
-            self.counters.purged().add(1);
+            self.io.counters.purged().add(1);
         }
         let held = flags.any(Flags::WORKING) || away.is_some();
-        match (self.seats.leave(seat, held), away) {
-            // Who has the socket has the permit.
-            (Some(permit), Some(away)) => away.keep_permit(permit),
-            (Some(permit), None) => _ = self.orphans.insert(token, permit),
-            (None, _) => {}
+        if held {
+            let (socket, mut permit) = self.seats.give_up(seat);
+            drop(socket);
+            permit.count_by(extra.ticket);
+            match away {
+                // Whatever has the socket has the permit.
+                Some(away) => away.keep_permit(permit),
+                None => _ = self.orphans.insert(token, permit),
+            }
+        } else {
+            drop(extra.ticket);
+            self.seats.leave(seat);
         }
         // After its permit went back, which else would be taken for one of a connection that no loop has told of.
-        if flags.any(Flags::COUNTED) {
-            self.count_end(seat, reset, held, was_cut);
-        }
-        self.acceptor.descriptor_freed();
-    }
-
-    pub(super) fn active_settings(&mut self) -> &crate::config::Settings {
-        let active = self.active;
-        &self.place(active).generation.settings
+        extra.endings.iter().for_each(|endings| endings.ended(reset, held, flags.any(Flags::CUT)));
+        self.descriptor_freed = true;
     }
 }

@@ -1,9 +1,9 @@
 //! Giving a connection away and taking it back. Its seat, its permit and its protocol's state stay; epoll forgets the socket.
 
-use super::EventLoop;
 use super::away::{Away, Back, Hold, Leaving, Outcome, Returned};
-use super::connection::Tail;
-use super::seat::Flags;
+use super::calling::Tail;
+use super::connections::Connections;
+use super::slot::Flags;
 use crate::behaviour::Event;
 use crate::clock::deadline;
 use crate::protocol::{Closed, Delegate, Note, Side};
@@ -27,7 +27,7 @@ pub(super) enum Trip {
     },
 }
 
-impl EventLoop {
+impl Connections {
     /// Step::Delegate: the connection goes as soon as all is sent.
     pub(super) fn start_leaving(&mut self, seat: u32, delegate: Delegate) {
         if self.seats.at(seat).flags.any(Flags::WORKING.and(Flags::LEAVING)) {
@@ -36,12 +36,12 @@ impl EventLoop {
             return self.end(seat, Closed::Panicked, true);
         }
         // It comes back by message, from another thread.
-        if let Err(errno) = self.awaken() {
+        if let Err(errno) = self.io.awaken() {
             panics::discard(delegate);
             return self.fail(seat, errno);
         }
         self.seats.at(seat).flags.set(Flags::LEAVING);
-        self.trips.insert(seat, Trip::Leaving(delegate));
+        self.seats.make_extra(seat).trip = Some(Trip::Leaving(delegate));
         self.send(seat, false);
     }
 
@@ -58,13 +58,13 @@ impl EventLoop {
     }
 
     fn hand_over(&mut self, seat: u32) {
-        let Some(Trip::Leaving(delegate)) = self.trips.remove(&seat) else { unreachable!("who leaves has a delegate") };
-        self.clear_timer(seat);
+        let Some(Trip::Leaving(delegate)) = self.take_trip(seat) else { unreachable!("who leaves has a delegate") };
+        self.timers.clear(&mut self.seats, seat);
         if self.seats.at(seat).flags.any(Flags::WATCHED) {
             self.unwatch(seat);
         }
         let (token, table) = (self.seats.token(seat), self.seats.at(seat).table);
-        let generation = self.place(table).generation.id;
+        let generation = self.generations.at(table).generation.id;
         let kept = self.kept.bytes(seat).to_vec();
         self.forget_kept(seat);
         let ends_by = self.ends_by(seat);
@@ -74,7 +74,7 @@ impl EventLoop {
             id: place.id,
             generation,
             side: place.side(),
-            system: self.system.system().clone(),
+            system: self.io.system.system().clone(),
             draining: place.flags.any(Flags::DRAINING),
             kept,
             peer_finished: place.flags.any(Flags::PEER_FINISHED),
@@ -84,12 +84,12 @@ impl EventLoop {
         let socket = Arc::new(place.socket.take().expect("a taken seat has a socket"));
         place.flags.clear(Flags::LEAVING);
         place.flags.set(Flags::AWAY);
-        let hold = Hold::new(leaving, socket.clone(), self.inbox.clone());
+        let hold = Hold::new(leaving, socket.clone(), self.io.inbox.clone());
         let away = hold.away.clone();
-        self.trips.insert(seat, Trip::Away { away: away.clone(), socket, watched: false, purge_by: None });
-        self.counters.delegated().add(1);
+        self.seats.make_extra(seat).trip = Some(Trip::Away { away: away.clone(), socket, watched: false, purge_by: None });
+        self.io.counters.delegated().add(1);
         if delegate.blocks {
-            return self.shared.delegates.submit(delegate, hold);
+            return self.io.shared.delegates.submit(delegate, hold);
         }
         // A panic drops the hold, which comes back and says so.
         let take = AssertUnwindSafe(move || (delegate.take)(Box::new(hold)));
@@ -102,36 +102,38 @@ impl EventLoop {
     /// A connection that waits to be taken may end before that.
     fn watch_waiting(&mut self, seat: u32) {
         let token = self.seats.token(seat);
-        let Some(Trip::Away { socket, watched, .. }) = self.trips.get_mut(&seat) else { return };
+        let Some(Trip::Away { socket, watched, .. }) = self.seats.extra_of(seat).and_then(|extra| extra.trip.as_mut()) else {
+            return;
+        };
         // Where it cannot be watched the code that takes it sees its end.
-        *watched = self.system.watch_end(self.epoll.as_fd(), socket.as_fd(), token).is_ok();
+        *watched = self.io.system.watch_end(self.io.epoll.as_fd(), socket.as_fd(), token).is_ok();
     }
 
     /// The peer of a connection that was waiting to be taken has ended or reset it. Half an end leaves an accepted one as it is: the
     /// peer may still read. For one that was made by connecting it means that nothing will come.
     pub(super) fn waited_in_vain(&mut self, seat: u32) {
         let side = self.seats.at(seat).side();
-        let Some(Trip::Away { away, socket, watched: true, .. }) = self.trips.get(&seat) else { return };
-        let over = match self.system.peek(socket.as_fd()) {
+        let Some(Trip::Away { away, socket, watched: true, .. }) = self.trip(seat) else { return };
+        let over = match self.io.system.peek(socket.as_fd()) {
             Ok(0) => side == Side::Connected,
             Ok(_) | Err(Errno::AGAIN) => false,
             Err(_) => true,
         };
         if over && away.queue().is_some_and(|queue| queue.give_up(away)) {
-            self.counters.untaken().add(1);
+            self.io.counters.untaken().add(1);
         }
     }
 
     /// The socket of a connection that is away.
     pub(super) fn away_socket(&self, seat: u32) -> BorrowedFd<'_> {
-        match self.trips.get(&seat) {
+        match self.trip(seat) {
             Some(Trip::Away { socket, .. }) => socket.as_fd(),
             _ => unreachable!("a taken seat has a socket, or is away"),
         }
     }
 
     fn away(&self, seat: u32) -> Option<&Arc<Away>> {
-        match self.trips.get(&seat) {
+        match self.trip(seat) {
             Some(Trip::Away { away, .. }) => Some(away),
             _ => None,
         }
@@ -146,7 +148,7 @@ impl EventLoop {
     pub(super) fn note_away(&mut self, seat: u32, note: Note) {
         let Some(away) = self.away(seat).cloned() else { return };
         if let Err(note) = away.put_note(note) {
-            self.counters.notes_dropped().add(1);
+            self.io.counters.notes_dropped().add(1);
             panics::discard(note);
         }
     }
@@ -161,7 +163,7 @@ impl EventLoop {
 
     /// The same, and what is left of the time is for its protocol to go.
     pub(super) fn purge_away(&mut self, seat: u32, within: Duration) {
-        if let Some(Trip::Away { purge_by, .. }) = self.trips.get_mut(&seat) {
+        if let Some(Trip::Away { purge_by, .. }) = self.seats.extra_of(seat).and_then(|extra| extra.trip.as_mut()) {
             *purge_by = Some(deadline(Instant::now(), within));
         }
         self.seats.at(seat).flags.set(Flags::DRAINING);
@@ -173,17 +175,17 @@ impl EventLoop {
         self.away(seat).is_some_and(|away| away.owes())
     }
 
-    /// The seat is given up while the connection is away, or about to go. Whoever has the socket can do nothing more with it.
-    #[inline]
-    pub(super) fn let_go(&mut self, seat: u32, reset: bool) -> Option<Arc<Away>> {
-        if !self.seats.at(seat).flags.any(Flags::LEAVING.and(Flags::AWAY)) {
-            return None;
-        }
-        self.end_trip(seat, reset)
+    fn trip(&self, seat: u32) -> Option<&Trip> {
+        self.seats.extra(seat)?.trip.as_ref()
     }
 
-    fn end_trip(&mut self, seat: u32, reset: bool) -> Option<Arc<Away>> {
-        match self.trips.remove(&seat)? {
+    fn take_trip(&mut self, seat: u32) -> Option<Trip> {
+        self.seats.extra_of(seat)?.trip.take()
+    }
+
+    /// The seat is given up while the connection is away, or about to go. Whatever has the socket can do nothing more with it.
+    pub(super) fn end_trip(&mut self, trip: Trip, reset: bool) -> Option<Arc<Away>> {
+        match trip {
             Trip::Leaving(delegate) => {
                 panics::discard(delegate);
                 None
@@ -192,7 +194,7 @@ impl EventLoop {
                 away.end();
                 let socket = socket.as_fd();
                 // It fails only where the connection is gone already.
-                let _ = if reset { self.system.reset(socket) } else { self.system.finish(socket) };
+                let _ = if reset { self.io.system.reset(socket) } else { self.io.system.finish(socket) };
                 self.count_away(&away);
                 panics::discard(self.left_notes(&away));
                 Some(away)
@@ -203,14 +205,14 @@ impl EventLoop {
     /// Adds what whoever has the connection received and sent to the loop's counters; how much.
     fn count_away(&self, away: &Away) -> (u64, u64) {
         let (received, sent) = away.count_bytes();
-        self.counters.bytes_in().add(received);
-        self.counters.bytes_out().add(sent);
+        self.io.counters.bytes_in().add(received);
+        self.io.counters.bytes_out().add(sent);
         (received, sent)
     }
 
     fn left_notes(&self, away: &Away) -> std::collections::VecDeque<Note> {
         let (left, taken) = away.left_notes();
-        self.counters.notes().add(taken);
+        self.io.counters.notes().add(taken);
         left
     }
 
@@ -222,13 +224,13 @@ impl EventLoop {
         let (Some(seat), Some(back)) = (found, returned.back.take_if(|_| found.is_some())) else {
             panics::discard(notes);
             panics::discard(returned);
-            return self.acceptor.descriptor_freed();
+            return self.descriptor_freed = true;
         };
-        let Some(Trip::Away { purge_by, watched, .. }) = self.trips.remove(&seat) else { unreachable!("it was away") };
+        let Some(Trip::Away { purge_by, watched, .. }) = self.take_trip(seat) else { unreachable!("it was away") };
         let Back { socket, kept, peer_finished, finished, outcome } = back;
         if watched {
             // It fails only for what is not watched.
-            let _ = self.system.unwatch(self.epoll.as_fd(), socket.as_fd());
+            let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket.as_fd());
         }
         let place = self.seats.at(seat);
         // The event loop's own share was dropped with the trip, and whoever had the connection gave away theirs.
@@ -243,7 +245,7 @@ impl EventLoop {
         place.bytes_in += received;
         place.bytes_out += sent;
         let (token, epoch) = (returned.away.token, place.epoch);
-        self.clear_timer(seat);
+        self.timers.clear(&mut self.seats, seat);
         self.keep(seat, &kept);
         self.go_on(seat, outcome);
         notes.into_iter().for_each(|note| self.note(token, note));
@@ -257,7 +259,7 @@ impl EventLoop {
         let epoch = self.seats.at(seat).epoch;
         match outcome {
             Outcome::Note(note) => {
-                self.counters.notes().add(1);
+                self.io.counters.notes().add(1);
                 let answer = self.dispatch(seat, Event::Notified(&mut Some(note)));
                 self.follow(seat, epoch, answer, true);
                 if self.is_still(seat, epoch) {
@@ -268,7 +270,7 @@ impl EventLoop {
             #[cfg(feature = "tokio")]
             Outcome::Abort => self.end(seat, Closed::Aborted, true),
             Outcome::Failed => {
-                self.counters.errors().add(1);
+                self.io.counters.errors().add(1);
                 self.close(seat, Tail::Unknown);
             }
             Outcome::Panicked(message) => {

@@ -1,9 +1,8 @@
 //! The end of many connections by a deadline: what a drain, a purge and a shutdown ask of a loop, and the count of what came of it.
 
-use super::EventLoop;
-use super::seat::Flags;
+use super::connections::Connections;
+use super::slot::Flags;
 use crate::clock::deadline;
-use crate::config::Reject;
 use crate::operation::Selector;
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -90,8 +89,19 @@ impl Endings {
         (ended, asked - ended + unheard)
     }
 
+    /// A counted connection is gone: in order, or by a reset; something else still holds its permit. `was_cut`: it was counted as that
+    /// before.
+    pub(super) fn ended(&self, reset: bool, held: bool, was_cut: bool) {
+        self.held.fetch_add(usize::from(held), SeqCst);
+        match (was_cut, reset) {
+            (true, _) => _ = self.closing.fetch_sub(1, SeqCst),
+            (false, true) => _ = self.cut.fetch_add(1, SeqCst),
+            (false, false) => _ = self.ended.fetch_add(1, SeqCst),
+        }
+    }
+
     /// Connections that were never accepted, and are reset where they wait.
-    fn add_cut(&self, count: usize) {
+    pub(super) fn add_cut(&self, count: usize) {
         self.asked.fetch_add(count, SeqCst);
         self.cut.fetch_add(count, SeqCst);
     }
@@ -106,46 +116,32 @@ impl Drop for Silent {
     }
 }
 
-impl EventLoop {
+impl Connections {
     /// Counts the end of these connections from now on. Those that are counted already are left out.
     pub(crate) fn count_endings(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) -> Vec<u64> {
-        let is_new = |event_loop: &mut EventLoop, token| {
-            event_loop.seats.find(token).is_some_and(|seat| event_loop.count_ending(seat, endings))
+        let is_new = |connections: &mut Connections, token| {
+            connections.seats.find(token).is_some_and(|seat| connections.count_ending(seat, endings))
         };
         tokens.into_iter().filter(|token| is_new(self, *token)).collect()
     }
 
     fn count_ending(&mut self, seat: u32, endings: &Arc<Endings>) -> bool {
-        let counting = self.endings.entry(seat).or_default();
+        let counting = &mut self.seats.make_extra(seat).endings;
         if counting.iter().any(|known| Arc::ptr_eq(known, endings)) {
             return false;
         }
         counting.push(endings.clone());
         endings.asked.fetch_add(1, SeqCst);
-        let flags = &mut self.seats.at(seat).flags;
-        flags.set(Flags::COUNTED);
-        if flags.any(Flags::CUT) {
+        if self.seats.at(seat).flags.any(Flags::CUT) {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
         true
     }
 
-    /// A counted connection is gone: in order, or by a reset. `was_cut`: it was counted as that before.
-    pub(super) fn count_end(&mut self, seat: u32, reset: bool, held: bool, was_cut: bool) {
-        for endings in self.endings.remove(&seat).unwrap_or_default() {
-            endings.held.fetch_add(usize::from(held), SeqCst);
-            match (was_cut, reset) {
-                (true, _) => _ = endings.closing.fetch_sub(1, SeqCst),
-                (false, true) => _ = endings.cut.fetch_add(1, SeqCst),
-                (false, false) => _ = endings.ended.fetch_add(1, SeqCst),
-            }
-        }
-    }
-
     /// The nearest deadline of a counted connection.
     pub(super) fn ends_by(&self, seat: u32) -> Option<Instant> {
-        self.endings.get(&seat)?.iter().map(|endings| endings.until).min()
+        self.seats.extra(seat)?.endings.iter().map(|endings| endings.until).min()
     }
 
     /// Asks connections that are meant to end, and counts what comes of it.
@@ -156,16 +152,15 @@ impl EventLoop {
 
     /// The same for all, those that are closing already included: what they have not sent yet may not be lost in silence.
     pub(crate) fn drain_all_counted(&mut self, endings: &Arc<Endings>) {
-        let taken = (0..self.seats.len()).filter(|seat| self.seats.at(*seat).is_taken()).collect::<Vec<_>>();
-        let all = taken.into_iter().map(|seat| self.seats.token(seat)).collect();
+        let all = self.seats.tokens();
         self.drain_in_slices(all, endings);
     }
 
     fn drain_in_slices(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) {
         let (new, endings) = (self.count_endings(tokens, endings), endings.clone());
-        self.in_slices(new, move |event_loop, token| {
+        self.in_slices(new, move |connections, token| {
             // A loop that was busy until now does not begin what it has no time for.
-            if Instant::now() < endings.until { _ = event_loop.drain_one(token) } else { event_loop.end_now(token) }
+            if Instant::now() < endings.until { _ = connections.drain_one(token) } else { connections.end_now(token) }
         });
     }
 
@@ -173,17 +168,17 @@ impl EventLoop {
     pub(crate) fn purge_counted(&mut self, selector: &Selector, within: Duration, endings: &Arc<Endings>) {
         let meant = self.choose(selector);
         let (new, endings) = (self.count_endings(meant, endings), endings.clone());
-        self.in_slices(new, move |event_loop, token| {
+        self.in_slices(new, move |connections, token| {
             let is_late = Instant::now() >= endings.until;
             // Behind what the kernel does not take, a goodbye is not read by then.
-            let unsent = |event_loop: &mut EventLoop| {
-                event_loop.seats.find(token).is_some_and(|seat| event_loop.seats.at(seat).flags.any(Flags::UNSENT))
+            let unsent = |connections: &mut Connections| {
+                connections.seats.find(token).is_some_and(|seat| connections.seats.at(seat).flags.any(Flags::UNSENT))
             };
-            if !(endings.told.load(SeqCst) || is_late && unsent(event_loop)) {
-                event_loop.purge_one(token, within);
+            if !(endings.told.load(SeqCst) || is_late && unsent(connections)) {
+                connections.purge_one(token, within);
             }
             if Instant::now() >= endings.until {
-                event_loop.end_now(token);
+                connections.end_now(token);
             }
         });
     }
@@ -203,9 +198,9 @@ impl EventLoop {
     /// Time for last words: protocols that wait for the rest of a message, or for a job, are told now.
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
         let left = self.counted(endings);
-        self.in_slices(left, |event_loop, token| {
-            if let Some(seat) = event_loop.seats.find(token) {
-                event_loop.tell_draining_now(seat);
+        self.in_slices(left, |connections, token| {
+            if let Some(seat) = connections.seats.find(token) {
+                connections.tell_draining_now(seat);
             }
         });
     }
@@ -216,7 +211,7 @@ impl EventLoop {
     pub(crate) fn cut_counted(&mut self, endings: &Arc<Endings>) {
         let mut left = self.counted(endings);
         left.retain(|token| !self.decide_cut(*token));
-        self.in_slices(left, EventLoop::end_now);
+        self.in_slices(left, Connections::end_now);
     }
 
     fn end_now(&mut self, token: u64) {
@@ -229,7 +224,7 @@ impl EventLoop {
 
     /// Whether the count of this connection's end was told already, as cut.
     fn is_told(&self, seat: u32) -> bool {
-        self.endings.get(&seat).is_some_and(|counting| counting.iter().any(|endings| endings.told.load(SeqCst)))
+        self.seats.extra(seat).is_some_and(|extra| extra.endings.iter().any(|endings| endings.told.load(SeqCst)))
     }
 
     /// Whether the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
@@ -246,8 +241,8 @@ impl EventLoop {
         }
         // It fails only where the connection is gone already.
         let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
-        self.counters.cut().add(1);
-        for endings in self.endings.get(&seat).into_iter().flatten() {
+        self.io.counters.cut().add(1);
+        for endings in self.seats.extra(seat).into_iter().flat_map(|extra| &extra.endings) {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
@@ -255,7 +250,7 @@ impl EventLoop {
         flags.clear(Flags::PURGED);
         flags.set(Flags::CUT);
         if flags.any(Flags::LINGERING.and(Flags::FLUSHING)) {
-            self.clear_timer(seat);
+            self.timers.clear(&mut self.seats, seat);
         } else {
             self.forget_protocol(seat, Closed::Purged);
         }
@@ -264,26 +259,17 @@ impl EventLoop {
 
     /// Closes the connections that are counted as cut.
     pub(crate) fn close_cut(&mut self) {
-        let seats: Vec<u32> = self.endings.keys().copied().collect();
-        let cut = seats.into_iter().filter(|seat| self.seats.at(*seat).flags.any(Flags::CUT)).collect::<Vec<_>>();
-        let cut = cut.into_iter().map(|seat| self.seats.token(seat)).collect();
-        self.in_slices(cut, |event_loop, token| {
-            if let Some(seat) = event_loop.seats.find(token) {
-                event_loop.leave(seat, true);
+        let mut cut = self.seats.counted(|_| true);
+        cut.retain(|token| self.seats.at(*token as u32).flags.any(Flags::CUT));
+        self.in_slices(cut, |connections, token| {
+            if let Some(seat) = connections.seats.find(token) {
+                connections.leave(seat, true);
             }
         });
     }
 
     fn counted(&mut self, endings: &Arc<Endings>) -> Vec<u64> {
-        let meant = self.endings.iter().filter(|(_, counting)| counting.iter().any(|known| Arc::ptr_eq(known, endings)));
-        let seats: Vec<u32> = meant.map(|(seat, _)| *seat).collect();
-        seats.into_iter().map(|seat| self.seats.token(seat)).collect()
-    }
-
-    /// What waits at the listening sockets of a pool that ends is reset, and they are given up.
-    pub(crate) fn cut_queues(&mut self, endings: &Arc<Endings>) {
-        let waited = self.turn_away_retiring(&Reject::Reset);
-        endings.add_cut(waited);
+        self.seats.counted(|known| Arc::ptr_eq(known, endings))
     }
 
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
@@ -298,9 +284,9 @@ impl EventLoop {
         let owes = self.owes(seat);
         let place = self.seats.at(seat);
         if owes {
-            self.counters.cut().add(1);
+            self.io.counters.cut().add(1);
         } else if place.has_protocol() || place.flags.any(Flags::PURGED) {
-            self.counters.purged().add(1);
+            self.io.counters.purged().add(1);
         }
         self.end(seat, why, owes);
     }
@@ -325,17 +311,20 @@ impl EventLoop {
         let Some(socket) = &self.seats.at(seat).socket else { return false };
         // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
         let mut reads = if flags.any(Flags::LINGERING) { 0..LAST_READS } else { 0..0 };
-        let goes_on = reads.all(|_| matches!(self.system.receive(socket.as_fd(), &mut self.read), Ok(1..)));
-        goes_on && matches!(self.system.peek(socket.as_fd()), Ok(1..))
+        let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read), Ok(1..)));
+        goes_on && matches!(self.io.system.peek(socket.as_fd()), Ok(1..))
     }
 
     /// Does something with many connections, some at a time, so that the others are not held up.
-    fn in_slices(&mut self, mut tokens: Vec<u64>, act: impl Fn(&mut EventLoop, u64) + Send + 'static) {
+    fn in_slices(&mut self, mut tokens: Vec<u64>, act: impl Fn(&mut Connections, u64) + Send + 'static) {
         let rest = tokens.split_off(tokens.len().min(SLICE));
         tokens.into_iter().for_each(|token| act(self, token));
         if !rest.is_empty() {
             // A loop that is going ends all of its connections anyway.
-            let _ = self.inbox.put(super::inbox::Message::Command(Box::new(move |event_loop| event_loop.in_slices(rest, act))));
+            let _ = self
+                .io
+                .inbox
+                .put(super::inbox::Message::Command(Box::new(move |event_loop| event_loop.connections.in_slices(rest, act))));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The idle timeout: a connection ends whose protocol takes no input, and whose peer takes no output, for the time that its generation
 //! allows. A connection that is over with its first read never hears of it: the time begins when epoll is asked to watch.
 
-use super::EventLoop;
-use super::seat::Flags;
+use super::connections::Connections;
+use super::slot::Flags;
 use crate::clock::deadline;
 use crate::protocol::Closed;
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ pub(super) struct Seen {
     since: Instant,
 }
 
-impl EventLoop {
+impl Connections {
     /// The connection waits for its peer. Its one timer may be its protocol's: then the protocol bounds the wait.
     pub(super) fn begin_idle(&mut self, seat: u32) {
         let place = self.seats.at(seat);
         let (table, may) = (place.table, place.has_protocol() && !place.timer.is_set());
-        if may && self.place(table).generation.settings.idle.is_some() {
+        if may && self.generations.settings(table).idle.is_some() {
             let now = Instant::now();
             let progress = self.progress(seat);
             self.look_again(seat, Seen { progress, since: now }, now);
@@ -37,14 +37,14 @@ impl EventLoop {
         let (table, busy) = (place.table, place.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::LEAVING)));
         let before = self.idle.get(&seat).copied().filter(|seen| seen.progress == progress && !busy);
         let seen = before.unwrap_or(Seen { progress, since: now });
-        let idle = self.place(table).generation.settings.idle;
+        let idle = self.generations.settings(table).idle;
         if idle.is_some_and(|idle| now.saturating_duration_since(seen.since) >= idle) {
             if self.seats.at(seat).flags.any(Flags::UNSENT) {
                 // It had all that time to take its output.
-                self.counters.cut().add(1);
+                self.io.counters.cut().add(1);
                 return self.end(seat, Closed::Idle, true);
             }
-            self.counters.idle().add(1);
+            self.io.counters.idle().add(1);
             self.forget_protocol(seat, Closed::Idle);
             return self.start_closing(seat, Duration::ZERO);
         }
@@ -54,10 +54,10 @@ impl EventLoop {
     fn look_again(&mut self, seat: u32, seen: Seen, now: Instant) {
         let table = self.seats.at(seat).table;
         // An adopted connection may have another time, or none.
-        let Some(idle) = self.place(table).generation.settings.idle else { return };
+        let Some(idle) = self.generations.settings(table).idle else { return };
         self.idle.insert(seat, seen);
         let at = deadline(now, idle / LOOKS).min(deadline(seen.since, idle));
-        self.set_timer(seat, at, now);
+        self.timers.set(&mut self.seats, seat, at, now);
         self.seats.at(seat).flags.set(Flags::IDLE);
     }
 

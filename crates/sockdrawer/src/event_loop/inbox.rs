@@ -177,7 +177,7 @@ impl Post for Inbox {
     }
 
     fn tag(&self, token: u64, tag: Tag) -> bool {
-        self.put_bounded(Box::new(move |event_loop| _ = event_loop.tag_one(token, &tag)))
+        self.put_bounded(Box::new(move |event_loop| _ = event_loop.connections.tag_one(token, &tag)))
     }
 }
 

@@ -1,11 +1,11 @@
 //! What epoll is asked about a connection.
 
-use super::EventLoop;
-use super::seat::Flags;
+use super::connections::Connections;
+use super::slot::Flags;
 use crate::sys::Interest;
 use std::os::fd::AsFd;
 
-impl EventLoop {
+impl Connections {
     /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
     /// usually done before the peer's next message.
     #[inline]
@@ -36,17 +36,17 @@ impl EventLoop {
         } else if read == watched && write == flags.any(Flags::WATCH_WRITE) {
             return;
         }
-        if let Err(errno) = self.awaken() {
+        if let Err(errno) = self.io.awaken() {
             return self.fail(seat, errno);
         }
         let token = self.seats.token(seat);
-        let epoll = self.epoll.as_fd();
+        let epoll = self.io.epoll.as_fd();
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
         let is_new = !flags.any(Flags::WATCHED);
         let done = if !is_new {
-            self.system.rewatch(epoll, socket, token, interest)
+            self.io.system.rewatch(epoll, socket, token, interest)
         } else {
-            self.system.watch(epoll, socket, token, interest)
+            self.io.system.watch(epoll, socket, token, interest)
         };
         match done {
             Ok(()) => {
@@ -71,7 +71,7 @@ impl EventLoop {
     pub(super) fn unwatch(&mut self, seat: u32) {
         let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
         // It fails only for a socket that is not watched.
-        let _ = self.system.unwatch(self.epoll.as_fd(), socket);
+        let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket);
         self.seats.at(seat).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
     }
 }

@@ -1,15 +1,15 @@
 //! Jobs: what a protocol asked workers to do, and what came of it.
 
-use super::EventLoop;
+use super::connections::Connections;
 use super::inbox::Message;
-use super::seat::Flags;
+use super::slot::Flags;
 use super::worker::{Submitted, Task};
 use crate::behaviour::Event;
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Job, JobError, JobResult};
 use crate::sys::panics;
 
-impl EventLoop {
+impl Connections {
     pub(super) fn work(&mut self, seat: u32, job: Job) {
         if self.seats.at(seat).flags.any(Flags::WORKING) {
             self.count_panic(seat, "a protocol asked for a second job while one runs".to_owned());
@@ -17,25 +17,30 @@ impl EventLoop {
         }
         self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
         let token = self.seats.token(seat);
-        match self.shared.workers.submit(Task { job, token, inbox: self.inbox.clone() }) {
-            Submitted::Queued => self.counters.jobs().add(1),
+        match self.io.shared.workers.submit(Task { job, token, inbox: self.io.inbox.clone() }) {
+            Submitted::Queued => self.io.counters.jobs().add(1),
             Submitted::NoWorkers(task) => {
-                self.counters.jobs().add(1);
-                self.unread.push_back(Message::Done(token, task.job.run()));
+                self.io.counters.jobs().add(1);
+                self.done_at_once(token, task.job.run());
             }
             Submitted::QueueFull(task) => {
                 panics::discard(task.job);
-                self.counters.jobs_refused().add(1);
-                self.unread.push_back(Message::Done(token, JobResult::refused(JobError::QueueFull)));
+                self.io.counters.jobs_refused().add(1);
+                self.done_at_once(token, JobResult::refused(JobError::QueueFull));
             }
         }
+    }
+
+    fn done_at_once(&self, token: u64, result: JobResult) {
+        // An event loop that is going closes its inbox, and its connections with it.
+        panics::discard(self.io.inbox.put(Message::Done(token, result)));
     }
 
     pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
         if let Some(payload) = result.take_panic() {
             let message = panics::message(payload);
-            self.counters.job_panics().add(1);
-            self.tell_some(Told::JobPanicked { message });
+            self.io.counters.job_panics().add(1);
+            self.io.tell_some(&Told::JobPanicked { message });
         }
         let Some(seat) = self.seats.find(token) else {
             panics::discard(result);

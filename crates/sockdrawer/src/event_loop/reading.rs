@@ -1,8 +1,8 @@
 //! Input: from the socket to the protocol.
 
-use super::EventLoop;
-use super::connection::{Tail, context};
-use super::seat::Flags;
+use super::calling::{Tail, context};
+use super::connections::Connections;
+use super::slot::Flags;
 use super::{PREPARED_BYTES, READS_PER_TURN};
 use crate::behaviour::Answer;
 use crate::protocol::{Closed, Input, Timer};
@@ -34,7 +34,7 @@ struct Offered {
     more_follows: bool,
 }
 
-impl EventLoop {
+impl Connections {
     /// Reads and offers what came. Nearly always one read brings all there is, the protocol takes it and goes on, and the kernel takes
     /// its output: that way is written out here and looks nothing up twice, because of code and memory that the last connection used
     /// the kernel leaves little in the processor's caches. Whatever turns out otherwise goes on elsewhere.
@@ -48,14 +48,14 @@ impl EventLoop {
             return self.read_on(seat, 1);
         }
         let most = self.read_most;
-        let count = match self.system.receive(socket.as_fd(), &mut self.read[..most]) {
+        let count = match self.io.system.receive(socket.as_fd(), &mut self.read[..most]) {
             Ok(count) if count > 0 => count,
             nothing => return self.received_nothing(seat, nothing),
         };
         place.flags.clear(Flags::WORKED);
         place.bytes_in += count as u64;
-        self.counters.bytes_in().add(count as u64);
-        let of = self.places[usize::from(place.table)].as_mut().expect("a generation with connections stays");
+        self.io.counters.bytes_in().add(count as u64);
+        let of = self.generations.at(place.table);
         self.scratch.backlog = if place.flags.any(Flags::UNSENT) { self.unsent.bytes(seat).len() } else { 0 };
         self.scratch.high_water = of.high_water;
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
@@ -147,10 +147,10 @@ impl EventLoop {
             self.read[..length].copy_from_slice(kept);
         }
         let most = self.read_most;
-        match self.system.receive(socket.as_fd(), &mut self.read[length..length + most]) {
+        match self.io.system.receive(socket.as_fd(), &mut self.read[length..length + most]) {
             Ok(count) if count > 0 => {
                 place.bytes_in += count as u64;
-                self.counters.bytes_in().add(count as u64);
+                self.io.counters.bytes_in().add(count as u64);
                 self.forget_kept(seat);
                 let full = count == most;
                 self.offer(seat, length + count, !full, full && !last);
@@ -204,10 +204,10 @@ impl EventLoop {
             if !self.seats.at(seat).may_receive() {
                 // It may be whole messages that the protocol is not ready for.
                 let table = self.seats.at(seat).table;
-                let most = self.place(table).generation.settings.max_partial;
+                let most = self.generations.settings(table).max_partial;
                 return self.read_less(most);
             }
-            self.counters.too_long().add(1);
+            self.io.counters.too_long().add(1);
             return self.end(seat, Closed::TooLong, true);
         }
         // After a read that filled the buffer there is probably more that the peer has sent already.
@@ -237,7 +237,7 @@ impl EventLoop {
     fn is_too_long(&mut self, seat: u32, left: usize) -> bool {
         let place = self.seats.at(seat);
         let (goes_on, table) = (place.has_protocol(), place.table);
-        goes_on && left > self.place(table).generation.settings.max_partial
+        goes_on && left > self.generations.settings(table).max_partial
     }
 
     /// A read brought more than may be kept, and the connection cannot have the rest now: from here on reads are smaller. All

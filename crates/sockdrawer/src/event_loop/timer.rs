@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod growth;
 
-use super::seat::Seats;
+use super::slots::Seats;
 use std::time::{Duration, Instant};
 
 /// One tick is 2^14 ns, 16.4 µs: a deadline is met half of that late, which is little beside what a wake-up takes, and 32 bits of them

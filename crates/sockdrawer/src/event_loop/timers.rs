@@ -1,42 +1,72 @@
 //! The timers of a loop's connections: one node each in the wheel, and what the wheel cannot say.
 
-use super::seat::Flags;
-use super::{EventLoop, timer};
+use super::connections::Connections;
+use super::slot::Flags;
+use super::slots::Seats;
+use super::timer::{self, Wheel};
+use std::collections::HashMap;
 use std::time::Instant;
 
-impl EventLoop {
+pub(super) struct Timers {
+    wheel: Wheel,
+    /// Deadlines farther than the wheel can say; hardly ever any.
+    far: HashMap<u32, Instant>,
+    due: Vec<u32>,
+}
+
+impl Timers {
+    pub(super) fn new(start: Instant, at_once: usize) -> Timers {
+        Timers { wheel: Wheel::new(start), far: HashMap::new(), due: Vec::with_capacity(at_once) }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.wheel.is_empty()
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.wheel.next()
+    }
+
+    /// Sets a connection's timer, also beyond what the wheel can say.
+    pub(super) fn set(&mut self, seats: &mut Seats, seat: u32, at: Instant, now: Instant) {
+        if at.saturating_duration_since(now) > timer::FARTHEST {
+            self.far.insert(seat, at);
+        } else if !self.far.is_empty() {
+            self.far.remove(&seat);
+        }
+        seats.at(seat).flags.clear(Flags::IDLE);
+        self.wheel.set(seats, seat, at.min(now + timer::FARTHEST), now);
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, seats: &mut Seats, seat: u32) {
+        self.wheel.clear(seats, seat);
+        if !self.far.is_empty() {
+            self.far.remove(&seat);
+        }
+    }
+
+    /// The rest of a deadline that the wheel could not say at once.
+    pub(super) fn take_far(&mut self, seat: u32) -> Option<Instant> {
+        if self.far.is_empty() { None } else { self.far.remove(&seat) }
+    }
+}
+
+impl Connections {
     pub(super) fn fire_timers(&mut self) {
-        if self.wheel.is_empty() {
+        if self.timers.is_empty() {
             return;
         }
         let now = Instant::now();
-        let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(&mut self.seats, now, &mut due);
+        let mut due = std::mem::take(&mut self.timers.due);
+        self.timers.wheel.advance(&mut self.seats, now, &mut due);
         for seat in due.drain(..) {
             // A callback earlier in this list may have ended the connection, or set its timer again.
             if self.seats.at(seat).is_taken() && !self.seats.at(seat).timer.is_set() {
                 self.timer_due(seat, now);
             }
         }
-        self.due = due;
-    }
-
-    /// Sets a connection's timer, also beyond what the wheel can say.
-    pub(super) fn set_timer(&mut self, seat: u32, at: Instant, now: Instant) {
-        if at.saturating_duration_since(now) > timer::FARTHEST {
-            self.far.insert(seat, at);
-        } else if !self.far.is_empty() {
-            self.far.remove(&seat);
-        }
-        self.seats.at(seat).flags.clear(Flags::IDLE);
-        self.wheel.set(&mut self.seats, seat, at.min(now + timer::FARTHEST), now);
-    }
-
-    #[inline]
-    pub(super) fn clear_timer(&mut self, seat: u32) {
-        self.wheel.clear(&mut self.seats, seat);
-        if !self.far.is_empty() {
-            self.far.remove(&seat);
-        }
+        self.timers.due = due;
     }
 }

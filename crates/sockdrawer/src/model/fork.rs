@@ -384,11 +384,11 @@ impl Children {
 
 impl Placement for Children {
     fn place(&self, event_loop: &mut EventLoop, incoming: Incoming) {
-        let (generation, id) = match event_loop.join() {
+        let (generation, id) = match event_loop.connections.join() {
             Ok(joined) => joined,
             Err(panicked) => {
-                event_loop.counters.panics().add(1);
-                event_loop.counters.closed().add(1);
+                event_loop.counters().panics().add(1);
+                event_loop.counters().closed().add(1);
                 return event_loop.shared().tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };

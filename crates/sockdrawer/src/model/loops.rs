@@ -48,7 +48,7 @@ pub(crate) fn start(
     event_loop: EventLoop,
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> Result<Running, std::io::Error> {
-    spawn(index, event_loop.counters.clone(), |pulse| {
+    spawn(index, event_loop.counters().clone(), |pulse| {
         move || {
             let panic = live(event_loop, |event_loop| run(event_loop, &pulse));
             pulse.ended.store(true, Ordering::Release);
@@ -85,9 +85,9 @@ pub(super) fn live(event_loop: EventLoop, run: impl FnOnce(&mut EventLoop)) -> O
 
 fn run(event_loop: &mut EventLoop, pulse: &Pulse) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
-    event_loop.inbox.read_here();
+    event_loop.inbox().read_here();
     while !event_loop.stopping {
         event_loop.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
-        pulse.connections.store(event_loop.count(), Ordering::Relaxed);
+        pulse.connections.store(event_loop.connections.count(), Ordering::Relaxed);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn start(
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> io::Result<Running> {
     let (tells, hears) = mpsc::channel();
-    let started = loops::spawn(index, event_loop.counters.clone(), |pulse| {
+    let started = loops::spawn(index, event_loop.counters().clone(), |pulse| {
         move || {
             // A runtime that runs futures which never leave their thread is made there.
             let made = runtime(pulse.clone()).and_then(|runtime| Ok((watch(&event_loop, &runtime)?, runtime)));
@@ -72,7 +72,7 @@ async fn drive(event_loop: &mut EventLoop, pulse: &Pulse, epoll: AsyncFd<Arc<Own
         let busy = event_loop.turn_now(&mut events);
         // Another turn, for who looks whether this loop hangs.
         pulse.sleeping(false);
-        pulse.connections.store(event_loop.count(), Ordering::Relaxed);
+        pulse.connections.store(event_loop.connections.count(), Ordering::Relaxed);
         if busy || event_loop.has_messages() {
             // What is still ready is not reported again: only a turn that found nothing may wait.
             tokio::task::yield_now().await;

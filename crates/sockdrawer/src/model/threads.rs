@@ -82,8 +82,8 @@ impl Threads {
             Ok(event_loop) => event_loop,
             Err(errno) => return Err((incoming, errno)),
         };
-        let card = event_loop.card.clone().unwrap_or_default();
-        let thread = Arc::new(Thread { inbox: event_loop.inbox.clone(), counters: event_loop.counters.clone(), card });
+        let card = event_loop.connections.card.clone().unwrap_or_default();
+        let thread = Arc::new(Thread { inbox: event_loop.inbox().clone(), counters: event_loop.counters().clone(), card });
         let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
         let stack = self.stack.load(Ordering::Relaxed);
         let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
@@ -118,19 +118,19 @@ impl Threads {
     fn serve(&self, event_loop: &mut EventLoop, own: &Arc<Thread>) {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         let mut served = 0;
-        event_loop.inbox.read_here();
+        event_loop.inbox().read_here();
         while !event_loop.stopping {
             event_loop.turn(&mut events, |_| ());
             // There is a thread for each: what is a loop's share for many would be there for each of them.
-            event_loop.give_memory_back();
+            event_loop.connections.give_memory_back();
             // A connection may have come and gone in this turn.
-            while event_loop.count() == 0 && event_loop.counters.closed().get() != served {
-                served = event_loop.counters.closed().get();
+            while event_loop.connections.count() == 0 && event_loop.counters().closed().get() != served {
+                served = event_loop.counters().closed().get();
                 match self.rest(own) {
                     Some(incoming) => event_loop.adopt_incoming(incoming),
                     None => {
                         // What was retired while it served is let go of.
-                        event_loop.look_at_switch();
+                        event_loop.connections.look_at_switch();
                         event_loop.turn_until = Some(Instant::now() + IDLE);
                     }
                 }
@@ -189,14 +189,14 @@ impl Threads {
 
 impl Placement for Threads {
     fn place(&self, event_loop: &mut EventLoop, mut incoming: Incoming) {
-        if event_loop.gives_all_away() {
+        if event_loop.connections.gives_all_away() {
             // To a thread that runs nothing else: a second one is not needed.
             return event_loop.adopt_incoming(incoming);
         }
         loop {
             let mut served = lock(&self.pool);
             if served.stopped {
-                return event_loop.counters.closed().add(1);
+                return event_loop.counters().closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
                 // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.

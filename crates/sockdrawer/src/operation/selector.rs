@@ -1,7 +1,8 @@
 //! Which connections an operation means.
 
 use crate::net::Address;
-use crate::protocol::ConnectionId;
+use crate::observe::{ConnectionState, ConnectionStatus};
+use crate::protocol::{ConnectionId, Side};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -15,6 +16,16 @@ pub(crate) struct Traits<'a> {
     /// Where it was accepted, as far as that is known.
     pub(crate) listener: Option<&'a Address>,
     pub(crate) tag: Option<&'a str>,
+}
+
+impl Traits<'_> {
+    /// The same in a list of connections, with what is asked of a connection only then.
+    pub(crate) fn status(self, side: Side, bytes: (u64, u64), state: ConnectionState, draining: bool) -> ConnectionStatus {
+        let Traits { id, generation, peer, age, listener, tag } = self;
+        let (bytes_in, bytes_out) = bytes;
+        let (listener, tag) = (listener.cloned(), tag.map(str::to_owned));
+        ConnectionStatus { id, generation, peer, listener, side, age, bytes_in, bytes_out, state, draining, tag }
+    }
 }
 
 /// Connections of a pool. An operation takes those that match at the moment each loop hears of it.

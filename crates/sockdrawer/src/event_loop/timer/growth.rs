@@ -2,7 +2,7 @@
 
 use super::{NONE, Wheel};
 use crate::event_loop::limiter::Limiter;
-use crate::event_loop::seat::Seats;
+use crate::event_loop::slots::Seats;
 use std::time::{Duration, Instant};
 
 /// Deadlines lie within this, as those of connections do that ask once a minute.

@@ -18,7 +18,7 @@ impl Core<Loops> {
     pub(crate) fn apply(&self, op: Op, selector: &Selector) -> Outcome {
         let (inboxes, asked) = (self.inboxes(), Arc::new((op, selector.clone())));
         let question = asked.clone();
-        let apply = move |event_loop: &mut EventLoop| event_loop.apply(&question.0, &question.1);
+        let apply = move |event_loop: &mut EventLoop| event_loop.connections.apply(&question.0, &question.1);
         match &asked.0 {
             Op::Notify(_) => {
                 let post = |inbox: &&Arc<Inbox>| {

@@ -47,7 +47,7 @@ impl Core<Loops> {
             running.inbox.set_bound(wanted.inbox);
             if control.config.capacity != wanted.capacity {
                 let capacity = warm(wanted);
-                running.command(move |event_loop| event_loop.reserve(capacity));
+                running.command(move |event_loop| event_loop.connections.reserve(capacity));
             }
         }
     }
@@ -169,7 +169,7 @@ impl Core<Loops> {
         let placed = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes());
         for inbox in Core::members_inboxes(control).into_iter().chain(placed) {
             // Who has no traffic would hold the old service until its next connection.
-            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.look_at_switch())));
+            let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.connections.look_at_switch())));
         }
     }
 

@@ -29,17 +29,17 @@ impl Core<Loops> {
             (None, Some(_)) => self.drain_at_rate(selector, moments, &endings),
             (None, None) => {
                 let selector = selector.clone();
-                self.ask_for_end(&endings, move |event_loop, endings| event_loop.drain_counted(&selector, endings));
+                self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.drain_counted(&selector, endings));
             }
         }
         self.own.shared.bell.wait(endings.last_words, || endings.are_over());
-        self.ask_for_end(&endings, |event_loop, endings| event_loop.last_words(endings));
+        self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.last_words(endings));
         self.end_by_deadline(selector, &endings)
     }
 
     pub(crate) fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         let (endings, meant) = (Endings::within(within), selector.clone());
-        self.ask_for_end(&endings, move |event_loop, endings| event_loop.purge_counted(&meant, within, endings));
+        self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.purge_counted(&meant, within, endings));
         self.end_by_deadline(selector, &endings)
     }
 
@@ -58,7 +58,7 @@ impl Core<Loops> {
     /// Waits until these connections have ended. At the deadline those that are left are cut, and nothing is waited for any more.
     fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
         if !self.own.shared.bell.wait(endings.until, || endings.are_over()) {
-            self.ask_for_end(endings, |event_loop, endings| event_loop.cut_counted(endings));
+            self.ask_for_end(endings, |event_loop, endings| event_loop.connections.cut_counted(endings));
         }
         // Which connections of a loop that does not answer are meant is known only if all are.
         let all_meant = || endings.have_silent_loops() && *selector == Selector::All;
@@ -66,7 +66,7 @@ impl Core<Loops> {
         let drained = self.outcome(endings, by, || if all_meant() { self.own.shared.limiter.taken_here() } else { 0 });
         if drained.cut > 0 {
             // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
-            self.ask_for_end(endings, |event_loop, _| event_loop.close_cut());
+            self.ask_for_end(endings, |event_loop, _| event_loop.connections.close_cut());
             self.own.shared.bell.wait(by, || endings.are_closed());
         }
         drained
@@ -81,8 +81,8 @@ impl Core<Loops> {
     /// Asks all that match, in random order at a rate. Those that have no turn before the time for last words are told then.
     fn drain_at_rate(&self, selector: &Selector, mut moments: Moments, endings: &Arc<Endings>) {
         let counted = endings.clone();
-        let mut targets =
-            self.targets(selector, endings.until, move |event_loop, tokens| event_loop.count_endings(tokens, &counted));
+        let mut targets = self
+            .targets(selector, endings.until, move |event_loop, tokens| event_loop.connections.count_endings(tokens, &counted));
         // So that a drain does not empty one loop, or one client, first.
         shuffle(&mut targets);
         for (inbox, token) in &targets {
@@ -91,7 +91,7 @@ impl Core<Loops> {
                 break;
             }
             let token = *token;
-            let _ = inbox.put(Message::Command(Box::new(move |event_loop| _ = event_loop.drain_one(token))));
+            let _ = inbox.put(Message::Command(Box::new(move |event_loop| _ = event_loop.connections.drain_one(token))));
         }
     }
 
@@ -130,11 +130,11 @@ impl Core<Loops> {
         let mut told = false;
         loop {
             // A loop that does not answer now is asked again. Connections that come in later were let in to be answered: at once.
-            self.ask_for_end(&endings, |event_loop, endings| event_loop.drain_all_counted(endings));
+            self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.drain_all_counted(endings));
             let now = Instant::now();
             if !told && now >= endings.last_words {
                 told = true;
-                self.ask_for_end(&endings, |event_loop, endings| event_loop.last_words(endings));
+                self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.last_words(endings));
             }
             let next = [endings.until, now + LOOK_AGAIN, if told { endings.until } else { endings.last_words.max(now) }];
             let next = next.into_iter().min().unwrap_or(now);
@@ -148,8 +148,8 @@ impl Core<Loops> {
             self.own.shared.limiter.set_limit(0);
             self.ask_for_end(&endings, |event_loop, endings| {
                 event_loop.cut_queues(endings);
-                event_loop.drain_all_counted(endings);
-                event_loop.cut_counted(endings);
+                event_loop.connections.drain_all_counted(endings);
+                event_loop.connections.cut_counted(endings);
             });
         }
         self.outcome(&endings, Instant::now() + CUT_WITHIN, in_use)
@@ -165,7 +165,7 @@ impl Core<Loops> {
         let inboxes = self.inboxes();
         let selector = selector.clone();
         let ask = move |event_loop: &mut EventLoop| {
-            let tokens = event_loop.choose(&selector);
+            let tokens = event_loop.connections.choose(&selector);
             take(event_loop, tokens)
         };
         self.ask_until(until.min(Instant::now() + ANSWER_WITHIN), &inboxes, ask)
@@ -191,7 +191,7 @@ fn drained_first(targets: Vec<Target>, endings: &Arc<Endings>) -> usize {
     for (inbox, tokens) in groups {
         let (answers, counted, count) = (answers.clone(), endings.clone(), tokens.len());
         let order: Command = Box::new(move |event_loop| {
-            let first = tokens.into_iter().filter(|token| event_loop.drain_if_first(*token, &counted)).count();
+            let first = tokens.into_iter().filter(|token| event_loop.connections.drain_if_first(*token, &counted)).count();
             // Nothing waits for the answer after the deadline.
             let _ = answers.send((count, first));
         });

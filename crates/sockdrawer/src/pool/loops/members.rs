@@ -154,7 +154,7 @@ impl Members for Loops {
         let intake = control.intake.clone();
         running.command(move |event_loop| {
             // A change may have come meanwhile.
-            event_loop.look_at_switch();
+            event_loop.connections.look_at_switch();
             if intake != Intake::Open {
                 event_loop.set_intake(&intake);
             }

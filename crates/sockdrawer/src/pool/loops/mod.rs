@@ -147,7 +147,7 @@ impl Core<Loops> {
 
     /// Starts the thread of a prepared loop. It accepts nothing until it has listening sockets.
     fn launch_loop(&self, model: Model, index: usize, life: u64, event_loop: EventLoop) -> Result<LoopHandle, Error> {
-        let (inbox, reports) = (event_loop.inbox.clone(), self.reports.clone());
+        let (inbox, reports) = (event_loop.inbox().clone(), self.reports.clone());
         let running = model::start(model, index, event_loop, move |panic| {
             // One that was asked to end says nothing. The supervisor is gone when the pool is.
             let _ = panic.map(|reason| reports.send(Report::Ended { index, life, reason }));

@@ -136,16 +136,16 @@ fn serve(template: &ChildTemplate, child: NewChild<'_>, page: ChildPage) -> Resu
     // Nothing of it is dropped or moved: the process ends, and pages that are written are copied.
     let mut prepared = ManuallyDrop::new(template.prepared_for(&generation));
     let Prepared { event_loop, permit: own, observer, .. } = prepared.as_mut().expect("it was just prepared");
-    event_loop.number_next(id);
+    event_loop.connections.number_next(id);
     // Where the parent sees it, also when this process is killed.
-    std::mem::forget(std::mem::replace(&mut event_loop.counters, page.counters()));
+    std::mem::forget(std::mem::replace(&mut event_loop.connections.io.counters, page.counters()));
     *lock(&observer.0) = Some(page.clone());
     let permit = own.take().expect("what is prepared is for one connection");
     // However this process dies, its peer does not take that for an orderly end. It fails where the connection is gone already.
     let resets = Kernel.reset_on_close(socket.as_fd()).is_ok();
-    event_loop.page = Some(page).filter(|page| resets || !page.end_in_order());
+    event_loop.connections.page = Some(page).filter(|page| resets || !page.end_in_order());
     event_loop.adopt_incoming(Incoming { socket, permit, remote, side, lag, connect_time });
-    if event_loop.count() > 0 { run(event_loop) } else { Ok(()) }
+    if event_loop.connections.count() > 0 { run(event_loop) } else { Ok(()) }
 }
 
 fn shared(
@@ -176,9 +176,9 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
     let signals = fork::watch_for_end()?;
     event_loop.notice(ASKED, signals.as_fd())?;
     let mut events = Events::with_capacity(4);
-    event_loop.inbox.read_here();
+    event_loop.inbox().read_here();
     let mut asked: Option<Asked> = None;
-    while event_loop.count() > 0 {
+    while event_loop.connections.count() > 0 {
         event_loop.turn_until = asked.as_ref().and_then(Asked::due);
         event_loop.turn(&mut events, |_| ());
         if std::mem::take(&mut event_loop.noticed) != 0 {
@@ -213,14 +213,14 @@ enum Stage {
 fn listen(event_loop: &mut EventLoop, signals: &OwnedFd, asked: &mut Option<Asked>) {
     let Some(how) = fork::asked_to_end(signals.as_fd()) else { return };
     let Some(within) = how.within else {
-        event_loop.choose(&Selector::All).into_iter().for_each(|token| _ = event_loop.drain_one(token));
+        event_loop.connections.choose(&Selector::All).into_iter().for_each(|token| _ = event_loop.connections.drain_one(token));
         return;
     };
     let endings = Endings::within(within);
     if how.at_once {
-        event_loop.purge_counted(&Selector::All, within, &endings);
+        event_loop.connections.purge_counted(&Selector::All, within, &endings);
     } else {
-        event_loop.drain_all_counted(&endings);
+        event_loop.connections.drain_all_counted(&endings);
     }
     if asked.as_ref().is_none_or(|before| before.endings.until > endings.until) {
         *asked = Some(Asked { endings, stage: Stage::Asked });
@@ -241,15 +241,15 @@ impl Asked {
         while self.due().is_some_and(|due| due <= Instant::now()) {
             self.stage = match self.stage {
                 Stage::Asked => {
-                    event_loop.last_words(&self.endings);
+                    event_loop.connections.last_words(&self.endings);
                     Stage::Told
                 }
                 Stage::Told => {
-                    event_loop.cut_counted(&self.endings);
+                    event_loop.connections.cut_counted(&self.endings);
                     Stage::Cut
                 }
                 Stage::Cut | Stage::Closed => {
-                    event_loop.close_cut();
+                    event_loop.connections.close_cut();
                     Stage::Closed
                 }
             };

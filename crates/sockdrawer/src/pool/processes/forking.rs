@@ -125,7 +125,7 @@ impl Forking {
             EventLoopError::System(errno) => system(errno),
             EventLoopError::Service(panicked) => Refusal::Panicked(panicked.0),
         })?;
-        event_loop.inbox.read_here();
+        event_loop.inbox().read_here();
         let ended = fork::watch_children().map_err(system)?;
         for (number, descriptor) in [(POOL, speaker.end()), (CHILDREN, ended.as_fd())] {
             event_loop.notice(number, descriptor).map_err(system)?;
@@ -320,28 +320,17 @@ impl Forking {
     }
 
     fn listed(&self, pid: u32, child: &Child) -> ConnectionStatus {
-        let (traits, counts) = (traits(child, Instant::now()), child.counts());
-        ConnectionStatus {
-            id: traits.id,
-            generation: traits.generation,
-            peer: traits.peer,
-            listener: traits.listener.cloned(),
-            side: Side::Accepted,
-            age: traits.age,
-            bytes_in: counts.bytes_in,
-            bytes_out: counts.bytes_out,
-            // What it is doing its own process knows.
-            state: ConnectionState::Delegated,
-            draining: self.ends.is_draining(pid),
-            tag: None,
-        }
+        let counts = child.counts();
+        let bytes = (counts.bytes_in, counts.bytes_out);
+        // What it is doing its own process knows.
+        traits(child, Instant::now()).status(Side::Accepted, bytes, ConnectionState::Delegated, self.ends.is_draining(pid))
     }
 
     fn status(&self) -> PartStatus {
         let generations = self.generations.iter();
         let live =
             |generation: &Arc<Generation>| GenerationStatus { id: generation.id, connections: generation.live.load(SeqCst) };
-        let accepted = self.event_loop.counters.accepted().get();
+        let accepted = self.event_loop.counters().accepted().get();
         let mut counts = Counts::default();
         (0..MOST_LOOPS).for_each(|index| self.shared.shared_counters.counters(0, index).add_to(&mut counts));
         self.children.add_to(&mut counts);
@@ -387,7 +376,7 @@ impl Forking {
     fn committed(&mut self) -> Result<(), Refusal> {
         let (generation, generated) = self.next.take().ok_or_else(|| other("nothing was prepared"))?;
         self.generated = generated;
-        self.event_loop.look_at_switch();
+        self.event_loop.connections.look_at_switch();
         self.template.prepare(&generation);
         self.generations.push(generation);
         Ok(())

@@ -1,14 +1,9 @@
-//! The seats of a loop: what belongs to a connection whatever protocol runs on it. A seat survives its protocol, to linger.
+//! The record of a connection, whatever protocol runs on it. It survives its protocol, to linger.
 
-use super::account::{Account, NO_DOOR};
-use super::door::Door;
-use super::limiter::{Limiter, Permit};
-use super::peer_counts::Ticket;
-use super::timer::{NONE, Node};
-use crate::chunks::Chunks;
+use super::slots::NO_DOOR;
+use super::timer::Node;
 use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 /// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
@@ -87,10 +82,10 @@ impl Flags {
     pub(crate) const UNSENT: Flags = Flags(1 << 20);
     /// The timer is that of the idle timeout, and not the protocol's.
     pub(crate) const IDLE: Flags = Flags(1 << 21);
-    /// A drain, a purge or a shutdown counts its end.
-    pub(crate) const COUNTED: Flags = Flags(1 << 22);
     /// It was purged: its end counts as that, unless it is cut off.
     pub(crate) const PURGED: Flags = Flags(1 << 23);
+    /// The table has an [`Extra`](super::slots::Extra) of it.
+    pub(crate) const EXTRA: Flags = Flags(1 << 22);
     /// Its end is counted as cut, and closing its socket sends a reset: nothing else happens to it any more.
     pub(crate) const CUT: Flags = Flags(1 << 24);
 
@@ -116,7 +111,7 @@ impl Flags {
             | Flags::AWAY.0
             | Flags::KEPT.0
             | Flags::UNSENT.0
-            | Flags::COUNTED.0
+            | Flags::EXTRA.0
             | Flags::PURGED.0,
     );
 
@@ -139,7 +134,7 @@ impl Flags {
 }
 
 impl Seat {
-    const EMPTY: Seat = Seat {
+    pub(super) const EMPTY: Seat = Seat {
         socket: None,
         epoch: 1,
         id: ConnectionId(0),
@@ -185,171 +180,15 @@ pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
     u64::from(epoch) << 32 | u64::from(seat)
 }
 
-/// All seats of a loop.
-pub(crate) struct Seats {
-    made: Chunks<Seat>,
-    free: u32,
-    taken: usize,
-    /// One permit for each taken seat.
-    pub(super) permits: Account,
-}
-
-impl Seats {
-    /// Room for `capacity` connections without asking for memory.
-    pub(crate) fn with_capacity(capacity: usize, limiter: Arc<Limiter>) -> Seats {
-        Seats { made: Chunks::with_capacity(capacity), free: NONE, taken: 0, permits: Account::new(limiter) }
-    }
-
-    pub(crate) fn reserve(&mut self, capacity: usize) {
-        self.made.reserve(capacity);
-    }
-
-    /// Has a seat made that nobody takes yet.
-    pub(crate) fn prepare(&mut self) {
-        if self.free == NONE {
-            self.free = self.make();
-        }
-    }
-
-    pub(super) fn make(&mut self) -> u32 {
-        self.made.add(|| Seat::EMPTY)
-    }
-
-    pub(crate) fn taken(&self) -> usize {
-        self.taken
-    }
-
-    /// How many seats exist, taken or not.
-    pub(crate) fn len(&self) -> u32 {
-        self.made.len()
-    }
-
-    #[inline]
-    pub(crate) fn at(&mut self, seat: u32) -> &mut Seat {
-        self.made.at(seat)
-    }
-
-    /// Whose token this is; None when that connection is gone.
-    pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
-        let (seat, epoch) = (token as u32, (token >> 32) as u32);
-        let found = self.made.get(seat)?;
-        (found.epoch == epoch && found.is_taken()).then_some(seat)
-    }
-
-    pub(crate) fn token(&mut self, seat: u32) -> u64 {
-        token(seat, self.at(seat).epoch)
-    }
-
-    /// Takes an empty seat.
-    pub(crate) fn take(&mut self, socket: OwnedFd, permit: Permit) -> u32 {
-        self.take_empty(socket, |permits, number| permits.pay_in(number, permit))
-    }
-
-    /// The same for a connection that is counted already, at the gates of its pool and of its door.
-    pub(crate) fn take_counted(&mut self, socket: OwnedFd, door: &Arc<Door>, ticket: Option<Box<Ticket>>) -> u32 {
-        self.take_empty(socket, |permits, number| permits.count(number, Some(door), ticket))
-    }
-
-    #[inline(always)]
-    fn take_empty(&mut self, socket: OwnedFd, account: impl FnOnce(&mut Account, u32) -> u16) -> u32 {
-        let number = if self.free == NONE { self.make() } else { self.free };
-        let door = account(&mut self.permits, number);
-        let seat = self.at(number);
-        let next = seat.timer.take_link();
-        (seat.socket, seat.door) = (Some(socket), door);
-        self.free = next;
-        self.taken += 1;
-        number
-    }
-
-    /// Empties a seat and closes its socket; then its permit goes back, or to the caller who wants to keep it.
-    pub(crate) fn leave(&mut self, number: u32, keep_permit: bool) -> Option<Permit> {
-        let door = self.vacate(number);
-        if keep_permit {
-            return Some(self.permits.draw(number, door));
-        }
-        self.permits.put_back(number, door);
-        None
-    }
-
-    /// Empties a seat whose connection goes on elsewhere.
-    pub(crate) fn give_up(&mut self, number: u32) -> (OwnedFd, Permit) {
-        let (socket, door) = self.empty(number);
-        (socket.expect("a taken seat has a socket"), self.permits.draw(number, door))
-    }
-
-    /// Empties a seat and closes its socket. Its permit stays with the account, as of this door.
-    #[inline]
-    pub(crate) fn vacate(&mut self, number: u32) -> u16 {
-        let (socket, door) = self.empty(number);
-        if let Some(socket) = socket {
-            crate::sys::close(socket);
-        }
-        door
-    }
-
-    #[inline]
-    fn empty(&mut self, number: u32) -> (Option<OwnedFd>, u16) {
-        let free = std::mem::replace(&mut self.free, number);
-        self.taken -= 1;
-        let seat = self.at(number);
-        debug_assert!(!seat.flags.any(Flags::KEPT.and(Flags::UNSENT)) && !seat.timer.is_set());
-        let (socket, door) = (seat.socket.take(), seat.door);
-        let epoch = seat.epoch.wrapping_add(1).max(1);
-        *seat = Seat { epoch, timer: Node::linked(free), ..Seat::EMPTY };
-        (socket, door)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn every_flag_is_a_bit_of_its_own() {
-        let bits = include_str!("seat.rs").lines().filter_map(|line| line.trim().strip_suffix(");")?.split_once("= Flags(1 << "));
+        let bits = include_str!("slot.rs").lines().filter_map(|line| line.trim().strip_suffix(");")?.split_once("= Flags(1 << "));
         let mut bits: Vec<&str> = bits.map(|(_, bit)| bit).collect();
         let all = bits.len();
         bits.sort_unstable();
         bits.dedup();
         assert!(all > 20 && bits.len() == all, "{all} flags, {} bits", bits.len());
-    }
-
-    fn socket() -> OwnedFd {
-        std::fs::File::open("/dev/null").expect("/dev/null").into()
-    }
-
-    #[test]
-    fn a_token_goes_stale_with_its_connection() {
-        let limiter = Limiter::new(10);
-        let mut seats = Seats::with_capacity(1, limiter.clone());
-        let seat = seats.take(socket(), limiter.take().expect("free"));
-        let token = seats.token(seat);
-        assert_eq!(seats.find(token), Some(seat));
-        drop(seats.leave(seat, true));
-        assert_eq!((seats.find(token), limiter.taken()), (None, 0));
-        let again = seats.take(socket(), limiter.take().expect("free"));
-        assert_eq!(again, seat);
-        assert_eq!(seats.find(token), None);
-        assert_eq!(seats.find(0), None, "no connection has token 0");
-    }
-
-    #[test]
-    fn seats_grow_and_are_used_again() {
-        for capacity in [0, 1, 3, 64, 1024] {
-            grow_and_use_again(capacity);
-        }
-    }
-
-    fn grow_and_use_again(capacity: usize) {
-        let limiter = Limiter::new(10_000);
-        let mut seats = Seats::with_capacity(capacity, limiter.clone());
-        let taken: Vec<u32> = (0..3000).map(|_| seats.take(socket(), limiter.take().expect("free"))).collect();
-        let length = seats.len();
-        taken.iter().for_each(|seat| drop(seats.leave(*seat, false)));
-        let mut again: Vec<u32> = (0..3000).map(|_| seats.take(socket(), limiter.take().expect("free"))).collect();
-        again.sort_unstable();
-        again.dedup();
-        assert_eq!((again.len(), seats.len(), seats.taken()), (3000, length, 3000));
     }
 }

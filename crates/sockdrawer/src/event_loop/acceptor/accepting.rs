@@ -1,0 +1,443 @@
+//! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
+
+use super::{Accepted, Held, Incoming, Retiring, State, doorway};
+use crate::admission::Capacity;
+use crate::event_loop::EventLoop;
+use crate::event_loop::door::{Door, Intake};
+use crate::event_loop::inbox::Message;
+use crate::event_loop::limiter::Permit;
+use crate::event_loop::listener::Shard;
+use crate::protocol::{Peer, Side};
+use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::lock;
+use crate::sys::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A busy turn accepts one connection more from each listener for so many events.
+const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
+
+/// So many connections that end at once are accepted at the limit before events are looked at again.
+const ACCEPTS_PER_TURN: usize = 16;
+
+impl EventLoop {
+    /// Accepts from a shard from now on.
+    pub(crate) fn take_shard(&mut self, shard: Arc<Shard>, door: Arc<Door>) {
+        self.acceptor.take_shard(&self.connections.io, shard, door);
+    }
+
+    /// Leaves a shard to another loop; its queue stays as it is.
+    pub(crate) fn release_shard(&mut self, shard: &Arc<Shard>) {
+        self.acceptor.release_shard(&self.connections.io, shard);
+    }
+
+    /// Whether connections are taken.
+    pub(crate) fn set_intake(&mut self, intake: &Intake) {
+        self.acceptor.set_intake(&self.connections.io, intake);
+    }
+
+    /// Stops polling; the kernel queues.
+    pub(crate) fn suspend(&mut self) {
+        self.acceptor.suspend(&self.connections.io);
+    }
+
+    /// Another policy is in force, or a listener was opened or closed: what waits looks again.
+    pub(crate) fn policy_changed(&mut self) {
+        self.acceptor.policy_changed(&self.connections.io);
+    }
+
+    /// What was accepted has no place to run, for lack of something the system has: nothing more is accepted until it has one.
+    pub(crate) fn place_later(&mut self, incoming: Incoming, errno: Errno) {
+        self.acceptor.place_later(&self.connections.io, incoming, errno);
+    }
+
+    /// The sockets of connections that wait here for a place.
+    pub(crate) fn unplaced(&self) -> impl Iterator<Item = RawFd> + Clone {
+        self.acceptor.unplaced.iter().map(|incoming| incoming.socket.as_raw_fd())
+    }
+
+    /// A listener has something: one connection is accepted, because looking for a second that is not there costs more than
+    /// accepting one; in a turn with many events that cost is nothing, and the queue should not wait for them all.
+    pub(in crate::event_loop) fn accept_event(&mut self, token: u64, events: usize) {
+        let index = (token - 1) as usize;
+        for _ in 0..=events / EVENTS_PER_EXTRA_ACCEPT {
+            let open = (self.acceptor.state == State::Open) & !self.acceptor.suspended;
+            if !(open || self.acceptor.turns_away_at(index)) || !matches!(self.admit(index), Accepted::Yes) {
+                return;
+            }
+        }
+    }
+
+    /// Brings a connection to where it is to run.
+    fn bring_in(&mut self, incoming: Incoming) {
+        if self.connections.io.shared.placement.is_some() {
+            return self.arrive(incoming);
+        }
+        let next = {
+            let roster = lock(&self.connections.io.shared.roster);
+            self.acceptor.rotation = self.acceptor.rotation.wrapping_add(1);
+            roster.get(self.acceptor.rotation % roster.len().max(1)).cloned()
+        };
+        match next {
+            Some(inbox) if !Arc::ptr_eq(&inbox, &self.connections.io.inbox) => {
+                // The other loop may have died this moment: then the connection comes back and stays here.
+                if let Err(Message::Adopt(incoming)) = inbox.put(Message::Adopt(incoming)) {
+                    self.adopt_incoming(incoming);
+                }
+            }
+            _ => self.adopt_incoming(incoming),
+        }
+    }
+
+    /// A connection came to this event loop: to run here, or to be placed.
+    pub(in crate::event_loop) fn arrive(&mut self, incoming: Incoming) {
+        // Taken out meanwhile, because counting it for each connection would cost a forking process a copied page.
+        let Some(placement) = self.placement.take() else { return self.adopt_incoming(incoming) };
+        placement.place(self, incoming);
+        self.placement = Some(placement);
+    }
+
+    /// A connection enters this loop.
+    pub(crate) fn adopt_incoming(&mut self, mut incoming: Incoming) {
+        // Of a connection's own process the parent knows the age.
+        if self.connections.page.is_none() {
+            self.connections.look_at_clock();
+        }
+        self.acceptor.look_at_rules(&self.connections.io);
+        self.acceptor.count_incoming(&mut incoming.permit, incoming.remote);
+        let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
+        let seat = self.connections.seats.take(incoming.socket, incoming.permit);
+        self.connections.enter(seat, &peer);
+    }
+
+    /// What this loop itself has open, beside sockets.
+    pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
+        Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.event()?.as_raw_fd()])
+    }
+
+    /// Room that came free, the end of a pause, shards that are to go.
+    pub(in crate::event_loop) fn acceptor_turn(&mut self) {
+        match self.acceptor.state {
+            State::Open => {}
+            State::Full => self.look_for_room(),
+            State::Starved(until) => {
+                if Instant::now() >= until {
+                    self.try_after_starving();
+                }
+            }
+            State::Paused(until) => {
+                if Instant::now() >= until {
+                    self.acceptor.state = State::Open;
+                    self.acceptor.watch_shards(&self.connections.io);
+                }
+            }
+        }
+        if !self.acceptor.doors.is_empty() {
+            self.look_at_doors();
+        }
+        self.acceptor.retires_more = false;
+        if self.connections.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
+            self.retire_empty_shards();
+            self.acceptor.forget_doors(&self.connections.io);
+        }
+    }
+
+    /// Accepts when it is called. Where the pool is full again it stays in line, behind the others.
+    fn look_for_room(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if !self.acceptor.waiter.is_called() {
+                return;
+            }
+            self.acceptor.state = State::Open;
+            let accepted = matches!(self.accept_any(), Accepted::Yes);
+            match self.acceptor.state {
+                State::Open if accepted && !self.connections.io.shared.limiter.has_room() => {
+                    self.acceptor.state = State::Full;
+                    self.acceptor.waiter.wait_again();
+                }
+                State::Open => {
+                    self.acceptor.waiter.leave();
+                    return self.acceptor.watch_shards(&self.connections.io);
+                }
+                // It stands in line again, or cannot accept.
+                _ => return,
+            }
+        }
+    }
+
+    fn try_after_starving(&mut self) {
+        let before = self.connections.io.counters.accept_starved().get();
+        while self.connections.io.counters.accept_starved().get() == before
+            && let Some(incoming) = self.acceptor.unplaced.pop_front()
+        {
+            self.arrive(incoming);
+            self.acceptor.tell_resumed(&self.connections.io);
+        }
+        // Without a permit, or while suspended, polling finds out later.
+        if !self.acceptor.suspended && self.acceptor.unplaced.is_empty() && self.connections.io.shared.limiter.has_room() {
+            self.accept_any();
+        }
+        if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
+            self.acceptor.state = State::Open;
+            self.acceptor.watch_shards(&self.connections.io);
+        }
+    }
+
+    /// Accepts from any shard that has something.
+    fn accept_any(&mut self) -> Accepted {
+        match self.acceptor.next_ready(&self.connections.io) {
+            Ok(Some(index)) => self.admit(index),
+            Ok(None) => Accepted::Nothing,
+            Err(_) => Accepted::Failed,
+        }
+    }
+
+    /// One connection from a shard, if it may come in now.
+    pub(super) fn admit(&mut self, index: usize) -> Accepted {
+        self.acceptor.look_at_rules(&self.connections.io);
+        let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
+        if (self.acceptor.refusing.is_some() | held.door.is_refusing())
+            && let Some(reject) = self.acceptor.refuses_at(index)
+        {
+            return self.acceptor.turn_away(&mut self.connections, index, &reject);
+        }
+        if let Err(room) = self.acceptor.take_room(&self.connections.io, index) {
+            return self.acceptor.without_room(&mut self.connections, index, room);
+        }
+        if self.acceptor.asked.asks_before
+            && let Some(not_taken) = self.acceptor.hold_or_reject(&mut self.connections, index)
+        {
+            return not_taken;
+        }
+        let accepted = self.accept(index);
+        self.acceptor.let_others_in(&self.connections.io, index);
+        accepted
+    }
+
+    /// One accept4, where there is room for a connection and it was taken. The kernel is asked who comes only where somebody wants to
+    /// know: that is about 2 % of a short connection.
+    #[inline(always)]
+    pub(super) fn accept(&mut self, index: usize) -> Accepted {
+        let held = self.acceptor.held[index].as_ref().expect("it is held");
+        if !self.accepts_plainly(held) {
+            return self.accept_named(index);
+        }
+        match self.connections.io.system.accept(held.shard.socket()) {
+            Ok(socket) => {
+                let stale = held.shard.take_stale();
+                let seat = self.connections.seats.take_counted(socket, Some(&held.door), None);
+                self.connections.io.counters.accepted().add(1);
+                if stale | self.acceptor.starving {
+                    self.accepted_after_all(seat, stale);
+                }
+                self.connections.enter(seat, &Peer::UNNAMED);
+                Accepted::Yes
+            }
+            Err(errno) => {
+                self.acceptor.give_room_back(&self.connections.io, index);
+                self.acceptor.accept_failed(&self.connections.io, index, errno)
+            }
+        }
+    }
+
+    /// The first after a lack, or one that came before its socket had the options that are in force.
+    #[cold]
+    fn accepted_after_all(&mut self, seat: u32, stale: bool) {
+        self.acceptor.tell_resumed(&self.connections.io);
+        if stale && self.connections.refresh().is_ok() {
+            let options = self.connections.generations.active_settings().options;
+            // It fails where the connection is gone, which reading it will tell.
+            let _ = self.connections.with_socket(seat, |system, socket| system.set_options(socket, &options));
+        }
+    }
+
+    /// Whether nobody asks who comes, and it runs here.
+    #[inline(always)]
+    fn accepts_plainly(&self, held: &Held) -> bool {
+        !(self.connections.names_peers | self.acceptor.asked.asks_after | held.shard.is_spread())
+    }
+
+    /// One accept4 that asks who comes. The policy may turn it away still, and it may run elsewhere.
+    #[inline(never)]
+    fn accept_named(&mut self, index: usize) -> Accepted {
+        let (socket, remote) =
+            match self.connections.io.system.accept_named(self.acceptor.held[index].as_ref().expect("it is held").shard.socket())
+            {
+                Ok(accepted) => accepted,
+                Err(errno) => {
+                    self.acceptor.give_room_back(&self.connections.io, index);
+                    return self.acceptor.accept_failed(&self.connections.io, index, errno);
+                }
+            };
+        let stale = self.acceptor.held[index].as_ref().expect("just accepted from").shard.take_stale();
+        self.note_accepted(&socket, stale);
+        let mut ticket = None;
+        if self.acceptor.asked.asks_after {
+            match self.acceptor.ask_after(&self.connections.io, index, remote) {
+                Ok(counted) => ticket = counted,
+                Err(how) => {
+                    self.acceptor.give_room_back(&self.connections.io, index);
+                    doorway::reject(&mut self.connections, &socket, &how);
+                    return Accepted::Yes;
+                }
+            }
+        }
+        let held = self.acceptor.held[index].as_ref().expect("just accepted from");
+        if self.connections.io.shared.placement.is_some() || held.shard.is_spread() {
+            let permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), Some(held.door.clone()), ticket);
+            let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
+            self.bring_in(Incoming { socket, permit, remote, side: Side::Accepted, lag, connect_time });
+            return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
+        }
+        let seat = self.connections.seats.take_counted(socket, Some(&held.door), ticket);
+        self.connections.enter(seat, &Peer::new(remote, Side::Accepted));
+        Accepted::Yes
+    }
+
+    /// Counts it, and sets the options that it may be without.
+    #[inline(always)]
+    fn note_accepted(&mut self, socket: &OwnedFd, stale: bool) {
+        self.connections.io.counters.accepted().add(1);
+        if self.acceptor.starving {
+            self.acceptor.tell_resumed(&self.connections.io);
+        }
+        if stale {
+            self.set_stale_options(socket);
+        }
+    }
+
+    #[cold]
+    fn set_stale_options(&mut self, socket: &OwnedFd) {
+        if self.connections.refresh().is_ok() {
+            let options = self.connections.generations.active_settings().options;
+            // It fails where the connection is gone, which reading it will tell.
+            let _ = self.connections.io.system.set_options(socket.as_fd(), &options);
+        }
+    }
+
+    /// Looks at the doors at which it is called.
+    pub(super) fn look_at_doors(&mut self) {
+        for at in (0..self.acceptor.doors.len()).rev() {
+            // A look at one may end the waiting at all.
+            let Some(waiting) = self.acceptor.doors.get(at) else { continue };
+            waiting.door.limiter.hear();
+            if waiting.waiter.is_called() {
+                self.look_at_door(at);
+            }
+        }
+    }
+
+    /// One connection from a door at which it waits. Then it waits again, behind the others, or goes on there if there is room.
+    fn look_at_door(&mut self, at: usize) {
+        let door = self.acceptor.doors[at].door.clone();
+        // While the loop is full, or nothing waits at the door, other loops have their turn.
+        if self.acceptor.state == State::Open
+            && !self.acceptor.suspended
+            && let Some(index) = self.acceptor.ready_at(&self.connections.io, &door)
+        {
+            self.admit(index);
+        }
+        let Some(at) = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, &door)) else { return };
+        if door.limiter.has_room() {
+            drop(self.acceptor.doors.swap_remove(at));
+            self.acceptor.watch_shards(&self.connections.io);
+        } else if self.acceptor.doors[at].waiter.is_called() {
+            self.acceptor.doors[at].waiter.wait_again();
+        }
+    }
+
+    /// Counts the peers of the connections that are here as the policy asks for, each once.
+    pub(crate) fn count_peers(&mut self) {
+        self.acceptor.look_at_rules(&self.connections.io);
+        let Some(peer_counts) = self.acceptor.asked.rules.peer_counts.clone() else {
+            return self.connections.seats.forget_tickets();
+        };
+        for seat in 0..self.connections.seats.len() {
+            let counted = self
+                .connections
+                .seats
+                .extra(seat)
+                .and_then(|extra| extra.ticket.as_ref())
+                .is_some_and(|ticket| ticket.is_of(&peer_counts));
+            if !self.connections.seats.at(seat).is_taken() || counted {
+                continue;
+            }
+            // Who has no door was not let in; who has no address, not even any more, is not known by it.
+            let came_in = self.connections.seats.at(seat).door != crate::event_loop::slots::NO_DOOR;
+            if came_in
+                && let Some(peer) = self.connections.remote(seat)
+                && let Ok((ticket, _)) = peer_counts.enter(peer.ip(), usize::MAX)
+            {
+                self.connections.seats.make_extra(seat).ticket = Some(ticket);
+            }
+        }
+    }
+
+    /// Gives up a shard for good, after accepting what waits in its queue. `retiring` is dropped then.
+    pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, retiring: &Arc<Retiring>) {
+        for held in self.acceptor.held.iter_mut().flatten() {
+            if Arc::ptr_eq(&held.shard, shard) {
+                held.retiring = Some(retiring.clone());
+            }
+        }
+        self.retire_empty_shards();
+    }
+
+    /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some; where
+    /// more comes than a turn may accept, connections have their turn first.
+    pub(super) fn retire_empty_shards(&mut self) {
+        let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
+        self.acceptor.retires_more = false;
+        for index in 0..self.acceptor.held.len() {
+            while self.acceptor.held[index].as_ref().is_some_and(|held| held.retiring.is_some()) {
+                if !self.acceptor.unplaced.is_empty() {
+                    return;
+                }
+                // An empty one needs no permit to go, which at the limit others would have taken again and again.
+                // The mistake of a broken build: who waits there is reset.
+                if self.acceptor.has_nothing(&self.connections.io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
+                    self.acceptor.unwatch_shard(&self.connections.io, index);
+                    self.acceptor.held[index] = None;
+                    break;
+                }
+                if left == 0 {
+                    self.acceptor.retires_more = true;
+                    break;
+                }
+                left -= 1;
+                if let Some(reject) = self.acceptor.refuses_at(index) {
+                    self.acceptor.turn_away(&mut self.connections, index, &reject);
+                    if matches!(self.acceptor.state, State::Starved(_)) {
+                        break;
+                    }
+                    continue;
+                }
+                match self.acceptor.take_room(&self.connections.io, index) {
+                    Ok(()) => _ = self.accept(index),
+                    Err(room) => match self.acceptor.rejects_without_room(&self.connections.io, index, room) {
+                        Some(reject) => _ = self.acceptor.turn_away(&mut self.connections, index, &reject),
+                        // Also while suspended: what waits here has been let in.
+                        None if room == Capacity::ListenerFull => {
+                            let door = self.acceptor.door_of(index);
+                            self.acceptor.wait_at(&self.connections.io, &door);
+                            break;
+                        }
+                        None => {
+                            lacking = true;
+                            break;
+                        }
+                    },
+                }
+                if matches!(self.acceptor.state, State::Starved(_)) {
+                    break;
+                }
+            }
+        }
+        if self.acceptor.state == State::Full || lacking {
+            self.acceptor.waiter.wait();
+        } else {
+            self.acceptor.waiter.leave();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Connections that are being made: a seat each while the handshake runs, and what becomes of it.
+
+use super::acceptor::Incoming;
+use super::connections::Connections;
+use super::limiter::Permit;
+use super::slot::Flags;
+use crate::behaviour::Panicked;
+use crate::clock::deadline;
+use crate::net::Address;
+use crate::observe::Event as Told;
+use crate::protocol::{ConnectFailure, Peer, Side};
+use crate::sys::{Errno, Ready};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// What came of connects since the connector looked last.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Connects {
+    /// Failed, since the last that did not.
+    pub(super) failed: u32,
+    pub(super) established: bool,
+}
+
+impl Connects {
+    pub(super) fn take(&mut self) -> Connects {
+        std::mem::take(self)
+    }
+}
+
+impl Connections {
+    /// Takes a seat for a socket whose connect has begun: at this time, and so much later than it was due.
+    pub(super) fn begin_connecting(
+        &mut self,
+        socket: OwnedFd,
+        permit: Permit,
+        target: &Address,
+        (began, lag): (Instant, Duration),
+        timeout: Duration,
+    ) {
+        let seat = self.seats.take(socket, permit);
+        let (id, slot) = (self.next_id(), self.number_of(target));
+        let since = began - self.io.start;
+        let place = self.seats.at(seat);
+        (place.id, place.slot) = (id, slot);
+        (place.bytes_in, place.bytes_out) = (nanoseconds(since), nanoseconds(lag));
+        place.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
+        self.timers.set(&mut self.seats, seat, deadline(began, timeout), began);
+        self.watch_connecting(seat);
+    }
+
+    fn number_of(&mut self, target: &Address) -> u32 {
+        let known = self.targets.iter().position(|known| known == target);
+        let number = known.unwrap_or_else(|| {
+            self.targets.push(target.clone());
+            self.targets.len() - 1
+        });
+        u32::try_from(number).expect("fewer than 4 billion targets")
+    }
+
+    /// The handshake is over, either way, when the socket can be written.
+    fn watch_connecting(&mut self, seat: u32) {
+        let token = self.seats.token(seat);
+        let interest = crate::sys::Interest { read: false, write: true };
+        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        match self.io.system.watch(self.io.epoll.as_fd(), socket, token, interest) {
+            Ok(()) => self.seats.at(seat).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE)),
+            Err(errno) => self.connect_failed(seat, errno),
+        }
+    }
+
+    /// The handshake is over. A connection that is to run elsewhere is returned.
+    pub(super) fn connect_event(&mut self, seat: u32, ready: Ready) -> Option<Incoming> {
+        if !self.may_end(ready) {
+            return None;
+        }
+        let ended = self.with_socket(seat, |system, socket| {
+            system.take_error(socket)?;
+            system.local_address(socket)
+        });
+        let remote = self.connecting_to(seat);
+        match ended {
+            // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
+            Ok(local) if local.is_some() && local == remote => {
+                // Without a reset it would keep the port for a minute, and the server could not bind it.
+                let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+                self.connect_failed(seat, Errno::CONNREFUSED);
+            }
+            Ok(_) => return self.connected(seat, remote),
+            Err(errno) => self.connect_failed(seat, errno),
+        }
+        None
+    }
+
+    fn connected(&mut self, seat: u32, remote: Option<SocketAddr>) -> Option<Incoming> {
+        self.io.counters.connected().add(1);
+        self.connects = Connects { failed: 0, established: true };
+        self.timers.clear(&mut self.seats, seat);
+        let (lag, took) = (self.connect_lag(seat), self.connect_time(seat));
+        if self.io.shared.placement.is_some() {
+            // The old epoll must not go on watching what runs elsewhere.
+            self.unwatch(seat);
+            let (socket, permit) = self.seats.give_up(seat);
+            let socket = socket.expect("a connecting seat has its socket");
+            return Some(Incoming { socket, permit, remote, side: Side::Connected, lag, connect_time: took });
+        }
+        let place = self.seats.at(seat);
+        (place.bytes_in, place.bytes_out) = (0, 0);
+        place.flags.clear(Flags::CONNECTING);
+        self.set_active_options(seat);
+        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
+        None
+    }
+
+    /// Gives a connection made here the options that an accepted one has from its listener.
+    pub(super) fn set_active_options(&mut self, seat: u32) {
+        if self.refresh().is_ok() {
+            let options = self.generations.active_settings().options;
+            // It fails where the connection is gone, which using it will tell.
+            let _ = self.with_socket(seat, |system, socket| system.set_options(socket, &options));
+        }
+    }
+
+    pub(super) fn connecting_to(&mut self, seat: u32) -> Option<SocketAddr> {
+        let number = self.seats.at(seat).slot;
+        internet(&self.targets[number as usize])
+    }
+
+    fn connect_time(&mut self, seat: u32) -> Duration {
+        let began = self.io.start + Duration::from_nanos(self.seats.at(seat).bytes_in);
+        began.elapsed()
+    }
+
+    fn connect_lag(&mut self, seat: u32) -> Duration {
+        Duration::from_nanos(self.seats.at(seat).bytes_out)
+    }
+
+    /// There will be no connection.
+    pub(super) fn connect_failed(&mut self, seat: u32, errno: Errno) {
+        let (target, after, lag) = (self.connecting_to(seat), self.connect_time(seat), self.connect_lag(seat));
+        let reset = errno == Errno::TIMEDOUT;
+        self.leave(seat, reset);
+        self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
+    }
+
+    pub(super) fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
+        self.io.counters.connect_failed().add(1);
+        self.connects.failed += 1;
+        let told = self.refresh().and_then(|()| {
+            let place = self.generations.active();
+            place.table.connect_failed(failure, &mut *place.local)
+        });
+        if let Err(Panicked(message)) = told {
+            self.io.counters.panics().add(1);
+            self.io.tell_some(&Told::ServicePanicked { message });
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn internet(address: &Address) -> Option<SocketAddr> {
+    match address {
+        Address::Tcp(address) => Some(*address),
+        Address::Unix(_) | Address::Abstract(_) => None,
+    }
+}

@@ -1,0 +1,363 @@
+//! The connections of one event loop: how one enters, what epoll says of it, and all that they need meanwhile.
+
+use super::acceptor::Incoming;
+use super::buffer::Buffers;
+use super::card::Card;
+use super::child_page::ChildPage;
+use super::generation::Generation;
+use super::generations::Generations;
+use super::inbox::Inbox;
+use super::io::Io;
+use super::limiter::Permit;
+use super::shared::Shared;
+use super::slot::Flags;
+use super::slots::Seats;
+use super::timers::Timers;
+use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES, calling, connecting, idle, reading};
+use crate::behaviour::{Answer, More, Panicked};
+use crate::net::Address;
+use crate::protocol::{ConnectionId, Local, Output, Peer, Post, Side, Timer};
+use crate::sync::atomic::Ordering;
+use crate::sys::{Pages, Ready};
+use calling::{Tail, context};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The connections of one event loop, of whatever generation, and those that are being made.
+pub(crate) struct Connections {
+    pub(crate) io: Io,
+    /// Of an event loop that only serves, in a thread among others.
+    pub(crate) card: Option<Arc<Card>>,
+    /// In a connection's own process: the page by which its orderly end is decided. Until then its peer sees a reset when the process
+    /// dies.
+    pub(crate) page: Option<ChildPage>,
+    pub(super) post: Arc<dyn Post>,
+    pub(super) seats: Seats,
+    pub(super) generations: Generations,
+    pub(super) timers: Timers,
+    /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
+    pub(super) orphans: HashMap<u64, Permit>,
+    /// Connections that are watched for the idle timeout.
+    pub(super) idle: HashMap<u32, idle::Seen>,
+    /// Every target there was; connecting seats name theirs by its place.
+    pub(super) targets: Vec<Address>,
+    /// What came of connects since the event loop looked last.
+    pub(super) connects: connecting::Connects,
+    /// Input that protocols did not take.
+    pub(super) kept: Buffers,
+    /// Output that the kernel did not take.
+    pub(super) unsent: Buffers,
+    pub(super) scratch: Output,
+    /// Of the last callback.
+    pub(super) more: Option<More>,
+    pub(super) read: Pages,
+    /// What one read takes now. In the kernel, input costs no more than a socket's buffer.
+    pub(super) read_most: usize,
+    /// Output was kept, for a connection that does not read.
+    pub(super) swollen: bool,
+    ids: std::ops::Range<u64>,
+    /// The start of the event loop by the coarse clock.
+    began: u64,
+    /// Seconds from then to the last look at that clock, once a turn: connections that open in a turn have their age by it.
+    second: u32,
+    /// Of this turn, connections whose peers have ended.
+    pub(super) ends: usize,
+    /// The generation in force or the model wants to know who comes.
+    pub(super) names_peers: bool,
+    /// A descriptor was closed, of which the acceptor may be short.
+    pub(super) descriptor_freed: bool,
+}
+
+impl Connections {
+    pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Connections {
+        let io = Io::new(index, shared, inbox);
+        Connections {
+            card: None,
+            page: None,
+            post: io.inbox.clone(),
+            seats: Seats::with_capacity(capacity, io.shared.limiter.clone()),
+            generations: Generations::default(),
+            timers: Timers::new(io.start, capacity.min(64)),
+            orphans: HashMap::new(),
+            idle: HashMap::new(),
+            targets: Vec::new(),
+            connects: connecting::Connects::default(),
+            kept: Buffers::default(),
+            unsent: Buffers::default(),
+            scratch: Output::default(),
+            more: None,
+            read: Pages::default(),
+            read_most: READ_BYTES,
+            swollen: false,
+            ids: 0..0,
+            began: crate::sys::monotonic_coarse(),
+            second: 0,
+            ends: 0,
+            names_peers: true,
+            descriptor_freed: false,
+            io,
+        }
+    }
+
+    /// Has ready what a short connection needs, so that it allocates nothing.
+    pub(super) fn prepare(&mut self) {
+        self.scratch.bytes.reserve(PREPARED_BYTES);
+        self.look_at_switch();
+        self.seats.prepare();
+    }
+
+    /// The next connection has this number, given by the process that accepted it.
+    pub(crate) fn number_next(&mut self, id: ConnectionId) {
+        self.ids = id.0..id.0 + 1;
+    }
+
+    pub(super) fn next_id(&mut self) -> ConnectionId {
+        if self.ids.is_empty() {
+            let first = self.io.shared.shared_counters.ids().fetch_add(64, Ordering::Relaxed);
+            self.ids = first..first + 64;
+        }
+        ConnectionId(self.ids.next().expect("just filled"))
+    }
+
+    pub(super) fn look_at_clock(&mut self) {
+        let open = crate::sys::monotonic_coarse().saturating_sub(self.began);
+        self.second = u32::try_from(open / 1_000_000_000).unwrap_or(u32::MAX);
+    }
+
+    /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.
+    #[inline]
+    pub(super) fn refresh(&mut self) -> Result<(), Panicked> {
+        let epoch = self.io.shared.switch.epoch();
+        if epoch == self.generations.epoch { Ok(()) } else { self.switch_to(epoch) }
+    }
+
+    #[cold]
+    fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
+        let generation = self.io.shared.switch.current();
+        let table = generation.table(self.io.index)?;
+        // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
+        // that are never touched cost nothing.
+        let room = generation.settings.max_partial + 2 * READ_BYTES;
+        if self.read.len() < room {
+            let none = |errno| Panicked(format!("no memory to read into: {}", std::io::Error::from(errno)));
+            self.read = Pages::new(room).map_err(none)?;
+        }
+        // An event loop for one connection is told by no other's what it has to keep.
+        let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
+        self.read_most = if self.io.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
+        self.names_peers = table.asks_for_remote || self.io.shared.placement.is_some();
+        self.generations.switch_to(epoch, generation, table);
+        Ok(())
+    }
+
+    /// Takes the generation in force even if no connection comes, and lets go of the one before.
+    pub(crate) fn look_at_switch(&mut self) {
+        // A panic of the service's `local` is met again, and told, by the next connection.
+        let _ = self.refresh();
+    }
+
+    /// For a model that runs connections elsewhere: counts one more of the generation in force, and says which that is.
+    pub(crate) fn join(&mut self) -> Result<(Arc<Generation>, ConnectionId), Panicked> {
+        self.join_generation()?;
+        Ok((self.generations.active().generation.clone(), self.next_id()))
+    }
+
+    /// Whether new connections are given away at once.
+    pub(crate) fn gives_all_away(&mut self) -> bool {
+        self.refresh().is_ok() && self.generations.active().generation.gives_all_away()
+    }
+
+    /// Keeps memory for so many connections ready.
+    pub(crate) fn reserve(&mut self, capacity: usize) {
+        self.seats.reserve(capacity);
+        self.generations.active().table.reserve(capacity);
+    }
+
+    /// Visits what each generation's service made for this loop.
+    pub(crate) fn visit_locals(&mut self, visit: &mut dyn FnMut(&mut Local)) {
+        self.generations.visit_locals(visit);
+    }
+
+    /// Connections, lingering ones included.
+    pub(crate) fn count(&self) -> usize {
+        self.seats.taken()
+    }
+
+    /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, seat: u32, peer: &Peer) {
+        self.seats.at(seat).id = self.next_id();
+        if peer.side() == Side::Connected {
+            self.seats.at(seat).flags.set(Flags::CONNECTED);
+            self.set_active_options(seat);
+        }
+        self.open_protocol(seat, peer);
+    }
+
+    /// Gives a seat its protocol.
+    pub(super) fn open_protocol(&mut self, seat: u32, peer: &Peer) {
+        match self.join_generation() {
+            Ok(()) => self.open_joined(seat, peer),
+            Err(panicked) => self.not_opened(seat, panicked),
+        }
+    }
+
+    /// The same where the generation in force counts it. Nearly always its protocol goes on and has nothing to say before it is
+    /// read: that way looks nothing up twice.
+    pub(super) fn open_joined(&mut self, seat: u32, peer: &Peer) {
+        if self.names_peers & peer.is_unnamed() {
+            // The generation came into force after the accept.
+            let named = Peer::new(self.remote(seat), Side::Accepted);
+            return self.open_joined(seat, &named);
+        }
+        if self.card.is_some() {
+            self.write_card(seat, peer);
+        }
+        let (table, opened) = (self.generations.active, self.second);
+        let place = self.seats.at(seat);
+        (place.table, place.opened) = (table, opened);
+        let epoch = place.epoch;
+        let of = self.generations.at(table);
+        (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
+        let (mut timer, now) = (Timer::Keep, Cell::new(None));
+        let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
+        match of.table.open(peer, &mut cx, &mut self.more) {
+            Ok((slot, answer)) => {
+                place.slot = slot;
+                let silent = self.scratch.bytes.is_empty() & self.scratch.said.is_none() & (timer == Timer::Keep);
+                let usual = silent && matches!(answer, Answer::Continue);
+                if !usual && !self.has_spoken(seat, epoch, answer, timer, &now) {
+                    return;
+                }
+                // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
+                // has just sent its first words, if any: there can be no answer yet.
+                match peer.side() {
+                    Side::Accepted => self.readable(seat),
+                    Side::Connected => self.settle(seat, false),
+                }
+            }
+            Err(panicked) => {
+                self.left_generation(table);
+                self.not_opened(seat, panicked);
+            }
+        }
+    }
+
+    /// Does what a protocol asked for when it was opened. Whether the connection goes on.
+    #[inline(never)]
+    fn has_spoken(&mut self, seat: u32, epoch: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
+        self.after_call(seat, timer, now);
+        self.act(seat, answer, Tail::Unknown, false);
+        self.is_still(seat, epoch)
+    }
+
+    #[cold]
+    fn not_opened(&mut self, seat: u32, Panicked(message): Panicked) {
+        self.count_panic(seat, message);
+        self.io.counters.crashed().add(1);
+        self.leave(seat, true);
+    }
+
+    /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
+    /// sees this connection, or it sees the newer generation.
+    #[inline(always)]
+    pub(super) fn join_generation(&mut self) -> Result<(), Panicked> {
+        loop {
+            self.refresh()?;
+            let active = self.generations.active;
+            self.generations.at(active).generation.live.fetch_add(1, Ordering::SeqCst);
+            if self.io.shared.switch.epoch() == self.generations.epoch {
+                return Ok(());
+            }
+            self.left_generation(active);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_still(&mut self, seat: u32, epoch: u32) -> bool {
+        // A seat that is left begins another epoch.
+        self.seats.at(seat).epoch == epoch
+    }
+
+    /// epoll speaks.
+    /// A connection that was made and is to run elsewhere is returned.
+    #[inline(always)]
+    pub(super) fn event(&mut self, token: u64, ready: Ready) -> Option<Incoming> {
+        let seat = self.seats.find(token)?;
+        // Nearly always: there is input, and it is wanted.
+        if ready.is_input() && !self.seats.at(seat).flags.any(Flags::UNREAD) {
+            self.readable(seat);
+            return None;
+        }
+        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
+            return self.connect_event(seat, ready);
+        }
+        self.rare_event(seat, token, ready);
+        None
+    }
+
+    /// Ends are few in a turn: false leaves the event to the next, because epoll tells of it again, behind what the others have to say now.
+    pub(super) fn may_end(&mut self, ready: Ready) -> bool {
+        if ready.is_ended() {
+            self.ends += 1;
+        }
+        !ready.is_ended() || self.ends <= ENDS_PER_TURN
+    }
+
+    #[cold]
+    fn rare_event(&mut self, seat: u32, token: u64, ready: Ready) {
+        let flags = self.seats.at(seat).flags;
+        if flags.any(Flags::CUT) {
+            return;
+        }
+        if !self.may_end(ready) {
+            return;
+        }
+        if flags.any(Flags::LINGERING) {
+            return self.discard(seat);
+        }
+        if flags.any(Flags::AWAY) {
+            return self.waited_in_vain(seat);
+        }
+        let may_receive = !flags.any(Flags::UNREAD);
+        // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
+        if ready.is_broken() && !may_receive {
+            return self.check_broken(seat);
+        }
+        if ready.is_writable() && flags.any(Flags::WATCH_WRITE) {
+            self.flush(seat);
+        }
+        if let Some(seat) = self.seats.find(token) {
+            if (ready.is_readable() || ready.is_broken()) && may_receive && self.seats.at(seat).has_protocol() {
+                self.readable(seat);
+            } else {
+                self.settle(seat, ready.is_readable());
+            }
+        }
+    }
+
+    /// epoll calls a connection broken that nobody reads now.
+    fn check_broken(&mut self, seat: u32) {
+        match self.with_socket(seat, |system, socket| system.take_error(socket)) {
+            Err(errno) => self.fail(seat, errno),
+            // Hung up on both sides: what is unsent can only fail now.
+            Ok(()) if self.seats.at(seat).flags.any(Flags::UNSENT) => self.flush(seat),
+            // While a job runs or the protocol waits epoll would say so for ever, and nobody reads.
+            Ok(()) => self.unwatch(seat),
+        }
+    }
+
+    pub(super) fn with_socket<T>(
+        &mut self,
+        seat: u32,
+        call: impl FnOnce(&dyn crate::sys::System, std::os::fd::BorrowedFd<'_>) -> T,
+    ) -> T {
+        match &self.seats.at(seat).socket {
+            Some(socket) => call(&*self.io.system, socket.as_fd()),
+            None => call(&*self.io.system, self.away_socket(seat)),
+        }
+    }
+}

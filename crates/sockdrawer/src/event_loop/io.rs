@@ -1,0 +1,79 @@
+//! What the parts of an event loop reach the outside by: system calls, epoll, the mailbox, counters, and what the loops of a pool share.
+
+use super::INBOX_TOKEN;
+use super::inbox::Inbox;
+use super::shared::Shared;
+use crate::observe::Event as Told;
+use crate::observe::counters::Counters;
+use crate::sys::{Calls, Errno};
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Panics and reports told as events, for each loop and second; all panics are counted.
+const TOLD_PER_SECOND: u32 = 10;
+
+/// None in an event loop that sleeps: it has had nothing to wait for.
+pub(super) struct Epoll(Option<OwnedFd>);
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("an event loop that waits is awake").as_fd()
+    }
+}
+
+/// What the parts of an event loop share.
+pub(crate) struct Io {
+    /// None: it only serves, one connection at a time that was placed here.
+    pub(super) index: Option<usize>,
+    pub(crate) shared: Arc<Shared>,
+    pub(super) system: Calls,
+    pub(super) epoll: Epoll,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) counters: Counters,
+    pub(super) start: Instant,
+    /// The second, since the start, in which events were told last, and how many.
+    told: Cell<(u32, u32)>,
+}
+
+impl Io {
+    pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>) -> Io {
+        Io {
+            index,
+            system: Calls::new(shared.system.clone()),
+            epoll: Epoll(None),
+            counters: shared.counters(index),
+            start: Instant::now(),
+            told: Cell::default(),
+            inbox,
+            shared,
+        }
+    }
+
+    /// Makes what the event loop waits with. Before that, only its own thread may have its inbox.
+    pub(super) fn awaken(&mut self) -> Result<(), Errno> {
+        if self.epoll.0.is_none() {
+            let epoll = self.system.epoll()?;
+            self.system.watch_event(epoll.as_fd(), self.inbox.event()?, INBOX_TOKEN)?;
+            if let Some(bell) = self.shared.limiter.bell() {
+                self.system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
+            }
+            self.epoll = Epoll(Some(epoll));
+        }
+        Ok(())
+    }
+
+    /// Tells an event of which user code may cause any number.
+    pub(super) fn tell_some(&self, event: &Told) {
+        let second = u32::try_from(self.start.elapsed().as_secs()).unwrap_or(u32::MAX);
+        let told = match self.told.get() {
+            (at, told) if at == second => told + 1,
+            _ => 1,
+        };
+        self.told.set((second, told));
+        if told <= TOLD_PER_SECOND {
+            self.shared.tell(event);
+        }
+    }
+}
