@@ -1,5 +1,6 @@
 //! Why an error comes and what helps: a line for each kind.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What helps against a full accept queue.
@@ -19,6 +20,17 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.why, self.remedy)
     }
+}
+
+/// The limit that a run came up against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wall {
+    /// Which.
+    pub name: String,
+    /// What shows it.
+    pub why: String,
+    /// What moves it.
+    pub remedy: String,
 }
 
 /// What an error of this phase means, by the names that reports have; `overflows` is how many connections found the server's accept

@@ -1,10 +1,11 @@
 //! Both ends of a run that is not there yet: what so many connections need beside what this machine's settings and limits give, and
 //! the command that mends each. It looks and changes nothing.
 
-use crate::budget::facts::{limit, open};
-use crate::budget::{Budget, Facts, Fit, Need, above_nr_open, burst, thousands};
+use crate::budget::{Budget, Facts, Fit, Need, above_nr_open, burst};
+use crate::numbers::thousands;
 use crate::plan::{Plan, Workload};
-use crate::{proc, server};
+use crate::proc::{self, descriptor_limit, open_descriptors};
+use crate::server;
 use serde::Serialize;
 use sockdrawer::Address;
 use std::fmt;
@@ -67,7 +68,7 @@ pub fn examine(ask: &Ask) -> Findings {
 
 /// This program raises its own; another client may not.
 fn soft_limit(plan: &Plan, facts: &Facts) -> Option<Need> {
-    let (soft, hard) = limit(std::process::id())?;
+    let (soft, hard) = descriptor_limit(std::process::id())?;
     let needed = (plan.connections as u64).saturating_add(facts.open);
     let how = format!("descriptors of one process (ulimit -n), hard limit {}", thousands(hard));
     Some(Need::new("client", "soft limit", (needed, Some(soft)), how).or(Fit::Doubtful, |need| {
@@ -131,8 +132,8 @@ fn listening(processes: &[u32]) -> Need {
 fn of_processes(plan: &Plan, processes: &[u32]) -> Vec<Need> {
     let each = (plan.connections as u64).div_ceil(processes.len().max(1) as u64);
     let need = |process: &u32| {
-        let (soft, hard) = limit(*process)?;
-        let taken = open(*process).unwrap_or(0);
+        let (soft, hard) = descriptor_limit(*process)?;
+        let taken = open_descriptors(*process).unwrap_or(0);
         let how =
             format!("soft limit of process {process} without the {} it has, hard limit {}", thousands(taken), thousands(hard));
         Some(Need::new("server", "descriptors", (each, Some(soft.saturating_sub(taken))), how).or(Fit::Lacking, |_| {
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_server_with_too_few_descriptors_is_told_with_the_command() {
-        let (soft, _) = limit(std::process::id()).expect("it has one");
+        let (soft, _) = descriptor_limit(std::process::id()).expect("it has one");
         let connections = usize::try_from(soft).unwrap_or(usize::MAX / 4);
         let findings = examine(&Ask { target: None, connections, process: Some(std::process::id()) });
         let need = find(&findings, "server", "descriptors");

@@ -3,8 +3,10 @@
 
 use crate::messages::{Messages, Reading};
 use crate::numbers::float;
+use crate::numbers::time;
 use crate::plan::{End, Plan, Workload};
-use crate::report::{Errors, Report, time};
+use crate::report::Report;
+use crate::tally::Errors;
 use serde::Serialize;
 use sockdrawer_catalog::acks::AckPattern;
 use std::fmt;

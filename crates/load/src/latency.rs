@@ -1,5 +1,6 @@
 //! How long things took: histograms, and the few numbers that people read of them.
 
+use crate::numbers::time;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
@@ -192,6 +193,24 @@ fn nanoseconds(time: Duration) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "an hour in nanoseconds has 42 bits, a float 53")]
 fn microseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
+}
+
+/// The names above [`row`].
+pub(crate) struct Columns;
+
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>10} {:>10} {:>10} {:>10} {:>10}", "p50", "p90", "p99", "p99.9", "max")
+    }
+}
+
+/// The percentiles in one line, each in the unit that people read it in.
+pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
+    write!(f, "  {name:<10}")?;
+    for value in [values.p50, values.p90, values.p99, values.p999, values.max] {
+        write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -30,6 +30,28 @@ pub(crate) fn thousands(value: u64) -> String {
     text
 }
 
+/// Bytes as people read them, by powers of 1,024.
+pub(crate) fn bytes(bytes: f64) -> String {
+    let (mut value, mut unit) = (bytes, "B");
+    for larger in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, larger);
+    }
+    if unit == "B" { format!("{value:.0} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// Microseconds in the unit that people read them in.
+pub fn time(microseconds: f64) -> String {
+    match microseconds {
+        us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
+        us if us < 1_000.0 => format!("{us:.1} us"),
+        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1_000.0),
+        us => format!("{:.2} s", us / 1_000_000.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

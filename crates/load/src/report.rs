@@ -1,12 +1,14 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
 use crate::acks::{self, Acks};
-use crate::cause::cause;
+use crate::cause::{Wall, cause};
 use crate::http::Http;
-use crate::latency::Percentiles;
+use crate::latency::{Columns, Percentiles, row};
 use crate::machine::Machine;
-use crate::numbers::float;
-use crate::results::bytes;
+use crate::numbers::{bytes, float, time};
+use crate::server::Server;
+use crate::tally::Errors;
+use crate::threshold::Judgement;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -95,28 +97,6 @@ pub struct Latencies {
     pub lag: Percentiles,
 }
 
-/// The limit that a run came up against.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wall {
-    /// Which.
-    pub name: String,
-    /// What shows it.
-    pub why: String,
-    /// What moves it.
-    pub remedy: String,
-}
-
-/// A threshold and what became of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judgement {
-    /// As it was written.
-    pub expr: String,
-    /// What was measured, in the unit of the result; None when nothing was.
-    pub value: Option<f64>,
-    /// Whether it holds.
-    pub ok: bool,
-}
-
 /// Something that a run was told while it went on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {
@@ -124,20 +104,6 @@ pub struct Action {
     pub at: f64,
     /// What.
     pub what: String,
-}
-
-/// Errors of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Errors {
-    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
-    /// first body), `end` (of the stream), `closed` (nothing);
-    /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
-    pub phase: Cow<'static, str>,
-    /// The errno's name, or the status that came, `OTHER_LENGTH`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
-    /// `CUT_OFF` when this side ended the connection.
-    pub errno: String,
-    /// How often.
-    pub count: u64,
 }
 
 /// The client's cost.
@@ -152,43 +118,6 @@ pub struct Client {
     pub processes: u32,
     /// Of these, those that died before their time. Their connections count as lost.
     pub lost: u32,
-}
-
-/// The server's cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Server {
-    /// CPU time, where it is known.
-    pub cpu_seconds: Option<f64>,
-    /// Memory of its processes for each connection: growth while the most stood. Known of a process of this machine with 1,000
-    /// connections or more.
-    pub bytes_per_connection: Option<f64>,
-    /// Kernel memory of sockets for each connection, as above: of both ends when both are on this machine.
-    pub kernel_bytes_per_connection: Option<f64>,
-    /// CPU microseconds of an operation: those of accepts are left out where they can be told apart.
-    pub cpu_us_per_operation: Option<f64>,
-    /// CPU microseconds of an accept, where it can be told apart from operations.
-    pub cpu_us_per_accept: Option<f64>,
-    /// Connections that found the accept queue full, of all listeners in the server's network.
-    pub listen_overflows: Option<u64>,
-    /// Those, and others that a listener of this network turned away.
-    pub listen_drops: Option<u64>,
-}
-
-/// A line of what is known besides CPU time; nothing where nothing is.
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = [
-            self.bytes_per_connection.map(|user| format!("{} for each connection", bytes(user))),
-            self.kernel_bytes_per_connection.map(|kernel| format!("{} of the kernel, both ends if both are here", bytes(kernel))),
-            self.cpu_us_per_accept.map(|accept| format!("{} of CPU for an accept", time(accept))),
-            self.cpu_us_per_accept
-                .and(self.cpu_us_per_operation)
-                .map(|operation| format!("{} for an operation", time(operation))),
-            self.listen_overflows.filter(|many| *many > 0).map(|many| format!("{many} found the accept queue full")),
-        ];
-        let known: Vec<String> = parts.into_iter().flatten().collect();
-        if known.is_empty() { Ok(()) } else { write!(f, "\nserver       {}", known.join(", ")) }
-    }
 }
 
 impl Report {
@@ -257,33 +186,6 @@ impl fmt::Display for Report {
             Some(http) => write!(f, "\n{http}"),
             None => Ok(()),
         }
-    }
-}
-
-/// What [`row`] has, by name.
-pub(crate) struct Columns;
-
-impl fmt::Display for Columns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>10} {:>10} {:>10} {:>10} {:>10}", "p50", "p90", "p99", "p99.9", "max")
-    }
-}
-
-pub(crate) fn row(f: &mut fmt::Formatter<'_>, name: &str, values: &Percentiles) -> fmt::Result {
-    write!(f, "  {name:<10}")?;
-    for value in [values.p50, values.p90, values.p99, values.p999, values.max] {
-        write!(f, " {:>10}", value.map_or_else(|| "-".to_owned(), time))?;
-    }
-    Ok(())
-}
-
-/// Microseconds in the unit that people read them in.
-pub fn time(microseconds: f64) -> String {
-    match microseconds {
-        us if us < 1.0 => format!("{:.1} ns", us * 1_000.0),
-        us if us < 1_000.0 => format!("{us:.1} us"),
-        us if us < 1_000_000.0 => format!("{:.2} ms", us / 1_000.0),
-        us => format!("{:.2} s", us / 1_000_000.0),
     }
 }
 

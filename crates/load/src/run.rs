@@ -11,12 +11,12 @@ use crate::numbers::float;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
-use crate::report::{Action, Client, Connections, Errors, Latencies, Operations, Report, Server};
+use crate::report::{Action, Client, Connections, Latencies, Operations, Report};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Progress, Sample};
-use crate::server::{self, Cost, LEAST_CONNECTIONS, Watch};
+use crate::server::{Cost, LEAST_CONNECTIONS, Server, Watch};
 use crate::stop::Stop;
-use crate::tally::{Tally, cause};
+use crate::tally::Tally;
 use crate::wall::Evidence;
 use sockdrawer::{Drain, Error, Pool};
 use std::time::{Duration, Instant};
@@ -312,7 +312,6 @@ impl<'a> Run<'a> {
         let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
         let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
         let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
-        let done = server::Done { standing, established: numbers.established, operations: numbers.operations_ok };
         let latency_us = Measured {
             connect: recent.connect.percentiles(),
             operation: recent.operation.percentiles(),
@@ -334,13 +333,13 @@ impl<'a> Run<'a> {
             operations: Done { ok: numbers.operations_ok, failed: numbers.operations_failed },
             per_second: PerSecond { connects: rate(recent.numbers.established), operations: rate(recent.numbers.operations_ok) },
             latency_us,
-            errors: errors(&self.sum),
+            errors: self.sum.errors(),
             client: ClientSample {
                 cpu: busy,
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
                 processes: self.agents.processes(),
             },
-            server: self.watch.sample(done),
+            server: self.watch.sample(standing, numbers),
         };
         self.evidence.see(&sample, proc::memory_left());
         observer
@@ -380,7 +379,7 @@ impl<'a> Run<'a> {
                 uncorrected: tally.uncorrected().percentiles(),
                 lag: tally.lag.percentiles(),
             },
-            errors: errors(tally),
+            errors: tally.errors(),
             client: Client {
                 bytes_per_connection: self.bytes_per_connection(),
                 cpu_seconds: cpu[0],
@@ -400,20 +399,6 @@ impl<'a> Run<'a> {
 /// Descriptors that a process of clients may open.
 fn descriptors() -> usize {
     sockdrawer::raise_descriptor_limit().unwrap_or(1024)
-}
-
-fn errors(tally: &Tally) -> Vec<Errors> {
-    let errors = tally.errors.iter().map(|((phase, errno), count)| Errors {
-        phase: phase.name().into(),
-        errno: cause(*phase, *errno),
-        count: *count,
-    });
-    let unfinished = (tally.unfinished > 0).then(|| Errors {
-        phase: "unfinished".into(),
-        errno: "CUT_OFF".to_owned(),
-        count: tally.unfinished,
-    });
-    errors.chain(unfinished).collect()
 }
 
 /// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the

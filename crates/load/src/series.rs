@@ -1,9 +1,8 @@
 //! A run over time: a sample for each second of it, for progress displays, charts and files.
 
 use crate::latency::{Latency, Percentiles};
-use crate::report::Errors;
 use crate::server::ServerSample;
-use crate::tally::Numbers;
+use crate::tally::{Errors, Numbers};
 use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use crate::latency::Latency;
 use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,10 +95,39 @@ impl Tally {
         all
     }
 
+    /// What went wrong, and how often.
+    pub(crate) fn errors(&self) -> Vec<Errors> {
+        let errors = self.errors.iter().map(|((phase, errno), count)| Errors {
+            phase: phase.name().into(),
+            errno: cause(*phase, *errno),
+            count: *count,
+        });
+        let unfinished = (self.unfinished > 0).then(|| Errors {
+            phase: "unfinished".into(),
+            errno: "CUT_OFF".to_owned(),
+            count: self.unfinished,
+        });
+        errors.chain(unfinished).collect()
+    }
+
     /// What clients of `http` measured besides.
     pub(crate) fn http(&mut self) -> &mut Figures {
         self.http.get_or_insert_default()
     }
+}
+
+/// Errors of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errors {
+    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
+    /// first body), `end` (of the stream), `closed` (nothing);
+    /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
+    pub phase: Cow<'static, str>,
+    /// The errno's name, or the status that came, `OTHER_LENGTH`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
+    /// `CUT_OFF` when this side ended the connection.
+    pub errno: String,
+    /// How often.
+    pub count: u64,
 }
 
 /// The meter of one loop's clients.

@@ -1,11 +1,12 @@
 //! What stopped a run from being more, by name: from errors, counters and how busy both ends were. Where nothing shows it, none is
 //! named.
 
-use crate::cause::{ACCEPT_FASTER, cause};
-use crate::numbers::{float, median};
+use crate::cause::{ACCEPT_FASTER, Wall, cause};
+use crate::numbers::{float, median, time};
 use crate::proc;
-use crate::report::{Errors, Report, Wall, time};
+use crate::report::Report;
 use crate::series::Sample;
+use crate::tally::Errors;
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
 const FULL: f64 = 0.9;

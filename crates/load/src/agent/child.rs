@@ -1,53 +1,18 @@
 //! What a process does that was started to run clients.
 
-use super::{Account, Aim, Here, State, Word, frames};
-use crate::plan::Plan;
+use super::frames::{self, Account, CHILD, Request, State, Told};
+use super::here::Here;
 use crate::proc::resident_bytes;
 use crate::server::process_time;
 use crate::stop::Stop;
-use serde::{Deserialize, Serialize};
-use sockdrawer::Address;
 use std::io::{self, StdoutLock, stdin, stdout};
 use std::process;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The argument by which a program knows that it was started for this. Nobody types it.
-pub(crate) const CHILD: &str = "--clients-of-load";
 /// Between two words about where it is.
 const TELLS_EACH: Duration = Duration::from_millis(100);
-
-/// What it is asked.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
-    Start {
-        plan: Box<Plan>,
-        targets: Vec<Address>,
-        aim: Aim,
-        /// How many are started together.
-        processes: usize,
-    },
-    Aim(Aim),
-    Word(Word),
-    /// What came of its clients since the last time.
-    Take,
-    /// The run is over: no more connects.
-    Halt,
-    /// It says when nothing is under way any more.
-    Settle,
-    /// What is under way is cut off soon.
-    Hurry,
-}
-
-/// What it says.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Told {
-    Begun(Result<(), String>),
-    State(State),
-    Account(Box<Account>),
-    Settled,
-}
 
 /// Runs clients and does not return, when this process was started for that by [`Run::start`](crate::Run::start), which starts the
 /// program again when the descriptors of one process are too few. A program calls it first in `main`; without it only runs that need

@@ -1,6 +1,6 @@
 //! Clients of this process: a pool that connects.
 
-use super::{Account, Aim, State, Word};
+use super::frames::{Account, Aim, State, Word};
 use crate::clients;
 use crate::http;
 use crate::plan::Plan;

@@ -7,97 +7,12 @@ mod here;
 mod remote;
 
 pub use child::agent;
+pub(crate) use frames::{Account, Aim, State, Word};
 pub(crate) use here::Here;
 pub(crate) use remote::Remote;
 
-use crate::numbers::float;
 use crate::plan::Plan;
-use crate::share::part;
-use crate::tally::Tally;
-use serde::{Deserialize, Serialize};
 use sockdrawer::{Address, Error};
-use std::time::Duration;
-
-/// How many connections there are to be, and how fast they are made.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Aim {
-    pub(crate) connections: usize,
-    /// Connects, or ends where there are too many, per second; None: as fast as it goes.
-    pub(crate) rate: Option<f64>,
-}
-
-impl Aim {
-    /// The part of one of so many agents.
-    fn part(&self, number: usize, of: usize) -> Aim {
-        Aim { connections: part(self.connections, number, of), rate: self.rate.map(|rate| rate / float(of as u64)) }
-    }
-}
-
-/// What an agent is told besides.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Word {
-    /// From one operation of a connection to the next.
-    Interval(Duration),
-    /// Nothing begins.
-    Suspend,
-    /// It does again.
-    Resume,
-}
-
-/// Where an agent is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct State {
-    /// Connects begun.
-    pub(crate) connects: u64,
-    /// Of these, those whose end is known.
-    pub(crate) settled: u64,
-    /// Whether all connects were begun that will be made.
-    pub(crate) made: bool,
-    /// Connections, those that linger and those under way too.
-    pub(crate) connections: u64,
-    /// Connections that stand.
-    pub(crate) standing: u64,
-    /// The most that stood at once; of several agents the sum of what was the most in each.
-    pub(crate) peak: u64,
-    /// Whether all operations that were asked for ended.
-    pub(crate) spent: bool,
-    /// How many aims it has heard of since the first.
-    pub(crate) aims: u32,
-    /// Why it cannot go on.
-    pub(crate) stopped: Option<String>,
-}
-
-impl State {
-    /// Whether every connect that will be made has succeeded or failed.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.made && self.settled >= self.connects
-    }
-
-    fn add(&mut self, other: &State) {
-        self.connects += other.connects;
-        self.settled += other.settled;
-        self.made &= other.made;
-        self.connections += other.connections;
-        self.standing += other.standing;
-        self.peak += other.peak;
-        self.spent &= other.spent;
-        if self.stopped.is_none() {
-            self.stopped.clone_from(&other.stopped);
-        }
-    }
-}
-
-/// What came of clients since it was asked before, and what they cost so far.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Account {
-    pub(crate) tally: Tally,
-    /// CPU time of processes other than this one.
-    pub(crate) cpu: Duration,
-    /// Memory of processes other than this one.
-    pub(crate) rss_bytes: u64,
-    /// Memory that clients have made since they began, of this process too.
-    pub(crate) grown_bytes: u64,
-}
 
 /// All who run clients of a run.
 pub(crate) enum Agents {

@@ -1,8 +1,7 @@
 //! Clients of another process: this program, started again and spoken to by its standard input and output. It ends when this one
 //! does, because its input ends then.
 
-use super::child::{CHILD, Request, Told};
-use super::{Account, Aim, State, Word, frames};
+use super::frames::{self, Account, Aim, CHILD, Request, State, Told, Word};
 use crate::plan::Plan;
 use crate::stop::Stop;
 use crate::tally::Numbers;

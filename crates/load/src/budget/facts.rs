@@ -1,6 +1,6 @@
 //! What this machine has for a run.
 
-use super::Ports;
+use super::ports::Ports;
 use crate::plan::Plan;
 use crate::{proc, server};
 use rustix::param::page_size;
@@ -34,8 +34,8 @@ impl Facts {
         let tcp = |word| sockstat.lines().find(|line| line.starts_with("TCP:")).and_then(|line| proc::behind(line, word));
         let pages = proc::setting("net.ipv4.tcp_mem").and_then(|text| text.split_whitespace().nth(2)?.parse::<u64>().ok());
         Facts {
-            descriptors: limit(std::process::id()).map_or(u64::MAX, |(_, hard)| hard),
-            open: open(std::process::id()).unwrap_or(0),
+            descriptors: proc::descriptor_limit(std::process::id()).map_or(u64::MAX, |(_, hard)| hard),
+            open: proc::open_descriptors(std::process::id()).unwrap_or(0),
             files: files(),
             memory: proc::memory("MemAvailable"),
             time_wait: tcp("tw").unwrap_or(0),
@@ -44,27 +44,6 @@ impl Facts {
             servers_are_here: plan.targets.iter().all(server::is_here),
             tcp: pages.map(|most| most.saturating_sub(tcp("mem").unwrap_or(0)).saturating_mul(page_size() as u64)),
         }
-    }
-}
-
-/// The soft and the hard limit of a process's descriptors.
-pub(crate) fn limit(process: u32) -> Option<(u64, u64)> {
-    let text = proc::text(&format!("/proc/{process}/limits"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    let mut values = line.split_whitespace().map(|value| match value {
-        "unlimited" => Some(u64::MAX),
-        value => value.parse().ok(),
-    });
-    Some((values.next()??, values.next()??))
-}
-
-/// Descriptors that a process has. None: it is gone or hidden, or this user may not count them; kernels from 6.2 on tell everybody.
-pub(crate) fn open(process: u32) -> Option<u64> {
-    let folder = format!("/proc/{process}/fd");
-    match std::fs::metadata(&folder).ok()?.len() {
-        // Kernels before 6.2 do not say, and 20,000 entries take milliseconds.
-        0 => std::fs::read_dir(&folder).ok().map(|entries| entries.count() as u64),
-        count => Some(count),
     }
 }
 
@@ -99,16 +78,6 @@ mod tests {
         let far = Plan { targets: vec!["192.0.2.1:80".parse().expect("an address")], ..plan(Workload::Hello) };
         let facts = Facts::of_this_machine(&far);
         assert_eq!((facts.servers_are_here, facts.backlog), (false, None));
-        assert_eq!(limit(std::process::id()).map(|(soft, hard)| soft <= hard), Some(true));
-    }
-
-    #[test]
-    fn what_a_process_opens_is_counted() {
-        let open = || open(std::process::id()).expect("/proc");
-        let before = open();
-        let files: Vec<_> = (0..1_000).map(|_| std::fs::File::open("/dev/null").expect("/dev/null")).collect();
-        // Other tests of this process open files too.
-        assert!(open().abs_diff(before + 1_000) < 200);
-        drop(files);
+        assert_eq!(proc::descriptor_limit(std::process::id()).map(|(soft, hard)| soft <= hard), Some(true));
     }
 }

@@ -1,6 +1,6 @@
 //! What a run needs and what there is of it, before the first connect: descriptors, ports, TIME_WAIT, the accept queue, memory.
 
-pub(crate) mod facts;
+mod facts;
 mod need;
 mod ports;
 
@@ -8,8 +8,7 @@ pub(crate) use facts::Facts;
 pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
-use crate::numbers::float;
-pub(crate) use crate::numbers::thousands;
+use crate::numbers::{float, thousands};
 use crate::plan::{Plan, Stage};
 use crate::share::OTHERS;
 use serde::Serialize;

@@ -1,8 +1,7 @@
 //! One thing that a run needs, beside what there is of it.
 
-use crate::numbers::{float, thousands};
-use crate::report::Wall;
-use crate::results::bytes;
+use crate::cause::Wall;
+use crate::numbers::{bytes, float, thousands};
 use serde::Serialize;
 use std::fmt;
 

@@ -2,10 +2,10 @@
 
 use super::Wanted;
 use crate::http::figures::{Figures, PageFigures};
-use crate::latency::{Latency, Percentiles};
-use crate::numbers::float;
+use crate::latency::{Columns, Latency, Percentiles, row};
+use crate::numbers::{float, time};
 use crate::plan::Plan;
-use crate::report::{Columns, Report, row, time};
+use crate::report::Report;
 use crate::tally::Tally;
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::http::Close;

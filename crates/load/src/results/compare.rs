@@ -1,10 +1,9 @@
 //! Two sets of results beside each other.
 
-use super::directory::{DirectoryError, PLAN, RESULT, SERIES};
-use super::figure::Figure;
-use super::threshold::{Threshold, percent_change};
+use super::files::{DirectoryError, PLAN, RESULT, SERIES};
+use crate::figure::Figure;
 use crate::numbers::median;
-use crate::report::Judgement;
+use crate::threshold::{Judgement, Threshold, percent_change};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,22 +1,16 @@
 //! A directory for each run: filled while it goes on, so that what was measured is there when the run, or the machine, ends in the
 //! middle of it.
 
+use super::files::{DirectoryError, PLAN, RESULT, SERIES};
 use super::log::Log;
 use super::page;
 use super::recorded::Recorded;
 use crate::report::Report;
 use crate::series::{Interval, Sample};
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The report, as `--json` prints it.
-pub(crate) const RESULT: &str = "result.json";
-/// A sample in each line.
-pub(crate) const SERIES: &str = "series.ndjson";
-/// The plan, in the form that `--plan` takes.
-pub(crate) const PLAN: &str = "plan.toml";
 /// For people.
 const PAGE: &str = "report.html";
 
@@ -29,17 +23,6 @@ pub struct Directory {
     operation: Log,
     /// What could not be written. Nothing is written to these files after it, so that they have no gap: they end.
     broken: bool,
-}
-
-/// Why a directory of a run cannot be written or read.
-#[derive(Debug)]
-pub enum DirectoryError {
-    /// It has a run already.
-    Taken(PathBuf),
-    /// A file in it cannot be written.
-    Unwritable(PathBuf, io::Error),
-    /// A file in it cannot be read, or is not what it should be.
-    Unreadable(PathBuf, String),
 }
 
 impl Directory {
@@ -129,21 +112,3 @@ fn unwritable(path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
     let path = path.to_owned();
     move |error| DirectoryError::Unwritable(path, error)
 }
-
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DirectoryError::Taken(path) => {
-                write!(f, "{} has a run already: name another directory, or remove this one", path.display())
-            }
-            DirectoryError::Unwritable(path, error) => {
-                write!(f, "cannot write {}: {error}; name a directory that you may write to, with room in it", path.display())
-            }
-            DirectoryError::Unreadable(path, reason) => {
-                write!(f, "cannot read {}: {reason}; name the directory of a run, which load --out makes", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for DirectoryError {}

@@ -2,18 +2,17 @@
 
 mod compare;
 mod directory;
-mod figure;
+mod files;
 mod log;
 mod page;
 mod recorded;
-mod threshold;
 
+pub use crate::figure::{Figure, Measure};
+pub use crate::threshold::{BadThreshold, Threshold};
 pub use compare::{Comparison, NoComparison, Row, Side, Spread};
-pub use directory::{Directory, DirectoryError, show};
-pub(crate) use figure::bytes;
-pub use figure::{Figure, Measure};
+pub use directory::{Directory, show};
+pub use files::DirectoryError;
 pub use recorded::Recorded;
-pub use threshold::{BadThreshold, Threshold};
 
 #[cfg(test)]
 mod reference;

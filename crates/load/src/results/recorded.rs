@@ -1,6 +1,6 @@
 //! A run as it is on disk.
 
-use super::directory::{DirectoryError, PLAN, RESULT, SERIES};
+use super::files::{DirectoryError, PLAN, RESULT, SERIES};
 use crate::report::Report;
 use crate::series::Sample;
 use serde_json::Value;

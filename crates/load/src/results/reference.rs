@@ -1,9 +1,11 @@
 //! docs/reference/results.md has the fields that there are, and no other.
 
+use crate::cause::Wall;
 use crate::latency::Percentiles;
-use crate::report::{Action, Judgement, Wall, tests::report};
+use crate::report::{Action, tests::report};
 use crate::series::Sample;
 use crate::server::ServerSample;
+use crate::threshold::Judgement;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;

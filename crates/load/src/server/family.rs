@@ -1,13 +1,33 @@
 //! The processes of a server with all that they started.
 
-use super::processes::{Stat, ids, stat};
-use crate::budget::facts::{limit, open};
-use crate::proc;
+use crate::proc::{self, descriptor_limit, ids, open_descriptors};
 use std::collections::BTreeMap;
 use std::fs;
 
 /// What the kernel says of a process that has ended while it was asked for.
 const ESRCH: i32 = 3;
+
+/// What the kernel tells of a process in one line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stat {
+    pub(super) parent: u32,
+    /// When it was started, in ticks of the kernel.
+    pub(super) started: u64,
+    /// CPU time of it and of those that it waited for, in ticks.
+    pub(super) ticks: u64,
+    /// Pages of it that are in memory.
+    pub(super) pages: u64,
+}
+
+/// None when it has ended.
+pub(super) fn stat(id: u32) -> Option<Stat> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // Its name is in parentheses and may contain anything: the rest begins with the third field.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
+    Some(Stat { parent: u32::try_from(field(4)?).ok()?, started: field(22)?, ticks, pages: field(24)? })
+}
 
 /// All that is there now, by its number.
 pub(super) type Family = BTreeMap<u32, Stat>;
@@ -38,7 +58,7 @@ pub(super) fn proportional_bytes(family: &Family) -> Option<u64> {
 
 /// Descriptors that the process with the fewest may still open. None where it is known of none.
 pub(super) fn descriptors_left(family: &Family) -> Option<u64> {
-    let left = |id: &u32| Some(limit(*id)?.0.saturating_sub(open(*id)?));
+    let left = |id: &u32| Some(descriptor_limit(*id)?.0.saturating_sub(open_descriptors(*id)?));
     family.keys().filter_map(left).min()
 }
 

@@ -2,11 +2,13 @@
 
 use super::family::Family;
 use super::fit::Fit;
+use super::listening::{self, accept_queues};
 use super::network::{self, Network};
 use super::processes::{self, duration};
-use super::{Done, ServerSample, accept_queues, family, listening, sockets};
+use super::sample::{Server, ServerSample};
+use super::{family, sockets};
 use crate::numbers::float;
-use crate::report::Server;
+use crate::tally::Numbers;
 use rustix::param::page_size;
 use sockdrawer::Address;
 use std::collections::BTreeMap;
@@ -39,7 +41,7 @@ pub(super) struct Follow {
     network: Option<(Instant, Network)>,
     switches: BTreeMap<String, u64>,
     sample: ServerSample,
-    done: Done,
+    done: Numbers,
     /// When memory may be asked for again, and when processes.
     memory_due: Instant,
     processes_due: Instant,
@@ -84,7 +86,7 @@ impl Follow {
             network: None,
             switches: BTreeMap::new(),
             sample: ServerSample::default(),
-            done: Done::default(),
+            done: Numbers::default(),
             memory_due: now,
             processes_due: now,
             largest: None,
@@ -101,7 +103,7 @@ impl Follow {
     }
 
     /// `cpu` is that of threads of this process.
-    pub(super) fn sample(&mut self, done: Done, cpu: Option<Duration>) -> Option<ServerSample> {
+    pub(super) fn sample(&mut self, standing: u64, done: Numbers, cpu: Option<Duration>) -> Option<ServerSample> {
         let now = Instant::now();
         if matches!(self.who, Who::Unknown) {
             self.see_network(now, network::read(None));
@@ -116,7 +118,7 @@ impl Follow {
             let grown = |now: u64, before: u64| float(now.saturating_sub(before));
             self.fit.add(
                 grown(done.established, before.established),
-                grown(done.operations, before.operations),
+                grown(done.operations_ok, before.operations_ok),
                 used.as_secs_f64() * 1e6,
             );
         } else {
@@ -124,7 +126,7 @@ impl Follow {
             self.done = before;
         }
         if fresh && !self.weighed {
-            self.note_growth(done.standing);
+            self.note_growth(standing);
         }
         Some(self.sample)
     }
@@ -266,21 +268,21 @@ mod tests {
     fn a_process_is_followed_until_it_ends() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat is everywhere");
         let mut follow = Follow::new(Who::Processes(vec![child.id()]), Vec::new());
-        let sample = follow.sample(Done::default(), None).expect("it is there");
+        let sample = follow.sample(0, Numbers::default(), None).expect("it is there");
         assert!(sample.rss_bytes > Some(0) && sample.pss_bytes > Some(0) && sample.pss_bytes <= sample.rss_bytes, "{sample:?}");
         assert!(sample.descriptors_left > Some(0) && sample.cpu >= Some(0.0) && sample.processes == 1, "{sample:?}");
         assert!(sample.packets_in.is_some() && sample.bits_out.is_some() && sample.queued.is_none(), "{sample:?}");
         child.kill().and_then(|()| child.wait()).expect("it can be ended");
         // What takes long may be asked again.
         (follow.memory_due, follow.processes_due) = (Instant::now(), Instant::now());
-        let sample = follow.sample(Done::default(), None).expect("it was there");
+        let sample = follow.sample(0, Numbers::default(), None).expect("it was there");
         assert_eq!((sample.processes, sample.rss_bytes, sample.pss_bytes), (0, None, None), "{sample:?}");
     }
 
     #[test]
     fn of_a_server_elsewhere_nothing_is_told_but_what_this_network_sent() {
         let mut follow = Follow::new(Who::Unknown, vec!["192.0.2.1:80".parse().expect("an address")]);
-        assert_eq!(follow.sample(Done::default(), None), None);
+        assert_eq!(follow.sample(0, Numbers::default(), None), None);
         assert_eq!(follow.figures(None, 5), Server::default());
     }
 

@@ -15,9 +15,11 @@ mod threads;
 pub(crate) use follow::LEAST_CONNECTIONS;
 use follow::{Follow, Who};
 
+use crate::tally::Numbers;
+pub(crate) use listening::accept_queues;
 use processes::Process;
-pub use sample::ServerSample;
-use sockdrawer::{AcceptQueue, Address};
+pub use sample::{Server, ServerSample};
+use sockdrawer::Address;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use threads::Threads;
@@ -32,17 +34,11 @@ pub(crate) fn is_here(target: &Address) -> bool {
     }
 }
 
-/// The accept queues of these targets that are in this network.
-pub(crate) fn accept_queues<'a>(targets: impl IntoIterator<Item = &'a Address>) -> Vec<AcceptQueue> {
-    let of = |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
-    targets.into_iter().filter_map(of).flatten().collect()
-}
-
 /// The processes that accept what is sent there, as far as this user may look: one that started another of them manages it, and has the
 /// sockets for it.
 pub(crate) fn processes_of(target: &Address) -> Vec<u32> {
     let owners = processes::owners(std::slice::from_ref(target)).map(|(owners, _)| owners).unwrap_or_default();
-    let managers: Vec<u32> = owners.iter().filter_map(|id| processes::stat(*id)).map(|stat| stat.parent).collect();
+    let managers: Vec<u32> = owners.iter().filter_map(|id| family::stat(*id)).map(|stat| stat.parent).collect();
     owners.into_iter().filter(|id| !managers.contains(id)).collect()
 }
 
@@ -53,26 +49,18 @@ pub(crate) struct Cost {
     pub(crate) server: Option<Duration>,
 }
 
-/// What a run has done so far, as its samples need it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
-    pub(crate) standing: u64,
-    pub(crate) established: u64,
-    pub(crate) operations: u64,
-}
-
 /// Who is watched, and what each had used when that began. Everything in this process that is not the server is the client: two runs
 /// at once in one process are counted together.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    server: Server,
+    server: Watched,
     /// CPU time of this process.
     before: Duration,
     follow: Follow,
 }
 
 #[derive(Debug)]
-enum Server {
+enum Watched {
     Here(Threads),
     /// These processes, and all that they started.
     There {
@@ -90,8 +78,8 @@ impl Watch {
     pub(crate) fn here<T, E>(start: impl FnOnce() -> Result<T, E>, at: impl FnOnce(&T) -> Vec<Address>) -> Result<(T, Watch), E> {
         let others = threads::ids();
         let started = start()?;
-        let (server, before) = (Threads::new(&others).map_or(Server::Mixed, Server::Here), process_time());
-        let who = if let Server::Here(threads) = &server { Who::Threads(threads.tasks().collect()) } else { Who::Unknown };
+        let (server, before) = (Threads::new(&others).map_or(Watched::Mixed, Watched::Here), process_time());
+        let who = if let Watched::Here(threads) = &server { Who::Threads(threads.tasks().collect()) } else { Who::Unknown };
         let follow = Follow::new(who, at(&started));
         Ok((started, Watch { server, before, follow }))
     }
@@ -103,16 +91,16 @@ impl Watch {
         let roots: Option<Vec<u32>> = if named.is_empty() { listening() } else { Some(named.to_vec()) };
         let before = roots.as_deref().and_then(processes::these);
         let (server, who) = match roots.zip(before) {
-            Some((roots, before)) => (Server::There { roots: roots.clone(), before }, Who::Processes(roots)),
-            None => (Server::Elsewhere, Who::Unknown),
+            Some((roots, before)) => (Watched::There { roots: roots.clone(), before }, Who::Processes(roots)),
+            None => (Watched::Elsewhere, Who::Unknown),
         };
         Watch { server, before: process_time(), follow: Follow::new(who, targets.to_vec()) }
     }
 
-    /// What is to be seen of the server now. None: it is not known.
-    pub(crate) fn sample(&mut self, done: Done) -> Option<ServerSample> {
+    /// What is to be seen of the server now, when so many connections stand and this has been done. None: it is not known.
+    pub(crate) fn sample(&mut self, standing: u64, done: Numbers) -> Option<ServerSample> {
         let cpu = self.cpu();
-        self.follow.sample(done, cpu)
+        self.follow.sample(standing, done, cpu)
     }
 
     /// What the server takes now that nothing begins any more, with so many connections; samples that follow are of those that end.
@@ -122,7 +110,7 @@ impl Watch {
 
     /// All that came of the samples, and what was used since the beginning. `ended` is the time of threads of the client that are not
     /// there any more; `operations` are all that ended well.
-    pub(crate) fn end(&self, ended: Duration, operations: u64) -> (Cost, crate::report::Server) {
+    pub(crate) fn end(&self, ended: Duration, operations: u64) -> (Cost, Server) {
         let cost = self.cost(ended);
         (cost, self.follow.figures(cost.server, operations))
     }
@@ -131,9 +119,9 @@ impl Watch {
     pub(crate) fn client(&self, ended: Duration) -> Option<Duration> {
         let total = process_time().saturating_sub(self.before);
         match &self.server {
-            Server::Here(threads) => threads.of_others().map(|client| (client + ended).min(total)),
-            Server::There { .. } | Server::Elsewhere => Some(total),
-            Server::Mixed => None,
+            Watched::Here(threads) => threads.of_others().map(|client| (client + ended).min(total)),
+            Watched::There { .. } | Watched::Elsewhere => Some(total),
+            Watched::Mixed => None,
         }
     }
 
@@ -144,7 +132,7 @@ impl Watch {
 
     /// Of threads of this process; of others the samples know.
     fn cpu(&self) -> Option<Duration> {
-        let Server::Here(threads) = &self.server else { return None };
+        let Watched::Here(threads) = &self.server else { return None };
         let total = process_time().saturating_sub(self.before);
         threads.of_others().map(|client| total.saturating_sub(client))
     }
@@ -155,9 +143,9 @@ impl Watch {
         let total = process_time().saturating_sub(self.before);
         let client = self.client(ended).map(|client| client.min(total));
         let server = match &self.server {
-            Server::Here(_) => client.map(|client| total - client),
-            Server::There { roots, before } => processes::these(roots).and_then(|now| processes::since(before, &now)),
-            Server::Mixed | Server::Elsewhere => None,
+            Watched::Here(_) => client.map(|client| total - client),
+            Watched::There { roots, before } => processes::these(roots).and_then(|now| processes::since(before, &now)),
+            Watched::Mixed | Watched::Elsewhere => None,
         };
         Cost { client, server }
     }

@@ -1,7 +1,8 @@
 //! The processes that have a listening socket, and the CPU time they used.
 
-use super::threads::scheduled;
-use super::{family, listening};
+use super::family::{self, Stat, stat};
+use super::listening;
+use crate::proc::{ids, scheduled};
 use rustix::param::clock_ticks_per_second;
 use sockdrawer::Address;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,33 +85,6 @@ fn process(id: u32) -> Option<Process> {
     let folder = format!("/proc/{id}/task");
     let threads = ids(&folder).filter_map(|id| Some((id, scheduled(&format!("{folder}/{id}"))?))).collect();
     Some(Process { started, ticks, threads })
-}
-
-/// What the kernel tells of a process in one line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stat {
-    pub(super) parent: u32,
-    /// When it was started, in ticks of the kernel.
-    started: u64,
-    /// CPU time of it and of those that it waited for, in ticks.
-    pub(super) ticks: u64,
-    /// Pages of it that are in memory.
-    pub(super) pages: u64,
-}
-
-/// None when it has ended.
-pub(super) fn stat(id: u32) -> Option<Stat> {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // Its name is in parentheses and may contain anything: the rest begins with the third field.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let ticks = (14..=17).map(field).sum::<Option<u64>>()?;
-    Some(Stat { parent: u32::try_from(field(4)?).ok()?, started: field(22)?, ticks, pages: field(24)? })
-}
-
-/// The entries of a folder of the kernel that are numbers.
-pub(super) fn ids(folder: &str) -> impl Iterator<Item = u32> {
-    fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The sockets that a process has; none where this user may not look.

@@ -1,6 +1,8 @@
 //! The server beside each line of a run's series.
 
+use crate::numbers::{bytes, time};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What was seen of the server; None where it cannot be known. Of a server in the same process, what it has together with the clients is
 /// not told.
@@ -34,4 +36,41 @@ pub struct ServerSample {
     pub descriptors_left: Option<u64>,
     /// Its processes; 0 where it is in this one.
     pub processes: u32,
+}
+
+/// The server's cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// CPU time, where it is known.
+    pub cpu_seconds: Option<f64>,
+    /// Memory of its processes for each connection: growth while the most stood. Known of a process of this machine with 1,000
+    /// connections or more.
+    pub bytes_per_connection: Option<f64>,
+    /// Kernel memory of sockets for each connection, as above: of both ends when both are on this machine.
+    pub kernel_bytes_per_connection: Option<f64>,
+    /// CPU microseconds of an operation: those of accepts are left out where they can be told apart.
+    pub cpu_us_per_operation: Option<f64>,
+    /// CPU microseconds of an accept, where it can be told apart from operations.
+    pub cpu_us_per_accept: Option<f64>,
+    /// Connections that found the accept queue full, of all listeners in the server's network.
+    pub listen_overflows: Option<u64>,
+    /// Those, and others that a listener of this network turned away.
+    pub listen_drops: Option<u64>,
+}
+
+/// A line of what is known besides CPU time; nothing where nothing is.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.bytes_per_connection.map(|user| format!("{} for each connection", bytes(user))),
+            self.kernel_bytes_per_connection.map(|kernel| format!("{} of the kernel, both ends if both are here", bytes(kernel))),
+            self.cpu_us_per_accept.map(|accept| format!("{} of CPU for an accept", time(accept))),
+            self.cpu_us_per_accept
+                .and(self.cpu_us_per_operation)
+                .map(|operation| format!("{} for an operation", time(operation))),
+            self.listen_overflows.filter(|many| *many > 0).map(|many| format!("{many} found the accept queue full")),
+        ];
+        let known: Vec<String> = parts.into_iter().flatten().collect();
+        if known.is_empty() { Ok(()) } else { write!(f, "\nserver       {}", known.join(", ")) }
+    }
 }

@@ -1,6 +1,6 @@
 //! The threads of this process: the server's, and all others.
 
-use super::processes;
+use crate::proc::{self, scheduled};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,7 +26,7 @@ fn time(clock: ClockId) -> Duration {
 
 /// The threads of this process.
 pub(super) fn ids() -> BTreeSet<u32> {
-    processes::ids("/proc/self/task").collect()
+    proc::ids("/proc/self/task").collect()
 }
 
 /// The server's threads, and what the others had used.
@@ -71,12 +71,6 @@ fn times(ids: impl Iterator<Item = u32>) -> Option<BTreeMap<u32, Duration>> {
     let is_there = |id: &u32| Path::new(&format!("/proc/self/task/{id}")).exists();
     let time = |id| if id == this { Some(own()) } else { scheduled(&format!("/proc/self/task/{id}")) };
     ids.map(|id| (id, time(id))).filter(|(id, time)| time.is_some() || is_there(id)).map(|(id, time)| Some((id, time?))).collect()
-}
-
-/// How long a thread ran, by its folder in /proc; to the nanosecond when it sleeps.
-pub(super) fn scheduled(folder: &str) -> Option<Duration> {
-    let text = fs::read_to_string(format!("{folder}/schedstat")).ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! One chart: lines over the time of a run, as a picture that needs no script, and as a table.
 
-use super::escape;
 use super::scale::{self, Scale};
-use super::unit::{Unit, clock, moment};
+use super::unit::{Unit, clock, escape, moment};
 use crate::series::{Phase, Sample};
 use std::fmt::Write;
 use std::ops::Range;

@@ -10,7 +10,6 @@ mod unit;
 use super::recorded::Recorded;
 use chart::Times;
 use serde_json::json;
-use std::fmt::Write;
 
 /// Nothing is loaded, and no address is known where anything could be.
 const POLICY: &str =
@@ -45,22 +44,6 @@ pub(super) fn page(run: &Recorded) -> String {
          <main>\n<section class=\"charts\" aria-label=\"Charts\">\n{drawn}</section>\n{details}</main>\n\
          <script type=\"application/json\" id=\"numbers\">{numbers}</script>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
     )
-}
-
-/// Text that stands for itself in a page, and in an attribute.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            other => drop(escaped.write_char(other)),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

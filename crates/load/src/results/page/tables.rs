@@ -1,13 +1,13 @@
 //! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
 
-use super::escape;
-use super::unit::{Unit, moment};
-use crate::cause::cause;
+use super::unit::{Unit, escape, moment};
+use crate::cause::{Wall, cause};
 use crate::latency::Percentiles;
 use crate::numbers::{float, thousands};
-use crate::report::{Action, Errors, Report, Wall};
-use crate::results::Recorded;
+use crate::report::{Action, Report};
+use crate::results::recorded::Recorded;
 use crate::series::Sample;
+use crate::tally::Errors;
 use std::fmt::Write;
 
 /// Of the page: what was run.

@@ -1,5 +1,6 @@
 //! Of the page as text; how it looks is tested in a browser.
 
+use super::unit::escape;
 use super::*;
 
 #[test]

@@ -1,5 +1,7 @@
 //! What a chart shows, and how its numbers are written where there is little room.
 
+use std::fmt::Write;
+
 /// The unit of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -73,6 +75,22 @@ pub(super) fn clock(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
     if hours == 0 { format!("{minutes}:{seconds:02}") } else { format!("{hours}:{minutes:02}:{seconds:02}") }
+}
+
+/// Text that stands for itself in a page, and in an attribute.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            '\'' => escaped += "&#39;",
+            other => drop(escaped.write_char(other)),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]

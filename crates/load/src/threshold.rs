@@ -1,8 +1,8 @@
 //! Thresholds: what a result must keep for a run to have passed.
 
-use super::figure::{Figure, Measure};
+use crate::figure::{Figure, Measure};
 use crate::numbers::median;
-use crate::report::Judgement;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
@@ -209,6 +209,17 @@ fn digits(value: f64) -> String {
 pub(crate) fn percent_change(before: f64, after: f64) -> f64 {
     let change = after - before;
     if change == 0.0 { 0.0 } else { 100.0 * change / before.abs() }
+}
+
+/// A threshold and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// As it was written.
+    pub expr: String,
+    /// What was measured, in the unit of the result; None when nothing was.
+    pub value: Option<f64>,
+    /// Whether it holds.
+    pub ok: bool,
 }
 
 impl Judgement {

@@ -1,7 +1,7 @@
 //! The numbers of a result by name: those that thresholds and comparisons may ask for. They are read from the serialized result, so
 //! that one on disk is as good as one that was just measured.
 
-use crate::report::time;
+use crate::numbers::{bytes, time};
 use serde_json::Value;
 
 /// What a number counts or measures: which units a bound may have, and how people read it.
@@ -33,18 +33,6 @@ impl Measure {
         };
         format!("{sign}{words}")
     }
-}
-
-/// Bytes as people read them, by powers of 1,024.
-pub(crate) fn bytes(bytes: f64) -> String {
-    let (mut value, mut unit) = (bytes, "B");
-    for larger in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, larger);
-    }
-    if unit == "B" { format!("{value:.0} B") } else { format!("{value:.1} {unit}") }
 }
 
 /// One number of a result.
