@@ -315,7 +315,7 @@ impl<T> Slots<T> {
     fn at(&mut self, slot: u32) -> &mut T {
         match self.made.at(slot) {
             Slot::Live(state) => state,
-            Slot::Free(_) => unreachable!("a seat names a live slot"),
+            Slot::Free(_) => unreachable!("a connection names a live slot"),
         }
     }
 
@@ -335,6 +335,6 @@ impl<T> Slots<T> {
         let free = std::mem::replace(&mut self.free, number);
         self.live -= 1;
         let state = std::mem::replace(self.made.at(number), Slot::Free(free));
-        assert!(matches!(state, Slot::Live(_)), "a seat names a live slot");
+        assert!(matches!(state, Slot::Live(_)), "a connection names a live slot");
     }
 }

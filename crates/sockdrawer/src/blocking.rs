@@ -2,7 +2,7 @@
 
 use crate::behaviour::{Behaviour, Kind};
 use crate::clock::deadline;
-use crate::event_loop::away::{self, Hold, Outcome};
+use crate::event_loop::lease::{self, Lease, LeaseEnd};
 use crate::protocol::{After, ConnectionId, Context, Delegate, Input, Note, Peer, Protocol, Service, Step};
 use crate::sys::{Errno, Interest, Woken, panics};
 use std::cell::RefCell;
@@ -29,7 +29,7 @@ thread_local! {
 /// Reading and writing wait as long as it takes, or as long as a time-out says. When the pool has ended the connection, by
 /// [`Pool::kill`](crate::Pool::kill) or at the deadline of a drain or a purge, all fail with [`io::ErrorKind::ConnectionAborted`].
 pub struct Connection {
-    hold: Hold,
+    lease: Lease,
     event: Option<Arc<OwnedFd>>,
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -48,48 +48,48 @@ pub enum Waited {
 }
 
 impl Connection {
-    fn new(hold: Hold) -> Connection {
-        Connection { hold, event: None, read_timeout: None, write_timeout: None }
+    fn new(lease: Lease) -> Connection {
+        Connection { lease, event: None, read_timeout: None, write_timeout: None }
     }
 
     /// Lends the connection to `call`, and gives it back as `call` says.
-    fn lend(hold: Hold, call: impl FnOnce(&mut Connection) -> Outcome) {
-        let mut connection = Connection::new(hold);
+    fn lend(lease: Lease, call: impl FnOnce(&mut Connection) -> LeaseEnd) {
+        let mut connection = Connection::new(lease);
         // The call, with what it captured, is dropped inside the guard.
         let outcome = catch_unwind(AssertUnwindSafe(|| call(&mut connection)));
-        connection.hold.outcome = outcome.unwrap_or_else(|payload| Outcome::Panicked(panics::message(payload)));
+        connection.lease.outcome = outcome.unwrap_or_else(|payload| LeaseEnd::Panicked(panics::message(payload)));
     }
 
     /// This connection's number.
     pub fn id(&self) -> ConnectionId {
-        self.hold.away.id
+        self.lease.leased.id
     }
 
     /// The number of the generation it belongs to.
     pub fn generation(&self) -> u32 {
-        self.hold.away.generation
+        self.lease.leased.generation
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
-        self.hold.peer()
+        self.lease.peer()
     }
 
     /// Whether the pool asks it to end.
     pub fn draining(&self) -> bool {
-        self.hold.away.is_draining()
+        self.lease.leased.is_draining()
     }
 
     /// When the pool will end this connection, whatever it is doing, if it was asked to end by a deadline: reading and writing fail from
     /// then on.
     pub fn deadline(&self) -> Option<Instant> {
-        self.hold.away.ends_by()
+        self.lease.leased.ends_by()
     }
 
     /// The oldest note that waits: of a [`Handle`](crate::Handle), or of [`Pool::notify`](crate::Pool::notify). Those not taken go
     /// to the protocol when the connection is back.
     pub fn take_note(&mut self) -> Option<Note> {
-        self.hold.away.take_note()
+        self.lease.leased.take_note()
     }
 
     /// How long a read or [`Connection::wait`] may take before it fails with [`io::ErrorKind::TimedOut`]; None: for ever.
@@ -107,7 +107,7 @@ impl Connection {
     /// # Errors
     /// When the connection is gone.
     pub fn finish(&mut self) -> io::Result<()> {
-        Ok(self.hold.finish()?)
+        Ok(self.lease.finish()?)
     }
 
     /// Waits until there is something to do. Input comes before notes, notes before the wish that it may end: who ends at
@@ -119,14 +119,14 @@ impl Connection {
         let until = self.read_timeout.map(|timeout| deadline(Instant::now(), timeout));
         self.listen()?;
         loop {
-            let away = &self.hold.away;
-            if away.has_ended() {
+            let leased = &self.lease.leased;
+            if leased.has_ended() {
                 return Err(Errno::CONNABORTED.into());
             }
-            if self.hold.has_kept() {
+            if self.lease.has_kept() {
                 return Ok(Waited::Input);
             }
-            let told = match (away.has_notes(), away.is_draining()) {
+            let told = match (leased.has_notes(), leased.is_draining()) {
                 (true, _) => Some(Waited::Note),
                 (false, true) => Some(Waited::Draining),
                 (false, false) => None,
@@ -147,17 +147,17 @@ impl Connection {
         &mut self,
         interest: Interest,
         timeout: Option<Duration>,
-        mut call: impl FnMut(&mut Hold) -> Result<T, Errno>,
+        mut call: impl FnMut(&mut Lease) -> Result<T, Errno>,
     ) -> io::Result<T> {
         let mut until = None;
         loop {
-            match call(&mut self.hold) {
+            match call(&mut self.lease) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     until = until.or_else(|| timeout.map(|timeout| deadline(Instant::now(), timeout)));
                     self.listen()?;
                     // Its end may have come before the event was there to ring.
-                    if !self.hold.away.has_ended() && self.sleep(interest, until)? == Woken::TooLate {
+                    if !self.lease.leased.has_ended() && self.sleep(interest, until)? == Woken::TooLate {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -169,13 +169,13 @@ impl Connection {
     /// From here on changes ring this thread's event.
     fn listen(&mut self) -> io::Result<()> {
         if self.event.is_none() {
-            let system = &self.hold.away.system;
+            let system = &self.lease.leased.system;
             let event = match EVENT.with_borrow_mut(Option::take) {
                 Some(event) => event,
                 None => Arc::new(system.event()?),
             };
             system.unring(event.as_fd())?;
-            self.hold.away.ring_on_change(Some(event.clone()));
+            self.lease.leased.ring_on_change(Some(event.clone()));
             self.event = Some(event);
         }
         Ok(())
@@ -183,9 +183,9 @@ impl Connection {
 
     /// Waits for the socket or the event.
     fn sleep(&mut self, interest: Interest, until: Option<Instant>) -> io::Result<Woken> {
-        let (system, Some(event)) = (&self.hold.away.system, &self.event) else { return Ok(Woken::Rung) };
+        let (system, Some(event)) = (&self.lease.leased.system, &self.event) else { return Ok(Woken::Rung) };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let woken = system.wait_for(self.hold.as_fd(), interest, event.as_fd(), left)?;
+        let woken = system.wait_for(self.lease.as_fd(), interest, event.as_fd(), left)?;
         if woken == Woken::Rung {
             system.unring(event.as_fd())?;
         }
@@ -195,13 +195,13 @@ impl Connection {
 
 impl Read for Connection {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.patiently(READ, self.read_timeout, |hold| hold.receive(into))
+        self.patiently(READ, self.read_timeout, |lease| lease.receive(into))
     }
 }
 
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.patiently(WRITE, self.write_timeout, |hold| hold.send(bytes))
+        self.patiently(WRITE, self.write_timeout, |lease| lease.send(bytes))
     }
 
     /// Nothing is held back here.
@@ -219,7 +219,7 @@ impl std::fmt::Debug for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(event) = self.event.take() {
-            self.hold.away.ring_on_change(None);
+            self.lease.leased.ring_on_change(None);
             EVENT.set(Some(event));
         }
     }
@@ -230,10 +230,10 @@ impl Delegate {
     ///
     /// A thread that waits has one descriptor beside those of its connections.
     pub fn new(call: impl FnOnce(&mut Connection) -> After + Send + 'static) -> Delegate {
-        away::delegate(true, |hold| {
-            Connection::lend(hold, |connection| match call(connection) {
-                After::Return(note) => Outcome::Note(note),
-                After::End => Outcome::End,
+        lease::delegate(true, |lease| {
+            Connection::lend(lease, |connection| match call(connection) {
+                After::Return(note) => LeaseEnd::Note(note),
+                After::End => LeaseEnd::End,
             });
         })
     }
@@ -277,10 +277,10 @@ impl<F: Fn(&mut Connection) -> io::Result<()> + Send + Sync + 'static> Service f
 impl<F: Fn(&mut Connection) -> io::Result<()> + Send + Sync + 'static> Protocol for Handled<F> {
     fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
         let handler = self.0.clone();
-        Step::Delegate(away::delegate(true, move |hold| {
-            Connection::lend(hold, |connection| match handler(connection) {
-                Ok(()) => Outcome::End,
-                Err(_) => Outcome::Failed,
+        Step::Delegate(lease::delegate(true, move |lease| {
+            Connection::lend(lease, |connection| match handler(connection) {
+                Ok(()) => LeaseEnd::End,
+                Err(_) => LeaseEnd::Failed,
             });
         }))
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::{Config, Model};
 use crate::error::Error;
-use crate::event_loop::away::Change;
+use crate::event_loop::lease::LeaseWaker;
 use crate::net::Address;
 use crate::operation::Selector;
 use crate::pool::Pool;
@@ -122,7 +122,7 @@ fn a_recipe_is_added_to_a_handler_and_kept_with_its_kind() {
 }
 
 /// Gives each connection to the test, without a thread; without a test it panics.
-struct Taken(Option<mpsc::Sender<Hold>>);
+struct Taken(Option<mpsc::Sender<Lease>>);
 
 impl Service for Taken {
     type Protocol = Taken;
@@ -134,7 +134,7 @@ impl Service for Taken {
 impl Protocol for Taken {
     fn opened(&mut self, _cx: &mut Context<'_>) -> Step {
         let takes = self.0.clone();
-        Step::Delegate(away::delegate(false, move |hold| _ = takes.expect("a test").send(hold)))
+        Step::Delegate(lease::delegate(false, move |lease| _ = takes.expect("a test").send(lease)))
     }
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
         Step::Close
@@ -142,11 +142,11 @@ impl Protocol for Taken {
 }
 
 /// A pool, one of its connections, and the hold on it.
-fn taken() -> (Pool, TcpStream, Hold) {
+fn taken() -> (Pool, TcpStream, Lease) {
     taken_over(Arc::new(Kernel))
 }
 
-fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Hold) {
+fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Lease) {
     let (takes, taken) = mpsc::channel();
     let (pool, stream) = connected(Taken(Some(takes)), system);
     (pool, stream, taken.recv_timeout(PATIENCE).expect("taken"))
@@ -178,10 +178,10 @@ impl Wake for Woken {
 
 #[test]
 fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
-    let (pool, stream, hold) = taken();
+    let (pool, stream, lease) = taken();
     assert_eq!(pool.status().delegates, 0, "no thread was needed");
     let woken = Arc::new(Woken::default());
-    let (waker, change) = (Waker::from(woken.clone()), Change::new(&hold.away));
+    let (waker, change) = (Waker::from(woken.clone()), LeaseWaker::new(&lease.leased));
     let expect = |times: usize, cause: &dyn Fn()| {
         change.wakes(&waker);
         change.wakes(&waker);
@@ -189,20 +189,20 @@ fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
         assert!(pool.wait(PATIENCE, |_| woken.0.load(Ordering::SeqCst) == times));
     };
     expect(1, &|| pool.notify(&Selector::All, *b"note").expect("there is room"));
-    assert!(hold.away.take_note().is_some());
+    assert!(lease.leased.take_note().is_some());
     expect(2, &|| _ = pool.purge(&Selector::All, Duration::from_millis(50)));
-    assert!(hold.away.is_draining() && hold.away.has_ended(), "past the deadline");
-    drop((hold, stream));
+    assert!(lease.leased.is_draining() && lease.leased.has_ended(), "past the deadline");
+    drop((lease, stream));
     assert_empty(&pool);
     assert_eq!(woken.0.load(Ordering::SeqCst), 2);
 }
 
 #[test]
 fn a_hold_dropped_by_a_panic_resets() {
-    let (pool, mut stream, hold) = taken();
+    let (pool, mut stream, lease) = taken();
     let panicking = std::thread::spawn(move || {
         panics::quiet_thread();
-        let _hold = hold;
+        let _hold = lease;
         panic!("as asked");
     });
     assert!(panicking.join().is_err());
@@ -222,11 +222,11 @@ fn a_panic_on_the_loops_own_thread_costs_the_connection_only() {
 
 #[test]
 fn a_hold_that_outlives_its_pool_is_harmless() {
-    let (pool, mut stream, mut hold) = taken();
+    let (pool, mut stream, mut lease) = taken();
     drop(pool);
-    assert_eq!(hold.receive(&mut [0]), Err(Errno::CONNABORTED));
+    assert_eq!(lease.receive(&mut [0]), Err(Errno::CONNABORTED));
     assert_eq!(stream.read(&mut [0]).expect("an orderly end"), 0);
-    drop(hold);
+    drop(lease);
 }
 
 #[test]
@@ -247,8 +247,8 @@ fn what_a_handler_wrote_before_its_error_arrives() {
 #[test]
 fn a_lack_of_descriptors_is_an_error_of_the_wait_and_of_nothing_else() {
     let system = Arc::new(Faulty::default());
-    let (pool, mut stream, hold) = taken_over(system.clone());
-    let mut connection = Connection::new(hold);
+    let (pool, mut stream, lease) = taken_over(system.clone());
+    let mut connection = Connection::new(lease);
     system.fail("event", Errno::MFILE, 2);
     let errno = |error: io::Error| error.raw_os_error();
     assert_eq!(connection.wait().map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));

@@ -1,24 +1,24 @@
 //! Accepting: one connection for each event, each with a permit, and a reason for everything that can go wrong.
 
 mod accepting;
-mod doorway;
+mod admitting;
 mod retiring;
 mod trouble;
 
 pub(crate) use retiring::Retiring;
 
-use super::door::{Door, Intake};
 use super::io::Io;
 use super::limiter::{Permit, Waiter};
-use super::listener::Shard;
-use super::rules::Rules;
+use super::listener::ListenSocket;
+use super::listener_state::{AcceptState, ListenerState};
+use super::policy::Policy;
 use super::shared::Shared;
 use crate::config::Reject;
 use crate::observe::Event as Told;
 use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Interest};
-use doorway::{Asked, Waiting};
+use admitting::{PolicyView, Waiting};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,21 +42,21 @@ pub(crate) struct Incoming {
 
 /// The accepting part of a loop.
 pub(super) struct Acceptor {
-    /// A shard keeps its place, which its token names, as long as it is here.
-    held: Vec<Option<Held>>,
+    /// A socket keeps its place, which its token names, as long as it is here.
+    held: Vec<Option<HeldSocket>>,
     state: State,
     suspended: bool,
     /// How all that come are turned away, if so.
     refusing: Option<Reject>,
-    asked: Asked,
+    view: PolicyView,
     /// Doors at which it waits.
-    doors: Vec<Waiting>,
+    listeners: Vec<Waiting>,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
     waiter: Waiter,
     /// Whose turn it is among the loops that share a socket.
     rotation: usize,
-    /// Shards that had something when they were last looked at, and were not accepted from since.
+    /// Sockets that had something when they were last looked at, and were not accepted from since.
     ready: Vec<usize>,
     /// Accepted, but the system had nothing to run it with.
     unplaced: VecDeque<Incoming>,
@@ -78,9 +78,9 @@ struct Refused {
     queued: usize,
 }
 
-struct Held {
-    shard: Arc<Shard>,
-    door: Arc<Door>,
+struct HeldSocket {
+    socket: Arc<ListenSocket>,
+    listener: Arc<ListenerState>,
     watched: bool,
     /// To be given up as soon as its queue is empty.
     retiring: Option<Arc<Retiring>>,
@@ -101,7 +101,7 @@ enum State {
 /// How one accept4 went.
 pub(super) enum Accepted {
     Yes,
-    /// It was not tried: this loop waits, or the door does.
+    /// It was not tried: this loop waits, or the listener does.
     Held,
     /// Nothing was there.
     Nothing,
@@ -110,14 +110,14 @@ pub(super) enum Accepted {
 }
 
 impl Acceptor {
-    pub(super) fn new(waiter: Waiter, rules: Arc<Rules>) -> Acceptor {
+    pub(super) fn new(waiter: Waiter, policy: Arc<Policy>) -> Acceptor {
         Acceptor {
             held: Vec::new(),
             state: State::Open,
             suspended: false,
             refusing: None,
-            asked: Asked::new(rules, 0),
-            doors: Vec::new(),
+            view: PolicyView::new(policy, 0),
+            listeners: Vec::new(),
             starving: false,
             waiter,
             rotation: 0,
@@ -141,7 +141,7 @@ impl Acceptor {
     /// Whether a turn has more to do here than what events bring.
     #[inline(always)]
     pub(super) fn has_more(&self, shared: &Shared) -> bool {
-        (self.state != State::Open) | !self.doors.is_empty() | (shared.leaving.load(SeqCst) > 0)
+        (self.state != State::Open) | !self.listeners.is_empty() | (shared.leaving.load(SeqCst) > 0)
     }
 
     /// A descriptor was closed: who starves may try now.
@@ -151,29 +151,29 @@ impl Acceptor {
         }
     }
 
-    /// Accepts from a shard from now on.
-    fn take_shard(&mut self, io: &Io, shard: Arc<Shard>, door: Arc<Door>) {
+    /// Accepts from a socket from now on.
+    fn take_socket(&mut self, io: &Io, socket: Arc<ListenSocket>, listener: Arc<ListenerState>) {
         let held = self.held.iter().flatten();
-        if held.into_iter().any(|held| Arc::ptr_eq(&held.shard, &shard)) {
+        if held.into_iter().any(|held| Arc::ptr_eq(&held.socket, &socket)) {
             return;
         }
-        let held = Some(Held { shard, door, watched: false, retiring: None });
+        let held = Some(HeldSocket { socket, listener, watched: false, retiring: None });
         match self.held.iter().position(Option::is_none) {
             Some(free) => self.held[free] = held,
             None => self.held.push(held),
         }
-        self.watch_shards(io);
+        self.watch_sockets(io);
     }
 
-    /// Leaves a shard to another loop; its queue stays as it is.
-    fn release_shard(&mut self, io: &Io, shard: &Arc<Shard>) {
+    /// Leaves a socket to another loop; its queue stays as it is.
+    fn release_socket(&mut self, io: &Io, socket: &Arc<ListenSocket>) {
         for index in 0..self.held.len() {
-            if self.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.shard, shard)) {
-                self.unwatch_shard(io, index);
+            if self.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.socket, socket)) {
+                self.unwatch_socket(io, index);
                 self.held[index] = None;
             }
         }
-        self.forget_doors(io);
+        self.forget_listeners(io);
         // Room that was waited for on behalf of a socket on its way out is for the loop that empties it now.
         if self.state != State::Full && !self.is_retiring() {
             self.waiter.leave();
@@ -181,14 +181,14 @@ impl Acceptor {
     }
 
     /// Whether connections are taken.
-    fn set_intake(&mut self, io: &Io, intake: &Intake) {
-        match intake {
-            Intake::Suspended => {
+    fn set_accept_state(&mut self, io: &Io, accept_state: &AcceptState) {
+        match accept_state {
+            AcceptState::Suspended => {
                 self.refusing = None;
                 return self.suspend(io);
             }
-            Intake::Open => self.refusing = None,
-            Intake::Refusing(reject) => {
+            AcceptState::Open => self.refusing = None,
+            AcceptState::Refusing(reject) => {
                 self.refusing = Some(reject.clone());
                 // Who waits for a permit needs none now.
                 self.suspend(io);
@@ -201,9 +201,9 @@ impl Acceptor {
     fn suspend(&mut self, io: &Io) {
         self.suspended = true;
         self.waiter.leave();
-        self.wait_at_no_door();
+        self.wait_at_no_listener();
         self.give_token_back();
-        self.unwatch_shards(io);
+        self.unwatch_sockets(io);
         // What was accepted is still to be placed.
         if self.unplaced.is_empty() {
             self.state = State::Open;
@@ -213,15 +213,15 @@ impl Acceptor {
     /// Goes on.
     fn resume_accepting(&mut self, io: &Io) {
         self.suspended = false;
-        self.watch_shards(io);
+        self.watch_sockets(io);
     }
 
-    /// The policy is another, or a door is opened or closed: who waits looks again.
+    /// The policy is another, or a listener is opened or closed: who waits looks again.
     fn policy_changed(&mut self, io: &Io) {
-        self.look_at_rules(io);
+        self.look_at_policy(io);
         if self.suspended {
-            // Sockets on their way out are emptied all the same, and may wait at a door.
-            return self.wait_at_no_door();
+            // Sockets on their way out are emptied all the same, and may wait at a listener.
+            return self.wait_at_no_listener();
         }
         self.suspend(io);
         self.resume_accepting(io);
@@ -250,7 +250,7 @@ impl Acceptor {
     /// Whether accept4 failed as it did the last time, and no connection left the queue by it.
     fn is_denied(&mut self, io: &Io, index: usize, errno: Errno) -> bool {
         let Some(Some(held)) = self.held.get(index) else { return false };
-        let queued = io.system.queued(held.shard.socket()).unwrap_or(0);
+        let queued = io.system.queued(held.socket.fd()).unwrap_or(0);
         let refused = Refused { index, errno, accepted: io.counters.accepted().get(), queued };
         let last = self.refused.replace(refused);
         last.is_some_and(|last| last.queued <= queued && Some(Refused { queued, ..last }) == self.refused)
@@ -258,7 +258,7 @@ impl Acceptor {
 
     fn starve(&mut self, io: &Io, errno: Errno) {
         io.counters.accept_starved().add(1);
-        self.unwatch_shards(io);
+        self.unwatch_sockets(io);
         self.waiter.leave();
         if !std::mem::replace(&mut self.starving, true) {
             io.shared.tell(&Told::AcceptStarved { errno: errno.raw_os_error() });
@@ -291,17 +291,17 @@ impl Acceptor {
     /// Whether a socket listens no more: it is left alone then.
     fn listener_gone(&mut self, io: &Io, index: usize) -> bool {
         let Some(Some(held)) = self.held.get(index) else { return true };
-        if io.system.is_listening(held.shard.socket()).unwrap_or(false) {
+        if io.system.is_listening(held.socket.fd()).unwrap_or(false) {
             return false;
         }
-        if held.shard.mark_gone() {
-            io.shared.tell(&Told::ListenerGone(held.door.address.clone()));
+        if held.socket.mark_gone() {
+            io.shared.tell(&Told::ListenerGone(held.listener.address.clone()));
         }
-        self.unwatch_shard(io, index);
+        self.unwatch_socket(io, index);
         true
     }
 
-    /// A shard that has something, each in turn. They are looked at together, and only when all that had something then have
+    /// A socket that has something, each in turn. They are looked at together, and only when all that had something then have
     /// been accepted from; a single one is not looked at, accepting tells as much.
     fn next_ready(&mut self, io: &Io) -> Result<Option<usize>, Errno> {
         while let Some(index) = self.ready.pop() {
@@ -309,7 +309,7 @@ impl Acceptor {
                 return Ok(Some(index));
             }
         }
-        let live = |held: &Option<Held>| self.is_live(held);
+        let live = |held: &Option<HeldSocket>| self.is_live(held);
         let held = &self.held;
         let mut indices = (0..held.len()).filter(|index| live(&held[*index]));
         if let (Some(only), None) = (indices.next(), indices.next()) {
@@ -317,7 +317,7 @@ impl Acceptor {
         }
         let indices: Vec<usize> = (0..held.len()).filter(|index| live(&held[*index])).collect();
         let sockets: Vec<BorrowedFd<'_>> =
-            indices.iter().filter_map(|index| held[*index].as_ref()).map(|held| held.shard.socket()).collect();
+            indices.iter().filter_map(|index| held[*index].as_ref()).map(|held| held.socket.fd()).collect();
         let mut ready = Vec::new();
         io.system.readable(&sockets, &mut ready)?;
         self.ready.extend(indices.into_iter().zip(ready).filter(|(_, ready)| *ready).map(|(index, _)| index));
@@ -325,57 +325,58 @@ impl Acceptor {
     }
 
     /// Whether connections may come from there now.
-    fn is_live(&self, held: &Option<Held>) -> bool {
-        held.as_ref().is_some_and(|held| !held.shard.is_gone() && !self.is_shut(&held.door))
+    fn is_live(&self, held: &Option<HeldSocket>) -> bool {
+        held.as_ref().is_some_and(|held| !held.socket.is_gone() && !self.is_shut(&held.listener))
     }
 
-    fn watch_shards(&mut self, io: &Io) {
+    fn watch_sockets(&mut self, io: &Io) {
         let full = self.state == State::Full;
         if self.suspended || !full && self.state != State::Open {
             return;
         }
         for index in 0..self.held.len() {
-            let closed = |door: &Arc<Door>| self.is_shut(door) || full && door.refuses().is_none();
-            let shut = |held: &Held| held.watched || held.shard.is_gone() || closed(&held.door);
+            let closed = |listener: &Arc<ListenerState>| self.is_shut(listener) || full && listener.refuses().is_none();
+            let shut = |held: &HeldSocket| held.watched || held.socket.is_gone() || closed(&held.listener);
             if self.held[index].as_ref().is_none_or(shut) {
                 continue;
             }
             let held = self.held[index].as_mut().expect("just seen");
             let interest = Interest { read: true, write: false };
-            match io.system.watch(io.epoll.as_fd(), held.shard.socket(), index as u64 + 1, interest) {
+            match io.system.watch(io.epoll.as_fd(), held.socket.fd(), index as u64 + 1, interest) {
                 Ok(()) => held.watched = true,
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.
                 Err(_) => {
                     self.waiter.leave();
                     self.state = State::Starved(Instant::now() + STARVED);
-                    return self.unwatch_shards(io);
+                    return self.unwatch_sockets(io);
                 }
             }
         }
     }
 
-    /// Doors that this loop has no shard of any more are not waited at.
-    fn forget_doors(&mut self, io: &Io) {
-        let is_used = |door: &Arc<Door>| self.held.iter().flatten().any(|held| Arc::ptr_eq(&held.door, door));
-        if !self.doors.iter().all(|waiting| is_used(&waiting.door)) {
+    /// Doors that this loop has no socket of any more are not waited at.
+    fn forget_listeners(&mut self, io: &Io) {
+        let is_used =
+            |listener: &Arc<ListenerState>| self.held.iter().flatten().any(|held| Arc::ptr_eq(&held.listener, listener));
+        if !self.listeners.iter().all(|waiting| is_used(&waiting.listener)) {
             // Those that are still used wait again as soon as they are looked at.
-            self.wait_at_no_door();
-            self.watch_shards(io);
+            self.wait_at_no_listener();
+            self.watch_sockets(io);
         }
     }
 
-    fn unwatch_shards(&mut self, io: &Io) {
+    fn unwatch_sockets(&mut self, io: &Io) {
         for index in 0..self.held.len() {
-            self.unwatch_shard(io, index);
+            self.unwatch_socket(io, index);
         }
     }
 
-    fn unwatch_shard(&mut self, io: &Io, index: usize) {
+    fn unwatch_socket(&mut self, io: &Io, index: usize) {
         if let Some(held) = &mut self.held[index]
             && std::mem::take(&mut held.watched)
         {
             // It fails only for a socket that is not watched.
-            let _ = io.system.unwatch(io.epoll.as_fd(), held.shard.socket());
+            let _ = io.system.unwatch(io.epoll.as_fd(), held.socket.fd());
         }
     }
 }

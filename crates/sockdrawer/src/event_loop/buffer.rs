@@ -39,7 +39,7 @@ impl Buffer {
     }
 }
 
-/// The buffers of one loop for one purpose, by the seats that have one: an idle seat has no room for it.
+/// The buffers of one loop for one purpose, by the slots that have one: an idle slot has no room for it.
 #[derive(Default)]
 pub(crate) struct Buffers {
     taken: HashMap<u32, Buffer>,
@@ -49,39 +49,39 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     #[cfg(test)]
-    fn has(&self, seat: u32) -> bool {
-        !self.taken.is_empty() && self.taken.contains_key(&seat)
+    fn has(&self, slot: u32) -> bool {
+        !self.taken.is_empty() && self.taken.contains_key(&slot)
     }
 
-    /// What a seat's buffer holds; nothing where it has none.
+    /// What a slot's buffer holds; nothing where it has none.
     #[inline(never)]
-    pub(crate) fn bytes(&self, seat: u32) -> &[u8] {
+    pub(crate) fn bytes(&self, slot: u32) -> &[u8] {
         // Nearly always, and no hash is needed.
         if self.taken.is_empty() {
             return &[];
         }
-        self.taken.get(&seat).map_or(&[], Buffer::bytes)
+        self.taken.get(&slot).map_or(&[], Buffer::bytes)
     }
 
-    /// Of a seat that has one.
-    pub(crate) fn at(&mut self, seat: u32) -> &mut Buffer {
-        self.taken.get_mut(&seat).expect("the seat has a buffer")
+    /// Of a slot that has one.
+    pub(crate) fn at(&mut self, slot: u32) -> &mut Buffer {
+        self.taken.get_mut(&slot).expect("the slot has a buffer")
     }
 
-    /// Appends to a seat's buffer, one that is taken for it when there is none.
-    pub(crate) fn push(&mut self, seat: u32, bytes: &[u8]) {
+    /// Appends to a slot's buffer, one that is taken for it when there is none.
+    pub(crate) fn push(&mut self, slot: u32, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        self.taken.entry(seat).or_insert_with(|| self.warm.pop().unwrap_or_default()).push(bytes);
+        self.taken.entry(slot).or_insert_with(|| self.warm.pop().unwrap_or_default()).push(bytes);
     }
 
-    /// Takes a seat's buffer away; what it holds is forgotten.
-    pub(crate) fn release(&mut self, seat: u32) {
+    /// Takes a slot's buffer away; what it holds is forgotten.
+    pub(crate) fn release(&mut self, slot: u32) {
         if self.taken.is_empty() {
             return;
         }
-        let Some(mut buffer) = self.taken.remove(&seat) else { return };
+        let Some(mut buffer) = self.taken.remove(&slot) else { return };
         if self.warm.len() < KEPT_BUFFERS && buffer.bytes.capacity() <= KEPT_BYTES {
             buffer.start = 0;
             buffer.bytes.clear();
@@ -120,7 +120,7 @@ mod tests {
         buffers.push(1, b"one");
         buffers.push(2, b"");
         buffers.push(3, b"three");
-        assert_eq!([1, 2, 3].map(|seat| buffers.bytes(seat)), [&b"one"[..], b"", b"three"]);
+        assert_eq!([1, 2, 3].map(|slot| buffers.bytes(slot)), [&b"one"[..], b"", b"three"]);
         assert!(!buffers.has(2), "nothing needs no buffer");
         buffers.release(1);
         assert_eq!((buffers.bytes(1), buffers.bytes(3)), (&b""[..], &b"three"[..]));
@@ -143,10 +143,10 @@ mod tests {
     fn memory_kept_before_a_burst_is_used_again_after_it() {
         let mut buffers = Buffers::default();
         let burst = 4 * KEPT_BUFFERS as u32;
-        (0..burst).for_each(|seat| buffers.push(seat, b"x"));
-        (0..burst).for_each(|seat| buffers.release(seat));
+        (0..burst).for_each(|slot| buffers.push(slot, b"x"));
+        (0..burst).for_each(|slot| buffers.release(slot));
         assert_eq!(buffers.warm.len(), KEPT_BUFFERS, "so many keep memory");
-        (0..KEPT_BUFFERS as u32).for_each(|seat| buffers.push(seat, b"x"));
+        (0..KEPT_BUFFERS as u32).for_each(|slot| buffers.push(slot, b"x"));
         assert!(buffers.warm.is_empty(), "those are used before memory is asked for");
     }
 }

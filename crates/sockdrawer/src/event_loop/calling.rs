@@ -2,7 +2,7 @@
 
 use super::SCRATCH_BYTES;
 use super::connections::Connections;
-use super::slot::{Flags, Seat};
+use super::slot::{Flags, Slot};
 use crate::behaviour::{Answer, Event, More, Table};
 use crate::config::NotesWhenFull;
 use crate::observe::Event as Told;
@@ -25,8 +25,8 @@ pub(super) enum Tail {
 #[allow(clippy::too_many_arguments)] // The parts of an event loop that it borrows, each for itself.
 #[inline(always)]
 pub(super) fn context<'a>(
-    seat: u32,
-    seat_of: &Seat,
+    slot: u32,
+    record: &Slot,
     generation: u32,
     local: &'a mut Local,
     out: &'a mut Output,
@@ -34,230 +34,230 @@ pub(super) fn context<'a>(
     now: &'a Cell<Option<Instant>>,
     post: &'a Arc<dyn Post>,
 ) -> Context<'a> {
-    let token = super::slot::token(seat, seat_of.epoch);
-    let draining = seat_of.flags.any(Flags::DRAINING);
-    Context { out, timer, local, now, post, token, id: seat_of.id, generation, draining }
+    let token = super::slot::token(slot, record.version);
+    let draining = record.flags.any(Flags::DRAINING);
+    Context { out, timer, local, now, post, token, id: record.id, generation, draining }
 }
 
 impl Connections {
     /// Calls the protocol. What it appended waits in the scratch; what it answered besides the answer, in `more`.
-    pub(super) fn dispatch(&mut self, seat: u32, event: Event<'_>) -> Answer {
+    pub(super) fn dispatch(&mut self, slot: u32, event: Event<'_>) -> Answer {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let answer = self.with_context(seat, &mut timer, &now, |table, slot, cx, more| table.dispatch(slot, event, cx, more));
-        self.after_call(seat, timer, &now);
+        let answer = self.with_context(slot, &mut timer, &now, |table, state, cx, more| table.dispatch(state, event, cx, more));
+        self.after_call(slot, timer, &now);
         answer
     }
 
     /// Does what a callback said beside its answer.
     #[inline]
-    pub(super) fn after_call(&mut self, seat: u32, timer: Timer, now: &Cell<Option<Instant>>) {
-        self.hear(seat);
+    pub(super) fn after_call(&mut self, slot: u32, timer: Timer, now: &Cell<Option<Instant>>) {
+        self.hear(slot);
         match timer {
             Timer::Keep => {}
-            Timer::Off => self.protocol_clears_timer(seat),
-            Timer::At(at) => self.timers.set(&mut self.seats, seat, at, now.get().unwrap_or_else(Instant::now)),
+            Timer::Off => self.protocol_clears_timer(slot),
+            Timer::At(at) => self.timers.set(&mut self.slots, slot, at, now.get().unwrap_or_else(Instant::now)),
         }
     }
 
     /// Does what a callback said about its connection.
     #[inline]
-    pub(super) fn hear(&mut self, seat: u32) {
+    pub(super) fn hear(&mut self, slot: u32) {
         if let Some(said) = self.scratch.said.take() {
-            self.heard(seat, *said);
+            self.heard(slot, *said);
         }
     }
 
     #[cold]
-    fn heard(&mut self, seat: u32, said: Said) {
+    fn heard(&mut self, slot: u32, said: Said) {
         if let Some(tag) = said.tag {
-            self.set_tag(seat, tag);
+            self.set_tag(slot, tag);
         }
         if let Some(message) = said.report {
-            let id = self.seats.at(seat).id;
+            let id = self.slots.at(slot).id;
             self.io.tell_some(&Told::Reported { id, message });
         }
     }
 
     /// The timer is free for the idle timeout.
-    fn protocol_clears_timer(&mut self, seat: u32) {
-        if !self.seats.at(seat).flags.any(Flags::IDLE) {
-            self.timers.clear(&mut self.seats, seat);
-            self.begin_idle(seat);
+    fn protocol_clears_timer(&mut self, slot: u32) {
+        if !self.slots.at(slot).flags.any(Flags::IDLE) {
+            self.timers.clear(&mut self.slots, slot);
+            self.begin_idle(slot);
         }
     }
 
     #[inline(always)]
     pub(super) fn with_context<T>(
         &mut self,
-        seat: u32,
+        slot: u32,
         timer: &mut Timer,
         now: &Cell<Option<Instant>>,
         call: impl FnOnce(&mut dyn Table, u32, &mut Context<'_>, &mut Option<More>) -> T,
     ) -> T {
-        let seat_of = self.seats.at(seat);
-        let place = self.generations.at(seat_of.table);
-        self.scratch.backlog = if seat_of.flags.any(Flags::UNSENT) { self.unsent.bytes(seat).len() } else { 0 };
-        self.scratch.high_water = place.high_water;
-        let mut cx = context(seat, seat_of, place.id, &mut *place.local, &mut self.scratch, timer, now, &self.post);
-        call(&mut *place.table, seat_of.slot, &mut cx, &mut self.more)
+        let record = self.slots.at(slot);
+        let generation = self.generations.at(record.table);
+        self.scratch.backlog = if record.flags.any(Flags::UNSENT) { self.unsent.bytes(slot).len() } else { 0 };
+        self.scratch.high_water = generation.high_water;
+        let mut cx = context(slot, record, generation.id, &mut *generation.local, &mut self.scratch, timer, now, &self.post);
+        call(&mut *generation.table, record.state, &mut cx, &mut self.more)
     }
 
     /// A callback other than `received`, and all that follows from it.
-    pub(super) fn callback(&mut self, seat: u32, event: Event<'_>) {
-        let epoch = self.seats.at(seat).epoch;
-        self.call(seat, event);
-        if self.is_still(seat, epoch) {
-            self.settle(seat, false);
+    pub(super) fn callback(&mut self, slot: u32, event: Event<'_>) {
+        let version = self.slots.at(slot).version;
+        self.call(slot, event);
+        if self.is_still(slot, version) {
+            self.settle(slot, false);
         }
     }
 
-    fn call(&mut self, seat: u32, event: Event<'_>) {
-        let epoch = self.seats.at(seat).epoch;
-        let held = !self.seats.at(seat).may_receive();
-        let answer = self.dispatch(seat, event);
-        self.follow(seat, epoch, answer, held);
+    fn call(&mut self, slot: u32, event: Event<'_>) {
+        let version = self.slots.at(slot).version;
+        let held = !self.slots.at(slot).may_receive();
+        let answer = self.dispatch(slot, event);
+        self.follow(slot, version, answer, held);
     }
 
     /// What follows from a callback; input that was held until it may be offered again.
-    pub(super) fn follow(&mut self, seat: u32, epoch: u32, answer: Answer, held: bool) {
-        self.act(seat, answer, Tail::Unknown, false);
-        if held && self.is_still(seat, epoch) {
-            self.resume(seat);
+    pub(super) fn follow(&mut self, slot: u32, version: u32, answer: Answer, held: bool) {
+        self.act(slot, answer, Tail::Unknown, false);
+        if held && self.is_still(slot, version) {
+            self.resume(slot);
         }
-        if self.is_still(seat, epoch) {
-            self.ask_to_drain(seat);
+        if self.is_still(slot, version) {
+            self.ask_to_drain(slot);
         }
     }
 
     /// Input may be offered again: first what was kept, then the peer's end if it was read meanwhile.
-    pub(super) fn resume(&mut self, seat: u32) {
-        let epoch = self.seats.at(seat).epoch;
-        if !self.seats.at(seat).has_protocol() || !self.seats.at(seat).may_receive() {
+    pub(super) fn resume(&mut self, slot: u32) {
+        let version = self.slots.at(slot).version;
+        if !self.slots.at(slot).has_protocol() || !self.slots.at(slot).may_receive() {
             return;
         }
-        let kept = self.kept.bytes(seat);
+        let kept = self.kept.bytes(slot);
         let length = kept.len();
         if length > 0 {
             self.read[..length].copy_from_slice(kept);
-            self.forget_kept(seat);
-            self.offer(seat, length, false, false);
+            self.forget_kept(slot);
+            self.offer(slot, length, false, false);
         }
-        if self.is_still(seat, epoch) && self.seats.at(seat).flags.any(Flags::PEER_FINISHED) {
-            self.tell_finished(seat);
+        if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::PEER_FINISHED) {
+            self.tell_finished(slot);
         }
     }
 
-    pub(super) fn tell_finished(&mut self, seat: u32) {
-        let place = self.seats.at(seat);
-        if !place.has_protocol() || !place.may_receive() || place.flags.any(Flags::TOLD_FINISHED) {
+    pub(super) fn tell_finished(&mut self, slot: u32) {
+        let record = self.slots.at(slot);
+        if !record.has_protocol() || !record.may_receive() || record.flags.any(Flags::TOLD_FINISHED) {
             return;
         }
-        place.flags.set(Flags::TOLD_FINISHED);
-        let epoch = place.epoch;
-        let answer = self.dispatch(seat, Event::Finished);
-        self.act(seat, answer, Tail::Unknown, false);
-        if self.is_still(seat, epoch) {
-            self.ask_to_drain(seat);
+        record.flags.set(Flags::TOLD_FINISHED);
+        let version = record.version;
+        let answer = self.dispatch(slot, Event::Finished);
+        self.act(slot, answer, Tail::Unknown, false);
+        if self.is_still(slot, version) {
+            self.ask_to_drain(slot);
         }
     }
 
     /// Does what the protocol asked for.
     #[inline]
-    pub(super) fn act(&mut self, seat: u32, answer: Answer, tail: Tail, more_follows: bool) {
+    pub(super) fn act(&mut self, slot: u32, answer: Answer, tail: Tail, more_follows: bool) {
         match answer {
             Answer::Continue => {
-                self.seats.at(seat).flags.clear(Flags::WAITING);
+                self.slots.at(slot).flags.clear(Flags::WAITING);
                 // The mark is looked at after each call: above it, what is read next stays in the kernel.
                 let waits = self.scratch.backlog + self.scratch.bytes.len();
                 if !more_follows || waits >= SCRATCH_BYTES.min(self.scratch.high_water) {
-                    self.send(seat, false);
+                    self.send(slot, false);
                 }
             }
             Answer::Wait => {
-                self.seats.at(seat).flags.set(Flags::WAITING);
-                self.send(seat, false);
+                self.slots.at(slot).flags.set(Flags::WAITING);
+                self.send(slot, false);
             }
             Answer::Finish => {
-                self.seats.at(seat).flags.clear(Flags::WAITING);
-                self.finish_sending(seat);
+                self.slots.at(slot).flags.clear(Flags::WAITING);
+                self.finish_sending(slot);
             }
-            Answer::Close => self.close(seat, tail),
-            Answer::Abort => self.end(seat, Closed::Aborted, true),
-            Answer::More => self.act_more(seat),
+            Answer::Close => self.close(slot, tail),
+            Answer::Abort => self.end(slot, Closed::Aborted, true),
+            Answer::More => self.act_more(slot),
         }
     }
 
     #[cold]
-    fn act_more(&mut self, seat: u32) {
+    fn act_more(&mut self, slot: u32) {
         match self.more.take().expect("the answer said so") {
             More::Work(job) => {
-                self.seats.at(seat).flags.clear(Flags::WAITING);
-                if self.send(seat, false) {
-                    self.work(seat, job);
+                self.slots.at(slot).flags.clear(Flags::WAITING);
+                if self.send(slot, false) {
+                    self.work(slot, job);
                 }
             }
             More::Delegate(delegate) => {
-                self.seats.at(seat).flags.clear(Flags::WAITING);
-                self.start_leaving(seat, delegate);
+                self.slots.at(slot).flags.clear(Flags::WAITING);
+                self.start_leaving(slot, delegate);
             }
             More::Panicked(message) => {
-                self.count_panic(seat, message);
-                self.end(seat, Closed::Panicked, true);
+                self.count_panic(slot, message);
+                self.end(slot, Closed::Panicked, true);
             }
         }
     }
 
     /// Somebody speaks to the connection. Above its high-water mark the generation's policy says what it gets.
     pub(super) fn note(&mut self, token: u64, note: Note) {
-        let Some(seat) = self.seats.find(token).filter(|seat| self.seats.at(*seat).has_protocol()) else {
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else {
             panics::discard(note);
             return;
         };
-        if self.seats.at(seat).flags.any(Flags::AWAY) {
-            return self.note_away(seat, note);
+        if self.slots.at(slot).flags.any(Flags::LEASED) {
+            return self.note_leased(slot, note);
         }
-        if self.seats.at(seat).flags.any(Flags::FULL) {
-            let table = self.seats.at(seat).table;
+        if self.slots.at(slot).flags.any(Flags::FULL) {
+            let table = self.slots.at(slot).table;
             match self.generations.settings(table).notes_when_full {
                 NotesWhenFull::Keep => {}
                 policy => {
                     self.io.counters.notes_dropped().add(1);
                     panics::discard(note);
                     if policy == NotesWhenFull::Close {
-                        self.end(seat, Closed::Overflow, true);
+                        self.end(slot, Closed::Overflow, true);
                     }
                     return;
                 }
             }
         }
         self.io.counters.notes().add(1);
-        self.callback(seat, Event::Notified(&mut Some(note)));
+        self.callback(slot, Event::Notified(&mut Some(note)));
     }
 
-    pub(super) fn timer_due(&mut self, seat: u32, now: Instant) {
-        if let Some(at) = self.timers.take_far(seat) {
-            return self.timers.set(&mut self.seats, seat, at, now);
+    pub(super) fn timer_due(&mut self, slot: u32, now: Instant) {
+        if let Some(at) = self.timers.take_far(slot) {
+            return self.timers.set(&mut self.slots, slot, at, now);
         }
-        let place = self.seats.at(seat);
-        if place.flags.any(Flags::CONNECTING) {
-            self.connect_failed(seat, Errno::TIMEDOUT);
-        } else if place.has_protocol() && place.flags.any(Flags::IDLE) {
-            self.idle_due(seat, now);
-        } else if place.has_protocol() {
-            let epoch = place.epoch;
-            self.callback(seat, Event::Timeout);
-            if self.is_still(seat, epoch) {
-                self.begin_idle(seat);
+        let record = self.slots.at(slot);
+        if record.flags.any(Flags::CONNECTING) {
+            self.connect_failed(slot, Errno::TIMEDOUT);
+        } else if record.has_protocol() && record.flags.any(Flags::IDLE) {
+            self.idle_due(slot, now);
+        } else if record.has_protocol() {
+            let version = record.version;
+            self.callback(slot, Event::Timeout);
+            if self.is_still(slot, version) {
+                self.begin_idle(slot);
             }
         } else {
-            self.closing_is_over(seat);
+            self.closing_is_over(slot);
         }
     }
 
     #[cold]
-    pub(super) fn count_panic(&mut self, seat: u32, message: String) {
+    pub(super) fn count_panic(&mut self, slot: u32, message: String) {
         self.io.counters.panics().add(1);
-        let id: ConnectionId = self.seats.at(seat).id;
+        let id: ConnectionId = self.slots.at(slot).id;
         self.io.tell_some(&Told::ConnectionPanicked { id, message });
     }
 }

@@ -18,229 +18,229 @@ use std::time::{Duration, Instant};
 const DISCARD_BYTES: u32 = 64 * 1024;
 
 impl Connections {
-    /// Step::Close. Where nothing can be unread the end rides on the last bytes and the seat is free at once.
-    pub(super) fn close(&mut self, seat: u32, tail: Tail) {
-        let place = self.seats.at(seat);
-        let (flags, table) = (place.flags, place.table);
+    /// Step::Close. Where nothing can be unread the end rides on the last bytes and the slot is free at once.
+    pub(super) fn close(&mut self, slot: u32, tail: Tail) {
+        let record = self.slots.at(slot);
+        let (flags, table) = (record.flags, record.table);
         let clean = tail == Tail::Clean && !flags.any(Flags::WORKED);
         let peer_is_done = clean && self.generations.at(table).closing == Closing::PeerIsDone;
-        if !self.send(seat, true) {
+        if !self.send(slot, true) {
             return;
         }
         let peer_is_done = peer_is_done || flags.any(Flags::PEER_FINISHED);
-        if peer_is_done && !self.is_entangled(seat) {
-            return self.end_plainly(seat, table);
+        if peer_is_done && !self.is_entangled(slot) {
+            return self.end_plainly(slot, table);
         }
-        self.close_otherwise(seat, peer_is_done);
+        self.close_otherwise(slot, peer_is_done);
     }
 
     /// Something is unsent, or may be unread, or somebody else knows of the connection.
     #[inline(never)]
-    fn close_otherwise(&mut self, seat: u32, peer_is_done: bool) {
-        let unsent = self.seats.at(seat).flags.any(Flags::UNSENT);
-        self.forget_protocol(seat, Closed::Done);
+    fn close_otherwise(&mut self, slot: u32, peer_is_done: bool) {
+        let unsent = self.slots.at(slot).flags.any(Flags::UNSENT);
+        self.forget_protocol(slot, Closed::Done);
         if peer_is_done && !unsent {
-            return self.leave(seat, false);
+            return self.leave(slot, false);
         }
         let flush = self.generations.active_settings().flush;
-        self.start_closing(seat, flush);
+        self.start_closing(slot, flush);
     }
 
-    /// The usual end: all is sent, the peer is silent, and nobody but the seat knows of the connection.
+    /// The usual end: all is sent, the peer is silent, and nobody but the slot knows of the connection.
     #[inline(always)]
-    fn end_plainly(&mut self, seat: u32, table: u16) {
-        if let Err(Panicked(message)) = self.close_protocol(seat, Closed::Done) {
-            self.count_panic(seat, message);
+    fn end_plainly(&mut self, slot: u32, table: u16) {
+        if let Err(Panicked(message)) = self.close_protocol(slot, Closed::Done) {
+            self.count_panic(slot, message);
         }
-        let door = self.empty_seat(seat);
+        let listener = self.empty_slot(slot);
         self.left_generation(table);
-        self.seats.put_back(door);
+        self.slots.put_back(listener);
     }
 
-    /// Closes the socket of a seat that nobody else knows of. By which door its connection came in: it is counted still.
+    /// Closes the socket of a slot that nobody else knows of. By which listener its connection came in: it is counted still.
     #[inline(always)]
-    fn empty_seat(&mut self, seat: u32) -> u16 {
+    fn empty_slot(&mut self, slot: u32) -> u16 {
         self.io.counters.closed().add(1);
-        let door = self.seats.vacate(seat);
+        let listener = self.slots.vacate(slot);
         self.descriptor_freed = true;
-        door
+        listener
     }
 
-    /// Whether somebody else than the seat knows of its connection.
+    /// Whether somebody else than the slot knows of its connection.
     #[inline(always)]
-    fn is_entangled(&mut self, seat: u32) -> bool {
-        let place = self.seats.at(seat);
-        place.flags.any(Flags::ENTANGLED) || place.timer.is_set() || self.card.is_some() || self.page.is_some()
+    fn is_entangled(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        record.flags.any(Flags::ENTANGLED) || record.timer.is_set() || self.snapshot.is_some() || self.page.is_some()
     }
 
     /// Step::Finish: sends what was appended, then our end.
-    pub(super) fn finish_sending(&mut self, seat: u32) {
-        self.seats.at(seat).flags.set(Flags::FINISHING);
-        if self.send(seat, true) && !self.seats.at(seat).flags.any(Flags::UNSENT) {
-            self.all_sent(seat);
+    pub(super) fn finish_sending(&mut self, slot: u32) {
+        self.slots.at(slot).flags.set(Flags::FINISHING);
+        if self.send(slot, true) && !self.slots.at(slot).flags.any(Flags::UNSENT) {
+            self.all_sent(slot);
         }
     }
 
     /// Asks a connection to end. What it has received already is answered first.
-    pub(super) fn drain(&mut self, seat: u32) {
-        let place = self.seats.at(seat);
-        if place.flags.any(Flags::CONNECTING) {
-            return self.connect_failed(seat, Errno::CONNABORTED);
+    pub(super) fn drain(&mut self, slot: u32) {
+        let record = self.slots.at(slot);
+        if record.flags.any(Flags::CONNECTING) {
+            return self.connect_failed(slot, Errno::CONNABORTED);
         }
-        if place.has_protocol() && place.flags.any(Flags::AWAY) {
-            place.flags.set(Flags::DRAINING);
+        if record.has_protocol() && record.flags.any(Flags::LEASED) {
+            record.flags.set(Flags::DRAINING);
             // Also when it was asked before: the deadline may be nearer now.
-            return self.drain_away(seat);
+            return self.drain_leased(slot);
         }
-        if !place.has_protocol() || place.flags.any(Flags::DRAINING) {
+        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
             return;
         }
-        let epoch = place.epoch;
-        place.flags.set(Flags::DRAINING);
-        self.readable(seat);
-        if self.is_still(seat, epoch) {
-            self.ask_to_drain(seat);
+        let version = record.version;
+        record.flags.set(Flags::DRAINING);
+        self.readable(slot);
+        if self.is_still(slot, version) {
+            self.ask_to_drain(slot);
         }
     }
 
     /// Tells the protocol, once, when nothing partial was received and no job runs.
     #[inline]
-    pub(super) fn ask_to_drain(&mut self, seat: u32) {
-        if self.seats.at(seat).flags.any(Flags::DRAINING) {
-            self.tell_draining(seat);
+    pub(super) fn ask_to_drain(&mut self, slot: u32) {
+        if self.slots.at(slot).flags.any(Flags::DRAINING) {
+            self.tell_draining(slot);
         }
     }
 
-    fn tell_draining(&mut self, seat: u32) {
-        let place = self.seats.at(seat);
-        let asked = !place.flags.any(Flags::TOLD_DRAINING);
+    fn tell_draining(&mut self, slot: u32) {
+        let record = self.slots.at(slot);
+        let asked = !record.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
-        let whole = !place.flags.any(Flags::KEPT) || place.flags.any(Flags::PEER_FINISHED);
-        let busy = place.flags.any(Flags::WORKING.and(Flags::LEAVING).and(Flags::AWAY));
-        if asked && place.has_protocol() && whole && !busy {
-            place.flags.set(Flags::TOLD_DRAINING);
-            self.callback(seat, Event::Draining);
+        let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_FINISHED);
+        let busy = record.flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::LEASED));
+        if asked && record.has_protocol() && whole && !busy {
+            record.flags.set(Flags::TOLD_DRAINING);
+            self.callback(slot, Event::Draining);
         }
     }
 
     /// Tells the protocol, once, whatever it is doing.
-    pub(super) fn tell_draining_now(&mut self, seat: u32) {
-        let place = self.seats.at(seat);
-        if place.has_protocol() && !place.flags.any(Flags::TOLD_DRAINING.and(Flags::AWAY)) {
-            place.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
-            self.callback(seat, Event::Draining);
+    pub(super) fn tell_draining_now(&mut self, slot: u32) {
+        let record = self.slots.at(slot);
+        if record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED)) {
+            record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
+            self.callback(slot, Event::Draining);
         }
     }
 
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
     /// is reset.
-    pub(super) fn purge(&mut self, seat: u32, within: Duration) {
-        let place = self.seats.at(seat);
-        if place.flags.any(Flags::CONNECTING) {
-            return self.connect_failed(seat, Errno::CONNABORTED);
+    pub(super) fn purge(&mut self, slot: u32, within: Duration) {
+        let record = self.slots.at(slot);
+        if record.flags.any(Flags::CONNECTING) {
+            return self.connect_failed(slot, Errno::CONNABORTED);
         }
-        let epoch = place.epoch;
-        self.tell_draining_now(seat);
-        if !self.is_still(seat, epoch) {
+        let version = record.version;
+        self.tell_draining_now(slot);
+        if !self.is_still(slot, version) {
             return;
         }
-        if self.seats.at(seat).flags.any(Flags::AWAY) {
-            return self.purge_away(seat, within);
+        if self.slots.at(slot).flags.any(Flags::LEASED) {
+            return self.purge_leased(slot, within);
         }
-        if self.seats.at(seat).has_protocol() {
-            self.forget_protocol(seat, Closed::Purged);
-            self.seats.at(seat).flags.set(Flags::PURGED);
-            self.start_closing(seat, within);
-        } else if self.seats.at(seat).flags.any(Flags::FLUSHING) {
+        if self.slots.at(slot).has_protocol() {
+            self.forget_protocol(slot, Closed::Purged);
+            self.slots.at(slot).flags.set(Flags::PURGED);
+            self.start_closing(slot, within);
+        } else if self.slots.at(slot).flags.any(Flags::FLUSHING) {
             // It was closing by itself, with more patience; one that lingers has less already.
             let now = Instant::now();
-            self.timers.set(&mut self.seats, seat, deadline(now, within), now);
+            self.timers.set(&mut self.slots, slot, deadline(now, within), now);
         }
     }
 
     /// The protocol is gone: what is left is sent, then the socket lingers.
-    pub(super) fn start_closing(&mut self, seat: u32, flush: Duration) {
-        let flags = &mut self.seats.at(seat).flags;
+    pub(super) fn start_closing(&mut self, slot: u32, flush: Duration) {
+        let flags = &mut self.slots.at(slot).flags;
         flags.set(Flags::FLUSHING);
         flags.clear(Flags::WAITING.and(Flags::FULL).and(Flags::PAUSED));
-        if !self.seats.at(seat).flags.any(Flags::UNSENT) {
-            return self.all_sent(seat);
+        if !self.slots.at(slot).flags.any(Flags::UNSENT) {
+            return self.all_sent(slot);
         }
         let now = Instant::now();
-        self.timers.set(&mut self.seats, seat, deadline(now, flush), now);
-        self.settle(seat, false);
+        self.timers.set(&mut self.slots, slot, deadline(now, flush), now);
+        self.settle(slot, false);
     }
 
     /// All is sent that ever will be: the peer is told.
-    pub(super) fn all_sent(&mut self, seat: u32) {
-        if self.seats.at(seat).flags.any(Flags::FLUSHING) && !self.ends_in_order(seat) {
-            return self.leave(seat, true);
+    pub(super) fn all_sent(&mut self, slot: u32) {
+        if self.slots.at(slot).flags.any(Flags::FLUSHING) && !self.ends_in_order(slot) {
+            return self.leave(slot, true);
         }
-        if self.with_socket(seat, |system, socket| system.finish(socket)).is_err() {
+        if self.with_socket(slot, |system, socket| system.finish(socket)).is_err() {
             // ENOTCONN: the connection is gone in both directions.
-            return if self.seats.at(seat).has_protocol() { self.fail(seat, Errno::NOTCONN) } else { self.leave(seat, false) };
+            return if self.slots.at(slot).has_protocol() { self.fail(slot, Errno::NOTCONN) } else { self.leave(slot, false) };
         }
-        let place = self.seats.at(seat);
-        if !place.flags.any(Flags::FLUSHING) {
+        let record = self.slots.at(slot);
+        if !record.flags.any(Flags::FLUSHING) {
             return;
         }
-        if place.flags.any(Flags::PEER_FINISHED) {
-            return self.leave(seat, false);
+        if record.flags.any(Flags::PEER_FINISHED) {
+            return self.leave(slot, false);
         }
-        place.flags.clear(Flags::FLUSHING);
-        place.flags.set(Flags::LINGERING);
-        place.slot = 0;
+        record.flags.clear(Flags::FLUSHING);
+        record.flags.set(Flags::LINGERING);
+        record.state = 0;
         let (now, linger) = (Instant::now(), self.generations.active_settings().linger);
-        self.timers.set(&mut self.seats, seat, deadline(now, linger), now);
-        self.discard(seat);
+        self.timers.set(&mut self.slots, slot, deadline(now, linger), now);
+        self.discard(slot);
     }
 
     /// Reads and forgets, until the peer's end, too much, or the timer. Too much is no reason to close: the reset would destroy what
     /// the peer has not taken yet.
-    pub(super) fn discard(&mut self, seat: u32) {
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket");
+    pub(super) fn discard(&mut self, slot: u32) {
+        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket");
         match self.io.system.receive(socket.as_fd(), &mut self.read) {
-            Ok(count) if count > 0 && self.seats.at(seat).slot <= DISCARD_BYTES => {
-                let discarded = &mut self.seats.at(seat).slot;
+            Ok(count) if count > 0 && self.slots.at(slot).state <= DISCARD_BYTES => {
+                let discarded = &mut self.slots.at(slot).state;
                 *discarded = discarded.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-                self.settle(seat, false);
+                self.settle(slot, false);
             }
-            Err(Errno::AGAIN | Errno::INTR) => self.settle(seat, false),
-            Ok(count) if count > 0 => self.watch_for_end(seat),
-            Ok(_) | Err(_) => self.leave(seat, false),
+            Err(Errno::AGAIN | Errno::INTR) => self.settle(slot, false),
+            Ok(count) if count > 0 => self.watch_for_end(slot),
+            Ok(_) | Err(_) => self.leave(slot, false),
         }
     }
 
     /// Input is not read any more. That the peer has ended or reset the connection epoll tells who asks for nothing, too: then
     /// what is left is read at once.
-    fn watch_for_end(&mut self, seat: u32) {
-        if !self.seats.at(seat).flags.any(Flags::WATCH_READ.and(Flags::WATCH_WRITE)) {
+    fn watch_for_end(&mut self, slot: u32) {
+        if !self.slots.at(slot).flags.any(Flags::WATCH_READ.and(Flags::WATCH_WRITE)) {
             return;
         }
-        let token = self.seats.token(seat);
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        let token = self.slots.token(slot);
+        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         let nothing = Interest { read: false, write: false };
         // It fails only for a socket that is not watched.
         let _ = self.io.system.rewatch(self.io.epoll.as_fd(), socket, token, nothing);
-        self.seats.at(seat).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
+        self.slots.at(slot).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
     }
 
     /// The timer of a connection without protocol: what is unsent now is lost.
-    pub(super) fn closing_is_over(&mut self, seat: u32) {
-        let unsent = self.seats.at(seat).flags.any(Flags::FLUSHING);
+    pub(super) fn closing_is_over(&mut self, slot: u32) {
+        let unsent = self.slots.at(slot).flags.any(Flags::FLUSHING);
         if unsent {
             self.io.counters.cut().add(1);
         }
-        self.leave(seat, unsent);
+        self.leave(slot, unsent);
     }
 
     /// Ends a connection now. What was appended and not sent is lost.
-    pub(super) fn end(&mut self, seat: u32, why: Closed, reset: bool) {
+    pub(super) fn end(&mut self, slot: u32, why: Closed, reset: bool) {
         self.scratch.bytes.clear();
-        if self.seats.at(seat).flags.any(Flags::CUT) {
-            return self.leave(seat, true);
+        if self.slots.at(slot).flags.any(Flags::CUT) {
+            return self.leave(slot, true);
         }
-        self.seats.at(seat).flags.clear(Flags::PURGED);
+        self.slots.at(slot).flags.clear(Flags::PURGED);
         match why {
             Closed::Aborted => self.io.counters.aborted().add(1),
             Closed::Panicked => self.io.counters.crashed().add(1),
@@ -248,30 +248,30 @@ impl Connections {
             Closed::Killed => self.io.counters.killed().add(1),
             _ => {}
         }
-        if self.seats.at(seat).has_protocol() {
-            self.forget_protocol(seat, why);
+        if self.slots.at(slot).has_protocol() {
+            self.forget_protocol(slot, why);
         }
-        self.leave(seat, reset);
+        self.leave(slot, reset);
     }
 
-    /// Tells the protocol and drops it; the seat stays.
+    /// Tells the protocol and drops it; the slot stays.
     #[inline(always)]
-    pub(super) fn forget_protocol(&mut self, seat: u32, why: Closed) {
-        let closed = self.close_protocol(seat, why);
-        self.timers.clear(&mut self.seats, seat);
-        self.forget_kept(seat);
-        let table = self.seats.at(seat).table;
+    pub(super) fn forget_protocol(&mut self, slot: u32, why: Closed) {
+        let closed = self.close_protocol(slot, why);
+        self.timers.clear(&mut self.slots, slot);
+        self.forget_kept(slot);
+        let table = self.slots.at(slot).table;
         if let Err(Panicked(message)) = closed {
-            self.count_panic(seat, message);
+            self.count_panic(slot, message);
         }
         self.left_generation(table);
     }
 
     /// The last call of a protocol. What it asks for is ignored.
     #[inline(always)]
-    pub(super) fn close_protocol(&mut self, seat: u32, why: Closed) -> Result<(), Panicked> {
+    pub(super) fn close_protocol(&mut self, slot: u32, why: Closed) -> Result<(), Panicked> {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let closed = self.with_context(seat, &mut timer, &now, |table, slot, cx, _| table.close(slot, why, cx));
+        let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| table.close(state, why, cx));
         self.scratch.clear();
         self.scratch.said = None;
         closed
@@ -299,63 +299,63 @@ impl Connections {
         }
     }
 
-    /// Gives up the seat: the socket is closed and the permit goes back.
-    pub(super) fn leave(&mut self, seat: u32, reset: bool) {
-        if reset || self.is_entangled(seat) {
-            return self.leave_entangled(seat, reset);
+    /// Gives up the slot: the socket is closed and the permit goes back.
+    pub(super) fn leave(&mut self, slot: u32, reset: bool) {
+        if reset || self.is_entangled(slot) {
+            return self.leave_entangled(slot, reset);
         }
-        let door = self.empty_seat(seat);
-        self.seats.put_back(door);
+        let listener = self.empty_slot(slot);
+        self.slots.put_back(listener);
     }
 
     /// Whether it may: in a process of its own, whose parent may have said that the connection is cut.
-    fn ends_in_order(&mut self, seat: u32) -> bool {
+    fn ends_in_order(&mut self, slot: u32) -> bool {
         let Some(page) = self.page.take() else { return true };
         let may = page.end_in_order();
         if may {
             // It fails only where the connection is gone already.
-            let _ = self.with_socket(seat, |system, socket| system.end_on_close(socket));
+            let _ = self.with_socket(slot, |system, socket| system.end_on_close(socket));
         }
         may
     }
 
-    /// The same where the seat is known elsewhere.
-    fn leave_entangled(&mut self, seat: u32, reset: bool) {
+    /// The same where the slot is known elsewhere.
+    fn leave_entangled(&mut self, slot: u32, reset: bool) {
         if !reset {
-            self.ends_in_order(seat);
-        } else if !self.seats.at(seat).flags.any(Flags::AWAY) {
+            self.ends_in_order(slot);
+        } else if !self.slots.at(slot).flags.any(Flags::LEASED) {
             // It fails only where the connection is gone already.
-            let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+            let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
         }
-        let extra = self.seats.take_extra(seat);
-        let away = extra.trip.and_then(|trip| self.end_trip(trip, reset));
-        if let Some(card) = &self.card {
-            card.write(None);
+        let extra = self.slots.take_extra(slot);
+        let leased = extra.delegation.and_then(|delegation| self.end_delegation(delegation, reset));
+        if let Some(snapshot) = &self.snapshot {
+            snapshot.write(None);
         }
-        self.timers.clear(&mut self.seats, seat);
-        self.forget_kept(seat);
-        self.forget_unsent(seat);
-        let place = self.seats.at(seat);
-        let (flags, token) = (place.flags, super::slot::token(seat, place.epoch));
+        self.timers.clear(&mut self.slots, slot);
+        self.forget_kept(slot);
+        self.forget_unsent(slot);
+        let record = self.slots.at(slot);
+        let (flags, token) = (record.flags, super::slot::token(slot, record.version));
         if !flags.any(Flags::CONNECTING) {
             self.io.counters.closed().add(1);
         }
         if flags.any(Flags::PURGED) && !reset {
             self.io.counters.purged().add(1);
         }
-        let held = flags.any(Flags::WORKING) || away.is_some();
+        let held = flags.any(Flags::WORKING) || leased.is_some();
         if held {
-            let (socket, mut permit) = self.seats.give_up(seat);
+            let (socket, mut permit) = self.slots.give_up(slot);
             drop(socket);
-            permit.count_by(extra.ticket);
-            match away {
+            permit.count_by(extra.peer_count);
+            match leased {
                 // Whatever has the socket has the permit.
-                Some(away) => away.keep_permit(permit),
+                Some(leased) => leased.keep_permit(permit),
                 None => _ = self.orphans.insert(token, permit),
             }
         } else {
-            drop(extra.ticket);
-            self.seats.leave(seat);
+            drop(extra.peer_count);
+            self.slots.leave(slot);
         }
         // After its permit went back, which else would be taken for one of a connection that no loop has told of.
         extra.endings.iter().for_each(|endings| endings.ended(reset, held, flags.any(Flags::CUT)));

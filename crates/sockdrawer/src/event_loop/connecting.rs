@@ -1,4 +1,4 @@
-//! Connections that are being made: a seat each while the handshake runs, and what becomes of it.
+//! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
 use super::acceptor::Incoming;
 use super::connections::Connections;
@@ -29,7 +29,7 @@ impl Connects {
 }
 
 impl Connections {
-    /// Takes a seat for a socket whose connect has begun: at this time, and so much later than it was due.
+    /// Takes a slot for a socket whose connect has begun: at this time, and so much later than it was due.
     pub(super) fn begin_connecting(
         &mut self,
         socket: OwnedFd,
@@ -38,15 +38,15 @@ impl Connections {
         (began, lag): (Instant, Duration),
         timeout: Duration,
     ) {
-        let seat = self.seats.take(socket, permit);
-        let (id, slot) = (self.next_id(), self.number_of(target));
+        let slot = self.slots.take(socket, permit);
+        let (id, target) = (self.next_id(), self.number_of(target));
         let since = began - self.io.start;
-        let place = self.seats.at(seat);
-        (place.id, place.slot) = (id, slot);
-        (place.bytes_in, place.bytes_out) = (nanoseconds(since), nanoseconds(lag));
-        place.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
-        self.timers.set(&mut self.seats, seat, deadline(began, timeout), began);
-        self.watch_connecting(seat);
+        let record = self.slots.at(slot);
+        (record.id, record.state) = (id, target);
+        (record.bytes_in, record.bytes_out) = (nanoseconds(since), nanoseconds(lag));
+        record.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
+        self.timers.set(&mut self.slots, slot, deadline(began, timeout), began);
+        self.watch_connecting(slot);
     }
 
     fn number_of(&mut self, target: &Address) -> u32 {
@@ -59,87 +59,87 @@ impl Connections {
     }
 
     /// The handshake is over, either way, when the socket can be written.
-    fn watch_connecting(&mut self, seat: u32) {
-        let token = self.seats.token(seat);
+    fn watch_connecting(&mut self, slot: u32) {
+        let token = self.slots.token(slot);
         let interest = crate::sys::Interest { read: false, write: true };
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         match self.io.system.watch(self.io.epoll.as_fd(), socket, token, interest) {
-            Ok(()) => self.seats.at(seat).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE)),
-            Err(errno) => self.connect_failed(seat, errno),
+            Ok(()) => self.slots.at(slot).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE)),
+            Err(errno) => self.connect_failed(slot, errno),
         }
     }
 
     /// The handshake is over. A connection that is to run elsewhere is returned.
-    pub(super) fn connect_event(&mut self, seat: u32, ready: Ready) -> Option<Incoming> {
+    pub(super) fn connect_event(&mut self, slot: u32, ready: Ready) -> Option<Incoming> {
         if !self.may_end(ready) {
             return None;
         }
-        let ended = self.with_socket(seat, |system, socket| {
+        let ended = self.with_socket(slot, |system, socket| {
             system.take_error(socket)?;
             system.local_address(socket)
         });
-        let remote = self.connecting_to(seat);
+        let remote = self.connecting_to(slot);
         match ended {
             // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
             Ok(local) if local.is_some() && local == remote => {
                 // Without a reset it would keep the port for a minute, and the server could not bind it.
-                let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
-                self.connect_failed(seat, Errno::CONNREFUSED);
+                let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
+                self.connect_failed(slot, Errno::CONNREFUSED);
             }
-            Ok(_) => return self.connected(seat, remote),
-            Err(errno) => self.connect_failed(seat, errno),
+            Ok(_) => return self.connected(slot, remote),
+            Err(errno) => self.connect_failed(slot, errno),
         }
         None
     }
 
-    fn connected(&mut self, seat: u32, remote: Option<SocketAddr>) -> Option<Incoming> {
+    fn connected(&mut self, slot: u32, remote: Option<SocketAddr>) -> Option<Incoming> {
         self.io.counters.connected().add(1);
         self.connects = Connects { failed: 0, established: true };
-        self.timers.clear(&mut self.seats, seat);
-        let (lag, took) = (self.connect_lag(seat), self.connect_time(seat));
+        self.timers.clear(&mut self.slots, slot);
+        let (lag, took) = (self.connect_lag(slot), self.connect_time(slot));
         if self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
-            self.unwatch(seat);
-            let (socket, permit) = self.seats.give_up(seat);
-            let socket = socket.expect("a connecting seat has its socket");
+            self.unwatch(slot);
+            let (socket, permit) = self.slots.give_up(slot);
+            let socket = socket.expect("a connecting slot has its socket");
             return Some(Incoming { socket, permit, remote, side: Side::Connected, lag, connect_time: took });
         }
-        let place = self.seats.at(seat);
-        (place.bytes_in, place.bytes_out) = (0, 0);
-        place.flags.clear(Flags::CONNECTING);
-        self.set_active_options(seat);
-        self.open_protocol(seat, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
+        let record = self.slots.at(slot);
+        (record.bytes_in, record.bytes_out) = (0, 0);
+        record.flags.clear(Flags::CONNECTING);
+        self.set_active_options(slot);
+        self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
         None
     }
 
     /// Gives a connection made here the options that an accepted one has from its listener.
-    pub(super) fn set_active_options(&mut self, seat: u32) {
+    pub(super) fn set_active_options(&mut self, slot: u32) {
         if self.refresh().is_ok() {
             let options = self.generations.active_settings().options;
             // It fails where the connection is gone, which using it will tell.
-            let _ = self.with_socket(seat, |system, socket| system.set_options(socket, &options));
+            let _ = self.with_socket(slot, |system, socket| system.set_options(socket, &options));
         }
     }
 
-    pub(super) fn connecting_to(&mut self, seat: u32) -> Option<SocketAddr> {
-        let number = self.seats.at(seat).slot;
+    pub(super) fn connecting_to(&mut self, slot: u32) -> Option<SocketAddr> {
+        let number = self.slots.at(slot).state;
         internet(&self.targets[number as usize])
     }
 
-    fn connect_time(&mut self, seat: u32) -> Duration {
-        let began = self.io.start + Duration::from_nanos(self.seats.at(seat).bytes_in);
+    fn connect_time(&mut self, slot: u32) -> Duration {
+        let began = self.io.start + Duration::from_nanos(self.slots.at(slot).bytes_in);
         began.elapsed()
     }
 
-    fn connect_lag(&mut self, seat: u32) -> Duration {
-        Duration::from_nanos(self.seats.at(seat).bytes_out)
+    fn connect_lag(&mut self, slot: u32) -> Duration {
+        Duration::from_nanos(self.slots.at(slot).bytes_out)
     }
 
     /// There will be no connection.
-    pub(super) fn connect_failed(&mut self, seat: u32, errno: Errno) {
-        let (target, after, lag) = (self.connecting_to(seat), self.connect_time(seat), self.connect_lag(seat));
+    pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
+        let (target, after, lag) = (self.connecting_to(slot), self.connect_time(slot), self.connect_lag(slot));
         let reset = errno == Errno::TIMEDOUT;
-        self.leave(seat, reset);
+        self.leave(slot, reset);
         self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
     }
 
@@ -147,8 +147,8 @@ impl Connections {
         self.io.counters.connect_failed().add(1);
         self.connects.failed += 1;
         let told = self.refresh().and_then(|()| {
-            let place = self.generations.active();
-            place.table.connect_failed(failure, &mut *place.local)
+            let generation = self.generations.active();
+            generation.table.connect_failed(failure, &mut *generation.local)
         });
         if let Err(Panicked(message)) = told {
             self.io.counters.panics().add(1);

@@ -2,7 +2,6 @@
 
 use super::acceptor::Incoming;
 use super::buffer::Buffers;
-use super::card::Card;
 use super::child_page::ChildPage;
 use super::generation::Generation;
 use super::generations::Generations;
@@ -11,7 +10,8 @@ use super::io::Io;
 use super::limiter::Permit;
 use super::shared::Shared;
 use super::slot::Flags;
-use super::slots::Seats;
+use super::slots::Slots;
+use super::snapshot::SnapshotCell;
 use super::timers::Timers;
 use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES, calling, connecting, idle, reading};
 use crate::behaviour::{Answer, More, Panicked};
@@ -30,19 +30,19 @@ use std::time::Instant;
 pub(crate) struct Connections {
     pub(crate) io: Io,
     /// Of an event loop that only serves, in a thread among others.
-    pub(crate) card: Option<Arc<Card>>,
+    pub(crate) snapshot: Option<Arc<SnapshotCell>>,
     /// In a connection's own process: the page by which its orderly end is decided. Until then its peer sees a reset when the process
     /// dies.
     pub(crate) page: Option<ChildPage>,
     pub(super) post: Arc<dyn Post>,
-    pub(super) seats: Seats,
+    pub(super) slots: Slots,
     pub(super) generations: Generations,
     pub(super) timers: Timers,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
     /// Connections that are watched for the idle timeout.
     pub(super) idle: HashMap<u32, idle::Seen>,
-    /// Every target there was; connecting seats name theirs by its place.
+    /// Every target there was; connecting slots name theirs by its place.
     pub(super) targets: Vec<Address>,
     /// What came of connects since the event loop looked last.
     pub(super) connects: connecting::Connects,
@@ -75,10 +75,10 @@ impl Connections {
     pub(super) fn new(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> Connections {
         let io = Io::new(index, shared, inbox);
         Connections {
-            card: None,
+            snapshot: None,
             page: None,
             post: io.inbox.clone(),
-            seats: Seats::with_capacity(capacity, io.shared.limiter.clone()),
+            slots: Slots::with_capacity(capacity, io.shared.limiter.clone()),
             generations: Generations::default(),
             timers: Timers::new(io.start, capacity.min(64)),
             orphans: HashMap::new(),
@@ -106,7 +106,7 @@ impl Connections {
     pub(super) fn prepare(&mut self) {
         self.scratch.bytes.reserve(PREPARED_BYTES);
         self.look_at_switch();
-        self.seats.prepare();
+        self.slots.prepare();
     }
 
     /// The next connection has this number, given by the process that accepted it.
@@ -172,7 +172,7 @@ impl Connections {
 
     /// Keeps memory for so many connections ready.
     pub(crate) fn reserve(&mut self, capacity: usize) {
-        self.seats.reserve(capacity);
+        self.slots.reserve(capacity);
         self.generations.active().table.reserve(capacity);
     }
 
@@ -183,82 +183,82 @@ impl Connections {
 
     /// Connections, lingering ones included.
     pub(crate) fn count(&self) -> usize {
-        self.seats.taken()
+        self.slots.taken()
     }
 
     /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
     #[inline(always)]
-    pub(super) fn enter(&mut self, seat: u32, peer: &Peer) {
-        self.seats.at(seat).id = self.next_id();
+    pub(super) fn enter(&mut self, slot: u32, peer: &Peer) {
+        self.slots.at(slot).id = self.next_id();
         if peer.side() == Side::Connected {
-            self.seats.at(seat).flags.set(Flags::CONNECTED);
-            self.set_active_options(seat);
+            self.slots.at(slot).flags.set(Flags::CONNECTED);
+            self.set_active_options(slot);
         }
-        self.open_protocol(seat, peer);
+        self.open_protocol(slot, peer);
     }
 
-    /// Gives a seat its protocol.
-    pub(super) fn open_protocol(&mut self, seat: u32, peer: &Peer) {
+    /// Gives a slot its protocol.
+    pub(super) fn open_protocol(&mut self, slot: u32, peer: &Peer) {
         match self.join_generation() {
-            Ok(()) => self.open_joined(seat, peer),
-            Err(panicked) => self.not_opened(seat, panicked),
+            Ok(()) => self.open_joined(slot, peer),
+            Err(panicked) => self.not_opened(slot, panicked),
         }
     }
 
     /// The same where the generation in force counts it. Nearly always its protocol goes on and has nothing to say before it is
     /// read: that way looks nothing up twice.
-    pub(super) fn open_joined(&mut self, seat: u32, peer: &Peer) {
+    pub(super) fn open_joined(&mut self, slot: u32, peer: &Peer) {
         if self.names_peers & peer.is_unnamed() {
             // The generation came into force after the accept.
-            let named = Peer::new(self.remote(seat), Side::Accepted);
-            return self.open_joined(seat, &named);
+            let named = Peer::new(self.remote(slot), Side::Accepted);
+            return self.open_joined(slot, &named);
         }
-        if self.card.is_some() {
-            self.write_card(seat, peer);
+        if self.snapshot.is_some() {
+            self.publish(slot, peer);
         }
         let (table, opened) = (self.generations.active, self.second);
-        let place = self.seats.at(seat);
-        (place.table, place.opened) = (table, opened);
-        let epoch = place.epoch;
+        let record = self.slots.at(slot);
+        (record.table, record.opened) = (table, opened);
+        let version = record.version;
         let of = self.generations.at(table);
         (self.scratch.backlog, self.scratch.high_water) = (0, of.high_water);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
-        let mut cx = context(seat, place, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
+        let mut cx = context(slot, record, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         match of.table.open(peer, &mut cx, &mut self.more) {
-            Ok((slot, answer)) => {
-                place.slot = slot;
+            Ok((state, answer)) => {
+                record.state = state;
                 let silent = self.scratch.bytes.is_empty() & self.scratch.said.is_none() & (timer == Timer::Keep);
                 let usual = silent && matches!(answer, Answer::Continue);
-                if !usual && !self.has_spoken(seat, epoch, answer, timer, &now) {
+                if !usual && !self.has_spoken(slot, version, answer, timer, &now) {
                     return;
                 }
                 // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
                 // has just sent its first words, if any: there can be no answer yet.
                 match peer.side() {
-                    Side::Accepted => self.readable(seat),
-                    Side::Connected => self.settle(seat, false),
+                    Side::Accepted => self.readable(slot),
+                    Side::Connected => self.settle(slot, false),
                 }
             }
             Err(panicked) => {
                 self.left_generation(table);
-                self.not_opened(seat, panicked);
+                self.not_opened(slot, panicked);
             }
         }
     }
 
     /// Does what a protocol asked for when it was opened. Whether the connection goes on.
     #[inline(never)]
-    fn has_spoken(&mut self, seat: u32, epoch: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
-        self.after_call(seat, timer, now);
-        self.act(seat, answer, Tail::Unknown, false);
-        self.is_still(seat, epoch)
+    fn has_spoken(&mut self, slot: u32, version: u32, answer: Answer, timer: Timer, now: &Cell<Option<Instant>>) -> bool {
+        self.after_call(slot, timer, now);
+        self.act(slot, answer, Tail::Unknown, false);
+        self.is_still(slot, version)
     }
 
     #[cold]
-    fn not_opened(&mut self, seat: u32, Panicked(message): Panicked) {
-        self.count_panic(seat, message);
+    fn not_opened(&mut self, slot: u32, Panicked(message): Panicked) {
+        self.count_panic(slot, message);
         self.io.counters.crashed().add(1);
-        self.leave(seat, true);
+        self.leave(slot, true);
     }
 
     /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
@@ -277,25 +277,25 @@ impl Connections {
     }
 
     #[inline]
-    pub(super) fn is_still(&mut self, seat: u32, epoch: u32) -> bool {
-        // A seat that is left begins another epoch.
-        self.seats.at(seat).epoch == epoch
+    pub(super) fn is_still(&mut self, slot: u32, version: u32) -> bool {
+        // A slot that is left begins another epoch.
+        self.slots.at(slot).version == version
     }
 
     /// epoll speaks.
     /// A connection that was made and is to run elsewhere is returned.
     #[inline(always)]
     pub(super) fn event(&mut self, token: u64, ready: Ready) -> Option<Incoming> {
-        let seat = self.seats.find(token)?;
+        let slot = self.slots.find(token)?;
         // Nearly always: there is input, and it is wanted.
-        if ready.is_input() && !self.seats.at(seat).flags.any(Flags::UNREAD) {
-            self.readable(seat);
+        if ready.is_input() && !self.slots.at(slot).flags.any(Flags::UNREAD) {
+            self.readable(slot);
             return None;
         }
-        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
-            return self.connect_event(seat, ready);
+        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+            return self.connect_event(slot, ready);
         }
-        self.rare_event(seat, token, ready);
+        self.rare_event(slot, token, ready);
         None
     }
 
@@ -308,8 +308,8 @@ impl Connections {
     }
 
     #[cold]
-    fn rare_event(&mut self, seat: u32, token: u64, ready: Ready) {
-        let flags = self.seats.at(seat).flags;
+    fn rare_event(&mut self, slot: u32, token: u64, ready: Ready) {
+        let flags = self.slots.at(slot).flags;
         if flags.any(Flags::CUT) {
             return;
         }
@@ -317,47 +317,47 @@ impl Connections {
             return;
         }
         if flags.any(Flags::LINGERING) {
-            return self.discard(seat);
+            return self.discard(slot);
         }
-        if flags.any(Flags::AWAY) {
-            return self.waited_in_vain(seat);
+        if flags.any(Flags::LEASED) {
+            return self.leased_ended(slot);
         }
         let may_receive = !flags.any(Flags::UNREAD);
         // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
         if ready.is_broken() && !may_receive {
-            return self.check_broken(seat);
+            return self.check_broken(slot);
         }
         if ready.is_writable() && flags.any(Flags::WATCH_WRITE) {
-            self.flush(seat);
+            self.flush(slot);
         }
-        if let Some(seat) = self.seats.find(token) {
-            if (ready.is_readable() || ready.is_broken()) && may_receive && self.seats.at(seat).has_protocol() {
-                self.readable(seat);
+        if let Some(slot) = self.slots.find(token) {
+            if (ready.is_readable() || ready.is_broken()) && may_receive && self.slots.at(slot).has_protocol() {
+                self.readable(slot);
             } else {
-                self.settle(seat, ready.is_readable());
+                self.settle(slot, ready.is_readable());
             }
         }
     }
 
     /// epoll calls a connection broken that nobody reads now.
-    fn check_broken(&mut self, seat: u32) {
-        match self.with_socket(seat, |system, socket| system.take_error(socket)) {
-            Err(errno) => self.fail(seat, errno),
+    fn check_broken(&mut self, slot: u32) {
+        match self.with_socket(slot, |system, socket| system.take_error(socket)) {
+            Err(errno) => self.fail(slot, errno),
             // Hung up on both sides: what is unsent can only fail now.
-            Ok(()) if self.seats.at(seat).flags.any(Flags::UNSENT) => self.flush(seat),
+            Ok(()) if self.slots.at(slot).flags.any(Flags::UNSENT) => self.flush(slot),
             // While a job runs or the protocol waits epoll would say so for ever, and nobody reads.
-            Ok(()) => self.unwatch(seat),
+            Ok(()) => self.unwatch(slot),
         }
     }
 
     pub(super) fn with_socket<T>(
         &mut self,
-        seat: u32,
+        slot: u32,
         call: impl FnOnce(&dyn crate::sys::System, std::os::fd::BorrowedFd<'_>) -> T,
     ) -> T {
-        match &self.seats.at(seat).socket {
+        match &self.slots.at(slot).socket {
             Some(socket) => call(&*self.io.system, socket.as_fd()),
-            None => call(&*self.io.system, self.away_socket(seat)),
+            None => call(&*self.io.system, self.leased_socket(slot)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a seat while the handshake runs.
+//! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a slot while the handshake runs.
 
 use super::connecting::{Connects, internet};
 use super::connections::Connections;

@@ -1,7 +1,7 @@
 //! Threads for connections that were given to blocking code, one for each, first in first out. They are started on demand and kept
 //! for a while for the next; jobs have threads of their own, so that a long delegation holds up none.
 
-use super::away::{Hold, Outcome};
+use super::lease::{Lease, LeaseEnd};
 use crate::protocol::Delegate;
 use crate::sync::{Condvar, Mutex, lock, wait_timeout};
 use crate::sys::panics;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 const KEPT_IDLE: Duration = Duration::from_secs(5);
 
 /// A connection and the code it is given to.
-struct Errand {
+struct Delegated {
     delegate: Delegate,
-    hold: Hold,
+    lease: Lease,
 }
 
 /// The queue and its threads.
@@ -27,7 +27,7 @@ pub(crate) struct Delegates {
 }
 
 struct State {
-    waiting: VecDeque<Errand>,
+    waiting: VecDeque<Delegated>,
     /// Threads that wait for an errand.
     idle: usize,
     /// Threads that were started and have not ended, those on their way included.
@@ -66,10 +66,10 @@ impl Delegates {
     }
 
     /// Runs `delegate` with the connection as soon as there is a thread for it.
-    pub(super) fn submit(self: &Arc<Delegates>, delegate: Delegate, hold: Hold) {
+    pub(super) fn submit(self: &Arc<Delegates>, delegate: Delegate, lease: Lease) {
         let refused = {
             let mut state = lock(&self.state);
-            let errand = Errand { delegate, hold };
+            let errand = Delegated { delegate, lease };
             if state.stopping {
                 Some(errand)
             } else {
@@ -129,7 +129,7 @@ impl Delegates {
             if state.running == 0 { std::mem::take(&mut state.waiting) } else { VecDeque::new() }
         };
         for mut errand in stranded {
-            errand.hold.outcome = Outcome::Failed;
+            errand.lease.outcome = LeaseEnd::Failed;
             panics::discard(errand);
         }
     }
@@ -137,15 +137,15 @@ impl Delegates {
     /// A thread's whole life.
     fn serve(&self) {
         panics::quiet_thread();
-        while let Some(Errand { delegate, hold }) = self.next() {
+        while let Some(Delegated { delegate, lease }) = self.next() {
             // It has a guard of its own, but what it captured is dropped here.
-            let take = AssertUnwindSafe(move || (delegate.take)(Box::new(hold)));
+            let take = AssertUnwindSafe(move || (delegate.take)(Box::new(lease)));
             let _ = catch_unwind(take).map_err(panics::discard);
         }
     }
 
     /// The next errand; None when this thread is to end, which is counted then.
-    fn next(&self) -> Option<Errand> {
+    fn next(&self) -> Option<Delegated> {
         let (own, until) = (std::thread::current().id(), Instant::now() + KEPT_IDLE);
         let mut state = lock(&self.state);
         state.known.insert(own);

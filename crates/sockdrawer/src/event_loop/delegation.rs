@@ -1,8 +1,8 @@
-//! Giving a connection away and taking it back. Its seat, its permit and its protocol's state stay; epoll forgets the socket.
+//! Giving a connection away and taking it back. Its slot, its permit and its protocol's state stay; epoll forgets the socket.
 
-use super::away::{Away, Back, Hold, Leaving, Outcome, Returned};
 use super::calling::Tail;
 use super::connections::Connections;
+use super::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
 use super::slot::Flags;
 use crate::behaviour::Event;
 use crate::clock::deadline;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A connection that is given away.
-pub(super) enum Trip {
+pub(super) enum Delegation {
     /// As soon as all is sent.
-    Leaving(Delegate),
-    Away {
-        away: Arc<Away>,
+    Pending(Delegate),
+    Leased {
+        leased: Arc<Leased>,
         socket: Arc<OwnedFd>,
         /// It waits to be taken, and epoll tells when its peer ends it.
         watched: bool,
@@ -29,80 +29,83 @@ pub(super) enum Trip {
 
 impl Connections {
     /// Step::Delegate: the connection goes as soon as all is sent.
-    pub(super) fn start_leaving(&mut self, seat: u32, delegate: Delegate) {
-        if self.seats.at(seat).flags.any(Flags::WORKING.and(Flags::LEAVING)) {
+    pub(super) fn start_leaving(&mut self, slot: u32, delegate: Delegate) {
+        if self.slots.at(slot).flags.any(Flags::WORKING.and(Flags::DELEGATING)) {
             panics::discard(delegate);
-            self.count_panic(seat, "a protocol gave its connection away while a job runs, or twice".to_owned());
-            return self.end(seat, Closed::Panicked, true);
+            self.count_panic(slot, "a protocol gave its connection away while a job runs, or twice".to_owned());
+            return self.end(slot, Closed::Panicked, true);
         }
         // It comes back by message, from another thread.
         if let Err(errno) = self.io.awaken() {
             panics::discard(delegate);
-            return self.fail(seat, errno);
+            return self.fail(slot, errno);
         }
-        self.seats.at(seat).flags.set(Flags::LEAVING);
-        self.seats.make_extra(seat).trip = Some(Trip::Leaving(delegate));
-        self.send(seat, false);
+        self.slots.at(slot).flags.set(Flags::DELEGATING);
+        self.slots.make_extra(slot).delegation = Some(Delegation::Pending(delegate));
+        self.send(slot, false);
     }
 
     /// Whether the connection is away, or goes now: the last that is done with it in this turn.
-    pub(super) fn leaves(&mut self, seat: u32) -> bool {
-        let place = self.seats.at(seat);
-        if !place.flags.any(Flags::LEAVING.and(Flags::AWAY)) {
+    pub(super) fn leaves(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        if !record.flags.any(Flags::DELEGATING.and(Flags::LEASED)) {
             return false;
         }
-        if place.flags.any(Flags::LEAVING) && place.has_protocol() && !place.flags.any(Flags::UNSENT) {
-            self.hand_over(seat);
+        if record.flags.any(Flags::DELEGATING) && record.has_protocol() && !record.flags.any(Flags::UNSENT) {
+            self.hand_over(slot);
         }
-        self.seats.at(seat).flags.any(Flags::AWAY)
+        self.slots.at(slot).flags.any(Flags::LEASED)
     }
 
-    fn hand_over(&mut self, seat: u32) {
-        let Some(Trip::Leaving(delegate)) = self.take_trip(seat) else { unreachable!("who leaves has a delegate") };
-        self.timers.clear(&mut self.seats, seat);
-        if self.seats.at(seat).flags.any(Flags::WATCHED) {
-            self.unwatch(seat);
+    fn hand_over(&mut self, slot: u32) {
+        let Some(Delegation::Pending(delegate)) = self.take_delegation(slot) else { unreachable!("who leaves has a delegate") };
+        self.timers.clear(&mut self.slots, slot);
+        if self.slots.at(slot).flags.any(Flags::WATCHED) {
+            self.unwatch(slot);
         }
-        let (token, table) = (self.seats.token(seat), self.seats.at(seat).table);
+        let (token, table) = (self.slots.token(slot), self.slots.at(slot).table);
         let generation = self.generations.at(table).generation.id;
-        let kept = self.kept.bytes(seat).to_vec();
-        self.forget_kept(seat);
-        let ends_by = self.ends_by(seat);
-        let place = self.seats.at(seat);
-        let leaving = Leaving {
+        let kept = self.kept.bytes(slot).to_vec();
+        self.forget_kept(slot);
+        let ends_by = self.ends_by(slot);
+        let record = self.slots.at(slot);
+        let leaving = LeaseStart {
             token,
-            id: place.id,
+            id: record.id,
             generation,
-            side: place.side(),
+            side: record.side(),
             system: self.io.system.system().clone(),
-            draining: place.flags.any(Flags::DRAINING),
+            draining: record.flags.any(Flags::DRAINING),
             kept,
-            peer_finished: place.flags.any(Flags::PEER_FINISHED),
-            owes: place.bytes_in > 0,
+            peer_finished: record.flags.any(Flags::PEER_FINISHED),
+            owes: record.bytes_in > 0,
             ends_by,
         };
-        let socket = Arc::new(place.socket.take().expect("a taken seat has a socket"));
-        place.flags.clear(Flags::LEAVING);
-        place.flags.set(Flags::AWAY);
-        let hold = Hold::new(leaving, socket.clone(), self.io.inbox.clone());
-        let away = hold.away.clone();
-        self.seats.make_extra(seat).trip = Some(Trip::Away { away: away.clone(), socket, watched: false, purge_by: None });
+        let socket = Arc::new(record.socket.take().expect("a taken slot has a socket"));
+        record.flags.clear(Flags::DELEGATING);
+        record.flags.set(Flags::LEASED);
+        let lease = Lease::new(leaving, socket.clone(), self.io.inbox.clone());
+        let leased = lease.leased.clone();
+        self.slots.make_extra(slot).delegation =
+            Some(Delegation::Leased { leased: leased.clone(), socket, watched: false, purge_by: None });
         self.io.counters.delegated().add(1);
         if delegate.blocks {
-            return self.io.shared.delegates.submit(delegate, hold);
+            return self.io.shared.delegates.submit(delegate, lease);
         }
         // A panic drops the hold, which comes back and says so.
-        let take = AssertUnwindSafe(move || (delegate.take)(Box::new(hold)));
+        let take = AssertUnwindSafe(move || (delegate.take)(Box::new(lease)));
         let _ = catch_unwind(take).map_err(panics::discard);
-        if away.queue().is_some() {
-            self.watch_waiting(seat);
+        if leased.queue().is_some() {
+            self.watch_waiting(slot);
         }
     }
 
     /// A connection that waits to be taken may end before that.
-    fn watch_waiting(&mut self, seat: u32) {
-        let token = self.seats.token(seat);
-        let Some(Trip::Away { socket, watched, .. }) = self.seats.extra_of(seat).and_then(|extra| extra.trip.as_mut()) else {
+    fn watch_waiting(&mut self, slot: u32) {
+        let token = self.slots.token(slot);
+        let Some(Delegation::Leased { socket, watched, .. }) =
+            self.slots.extra_of(slot).and_then(|extra| extra.delegation.as_mut())
+        else {
             return;
         };
         // Where it cannot be watched the code that takes it sees its end.
@@ -111,171 +114,171 @@ impl Connections {
 
     /// The peer of a connection that was waiting to be taken has ended or reset it. Half an end leaves an accepted one as it is: the
     /// peer may still read. For one that was made by connecting it means that nothing will come.
-    pub(super) fn waited_in_vain(&mut self, seat: u32) {
-        let side = self.seats.at(seat).side();
-        let Some(Trip::Away { away, socket, watched: true, .. }) = self.trip(seat) else { return };
+    pub(super) fn leased_ended(&mut self, slot: u32) {
+        let side = self.slots.at(slot).side();
+        let Some(Delegation::Leased { leased, socket, watched: true, .. }) = self.delegation(slot) else { return };
         let over = match self.io.system.peek(socket.as_fd()) {
             Ok(0) => side == Side::Connected,
             Ok(_) | Err(Errno::AGAIN) => false,
             Err(_) => true,
         };
-        if over && away.queue().is_some_and(|queue| queue.give_up(away)) {
+        if over && leased.queue().is_some_and(|queue| queue.give_up(leased)) {
             self.io.counters.untaken().add(1);
         }
     }
 
     /// The socket of a connection that is away.
-    pub(super) fn away_socket(&self, seat: u32) -> BorrowedFd<'_> {
-        match self.trip(seat) {
-            Some(Trip::Away { socket, .. }) => socket.as_fd(),
-            _ => unreachable!("a taken seat has a socket, or is away"),
+    pub(super) fn leased_socket(&self, slot: u32) -> BorrowedFd<'_> {
+        match self.delegation(slot) {
+            Some(Delegation::Leased { socket, .. }) => socket.as_fd(),
+            _ => unreachable!("a taken slot has a socket, or is away"),
         }
     }
 
-    fn away(&self, seat: u32) -> Option<&Arc<Away>> {
-        match self.trip(seat) {
-            Some(Trip::Away { away, .. }) => Some(away),
+    fn leased(&self, slot: u32) -> Option<&Arc<Leased>> {
+        match self.delegation(slot) {
+            Some(Delegation::Leased { leased, .. }) => Some(leased),
             _ => None,
         }
     }
 
     /// What whoever has the connection received and sent so far.
-    pub(super) fn bytes_away(&self, seat: u32) -> (u64, u64) {
-        self.away(seat).map_or((0, 0), |away| away.bytes())
+    pub(super) fn leased_bytes(&self, slot: u32) -> (u64, u64) {
+        self.leased(slot).map_or((0, 0), |leased| leased.bytes())
     }
 
     /// A note for whoever has the connection.
-    pub(super) fn note_away(&mut self, seat: u32, note: Note) {
-        let Some(away) = self.away(seat).cloned() else { return };
-        if let Err(note) = away.put_note(note) {
+    pub(super) fn note_leased(&mut self, slot: u32, note: Note) {
+        let Some(leased) = self.leased(slot).cloned() else { return };
+        if let Err(note) = leased.put_note(note) {
             self.io.counters.notes_dropped().add(1);
             panics::discard(note);
         }
     }
 
     /// The code that has the connection is asked to end it, by the deadline if there is one; the protocol when it is back.
-    pub(super) fn drain_away(&mut self, seat: u32) {
-        let by = self.ends_by(seat);
-        if let Some(away) = self.away(seat) {
-            away.drain(by);
+    pub(super) fn drain_leased(&mut self, slot: u32) {
+        let by = self.ends_by(slot);
+        if let Some(leased) = self.leased(slot) {
+            leased.drain(by);
         }
     }
 
     /// The same, and what is left of the time is for its protocol to go.
-    pub(super) fn purge_away(&mut self, seat: u32, within: Duration) {
-        if let Some(Trip::Away { purge_by, .. }) = self.seats.extra_of(seat).and_then(|extra| extra.trip.as_mut()) {
+    pub(super) fn purge_leased(&mut self, slot: u32, within: Duration) {
+        if let Some(Delegation::Leased { purge_by, .. }) = self.slots.extra_of(slot).and_then(|extra| extra.delegation.as_mut()) {
             *purge_by = Some(deadline(Instant::now(), within));
         }
-        self.seats.at(seat).flags.set(Flags::DRAINING);
-        self.drain_away(seat);
+        self.slots.at(slot).flags.set(Flags::DRAINING);
+        self.drain_leased(slot);
     }
 
     /// Whether the code that has the connection has received something that it has not answered yet, or cannot write.
-    pub(super) fn owes_away(&self, seat: u32) -> bool {
-        self.away(seat).is_some_and(|away| away.owes())
+    pub(super) fn leased_owes(&self, slot: u32) -> bool {
+        self.leased(slot).is_some_and(|leased| leased.owes())
     }
 
-    fn trip(&self, seat: u32) -> Option<&Trip> {
-        self.seats.extra(seat)?.trip.as_ref()
+    fn delegation(&self, slot: u32) -> Option<&Delegation> {
+        self.slots.extra(slot)?.delegation.as_ref()
     }
 
-    fn take_trip(&mut self, seat: u32) -> Option<Trip> {
-        self.seats.extra_of(seat)?.trip.take()
+    fn take_delegation(&mut self, slot: u32) -> Option<Delegation> {
+        self.slots.extra_of(slot)?.delegation.take()
     }
 
-    /// The seat is given up while the connection is away, or about to go. Whatever has the socket can do nothing more with it.
-    pub(super) fn end_trip(&mut self, trip: Trip, reset: bool) -> Option<Arc<Away>> {
-        match trip {
-            Trip::Leaving(delegate) => {
+    /// The slot is given up while the connection is away, or about to go. Whatever has the socket can do nothing more with it.
+    pub(super) fn end_delegation(&mut self, delegation: Delegation, reset: bool) -> Option<Arc<Leased>> {
+        match delegation {
+            Delegation::Pending(delegate) => {
                 panics::discard(delegate);
                 None
             }
-            Trip::Away { away, socket, .. } => {
-                away.end();
+            Delegation::Leased { leased, socket, .. } => {
+                leased.end();
                 let socket = socket.as_fd();
                 // It fails only where the connection is gone already.
                 let _ = if reset { self.io.system.reset(socket) } else { self.io.system.finish(socket) };
-                self.count_away(&away);
-                panics::discard(self.left_notes(&away));
-                Some(away)
+                self.count_leased(&leased);
+                panics::discard(self.left_notes(&leased));
+                Some(leased)
             }
         }
     }
 
     /// Adds what whoever has the connection received and sent to the loop's counters; how much.
-    fn count_away(&self, away: &Away) -> (u64, u64) {
-        let (received, sent) = away.count_bytes();
+    fn count_leased(&self, leased: &Leased) -> (u64, u64) {
+        let (received, sent) = leased.count_bytes();
         self.io.counters.bytes_in().add(received);
         self.io.counters.bytes_out().add(sent);
         (received, sent)
     }
 
-    fn left_notes(&self, away: &Away) -> std::collections::VecDeque<Note> {
-        let (left, taken) = away.left_notes();
+    fn left_notes(&self, leased: &Leased) -> std::collections::VecDeque<Note> {
+        let (left, taken) = leased.left_notes();
         self.io.counters.notes().add(taken);
         left
     }
 
     /// A connection comes back.
     pub(super) fn came_back(&mut self, mut returned: Returned) {
-        let (received, sent) = self.count_away(&returned.away);
-        let notes = self.left_notes(&returned.away);
-        let found = self.seats.find(returned.away.token);
-        let (Some(seat), Some(back)) = (found, returned.back.take_if(|_| found.is_some())) else {
+        let (received, sent) = self.count_leased(&returned.leased);
+        let notes = self.left_notes(&returned.leased);
+        let found = self.slots.find(returned.leased.token);
+        let (Some(slot), Some(back)) = (found, returned.back.take_if(|_| found.is_some())) else {
             panics::discard(notes);
             panics::discard(returned);
             return self.descriptor_freed = true;
         };
-        let Some(Trip::Away { purge_by, watched, .. }) = self.take_trip(seat) else { unreachable!("it was away") };
-        let Back { socket, kept, peer_finished, finished, outcome } = back;
+        let Some(Delegation::Leased { purge_by, watched, .. }) = self.take_delegation(slot) else { unreachable!("it was away") };
+        let GivenBack { socket, kept, peer_finished, finished, outcome } = back;
         if watched {
             // It fails only for what is not watched.
             let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket.as_fd());
         }
-        let place = self.seats.at(seat);
-        // The event loop's own share was dropped with the trip, and whoever had the connection gave away theirs.
-        place.socket = Some(Arc::into_inner(socket).expect("nobody else has the socket"));
-        place.flags.clear(Flags::AWAY);
+        let record = self.slots.at(slot);
+        // The event loop's own share was dropped with the delegation, and whoever had the connection gave away theirs.
+        record.socket = Some(Arc::into_inner(socket).expect("nobody else has the socket"));
+        record.flags.clear(Flags::LEASED);
         if peer_finished {
-            place.flags.set(Flags::PEER_FINISHED);
+            record.flags.set(Flags::PEER_FINISHED);
         }
         if finished {
-            place.flags.set(Flags::FINISHING);
+            record.flags.set(Flags::FINISHING);
         }
-        place.bytes_in += received;
-        place.bytes_out += sent;
-        let (token, epoch) = (returned.away.token, place.epoch);
-        self.timers.clear(&mut self.seats, seat);
-        self.keep(seat, &kept);
-        self.go_on(seat, outcome);
+        record.bytes_in += received;
+        record.bytes_out += sent;
+        let (token, version) = (returned.leased.token, record.version);
+        self.timers.clear(&mut self.slots, slot);
+        self.keep(slot, &kept);
+        self.go_on(slot, outcome);
         notes.into_iter().for_each(|note| self.note(token, note));
-        if let Some(by) = purge_by.filter(|_| self.is_still(seat, epoch)) {
-            self.purge(seat, by.saturating_duration_since(Instant::now()));
+        if let Some(by) = purge_by.filter(|_| self.is_still(slot, version)) {
+            self.purge(slot, by.saturating_duration_since(Instant::now()));
         }
     }
 
     /// Does with a connection that is back as whoever had it said.
-    fn go_on(&mut self, seat: u32, outcome: Outcome) {
-        let epoch = self.seats.at(seat).epoch;
+    fn go_on(&mut self, slot: u32, outcome: LeaseEnd) {
+        let version = self.slots.at(slot).version;
         match outcome {
-            Outcome::Note(note) => {
+            LeaseEnd::Note(note) => {
                 self.io.counters.notes().add(1);
-                let answer = self.dispatch(seat, Event::Notified(&mut Some(note)));
-                self.follow(seat, epoch, answer, true);
-                if self.is_still(seat, epoch) {
-                    self.settle(seat, false);
+                let answer = self.dispatch(slot, Event::Notified(&mut Some(note)));
+                self.follow(slot, version, answer, true);
+                if self.is_still(slot, version) {
+                    self.settle(slot, false);
                 }
             }
-            Outcome::End => self.close(seat, Tail::Unknown),
+            LeaseEnd::End => self.close(slot, Tail::Unknown),
             #[cfg(feature = "tokio")]
-            Outcome::Abort => self.end(seat, Closed::Aborted, true),
-            Outcome::Failed => {
+            LeaseEnd::Abort => self.end(slot, Closed::Aborted, true),
+            LeaseEnd::Failed => {
                 self.io.counters.errors().add(1);
-                self.close(seat, Tail::Unknown);
+                self.close(slot, Tail::Unknown);
             }
-            Outcome::Panicked(message) => {
-                self.count_panic(seat, message);
-                self.end(seat, Closed::Panicked, true);
+            LeaseEnd::Panicked(message) => {
+                self.count_panic(slot, message);
+                self.end(slot, Closed::Panicked, true);
             }
         }
     }

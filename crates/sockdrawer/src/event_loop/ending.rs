@@ -120,19 +120,19 @@ impl Connections {
     /// Counts the end of these connections from now on. Those that are counted already are left out.
     pub(crate) fn count_endings(&mut self, tokens: Vec<u64>, endings: &Arc<Endings>) -> Vec<u64> {
         let is_new = |connections: &mut Connections, token| {
-            connections.seats.find(token).is_some_and(|seat| connections.count_ending(seat, endings))
+            connections.slots.find(token).is_some_and(|slot| connections.count_ending(slot, endings))
         };
         tokens.into_iter().filter(|token| is_new(self, *token)).collect()
     }
 
-    fn count_ending(&mut self, seat: u32, endings: &Arc<Endings>) -> bool {
-        let counting = &mut self.seats.make_extra(seat).endings;
+    fn count_ending(&mut self, slot: u32, endings: &Arc<Endings>) -> bool {
+        let counting = &mut self.slots.make_extra(slot).endings;
         if counting.iter().any(|known| Arc::ptr_eq(known, endings)) {
             return false;
         }
         counting.push(endings.clone());
         endings.asked.fetch_add(1, SeqCst);
-        if self.seats.at(seat).flags.any(Flags::CUT) {
+        if self.slots.at(slot).flags.any(Flags::CUT) {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
@@ -140,8 +140,8 @@ impl Connections {
     }
 
     /// The nearest deadline of a counted connection.
-    pub(super) fn ends_by(&self, seat: u32) -> Option<Instant> {
-        self.seats.extra(seat)?.endings.iter().map(|endings| endings.until).min()
+    pub(super) fn ends_by(&self, slot: u32) -> Option<Instant> {
+        self.slots.extra(slot)?.endings.iter().map(|endings| endings.until).min()
     }
 
     /// Asks connections that are meant to end, and counts what comes of it.
@@ -152,7 +152,7 @@ impl Connections {
 
     /// The same for all, those that are closing already included: what they have not sent yet may not be lost in silence.
     pub(crate) fn drain_all_counted(&mut self, endings: &Arc<Endings>) {
-        let all = self.seats.tokens();
+        let all = self.slots.tokens();
         self.drain_in_slices(all, endings);
     }
 
@@ -172,7 +172,7 @@ impl Connections {
             let is_late = Instant::now() >= endings.until;
             // Behind what the kernel does not take, a goodbye is not read by then.
             let unsent = |connections: &mut Connections| {
-                connections.seats.find(token).is_some_and(|seat| connections.seats.at(seat).flags.any(Flags::UNSENT))
+                connections.slots.find(token).is_some_and(|slot| connections.slots.at(slot).flags.any(Flags::UNSENT))
             };
             if !(endings.told.load(SeqCst) || is_late && unsent(connections)) {
                 connections.purge_one(token, within);
@@ -185,13 +185,13 @@ impl Connections {
 
     /// Asks a connection that stands and was not asked before; whether it was one.
     pub(crate) fn drain_if_first(&mut self, token: u64, endings: &Arc<Endings>) -> bool {
-        let Some(seat) = self.seats.find(token) else { return false };
-        let place = self.seats.at(seat);
-        if !place.has_protocol() || place.flags.any(Flags::DRAINING) {
+        let Some(slot) = self.slots.find(token) else { return false };
+        let record = self.slots.at(slot);
+        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
             return false;
         }
-        self.count_ending(seat, endings);
-        self.drain(seat);
+        self.count_ending(slot, endings);
+        self.drain(slot);
         true
     }
 
@@ -199,8 +199,8 @@ impl Connections {
     pub(crate) fn last_words(&mut self, endings: &Arc<Endings>) {
         let left = self.counted(endings);
         self.in_slices(left, |connections, token| {
-            if let Some(seat) = connections.seats.find(token) {
-                connections.tell_draining_now(seat);
+            if let Some(slot) = connections.slots.find(token) {
+                connections.tell_draining_now(slot);
             }
         });
     }
@@ -216,99 +216,99 @@ impl Connections {
 
     fn end_now(&mut self, token: u64) {
         if !self.decide_cut(token)
-            && let Some(seat) = self.seats.find(token)
+            && let Some(slot) = self.slots.find(token)
         {
-            self.cut(seat, Closed::Purged);
+            self.cut(slot, Closed::Purged);
         }
     }
 
     /// Whether the count of this connection's end was told already, as cut.
-    fn is_told(&self, seat: u32) -> bool {
-        self.seats.extra(seat).is_some_and(|extra| extra.endings.iter().any(|endings| endings.told.load(SeqCst)))
+    fn is_told(&self, slot: u32) -> bool {
+        self.slots.extra(slot).is_some_and(|extra| extra.endings.iter().any(|endings| endings.told.load(SeqCst)))
     }
 
     /// Whether the connection is counted as cut now: its peer is owed something. Its protocol is gone then, and its socket is reset
     /// when it is closed, also by the death of this process.
     fn decide_cut(&mut self, token: u64) -> bool {
-        let Some(seat) = self.seats.find(token) else { return true };
-        let flags = self.seats.at(seat).flags;
+        let Some(slot) = self.slots.find(token) else { return true };
+        let flags = self.slots.at(slot).flags;
         if flags.any(Flags::CUT) {
             return true;
         }
         // The socket of these is not the loop's own, or has no peer.
-        if flags.any(Flags::AWAY.and(Flags::CONNECTING)) || !self.owes(seat) {
+        if flags.any(Flags::LEASED.and(Flags::CONNECTING)) || !self.owes(slot) {
             return false;
         }
         // It fails only where the connection is gone already.
-        let _ = self.with_socket(seat, |system, socket| system.reset_on_close(socket));
+        let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
         self.io.counters.cut().add(1);
-        for endings in self.seats.extra(seat).into_iter().flat_map(|extra| &extra.endings) {
+        for endings in self.slots.extra(slot).into_iter().flat_map(|extra| &extra.endings) {
             endings.closing.fetch_add(1, SeqCst);
             endings.cut.fetch_add(1, SeqCst);
         }
-        let flags = &mut self.seats.at(seat).flags;
+        let flags = &mut self.slots.at(slot).flags;
         flags.clear(Flags::PURGED);
         flags.set(Flags::CUT);
         if flags.any(Flags::LINGERING.and(Flags::FLUSHING)) {
-            self.timers.clear(&mut self.seats, seat);
+            self.timers.clear(&mut self.slots, slot);
         } else {
-            self.forget_protocol(seat, Closed::Purged);
+            self.forget_protocol(slot, Closed::Purged);
         }
         true
     }
 
     /// Closes the connections that are counted as cut.
     pub(crate) fn close_cut(&mut self) {
-        let mut cut = self.seats.counted(|_| true);
-        cut.retain(|token| self.seats.at(*token as u32).flags.any(Flags::CUT));
+        let mut cut = self.slots.counted(|_| true);
+        cut.retain(|token| self.slots.at(*token as u32).flags.any(Flags::CUT));
         self.in_slices(cut, |connections, token| {
-            if let Some(seat) = connections.seats.find(token) {
-                connections.leave(seat, true);
+            if let Some(slot) = connections.slots.find(token) {
+                connections.leave(slot, true);
             }
         });
     }
 
     fn counted(&mut self, endings: &Arc<Endings>) -> Vec<u64> {
-        self.seats.counted(|known| Arc::ptr_eq(known, endings))
+        self.slots.counted(|known| Arc::ptr_eq(known, endings))
     }
 
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
     /// that something is missing.
-    pub(super) fn cut(&mut self, seat: u32, why: Closed) {
-        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
-            return self.connect_failed(seat, crate::sys::Errno::CONNABORTED);
+    pub(super) fn cut(&mut self, slot: u32, why: Closed) {
+        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+            return self.connect_failed(slot, crate::sys::Errno::CONNABORTED);
         }
-        if self.seats.at(seat).flags.any(Flags::CUT) {
-            return self.leave(seat, true);
+        if self.slots.at(slot).flags.any(Flags::CUT) {
+            return self.leave(slot, true);
         }
-        let owes = self.owes(seat);
-        let place = self.seats.at(seat);
+        let owes = self.owes(slot);
+        let record = self.slots.at(slot);
         if owes {
             self.io.counters.cut().add(1);
-        } else if place.has_protocol() || place.flags.any(Flags::PURGED) {
+        } else if record.has_protocol() || record.flags.any(Flags::PURGED) {
             self.io.counters.purged().add(1);
         }
-        self.end(seat, why, owes);
+        self.end(slot, why, owes);
     }
 
     /// Whether the peer still has something to come: output that the kernel has not taken, or an answer to what it has sent. A
     /// connection that was told as cut is treated as if.
-    fn owes(&mut self, seat: u32) -> bool {
-        if self.is_told(seat) {
+    fn owes(&mut self, slot: u32) -> bool {
+        if self.is_told(slot) {
             return true;
         }
-        let flags = self.seats.at(seat).flags;
-        let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::LEAVING];
+        let flags = self.slots.at(slot).flags;
+        let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::DELEGATING];
         if owing.into_iter().any(|flag| flags.any(flag)) {
             return true;
         }
-        if flags.any(Flags::AWAY) {
-            return self.owes_away(seat);
+        if flags.any(Flags::LEASED) {
+            return self.leased_owes(slot);
         }
         if flags.any(Flags::PEER_FINISHED) {
             return false;
         }
-        let Some(socket) = &self.seats.at(seat).socket else { return false };
+        let Some(socket) = &self.slots.at(slot).socket else { return false };
         // To close a socket with unread input is to reset it. Of a lingering one all that is there is discarded first.
         let mut reads = if flags.any(Flags::LINGERING) { 0..LAST_READS } else { 0..0 };
         let goes_on = reads.all(|_| matches!(self.io.system.receive(socket.as_fd(), &mut self.read), Ok(1..)));

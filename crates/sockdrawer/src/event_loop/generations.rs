@@ -8,7 +8,7 @@ use crate::protocol::{Closing, Local, Receiving};
 use std::sync::Arc;
 
 /// A generation in this loop.
-pub(super) struct Place {
+pub(super) struct LiveGeneration {
     pub(super) generation: Arc<Generation>,
     pub(super) table: Box<dyn Table>,
     pub(super) local: Box<Local>,
@@ -19,7 +19,7 @@ pub(super) struct Place {
     pub(super) high_water: usize,
 }
 
-impl Place {
+impl LiveGeneration {
     /// What a connection becomes whose unsent output passes the high-water mark.
     pub(super) fn full(&self) -> Flags {
         match self.receiving {
@@ -32,7 +32,7 @@ impl Place {
 /// The generations of one event loop.
 #[derive(Default)]
 pub(super) struct Generations {
-    places: Vec<Option<Place>>,
+    live: Vec<Option<LiveGeneration>>,
     /// The generation in force, and the switch's epoch at which it was.
     pub(super) active: u16,
     pub(super) epoch: u64,
@@ -40,11 +40,11 @@ pub(super) struct Generations {
 
 impl Generations {
     #[inline(always)]
-    pub(super) fn at(&mut self, table: u16) -> &mut Place {
-        self.places[usize::from(table)].as_mut().expect("a generation with connections stays")
+    pub(super) fn at(&mut self, table: u16) -> &mut LiveGeneration {
+        self.live[usize::from(table)].as_mut().expect("a generation with connections stays")
     }
 
-    pub(super) fn active(&mut self) -> &mut Place {
+    pub(super) fn active(&mut self) -> &mut LiveGeneration {
         let active = self.active;
         self.at(active)
     }
@@ -63,30 +63,30 @@ impl Generations {
         self.drop_empty(true);
         let TableBox { table, local, closing, receiving, .. } = made;
         let (id, high_water) = (generation.id, generation.settings.high_water);
-        let place = Some(Place { generation, table, local, closing, receiving, id, high_water });
-        let at = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
+        let generation = Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water });
+        let at = self.live.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.live.push(None);
+            self.live.len() - 1
         });
-        self.places[at] = place;
+        self.live[at] = generation;
         self.active = u16::try_from(at).expect("fewer than 65,536 live generations");
     }
 
     /// Forgets generations without connections here; the active one only when another takes its place.
     pub(super) fn drop_empty(&mut self, active_too: bool) {
         let active = usize::from(self.active);
-        for (index, place) in self.places.iter_mut().enumerate() {
-            if (index != active || active_too) && place.as_ref().is_some_and(|place| place.table.live() == 0) {
-                let place = place.take();
+        for (index, generation) in self.live.iter_mut().enumerate() {
+            if (index != active || active_too) && generation.as_ref().is_some_and(|generation| generation.table.live() == 0) {
+                let generation = generation.take();
                 // The service's `local` is user code too.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(place)));
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(generation)));
             }
         }
     }
 
     pub(super) fn visit_locals(&mut self, visit: &mut dyn FnMut(&mut Local)) {
-        for place in self.places.iter_mut().flatten() {
-            visit(&mut *place.local);
+        for generation in self.live.iter_mut().flatten() {
+            visit(&mut *generation.local);
         }
     }
 }

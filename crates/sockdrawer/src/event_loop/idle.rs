@@ -20,51 +20,51 @@ pub(super) struct Seen {
 
 impl Connections {
     /// The connection waits for its peer. Its one timer may be its protocol's: then the protocol bounds the wait.
-    pub(super) fn begin_idle(&mut self, seat: u32) {
-        let place = self.seats.at(seat);
-        let (table, may) = (place.table, place.has_protocol() && !place.timer.is_set());
+    pub(super) fn begin_idle(&mut self, slot: u32) {
+        let record = self.slots.at(slot);
+        let (table, may) = (record.table, record.has_protocol() && !record.timer.is_set());
         if may && self.generations.settings(table).idle.is_some() {
             let now = Instant::now();
-            let progress = self.progress(seat);
-            self.look_again(seat, Seen { progress, since: now }, now);
+            let progress = self.progress(slot);
+            self.look_again(slot, Seen { progress, since: now }, now);
         }
     }
 
     /// The timer of a connection that waits is due.
-    pub(super) fn idle_due(&mut self, seat: u32, now: Instant) {
-        let progress = self.progress(seat);
-        let place = self.seats.at(seat);
-        let (table, busy) = (place.table, place.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::LEAVING)));
-        let before = self.idle.get(&seat).copied().filter(|seen| seen.progress == progress && !busy);
+    pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
+        let progress = self.progress(slot);
+        let record = self.slots.at(slot);
+        let (table, busy) = (record.table, record.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::DELEGATING)));
+        let before = self.idle.get(&slot).copied().filter(|seen| seen.progress == progress && !busy);
         let seen = before.unwrap_or(Seen { progress, since: now });
         let idle = self.generations.settings(table).idle;
         if idle.is_some_and(|idle| now.saturating_duration_since(seen.since) >= idle) {
-            if self.seats.at(seat).flags.any(Flags::UNSENT) {
+            if self.slots.at(slot).flags.any(Flags::UNSENT) {
                 // It had all that time to take its output.
                 self.io.counters.cut().add(1);
-                return self.end(seat, Closed::Idle, true);
+                return self.end(slot, Closed::Idle, true);
             }
             self.io.counters.idle().add(1);
-            self.forget_protocol(seat, Closed::Idle);
-            return self.start_closing(seat, Duration::ZERO);
+            self.forget_protocol(slot, Closed::Idle);
+            return self.start_closing(slot, Duration::ZERO);
         }
-        self.look_again(seat, seen, now);
+        self.look_again(slot, seen, now);
     }
 
-    fn look_again(&mut self, seat: u32, seen: Seen, now: Instant) {
-        let table = self.seats.at(seat).table;
+    fn look_again(&mut self, slot: u32, seen: Seen, now: Instant) {
+        let table = self.slots.at(slot).table;
         // An adopted connection may have another time, or none.
         let Some(idle) = self.generations.settings(table).idle else { return };
-        self.idle.insert(seat, seen);
+        self.idle.insert(slot, seen);
         let at = deadline(now, idle / LOOKS).min(deadline(seen.since, idle));
-        self.timers.set(&mut self.seats, seat, at, now);
-        self.seats.at(seat).flags.set(Flags::IDLE);
+        self.timers.set(&mut self.slots, slot, at, now);
+        self.slots.at(slot).flags.set(Flags::IDLE);
     }
 
     /// Input that is left untaken is no progress: half a request that grows byte by byte is still half a request.
-    fn progress(&mut self, seat: u32) -> u64 {
-        let kept = self.kept.bytes(seat).len() as u64;
-        let place = self.seats.at(seat);
-        (place.bytes_in + place.bytes_out).wrapping_sub(kept)
+    fn progress(&mut self, slot: u32) -> u64 {
+        let kept = self.kept.bytes(slot).len() as u64;
+        let record = self.slots.at(slot);
+        (record.bytes_in + record.bytes_out).wrapping_sub(kept)
     }
 }

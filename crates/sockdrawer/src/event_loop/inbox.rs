@@ -2,7 +2,7 @@
 
 use super::EventLoop;
 use super::acceptor::Incoming;
-use super::away::Returned;
+use super::lease::Returned;
 use crate::protocol::{JobResult, Note, NotifyError, Post, Tag};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, lock};
@@ -39,7 +39,7 @@ pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     /// Set by the first message after the loop last looked: one ring for many messages.
-    rung: AtomicBool,
+    notified: AtomicBool,
     /// The thread that looks at `rung` each time before it waits, so that it need not ring for itself. 0: none does.
     reader: AtomicUsize,
     /// None yet in an event loop that has had nothing to wait for.
@@ -68,7 +68,7 @@ impl Inbox {
     pub(crate) fn asleep(system: Arc<dyn System>, bound: usize) -> Arc<Inbox> {
         Arc::new(Inbox {
             queue: Mutex::default(),
-            rung: AtomicBool::new(false),
+            notified: AtomicBool::new(false),
             reader: AtomicUsize::new(0),
             event: OnceLock::new(),
             bound: AtomicUsize::new(bound),
@@ -121,10 +121,10 @@ impl Inbox {
 
     /// Makes the loop turn.
     pub(crate) fn wake(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) && self.reader.load(Ordering::Relaxed) != this_thread() {
+        if !self.notified.swap(true, Ordering::AcqRel) && self.reader.load(Ordering::Relaxed) != this_thread() {
             // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
             // Who has no event yet looks at `rung` before it waits for the first time.
-            let _ = self.event.get().map(|event| self.system.ring(event.as_fd()));
+            let _ = self.event.get().map(|event| self.system.notify(event.as_fd()));
         }
     }
 
@@ -134,18 +134,18 @@ impl Inbox {
     }
 
     /// Whether there is something to take.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.rung.load(Ordering::Acquire)
+    pub(crate) fn is_notified(&self) -> bool {
+        self.notified.load(Ordering::Acquire)
     }
 
     /// Swaps the waiting messages for the empty `into`.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
         // Nearly always it has not: what nobody writes stays in every processor's cache, and is not copied for a forked process.
-        if !self.has_rung() {
+        if !self.is_notified() {
             return;
         }
         // First: a message put in after the swap below rings again.
-        self.rung.swap(false, Ordering::AcqRel);
+        self.notified.swap(false, Ordering::AcqRel);
         let mut queue = lock(&self.queue);
         std::mem::swap(&mut queue.messages, into);
         queue.notes = 0;
@@ -212,12 +212,12 @@ mod tests {
         };
         inbox.read_here();
         inbox.wake();
-        assert_eq!((inbox.has_rung(), rings(&inbox)), (true, 0));
+        assert_eq!((inbox.is_notified(), rings(&inbox)), (true, 0));
         inbox.take(&mut Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| inbox.wake());
         });
-        assert_eq!((inbox.has_rung(), rings(&inbox)), (true, 1));
+        assert_eq!((inbox.is_notified(), rings(&inbox)), (true, 1));
     }
 
     #[test]

@@ -9,20 +9,20 @@ impl Connections {
     /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
     /// usually done before the peer's next message.
     #[inline]
-    pub(super) fn settle(&mut self, seat: u32, unwanted: bool) {
-        if !self.seats.at(seat).is_settled() {
-            self.change_interest(seat, unwanted);
+    pub(super) fn settle(&mut self, slot: u32, unwanted: bool) {
+        if !self.slots.at(slot).is_settled() {
+            self.change_interest(slot, unwanted);
         }
     }
 
-    fn change_interest(&mut self, seat: u32, unwanted: bool) {
-        if self.leaves(seat) {
+    fn change_interest(&mut self, slot: u32, unwanted: bool) {
+        if self.leaves(slot) {
             return;
         }
-        let place = self.seats.at(seat);
-        let flags = place.flags;
+        let record = self.slots.at(slot);
+        let flags = record.flags;
         let finished = flags.any(Flags::PEER_FINISHED);
-        let wanted = if flags.any(Flags::LINGERING) { true } else { place.has_protocol() && place.may_receive() && !finished };
+        let wanted = if flags.any(Flags::LINGERING) { true } else { record.has_protocol() && record.may_receive() && !finished };
         let watched = flags.any(Flags::WATCH_READ);
         let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
         let write = flags.any(Flags::UNSENT);
@@ -37,11 +37,11 @@ impl Connections {
             return;
         }
         if let Err(errno) = self.io.awaken() {
-            return self.fail(seat, errno);
+            return self.fail(slot, errno);
         }
-        let token = self.seats.token(seat);
+        let token = self.slots.token(slot);
         let epoll = self.io.epoll.as_fd();
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         let is_new = !flags.any(Flags::WATCHED);
         let done = if !is_new {
             self.io.system.rewatch(epoll, socket, token, interest)
@@ -50,7 +50,7 @@ impl Connections {
         };
         match done {
             Ok(()) => {
-                let flags = &mut self.seats.at(seat).flags;
+                let flags = &mut self.slots.at(slot).flags;
                 flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
                 flags.set(Flags::WATCHED);
                 if read {
@@ -60,18 +60,18 @@ impl Connections {
                     flags.set(Flags::WATCH_WRITE);
                 }
                 if is_new {
-                    self.begin_idle(seat);
+                    self.begin_idle(slot);
                 }
             }
             // ENOMEM, ENOSPC (max_user_watches): the connection cannot be served.
-            Err(errno) => self.fail(seat, errno),
+            Err(errno) => self.fail(slot, errno),
         }
     }
 
-    pub(super) fn unwatch(&mut self, seat: u32) {
-        let socket = self.seats.at(seat).socket.as_ref().expect("a taken seat has a socket").as_fd();
+    pub(super) fn unwatch(&mut self, slot: u32) {
+        let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         // It fails only for a socket that is not watched.
         let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket);
-        self.seats.at(seat).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
+        self.slots.at(slot).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
     }
 }

@@ -56,7 +56,7 @@ impl Io {
         if self.epoll.0.is_none() {
             let epoll = self.system.epoll()?;
             self.system.watch_event(epoll.as_fd(), self.inbox.event()?, INBOX_TOKEN)?;
-            if let Some(bell) = self.shared.limiter.bell() {
+            if let Some(bell) = self.shared.limiter.event() {
                 self.system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
             }
             self.epoll = Epoll(Some(epoll));

@@ -10,13 +10,13 @@ use crate::protocol::{Closed, Job, JobError, JobResult};
 use crate::sys::panics;
 
 impl Connections {
-    pub(super) fn work(&mut self, seat: u32, job: Job) {
-        if self.seats.at(seat).flags.any(Flags::WORKING) {
-            self.count_panic(seat, "a protocol asked for a second job while one runs".to_owned());
-            return self.end(seat, Closed::Panicked, true);
+    pub(super) fn work(&mut self, slot: u32, job: Job) {
+        if self.slots.at(slot).flags.any(Flags::WORKING) {
+            self.count_panic(slot, "a protocol asked for a second job while one runs".to_owned());
+            return self.end(slot, Closed::Panicked, true);
         }
-        self.seats.at(seat).flags.set(Flags::WORKING.and(Flags::WORKED));
-        let token = self.seats.token(seat);
+        self.slots.at(slot).flags.set(Flags::WORKING.and(Flags::WORKED));
+        let token = self.slots.token(slot);
         match self.io.shared.workers.submit(Task { job, token, inbox: self.io.inbox.clone() }) {
             Submitted::Queued => self.io.counters.jobs().add(1),
             Submitted::NoWorkers(task) => {
@@ -42,23 +42,23 @@ impl Connections {
             self.io.counters.job_panics().add(1);
             self.io.tell_some(&Told::JobPanicked { message });
         }
-        let Some(seat) = self.seats.find(token) else {
+        let Some(slot) = self.slots.find(token) else {
             panics::discard(result);
             return drop(self.orphans.remove(&token));
         };
-        let place = self.seats.at(seat);
-        if !place.has_protocol() {
-            place.flags.clear(Flags::WORKING);
+        let record = self.slots.at(slot);
+        if !record.has_protocol() {
+            record.flags.clear(Flags::WORKING);
             panics::discard(result);
             return;
         }
-        let epoch = place.epoch;
+        let version = record.version;
         // Held until the callback, so that it resumes; then the job is over.
-        let answer = self.dispatch(seat, Event::Done(&mut Some(result)));
-        self.seats.at(seat).flags.clear(Flags::WORKING);
-        self.follow(seat, epoch, answer, true);
-        if self.is_still(seat, epoch) {
-            self.settle(seat, false);
+        let answer = self.dispatch(slot, Event::Done(&mut Some(result)));
+        self.slots.at(slot).flags.clear(Flags::WORKING);
+        self.follow(slot, version, answer, true);
+        if self.is_still(slot, version) {
+            self.settle(slot, false);
         }
     }
 }

@@ -3,9 +3,9 @@
 //! supervisor calls the next, see [`Limiter::call`]. So nothing is lost with a loop.
 
 use super::alarms::Alarms;
-use super::door::Door;
 use super::inbox::Inbox;
-use super::peer_counts::Ticket;
+use super::listener_state::ListenerState;
+use super::peer_counts::PeerCount;
 use super::shared_counters::{MOST_PROCESSES, SharedCounters};
 use crate::config::Alarm;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -48,44 +48,48 @@ pub(crate) struct Process {
     /// The most connections that its own descriptors allow.
     pub(crate) most: usize,
     /// Rung when one of them is called.
-    pub(crate) bell: Arc<OwnedFd>,
+    pub(crate) event: Arc<OwnedFd>,
     pub(crate) system: Arc<dyn System>,
 }
 
-/// The right to one connection. It goes back when it is dropped, wherever that is, and with it the place at the door by which the
+/// The right to one connection. It goes back when it is dropped, wherever that is, and with it the place at the listener by which the
 /// connection came in, and its count among its peer's. Empty once it was paid into an account.
 pub(crate) struct Permit {
     limiter: Option<Arc<Limiter>>,
-    door: Option<Arc<Door>>,
-    ticket: Option<Box<Ticket>>,
+    listener: Option<Arc<ListenerState>>,
+    peer_count: Option<Box<PeerCount>>,
 }
 
 impl Permit {
     fn new(limiter: Arc<Limiter>) -> Permit {
-        Permit { limiter: Some(limiter), door: None, ticket: None }
+        Permit { limiter: Some(limiter), listener: None, peer_count: None }
     }
 
-    pub(crate) fn door(&self) -> Option<&Arc<Door>> {
-        self.door.as_ref()
+    pub(crate) fn listener(&self) -> Option<&Arc<ListenerState>> {
+        self.listener.as_ref()
     }
 
     /// For an account, which gives all of it back.
-    pub(super) fn into_parts(mut self) -> (Arc<Limiter>, Option<Arc<Door>>, Option<Box<Ticket>>) {
+    pub(super) fn into_parts(mut self) -> (Arc<Limiter>, Option<Arc<ListenerState>>, Option<Box<PeerCount>>) {
         let limiter = self.limiter.take().expect("a permit is paid in once");
-        (limiter, self.door.take(), self.ticket.take())
+        (limiter, self.listener.take(), self.peer_count.take())
     }
 
-    pub(super) fn of_parts(limiter: Arc<Limiter>, door: Option<Arc<Door>>, ticket: Option<Box<Ticket>>) -> Permit {
-        Permit { limiter: Some(limiter), door, ticket }
+    pub(super) fn of_parts(
+        limiter: Arc<Limiter>,
+        listener: Option<Arc<ListenerState>>,
+        peer_count: Option<Box<PeerCount>>,
+    ) -> Permit {
+        Permit { limiter: Some(limiter), listener, peer_count }
     }
 
     /// How the peer's connections are counted; what counted this one before forgets it.
-    pub(crate) fn count_by(&mut self, ticket: Option<Box<Ticket>>) {
-        self.ticket = ticket;
+    pub(crate) fn count_by(&mut self, peer_count: Option<Box<PeerCount>>) {
+        self.peer_count = peer_count;
     }
 
-    pub(crate) fn ticket(&self) -> Option<&Ticket> {
-        self.ticket.as_deref()
+    pub(crate) fn peer_count(&self) -> Option<&PeerCount> {
+        self.peer_count.as_deref()
     }
 }
 
@@ -195,8 +199,8 @@ impl Limiter {
     }
 
     /// Rung when a process is called.
-    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.process.as_ref().map(|process| process.bell.as_fd())
+    pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(|process| process.event.as_fd())
     }
 
     /// Whether other loops, or loops of other processes, wait and there is no room left for them: a loop that has just taken a permit
@@ -362,7 +366,7 @@ impl Limiter {
                 }
             } else if self.shared_counters.called(next).swap(1, SeqCst) == 0 {
                 // The counter of an eventfd overflows after 2^64 rings that no process read; nothing else can fail here.
-                let _ = process.system.ring(process.bell.as_fd());
+                let _ = process.system.notify(process.event.as_fd());
                 return;
             }
         }
@@ -382,10 +386,10 @@ impl Limiter {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.ticket = None;
-        // Taken last, given back first: a door never counts more than its pool.
-        if let Some(door) = self.door.take() {
-            door.limiter.put_back();
+        self.peer_count = None;
+        // Taken last, given back first: a listener never counts more than its pool.
+        if let Some(listener) = self.listener.take() {
+            listener.limiter.put_back();
         }
         // The mistake: a permit that no connection used is lost.
         let lost = cfg!(sockdrawer_broken = "permit-leak");

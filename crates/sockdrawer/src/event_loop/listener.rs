@@ -1,7 +1,7 @@
-//! Listeners: bound sockets, long-lived. A TCP address is many sockets (shards) that share its port, so that loops come and go
-//! by taking over shards, and none is closed for it: closing one would reset the connections in its queue.
+//! Listeners: bound sockets, long-lived. A TCP address is many sockets (sockets) that share its port, so that loops come and go
+//! by taking over sockets, and none is closed for it: closing one would reset the connections in its queue.
 
-use super::door::{Door, Intake};
+use super::listener_state::{AcceptState, ListenerState};
 use super::reuseport_group::{Groups, Joining, Membership};
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Sockets of one TCP address.
-pub(crate) const SHARDS: usize = 16;
-/// More loops than this many shards have one each, up to here.
-pub(crate) const MOST_SHARDS: usize = 1024;
+pub(crate) const SOCKETS: usize = 16;
+/// More loops than this many sockets have one each, up to here.
+pub(crate) const MAX_SOCKETS: usize = 1024;
 
 /// One address.
 pub(crate) struct Listener {
     /// With the real port.
     pub(crate) address: Address,
-    pub(crate) shards: Vec<Arc<Shard>>,
+    pub(crate) sockets: Vec<Arc<ListenSocket>>,
     pub(crate) ownership: Ownership,
     /// Removed with the listener.
     path: Option<OwnedPath>,
@@ -39,7 +39,7 @@ impl Drop for Listener {
         self.path = None;
         if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {
             // A change that failed: none of them was for anybody yet.
-            membership.leave(&mut self.shards);
+            membership.leave(&mut self.sockets);
         }
     }
 }
@@ -63,7 +63,7 @@ pub(crate) struct Ask<'a> {
     /// Of its connections.
     pub(crate) accepted: &'a SocketOptions,
     pub(crate) backlog: u32,
-    pub(crate) shards: usize,
+    pub(crate) sockets: usize,
     /// Who makes its sockets, if not this module.
     pub(crate) by: Option<&'a dyn Listen>,
 }
@@ -117,7 +117,7 @@ impl Drop for OwnedPath {
 }
 
 /// One listening socket.
-pub(crate) struct Shard {
+pub(crate) struct ListenSocket {
     socket: Arc<OwnedFd>,
     /// Connections still in the queue that were made before the last change of options: they are given them one by one.
     stale: AtomicUsize,
@@ -126,12 +126,17 @@ pub(crate) struct Shard {
     gone: AtomicBool,
 }
 
-impl Shard {
-    pub(crate) fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<Shard> {
-        Arc::new(Shard { socket, stale: AtomicUsize::new(0), spread: AtomicBool::new(spread), gone: AtomicBool::new(false) })
+impl ListenSocket {
+    pub(crate) fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<ListenSocket> {
+        Arc::new(ListenSocket {
+            socket,
+            stale: AtomicUsize::new(0),
+            spread: AtomicBool::new(spread),
+            gone: AtomicBool::new(false),
+        })
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
@@ -155,9 +160,9 @@ impl Shard {
     }
 
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
-        system.set_options(self.socket(), options)?;
+        system.set_options(self.fd(), options)?;
         // Who is in the queue now may have been made before.
-        self.stale.store(system.queued(self.socket())?, Ordering::Release);
+        self.stale.store(system.queued(self.fd())?, Ordering::Release);
         Ok(())
     }
 }
@@ -180,7 +185,7 @@ impl Listener {
         };
         let sockets = bound.and_then(|bound| bound.listen(&wanted).map_err(|(errno, _)| errno));
         let sockets = sockets.map_err(|errno| listen_error(ask.address, errno))?;
-        ask.opened(sockets, Groups::hold(&Arc::default()))
+        ask.opened(sockets, Groups::lease(&Arc::default()))
     }
 
     /// New sockets at the address of `old`, or at a wider or narrower one; they share its port from now on. `old` goes on as well.
@@ -190,8 +195,8 @@ impl Listener {
         let wanted = ask.wanted(address, true);
         let fail = |errno| listen_error(address, errno);
         if !matches!(old.ownership, Ownership::Shared) {
-            for shard in old.shards.iter().filter(|shard| !shard.is_gone()) {
-                ask.system.share_port(shard.socket()).map_err(fail)?;
+            for socket in old.sockets.iter().filter(|socket| !socket.is_gone()) {
+                ask.system.share_port(socket.fd()).map_err(fail)?;
             }
         }
         if let Some(by) = ask.by {
@@ -202,7 +207,7 @@ impl Listener {
             _ => Arc::default(),
         };
         let bound = Bound::bind(&wanted).map_err(fail)?;
-        let joining = Groups::hold(&groups);
+        let joining = Groups::lease(&groups);
         match bound.listen(&wanted) {
             Ok(sockets) => Ok(ask.opened(sockets, joining)?),
             Err((errno, sockets)) if sockets.is_empty() => Err(fail(errno).into()),
@@ -235,13 +240,13 @@ impl Listener {
 
     /// One whose sockets another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
-        Listener { address, shards: Vec::new(), ownership: Ownership::Shared, path: None, retires: false }
+        Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false }
     }
 
-    /// More loops than shards: the connections of each shard go round among all loops.
+    /// More loops than sockets: the connections of each socket go round among all loops.
     pub(crate) fn spread_over(&self, loops: usize) {
-        let spread = self.shards.len() < loops || self.shards.len() == 1;
-        self.shards.iter().for_each(|shard| shard.spread.store(spread, Ordering::Relaxed));
+        let spread = self.sockets.len() < loops || self.sockets.len() == 1;
+        self.sockets.iter().for_each(|socket| socket.spread.store(spread, Ordering::Relaxed));
     }
 
     /// A socket that listens already.
@@ -250,9 +255,9 @@ impl Listener {
             let reason = format!("the socket inherited for {} does not listen: call listen on it first", ask.address);
             Error::Invalid { setting: "listeners", reason }
         })?;
-        let shard = Shard::new(socket, true);
-        shard.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
-        Ok(Listener { address: real, shards: vec![shard], ownership: Ownership::Shared, path: None, retires: false })
+        let socket = ListenSocket::new(socket, true);
+        socket.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
+        Ok(Listener { address: real, sockets: vec![socket], ownership: Ownership::Shared, path: None, retires: false })
     }
 
     /// Its sockets are closed by whoever asked for this. Nobody finds it by its path any more; who did is still served.
@@ -263,43 +268,43 @@ impl Listener {
 
     /// The same sockets for others to join, however far their end is; whoever retires this one closes them.
     pub(crate) fn to_join(&self) -> Listener {
-        let (address, shards, ownership) = (self.address.clone(), self.shards.clone(), self.ownership.clone());
-        Listener { address, shards, ownership, path: None, retires: true }
+        let (address, sockets, ownership) = (self.address.clone(), self.sockets.clone(), self.ownership.clone());
+        Listener { address, sockets, ownership, path: None, retires: true }
     }
 
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
-        self.shards.iter().filter(|shard| !shard.is_gone()).try_for_each(|shard| system.listen(shard.socket(), backlog))
+        self.sockets.iter().filter(|socket| !socket.is_gone()).try_for_each(|socket| system.listen(socket.fd(), backlog))
     }
 
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
-        self.shards.iter().filter(|shard| !shard.is_gone()).try_for_each(|shard| shard.set_options(system, options))
+        self.sockets.iter().filter(|socket| !socket.is_gone()).try_for_each(|socket| socket.set_options(system, options))
     }
 
-    pub(crate) fn status(&self, system: &dyn System, door: &Door, backlog: u32) -> ListenerStatus {
+    pub(crate) fn status(&self, system: &dyn System, listener: &ListenerState, backlog: u32) -> ListenerStatus {
         ListenerStatus {
             address: self.address.clone(),
-            connections: door.limiter.taken(),
-            limit: door.limit(),
-            readiness: match door.intake() {
-                Intake::Open => Readiness::Serving,
-                Intake::Suspended => Readiness::Suspended,
-                Intake::Refusing(_) => Readiness::Refusing,
+            connections: listener.limiter.taken(),
+            limit: listener.limit(),
+            readiness: match listener.accept_state() {
+                AcceptState::Open => Readiness::Serving,
+                AcceptState::Suspended => Readiness::Suspended,
+                AcceptState::Refusing(_) => Readiness::Refusing,
             },
             queued: self.queued(system),
             backlog,
-            sockets: self.shards.len(),
+            sockets: self.sockets.len(),
         }
     }
 
     /// Connections that wait in the kernel.
     pub(crate) fn queued(&self, system: &dyn System) -> usize {
-        self.shards.iter().map(|shard| system.queued(shard.socket()).unwrap_or(0)).sum()
+        self.sockets.iter().map(|socket| system.queued(socket.fd()).unwrap_or(0)).sum()
     }
 
     /// Whether a connection can be accepted: the kernel does not count those that wait at a Unix socket.
     pub(crate) fn is_readable(&self, system: &dyn System) -> bool {
-        let listens = |shard: &&Arc<Shard>| !shard.is_gone() && system.is_listening(shard.socket()).unwrap_or(false);
-        let sockets: Vec<_> = self.shards.iter().filter(listens).map(|shard| shard.socket()).collect();
+        let listens = |socket: &&Arc<ListenSocket>| !socket.is_gone() && system.is_listening(socket.fd()).unwrap_or(false);
+        let sockets: Vec<_> = self.sockets.iter().filter(listens).map(|socket| socket.fd()).collect();
         let mut ready = Vec::new();
         system.readable(&sockets, &mut ready).is_ok() && ready.contains(&true)
     }
@@ -307,8 +312,8 @@ impl Listener {
 
 impl Ask<'_> {
     fn wanted<'a>(&'a self, address: &'a Address, joins: bool) -> Wanted<'a> {
-        let Ask { system, options, accepted, backlog, shards, .. } = *self;
-        let sockets = if matches!(address, Address::Tcp(_)) { shards } else { 1 };
+        let Ask { system, options, accepted, backlog, sockets, .. } = *self;
+        let sockets = if matches!(address, Address::Tcp(_)) { sockets } else { 1 };
         Wanted { address, options, sockets, backlog, joins, accepted, system }
     }
 
@@ -321,10 +326,10 @@ impl Ask<'_> {
             }
             _ => self.address.clone(),
         };
-        let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
-        let ownership = if alone { Ownership::Own } else { Ownership::Ordered(joining.join(self.options, &shards)) };
+        let sockets: Vec<_> = sockets.into_iter().map(|socket| ListenSocket::new(Arc::new(socket), alone)).collect();
+        let ownership = if alone { Ownership::Own } else { Ownership::Ordered(joining.join(self.options, &sockets)) };
         let path = OwnedPath::new(&address);
-        Ok(Listener { address, shards, ownership, path, retires: false })
+        Ok(Listener { address, sockets, ownership, path, retires: false })
     }
 
     /// A listener of sockets that somebody else has made.
@@ -343,13 +348,13 @@ impl Ask<'_> {
         }
         let Some(address) = real else { return Err(wrong("no socket came back")) };
         let alone = sockets.len() == 1;
-        let shards: Vec<_> = sockets.into_iter().map(|socket| Shard::new(Arc::new(socket), alone)).collect();
-        for shard in &shards {
-            shard.set_options(self.system, self.accepted).map_err(|errno| fail(errno.into()))?;
+        let sockets: Vec<_> = sockets.into_iter().map(|socket| ListenSocket::new(Arc::new(socket), alone)).collect();
+        for socket in &sockets {
+            socket.set_options(self.system, self.accepted).map_err(|errno| fail(errno.into()))?;
         }
         let ownership = if by.exclusive() { Ownership::Own } else { Ownership::Shared };
         let path = if by.exclusive() { OwnedPath::new(&address) } else { None };
-        Ok(Listener { address, shards, ownership, path, retires: false })
+        Ok(Listener { address, sockets, ownership, path, retires: false })
     }
 
     /// Makes somebody else's socket fit to accept from. Its real address; None: it does not listen.
@@ -454,7 +459,8 @@ mod tests {
 
     fn open(address: &Address) -> Result<Listener, Error> {
         let (options, accepted) = (ListenOptions::default(), SocketOptions::default());
-        let ask = Ask { system: &Kernel, address, options: &options, accepted: &accepted, backlog: 16, shards: SHARDS, by: None };
+        let ask =
+            Ask { system: &Kernel, address, options: &options, accepted: &accepted, backlog: 16, sockets: SOCKETS, by: None };
         Listener::open(&ask)
     }
 
@@ -543,7 +549,7 @@ mod tests {
     fn a_second_listener_of_the_same_user_is_refused() {
         let address = "127.0.0.1:0".parse().expect("an address");
         let first = open(&address).expect("binds");
-        assert_eq!(first.shards.len(), SHARDS);
+        assert_eq!(first.sockets.len(), SOCKETS);
         let second = open(&first.address);
         assert!(matches!(second, Err(Error::AddressInUse(_))));
         let address = first.address.clone();

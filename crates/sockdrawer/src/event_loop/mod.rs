@@ -1,13 +1,10 @@
-//! DATA PLANE: the path of a byte, in reading order: listener, acceptor, limiter, generation, seat, connection, buffer, timer,
+//! DATA PLANE: the path of a byte, in reading order: listener, acceptor, limiter, generation, slot, connection, buffer, timer,
 //! worker. One [`EventLoop`] belongs to one thread; the descriptor moves rightwards only, and other threads reach an event loop by messages.
 
 pub(crate) mod acceptor;
 pub(crate) mod alarms;
-pub(crate) mod away;
-pub(crate) mod bell;
 mod buffer;
 mod calling;
-pub(crate) mod card;
 pub(crate) mod child_page;
 mod closing;
 mod connecting;
@@ -16,7 +13,6 @@ mod connector;
 pub(crate) mod delegates;
 mod delegation;
 pub(crate) mod dialer;
-pub(crate) mod door;
 pub(crate) mod ending;
 pub(crate) mod generation;
 mod generations;
@@ -26,21 +22,25 @@ pub(crate) mod inbox;
 mod interest;
 mod io;
 mod jobs;
+pub(crate) mod lease;
 pub(crate) mod limiter;
 pub(crate) mod listener;
+pub(crate) mod listener_state;
+pub(crate) mod notifier;
 pub(crate) mod orders;
 mod pace;
 pub(crate) mod peer_counts;
+pub(crate) mod policy;
 mod ports;
 mod reading;
 pub(crate) mod reuseport_group;
-pub(crate) mod rules;
 #[cfg(all(test, shuttle))]
 mod schedules;
 mod shared;
 pub(crate) mod shared_counters;
 mod slot;
 mod slots;
+pub(crate) mod snapshot;
 mod timer;
 mod timers;
 pub(crate) mod worker;
@@ -84,7 +84,7 @@ const PREPARED_BYTES: usize = 512;
 /// What epoll_wait would have to be given to fail.
 const BAD_EPOLL: &str = "epoll_wait fails for a bad descriptor or pointer only";
 
-/// The tokens of epoll that are no connection: epoch 0. The inbox is 0, listeners follow; at the end come descriptors that the
+/// The tokens of epoll that are no connection: version 0. The inbox is 0, listeners follow; at the end come descriptors that the
 /// event loop is only to notice.
 const INBOX_TOKEN: u64 = 0;
 const NOTICED: u64 = u32::MAX as u64 - 31;
@@ -124,7 +124,7 @@ impl EventLoop {
     pub(crate) fn serving(shared: Arc<Shared>, inbox: Arc<Inbox>) -> Result<EventLoop, Errno> {
         let mut event_loop = EventLoop::asleep(shared, inbox);
         event_loop.awaken()?;
-        event_loop.connections.card = Some(Arc::default());
+        event_loop.connections.snapshot = Some(Arc::default());
         Ok(event_loop)
     }
 
@@ -137,7 +137,7 @@ impl EventLoop {
         let at_once = capacity.min(64);
         let waiter = || Waiter::new(shared.limiter.clone(), inbox.clone());
         EventLoop {
-            acceptor: Acceptor::new(waiter(), shared.rules.get()),
+            acceptor: Acceptor::new(waiter(), shared.policy.get()),
             connector: Connector::new(waiter()),
             placement: shared.placement.clone().filter(|_| index.is_some()),
             messages: Vec::with_capacity(at_once),
@@ -152,7 +152,7 @@ impl EventLoop {
     /// Has ready what a short connection needs, so that it allocates nothing.
     pub(crate) fn prepare(&mut self) {
         self.connections.prepare();
-        self.acceptor.look_at_rules(&self.connections.io);
+        self.acceptor.look_at_policy(&self.connections.io);
     }
 
     /// Makes what it waits with. Before that, only its own thread may have its inbox.
@@ -241,7 +241,7 @@ impl EventLoop {
         if !self.is_quiet() {
             self.do_what_waits();
         }
-        self.connections.io.shared.bell.ring();
+        self.connections.io.shared.notifier.notify();
         events.len() > 0
     }
 
@@ -284,7 +284,7 @@ impl EventLoop {
 
     /// Whether messages wait that the inbox does not ring for again.
     pub(crate) fn has_messages(&self) -> bool {
-        !self.unread.is_empty() || self.connections.io.inbox.has_rung()
+        !self.unread.is_empty() || self.connections.io.inbox.is_notified()
     }
 
     /// When there is something to do even if nothing comes.
@@ -313,7 +313,7 @@ impl EventLoop {
                 // The mistake: whoever sits there now hears what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
                 Some(Message::Note(token, note)) => {
-                    let token = self.connections.seats.token(token as u32);
+                    let token = self.connections.slots.token(token as u32);
                     self.connections.note(token, note);
                 }
                 #[cfg(not(sockdrawer_broken = "stale-note"))]
@@ -346,9 +346,9 @@ impl EventLoop {
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
         self.connector.set_dialer(None);
-        for seat in 0..self.connections.seats.len() {
-            if self.connections.seats.at(seat).is_taken() {
-                let end = std::panic::AssertUnwindSafe(|| self.connections.cut(seat, why));
+        for slot in 0..self.connections.slots.len() {
+            if self.connections.slots.at(slot).is_taken() {
+                let end = std::panic::AssertUnwindSafe(|| self.connections.cut(slot, why));
                 let _ = std::panic::catch_unwind(end);
             }
         }

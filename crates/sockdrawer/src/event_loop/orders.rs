@@ -1,8 +1,8 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
-use super::card::Written;
 use super::connections::Connections;
-use super::slot::{Flags, Seat};
+use super::slot::{Flags, Slot};
+use super::snapshot::Snapshot;
 use crate::behaviour::Panicked;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
@@ -13,11 +13,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
-fn state(seat: &Seat) -> ConnectionState {
-    let flags = seat.flags;
+fn state(slot: &Slot) -> ConnectionState {
+    let flags = slot.flags;
     let states = [
         (flags.any(Flags::CONNECTING), ConnectionState::Connecting),
-        (flags.any(Flags::AWAY.and(Flags::LEAVING)), ConnectionState::Delegated),
+        (flags.any(Flags::LEASED.and(Flags::DELEGATING)), ConnectionState::Delegated),
         (flags.any(Flags::WORKING), ConnectionState::Working),
         (flags.any(Flags::UNSENT), ConnectionState::Sending),
         (flags.any(Flags::WAITING), ConnectionState::Waiting),
@@ -73,7 +73,7 @@ impl Connections {
         let older = selector.clone().and(!Selector::Generation(self.io.shared.switch.current().id));
         let mut adopted = Adopted::default();
         for token in self.choose(&older) {
-            let id = self.seats.at(token as u32).id;
+            let id = self.slots.at(token as u32).id;
             adopted.add(id, self.adopt_one(token));
         }
         adopted
@@ -83,35 +83,35 @@ impl Connections {
     pub(crate) fn choose(&mut self, selector: &Selector) -> Vec<u64> {
         let (uptime, needs_peer) = (self.io.start.elapsed(), selector.needs_peer());
         let mut chosen = Vec::new();
-        for seat in 0..self.seats.len() {
-            let place = self.seats.at(seat);
-            if place.has_protocol() || place.flags.any(Flags::CONNECTING) {
-                let traits = self.traits(seat, uptime, needs_peer);
+        for slot in 0..self.slots.len() {
+            let record = self.slots.at(slot);
+            if record.has_protocol() || record.flags.any(Flags::CONNECTING) {
+                let traits = self.traits(slot, uptime, needs_peer);
                 if selector.takes(&traits) {
-                    chosen.push(self.seats.token(seat));
+                    chosen.push(self.slots.token(slot));
                 }
             }
         }
         chosen
     }
 
-    fn traits(&mut self, seat: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
-        let peer = if needs_peer { self.remote(seat) } else { None };
-        let place = self.seats.at(seat);
-        let (id, age) = (place.id, uptime.saturating_sub(Duration::from_secs(u64::from(place.opened))));
-        let table = if place.flags.any(Flags::CONNECTING) { self.generations.active } else { place.table };
+    fn traits(&mut self, slot: u32, uptime: Duration, needs_peer: bool) -> Traits<'_> {
+        let peer = if needs_peer { self.remote(slot) } else { None };
+        let record = self.slots.at(slot);
+        let (id, age) = (record.id, uptime.saturating_sub(Duration::from_secs(u64::from(record.opened))));
+        let table = if record.flags.any(Flags::CONNECTING) { self.generations.active } else { record.table };
         let generation = self.generations.at(table).generation.id;
-        let door = self.seats.at(seat).door;
-        let listener = self.seats.door(door).map(|door| &door.address);
-        Traits { id, peer, age, generation, listener, tag: self.seats.extra(seat).and_then(|extra| extra.tag.as_deref()) }
+        let listener = self.slots.at(slot).listener;
+        let listener = self.slots.listener(listener).map(|listener| &listener.address);
+        Traits { id, peer, age, generation, listener, tag: self.slots.extra(slot).and_then(|extra| extra.tag.as_deref()) }
     }
 
     /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
-    pub(super) fn remote(&mut self, seat: u32) -> Option<SocketAddr> {
-        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
-            return self.connecting_to(seat);
+    pub(super) fn remote(&mut self, slot: u32) -> Option<SocketAddr> {
+        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+            return self.connecting_to(slot);
         }
-        self.with_socket(seat, |system, socket| system.peer_address(socket)).ok().flatten()
+        self.with_socket(slot, |system, socket| system.peer_address(socket)).ok().flatten()
     }
 
     fn list(&mut self, selector: &Selector) -> Vec<ConnectionStatus> {
@@ -119,51 +119,51 @@ impl Connections {
         self.choose(selector).into_iter().map(|token| self.listed(token as u32, uptime)).collect()
     }
 
-    fn listed(&mut self, seat: u32, uptime: Duration) -> ConnectionStatus {
-        let (received, sent) = self.bytes_away(seat);
-        let place = self.seats.at(seat);
-        let carried = if place.flags.any(Flags::CONNECTING) { (0, 0) } else { (place.bytes_in, place.bytes_out) };
+    fn listed(&mut self, slot: u32, uptime: Duration) -> ConnectionStatus {
+        let (received, sent) = self.leased_bytes(slot);
+        let record = self.slots.at(slot);
+        let carried = if record.flags.any(Flags::CONNECTING) { (0, 0) } else { (record.bytes_in, record.bytes_out) };
         let bytes = (carried.0 + received, carried.1 + sent);
-        let (side, state, draining) = (place.side(), state(place), place.flags.any(Flags::DRAINING));
-        self.traits(seat, uptime, true).status(side, bytes, state, draining)
+        let (side, state, draining) = (record.side(), state(record), record.flags.any(Flags::DRAINING));
+        self.traits(slot, uptime, true).status(side, bytes, state, draining)
     }
 
     /// An event loop that only serves says what it serves, before the protocol can keep it from answering.
-    pub(super) fn write_card(&mut self, seat: u32, peer: &Peer) {
-        let Some(card) = self.card.clone() else { return };
-        let (id, active) = (self.seats.at(seat).id, self.generations.active);
+    pub(super) fn publish(&mut self, slot: u32, peer: &Peer) {
+        let Some(snapshot) = self.snapshot.clone() else { return };
+        let (id, active) = (self.slots.at(slot).id, self.generations.active);
         let generation = self.generations.at(active).generation.id;
-        let door = self.seats.at(seat).door;
-        let door = self.seats.door(door).cloned();
+        let listener = self.slots.at(slot).listener;
+        let listener = self.slots.listener(listener).cloned();
         let before = (self.io.counters.bytes_in().get(), self.io.counters.bytes_out().get());
         let (peer, side) = (peer.remote(), peer.side());
-        card.write(Some(Written { id, generation, peer, door, side, tag: None, since: Instant::now(), before }));
+        snapshot.write(Some(Snapshot { id, generation, peer, listener, side, tag: None, since: Instant::now(), before }));
     }
 
     /// False where it is gone, or was asked before.
     pub(crate) fn drain_one(&mut self, token: u64) -> bool {
-        let Some(seat) = self.seats.find(token) else { return false };
-        let place = self.seats.at(seat);
-        let is_first = (place.has_protocol() || place.flags.any(Flags::CONNECTING)) && !place.flags.any(Flags::DRAINING);
-        self.drain(seat);
+        let Some(slot) = self.slots.find(token) else { return false };
+        let record = self.slots.at(slot);
+        let is_first = (record.has_protocol() || record.flags.any(Flags::CONNECTING)) && !record.flags.any(Flags::DRAINING);
+        self.drain(slot);
         is_first
     }
 
     /// The protocol may say goodbye, and what is not sent within this time is lost.
     pub(crate) fn purge_one(&mut self, token: u64, within: Duration) {
-        if let Some(seat) = self.seats.find(token) {
-            self.purge(seat, within);
+        if let Some(slot) = self.slots.find(token) {
+            self.purge(slot, within);
         }
     }
 
     /// Ends a connection with a reset.
     fn kill_one(&mut self, token: u64) -> bool {
-        let Some(seat) = self.seats.find(token) else { return false };
-        if self.seats.at(seat).flags.any(Flags::CONNECTING) {
-            self.connect_failed(seat, Errno::CONNABORTED);
+        let Some(slot) = self.slots.find(token) else { return false };
+        if self.slots.at(slot).flags.any(Flags::CONNECTING) {
+            self.connect_failed(slot, Errno::CONNABORTED);
         } else {
-            let id = self.seats.at(seat).id;
-            self.end(seat, Closed::Killed, true);
+            let id = self.slots.at(slot).id;
+            self.end(slot, Closed::Killed, true);
             self.io.shared.tell(&Told::ConnectionKilled(id));
         }
         true
@@ -171,28 +171,28 @@ impl Connections {
 
     /// Names a connection, by order of the control plane or of a handle.
     pub(super) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
-        let found = self.seats.find(token).filter(|seat| self.seats.at(*seat).has_protocol());
-        found.inspect(|seat| self.set_tag(*seat, tag.clone())).is_some()
+        let found = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol());
+        found.inspect(|slot| self.set_tag(*slot, tag.clone())).is_some()
     }
 
     /// An empty tag is none.
-    pub(super) fn set_tag(&mut self, seat: u32, tag: Tag) {
-        self.card.iter().for_each(|card| card.tagged(tag.clone()));
+    pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
+        self.snapshot.iter().for_each(|snapshot| snapshot.tagged(tag.clone()));
         if !tag.is_empty() {
-            self.seats.make_extra(seat).tag = Some(tag);
-        } else if let Some(extra) = self.seats.extra_of(seat) {
+            self.slots.make_extra(slot).tag = Some(tag);
+        } else if let Some(extra) = self.slots.extra_of(slot) {
             extra.tag = None;
         }
     }
 
     fn set_options_of(&mut self, token: u64, options: &SocketOptions) -> bool {
-        let Some(seat) = self.seats.find(token) else { return false };
-        self.with_socket(seat, |system, socket| system.set_options(socket, options)).is_ok()
+        let Some(slot) = self.slots.find(token) else { return false };
+        self.with_socket(slot, |system, socket| system.set_options(socket, options)).is_ok()
     }
 
     fn options_of(&mut self, token: u64) -> Option<SocketOptions> {
-        let seat = self.seats.find(token)?;
-        self.with_socket(seat, |system, socket| system.options(socket)).ok()
+        let slot = self.slots.find(token)?;
+        self.with_socket(slot, |system, socket| system.options(socket)).ok()
     }
 
     /// Moves a connection to the newest generation: its state is saved by the old service and restored by the new one; socket,
@@ -201,12 +201,12 @@ impl Connections {
     /// # Errors
     /// Why it stays where it is.
     fn adopt_one(&mut self, token: u64) -> Result<(), String> {
-        let seat = self.seats.find(token).ok_or("it has ended")?;
-        let flags = self.seats.at(seat).flags;
+        let slot = self.slots.find(token).ok_or("it has ended")?;
+        let flags = self.slots.at(slot).flags;
         let busy = [
             (Flags::CONNECTING, "it is still connecting"),
             (Flags::WORKING, "a job runs"),
-            (Flags::LEAVING.and(Flags::AWAY), "it is delegated"),
+            (Flags::DELEGATING.and(Flags::LEASED), "it is delegated"),
             (Flags::FLUSHING.and(Flags::LINGERING), "it is ending"),
         ];
         if let Some((_, why)) = busy.into_iter().find(|(busy, _)| flags.any(*busy)) {
@@ -214,42 +214,42 @@ impl Connections {
         }
         let panicked = |Panicked(message)| format!("the new service panicked: {message}");
         self.refresh().map_err(panicked)?;
-        let old = self.seats.at(seat).table;
+        let old = self.slots.at(slot).table;
         if old == self.generations.active {
             return Err("it has the newest generation already".to_owned());
         }
         // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
         self.join_generation().map_err(panicked)?;
         let new = self.generations.active;
-        self.move_to(seat, old, new).inspect_err(|_| self.left_generation(new))
+        self.move_to(slot, old, new).inspect_err(|_| self.left_generation(new))
     }
 
     /// The rest of an adoption, once the connection is counted by the generation it moves to.
-    fn move_to(&mut self, seat: u32, old: u16, new: u16) -> Result<(), String> {
-        let remote = self.remote(seat);
-        let place = self.seats.at(seat);
-        let (slot, peer) = (place.slot, crate::protocol::Peer::new(remote, place.side()));
+    fn move_to(&mut self, slot: u32, old: u16, new: u16) -> Result<(), String> {
+        let remote = self.remote(slot);
+        let record = self.slots.at(slot);
+        let (state, peer) = (record.state, crate::protocol::Peer::new(remote, record.side()));
         let mut saver = Saver::default();
         // A panic in save or restore leaves the connection with its old state, as an error does.
-        let saved = self.generations.at(old).table.save(slot, &mut saver);
+        let saved = self.generations.at(old).table.save(state, &mut saver);
         saved.map_err(|Panicked(message)| format!("save panicked: {message}"))?.map_err(|why| why.to_string())?;
         let restored = self.generations.at(new).table.restore(&peer, &mut Saved::new(&saver.bytes));
         let restored =
             restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?.map_err(|why| why.to_string())?;
-        self.move_protocol(seat, new, restored);
+        self.move_protocol(slot, new, restored);
         self.io.counters.adopted().add(1);
         Ok(())
     }
 
-    fn move_protocol(&mut self, seat: u32, table: u16, slot: u32) {
-        let old = self.seats.at(seat).table;
-        if self.close_protocol(seat, Closed::Adopted).is_err() {
+    fn move_protocol(&mut self, slot: u32, table: u16, state: u32) {
+        let old = self.slots.at(slot).table;
+        if self.close_protocol(slot, Closed::Adopted).is_err() {
             self.io.counters.panics().add(1);
         }
-        let place = self.seats.at(seat);
-        (place.table, place.slot) = (table, slot);
+        let record = self.slots.at(slot);
+        (record.table, record.state) = (table, state);
         self.left_generation(old);
         let generation = self.generations.at(table).generation.id;
-        self.card.iter().for_each(|card| card.moved(generation));
+        self.snapshot.iter().for_each(|snapshot| snapshot.moved(generation));
     }
 }

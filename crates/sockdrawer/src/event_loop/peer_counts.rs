@@ -20,7 +20,7 @@ pub(crate) struct PeerCounts {
 
 /// One counted connection: it is counted until this is dropped, whatever has become of the peer by then. Boxed, because hardly any
 /// pool has them and every permit has room for one.
-pub(crate) struct Ticket {
+pub(crate) struct PeerCount {
     peer_counts: Arc<PeerCounts>,
     peer: u128,
 }
@@ -35,7 +35,7 @@ impl PeerCounts {
     }
 
     /// Counts one more, unless the peer has as many as it may. Else how many it has.
-    pub(crate) fn enter(self: &Arc<PeerCounts>, peer: IpAddr, most: usize) -> Result<(Box<Ticket>, usize), usize> {
+    pub(crate) fn enter(self: &Arc<PeerCounts>, peer: IpAddr, most: usize) -> Result<(Box<PeerCount>, usize), usize> {
         let peer = self.prefixes.of(peer);
         let mut part = self.part(peer);
         let count = part.get(&peer).copied().unwrap_or(0);
@@ -43,7 +43,7 @@ impl PeerCounts {
             return Err(count);
         }
         part.insert(peer, count + 1);
-        Ok((Box::new(Ticket { peer_counts: self.clone(), peer }), count))
+        Ok((Box::new(PeerCount { peer_counts: self.clone(), peer }), count))
     }
 
     #[cfg(test)]
@@ -53,13 +53,13 @@ impl PeerCounts {
     }
 }
 
-impl Ticket {
+impl PeerCount {
     pub(crate) fn is_of(&self, peer_counts: &Arc<PeerCounts>) -> bool {
         Arc::ptr_eq(&self.peer_counts, peer_counts)
     }
 }
 
-impl Drop for Ticket {
+impl Drop for PeerCount {
     fn drop(&mut self) {
         let mut part = self.peer_counts.part(self.peer);
         match part.get_mut(&self.peer) {
@@ -97,9 +97,9 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        if let Ok((ticket, before)) = peer_counts.enter(peer, 3) {
+                        if let Ok((peer_count, before)) = peer_counts.enter(peer, 3) {
                             assert!(before < 3 && peer_counts.count(peer) <= 3);
-                            drop(ticket);
+                            drop(peer_count);
                         }
                     }
                 });

@@ -1,7 +1,7 @@
 //! The sockets that share one port, in the kernel's order: that of their listen(); when one stops, the last takes its place. This
 //! is kept in mind because a program that sends connections to some of them names places.
 
-use super::listener::Shard;
+use super::listener::ListenSocket;
 use crate::net::ListenOptions;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::System;
@@ -23,7 +23,7 @@ pub(crate) struct Membership {
 struct Group {
     /// Of one of them; see [`ListenOptions::same_group`].
     options: ListenOptions,
-    order: Order<Weak<Shard>>,
+    order: Order<Weak<ListenSocket>>,
 }
 
 /// Members by place. Pure.
@@ -87,27 +87,27 @@ impl<S> Order<S> {
 }
 
 impl Group {
-    fn socket_where(&self, wanted: impl Fn(&Member<Weak<Shard>>) -> bool) -> Option<Arc<Shard>> {
+    fn socket_where(&self, wanted: impl Fn(&Member<Weak<ListenSocket>>) -> bool) -> Option<Arc<ListenSocket>> {
         self.order.members.iter().filter(|member| wanted(member)).find_map(|member| member.socket.upgrade())
     }
 
     /// Sends new connections to these places. Where the system does not let us, retiring members turn them away.
     fn steer(&mut self, system: &dyn System, to: &[Range<usize>]) {
         let Some(any) = self.socket_where(|_| true) else { return };
-        if !to.is_empty() && system.steer(any.socket(), to).is_ok() {
+        if !to.is_empty() && system.steer(any.fd(), to).is_ok() {
             return;
         }
         // An older program may name places that are others' by now. There may be none.
-        let _ = system.unsteer(any.socket());
+        let _ = system.unsteer(any.fd());
         for member in self.order.members.iter().filter(|member| member.retiring) {
-            if let Some(shard) = member.socket.upgrade() {
+            if let Some(socket) = member.socket.upgrade() {
                 // Where this is refused too, they are still emptied before they close.
-                let _ = system.turn_away(shard.socket());
+                let _ = system.turn_away(socket.fd());
             }
         }
     }
 
-    fn close(&mut self, system: &dyn System, id: u64, shard: &Shard) {
+    fn close(&mut self, system: &dyn System, id: u64, socket: &ListenSocket) {
         let kept = self.order.staying_without(id);
         // Where one alone stays and moves, there is no place to name before and after: the retiring turn away whoever the kernel
         // sends them in that moment.
@@ -115,14 +115,14 @@ impl Group {
             self.steer(system, &kept);
         }
         // It fails only for a socket that does not listen any more.
-        let _ = system.stop_listening(shard.socket());
+        let _ = system.stop_listening(socket.fd());
         self.order.remove(id);
         if self.order.has_retiring() {
             let staying = self.order.staying();
             self.steer(system, &staying);
         } else if let Some(any) = self.socket_where(|_| true) {
             // It fails where there is no program.
-            let _ = system.unsteer(any.socket());
+            let _ = system.unsteer(any.fd());
         }
     }
 }
@@ -135,21 +135,21 @@ pub(crate) struct Joining<'a> {
 }
 
 impl Groups {
-    pub(crate) fn hold(groups: &Arc<Groups>) -> Joining<'_> {
+    pub(crate) fn lease(groups: &Arc<Groups>) -> Joining<'_> {
         Joining { groups, all: lock(&groups.0) }
     }
 }
 
 impl Joining<'_> {
     /// A new member set, in the order in which they began to listen.
-    pub(crate) fn join(&mut self, options: &ListenOptions, shards: &[Arc<Shard>]) -> Membership {
+    pub(crate) fn join(&mut self, options: &ListenOptions, sockets: &[Arc<ListenSocket>]) -> Membership {
         let Joining { groups, all } = self;
         let at = all.iter().position(|group| group.options.same_group(options)).unwrap_or_else(|| {
             let order = Order { members: Vec::new(), next: 0 };
             all.push(Group { options: options.clone(), order });
             all.len() - 1
         });
-        let ids = shards.iter().map(|shard| all[at].order.join(Arc::downgrade(shard))).collect();
+        let ids = sockets.iter().map(|socket| all[at].order.join(Arc::downgrade(socket))).collect();
         Membership { groups: groups.clone(), options: options.clone(), ids }
     }
 }
@@ -174,18 +174,18 @@ impl Membership {
     }
 
     /// Closes them, as far as nobody else has them, without a word to who waits there: the last one first, so that none moves.
-    pub(crate) fn leave(&self, shards: &mut Vec<Arc<Shard>>) {
+    pub(crate) fn leave(&self, sockets: &mut Vec<Arc<ListenSocket>>) {
         self.with(|group| {
             for id in self.ids.iter().rev() {
-                drop(shards.pop());
+                drop(sockets.pop());
                 group.order.remove(*id);
             }
         });
     }
 
     /// Ends the listening of its socket `index`, for all who have it.
-    pub(crate) fn close(&self, system: &dyn System, index: usize, shard: &Shard) {
-        self.with(|group| group.close(system, self.ids[index], shard));
+    pub(crate) fn close(&self, system: &dyn System, index: usize, socket: &ListenSocket) {
+        self.with(|group| group.close(system, self.ids[index], socket));
     }
 }
 

@@ -5,7 +5,7 @@ use super::generation::{Generation, Switch};
 use super::inbox::{Inbox, Message};
 use super::limiter::{Limiter, Permit, Waiter};
 use super::shared_counters::SharedCounters;
-use super::slots::Seats;
+use super::slots::Slots;
 use crate::behaviour::Behaviour;
 use crate::config::Settings;
 use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step};
@@ -76,14 +76,14 @@ fn take(limiter: &Arc<Limiter>, waiter: &mut Waiter, ear: &Ear) -> Permit {
 fn serve(limiter: &Arc<Limiter>, connections: usize, open: &AtomicUsize, most: usize) {
     let ear = Ear::new();
     let mut waiter = Waiter::new(limiter.clone(), ear.inbox.clone());
-    let mut seats = Seats::with_capacity(1, limiter.clone());
+    let mut slots = Slots::with_capacity(1, limiter.clone());
     let socket = || std::fs::File::open("/dev/null").expect("/dev/null").into();
     for _ in 0..connections {
-        let seat = seats.take(socket(), take(limiter, &mut waiter, &ear));
+        let slot = slots.take(socket(), take(limiter, &mut waiter, &ear));
         assert!(open.fetch_add(1, SeqCst) < most, "more connections than permits");
         thread::yield_now();
         open.fetch_sub(1, SeqCst);
-        seats.leave(seat);
+        slots.leave(slot);
     }
 }
 

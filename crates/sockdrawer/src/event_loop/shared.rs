@@ -2,12 +2,12 @@
 
 use super::acceptor::Incoming;
 use super::alarms::Teller;
-use super::bell::Bell;
 use super::delegates::Delegates;
 use super::generation::{Generation, Switch};
 use super::inbox::Inbox;
 use super::limiter::Limiter;
-use super::rules::{InForce, Rules};
+use super::notifier::Notifier;
+use super::policy::{CurrentPolicy, Policy};
 use super::shared_counters::{MOST_LOOPS, SharedCounters};
 use super::worker::Workers;
 use super::{EventLoop, here};
@@ -36,10 +36,10 @@ pub(crate) struct Shared {
     pub(crate) delegates: Arc<Delegates>,
     pub(crate) observer: Mutex<Arc<dyn Observer>>,
     /// Who is let in.
-    pub(crate) rules: InForce,
+    pub(crate) policy: CurrentPolicy,
     /// The loops that take connections from sockets that are alone at their address.
     pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,
-    pub(crate) bell: Bell,
+    pub(crate) notifier: Notifier,
     /// In ns, how long loops that had something to do ask for more before they sleep.
     spin: AtomicU64,
     /// Addresses whose sockets loops still have to empty and give up.
@@ -97,7 +97,7 @@ pub(crate) trait Placement: Send + Sync {
 
 impl Shared {
     pub(crate) fn new(on: Basis) -> Arc<Shared> {
-        let (rules, panicked) = Rules::new(on.admission, &on.shared_counters, None);
+        let (policy, panicked) = Policy::new(on.admission, &on.shared_counters, None);
         let shared = Arc::new(Shared {
             system: on.system,
             switch: Switch::new(on.shared_counters.clone(), on.generation),
@@ -107,9 +107,9 @@ impl Shared {
             workers: on.workers,
             delegates: on.delegates,
             observer: Mutex::new(on.observer),
-            rules: InForce::new(rules),
+            policy: CurrentPolicy::new(policy),
             roster: Mutex::new(Vec::new()),
-            bell: Bell::default(),
+            notifier: Notifier::default(),
             spin: AtomicU64::new(0),
             leaving: AtomicUsize::new(0),
             stranded: Mutex::default(),
@@ -123,14 +123,14 @@ impl Shared {
 
     /// Another policy, from the next connection on. What was counted stays counted.
     pub(crate) fn set_admission(&self, policy: Arc<dyn Admission>) {
-        let before = self.rules.get();
-        let (rules, panicked) = Rules::new(policy, &self.shared_counters, Some(&before));
-        let same_rate = rules.pace.as_ref().map(|pace| &pace.rate) == before.pace.as_ref().map(|pace| &pace.rate);
+        let before = self.policy.get();
+        let (policy, panicked) = Policy::new(policy, &self.shared_counters, Some(&before));
+        let same_rate = policy.pace.as_ref().map(|pace| &pace.rate) == before.pace.as_ref().map(|pace| &pace.rate);
         // Among several processes that is for the one that started the others.
         if !same_rate && self.process.is_none() {
             self.shared_counters.pace().store(0, Ordering::SeqCst);
         }
-        self.rules.set(rules);
+        self.policy.set(policy);
         panics::discard(before);
         panicked.into_iter().for_each(|message| self.tell(&Told::AdmissionPanicked { message }));
     }

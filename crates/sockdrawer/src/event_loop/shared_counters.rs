@@ -34,8 +34,8 @@ const ALARMS: usize = POOL + 3;
 const SIGNALS: usize = ALARMS + Alarms::WORDS;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
-const DOORS: usize = CHILDREN + 1;
-const BEATS: usize = DOORS + MOST_DOORS * GATE;
+const LISTENERS: usize = CHILDREN + 1;
+const BEATS: usize = LISTENERS + MOST_DOORS * GATE;
 const END: usize = BEATS + MOST_PROCESSES;
 
 /// Children come last, each with a page to itself: it has no other of them, so whatever it writes, it writes about itself.
@@ -83,9 +83,9 @@ impl SharedCounters {
     }
 
     /// The numbers of a listener's limiter: at this place among what processes share, or where nobody shares them.
-    pub(crate) fn door(&self, slot: usize) -> SharedCounters {
-        if self.words.len() > DOORS {
-            SharedCounters::of(self.words.clone(), DOORS + slot * GATE)
+    pub(crate) fn listener(&self, slot: usize) -> SharedCounters {
+        if self.words.len() > LISTENERS {
+            SharedCounters::of(self.words.clone(), LISTENERS + slot * GATE)
         } else {
             let shared_counters = SharedCounters::of(Words::private(HELD), 0);
             shared_counters.clear_gate();

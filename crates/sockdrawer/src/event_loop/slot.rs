@@ -1,6 +1,6 @@
 //! The record of a connection, whatever protocol runs on it. It survives its protocol, to linger.
 
-use super::slots::NO_DOOR;
+use super::slots::NO_LISTENER;
 use super::timer::Node;
 use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 /// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.
 #[repr(align(64))] // So that to look at one is to fetch one line.
-pub(crate) struct Seat {
-    /// None while the seat is empty; `timer.next` then links the empty ones. Also none while it is away.
+pub(crate) struct Slot {
+    /// None while the slot is empty; `timer.next` then links the empty ones. Also none while it is away.
     pub(crate) socket: Option<OwnedFd>,
-    /// Counts the connections that sat here: with the seat's number, a token that goes stale with its connection.
-    pub(crate) epoch: u32,
+    /// Counts the connections that sat here: with the slot's number, a token that goes stale with its connection.
+    pub(crate) version: u32,
     pub(crate) id: ConnectionId,
     /// While it connects: when that began, in ns since the loop did.
     pub(crate) bytes_in: u64,
@@ -21,17 +21,17 @@ pub(crate) struct Seat {
     pub(crate) timer: Node,
     /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
     /// discarded so far.
-    pub(crate) slot: u32,
+    pub(crate) state: u32,
     /// When it opened, in seconds since the loop did.
     pub(crate) opened: u32,
     /// The generation's place among the loop's.
     pub(crate) table: u16,
-    /// By which it came in, as the account numbers doors.
-    pub(crate) door: u16,
+    /// By which it came in, as the account numbers listeners.
+    pub(crate) listener: u16,
     pub(crate) flags: Flags,
 }
 
-const _: () = assert!(size_of::<Seat>() <= 64);
+const _: () = assert!(size_of::<Slot>() <= 64);
 
 /// What a connection is doing; several at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,9 +71,9 @@ impl Flags {
     /// A job ran since the last read: more input may have come meanwhile.
     pub(crate) const WORKED: Flags = Flags(1 << 15);
     /// To be given away as soon as all is sent.
-    pub(crate) const LEAVING: Flags = Flags(1 << 16);
+    pub(crate) const DELEGATING: Flags = Flags(1 << 16);
     /// Given away: somebody else has the socket.
-    pub(crate) const AWAY: Flags = Flags(1 << 17);
+    pub(crate) const LEASED: Flags = Flags(1 << 17);
     /// FULL, and input waits until it is not.
     pub(crate) const PAUSED: Flags = Flags(1 << 18);
     /// There is input that the protocol did not take.
@@ -99,16 +99,16 @@ impl Flags {
             | Flags::WORKING.0
             | Flags::WAITING.0
             | Flags::PAUSED.0
-            | Flags::LEAVING.0
-            | Flags::AWAY.0,
+            | Flags::DELEGATING.0
+            | Flags::LEASED.0,
     );
 
-    /// While none of these is set, nobody but the seat knows of the connection, unless it has a timer.
+    /// While none of these is set, nobody but the slot knows of the connection, unless it has a timer.
     pub(crate) const ENTANGLED: Flags = Flags(
         Flags::CONNECTING.0
             | Flags::WORKING.0
-            | Flags::LEAVING.0
-            | Flags::AWAY.0
+            | Flags::DELEGATING.0
+            | Flags::LEASED.0
             | Flags::KEPT.0
             | Flags::UNSENT.0
             | Flags::EXTRA.0
@@ -133,18 +133,18 @@ impl Flags {
     }
 }
 
-impl Seat {
-    pub(super) const EMPTY: Seat = Seat {
+impl Slot {
+    pub(super) const EMPTY: Slot = Slot {
         socket: None,
-        epoch: 1,
+        version: 1,
         id: ConnectionId(0),
         bytes_in: 0,
         bytes_out: 0,
         timer: Node::IDLE,
-        slot: 0,
+        state: 0,
         opened: 0,
         table: 0,
-        door: NO_DOOR,
+        listener: NO_LISTENER,
         flags: Flags(0),
     };
 
@@ -154,7 +154,7 @@ impl Seat {
 
     /// Whether a connection sits here.
     pub(crate) fn is_taken(&self) -> bool {
-        self.socket.is_some() || self.flags.any(Flags::AWAY)
+        self.socket.is_some() || self.flags.any(Flags::LEASED)
     }
 
     /// Whether a protocol runs on it.
@@ -171,13 +171,13 @@ impl Seat {
 
     /// Whether `received` and `finished` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::LEAVING).and(Flags::AWAY))
+        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED))
     }
 }
 
 /// A connection of a loop, as epoll and messages name it.
-pub(crate) fn token(seat: u32, epoch: u32) -> u64 {
-    u64::from(epoch) << 32 | u64::from(seat)
+pub(crate) fn token(slot: u32, version: u32) -> u64 {
+    u64::from(version) << 32 | u64::from(slot)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Deadlines: a hierarchical wheel of intrusive lists. A connection has one node, so a million timers cost no memory of their
-//! own; setting, moving and clearing one touches at most three seats.
+//! own; setting, moving and clearing one touches at most three slots.
 
 #[cfg(test)]
 mod growth;
 
-use super::slots::Seats;
+use super::slots::Slots;
 use std::time::{Duration, Instant};
 
 /// One tick is 2^14 ns, 16.4 µs: a deadline is met half of that late, which is little beside what a wake-up takes, and 32 bits of them
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 const TICK_SHIFT: u32 = 14;
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
-/// 6 levels of 64 slots span 2^36 ticks, more than a deadline can say.
+/// 6 levels of 64 buckets span 2^36 ticks, more than a deadline can say.
 const LEVELS: usize = 6;
 /// Half the span of a tick number, less a little: beyond it "before" and "after" would swap. Farther deadlines fire here and
 /// are set again by the caller, who knows the time.
 pub(crate) const FARTHEST: Duration = Duration::from_nanos(((1_u64 << 31) - (1 << 16)) << TICK_SHIFT);
-/// No seat; also the end of a list.
+/// No slot; also the end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
-/// A `previous` with this bit names a slot of the wheel instead of a seat: the node is the first of its list.
+/// A `previous` with this bit names a bucket of the wheel instead of a slot: the node is the first of its list.
 const HEAD: u32 = 1 << 31;
 
-/// A seat's part of the wheel.
+/// A slot's part of the wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
-    /// In whose slot it hangs. May be earlier than `deadline`: a deadline that moves away costs nothing until it fires.
+    /// In whose bucket it hangs. May be earlier than `deadline`: a deadline that moves away costs nothing until it fires.
     hung: u32,
     /// What was asked for.
     deadline: u32,
@@ -40,7 +40,7 @@ impl Node {
         self.previous != NONE
     }
 
-    /// The node of an empty seat, which links to the next empty one.
+    /// The node of an empty slot, which links to the next empty one.
     pub(crate) fn linked(next: u32) -> Node {
         Node { next, ..Node::IDLE }
     }
@@ -54,9 +54,9 @@ impl Node {
 /// The wheel of one loop.
 pub(crate) struct Wheel {
     start: Instant,
-    /// Every slot before this tick was emptied.
+    /// Every bucket before this tick was emptied.
     tick: u64,
-    /// A bit for each slot that is not empty.
+    /// A bit for each bucket that is not empty.
     occupied: [u64; LEVELS],
     heads: [[u32; SLOTS]; LEVELS],
     armed: usize,
@@ -75,66 +75,66 @@ impl Wheel {
         (at.saturating_duration_since(self.start).as_nanos() >> TICK_SHIFT) as u64
     }
 
-    /// Sets the seat's timer to `at`, at most [`FARTHEST`] from `now`.
-    pub(crate) fn set(&mut self, seats: &mut Seats, seat: u32, at: Instant, now: Instant) {
+    /// Sets the slot's timer to `at`, at most [`FARTHEST`] from `now`.
+    pub(crate) fn set(&mut self, slots: &mut Slots, slot: u32, at: Instant, now: Instant) {
         if self.is_empty() {
             self.tick = self.tick.max(self.ticks(now));
         }
         // Rounded up: never early.
         let deadline = (self.ticks(at) + 1).clamp(self.tick + 1, self.tick + ((1 << 31) - (1 << 16)));
-        let node = &mut seats.at(seat).timer;
+        let node = &mut slots.at(slot).timer;
         node.deadline = deadline as u32;
         if node.is_set() {
             if !is_before(node.deadline, node.hung) {
                 return;
             }
-            self.unhang(seats, seat);
+            self.unhang(slots, slot);
         }
-        self.hang(seats, seat, deadline);
+        self.hang(slots, slot, deadline);
     }
 
     #[inline]
-    pub(crate) fn clear(&mut self, seats: &mut Seats, seat: u32) {
-        if seats.at(seat).timer.is_set() {
-            self.unhang(seats, seat);
+    pub(crate) fn clear(&mut self, slots: &mut Slots, slot: u32) {
+        if slots.at(slot).timer.is_set() {
+            self.unhang(slots, slot);
         }
     }
 
-    fn hang(&mut self, seats: &mut Seats, seat: u32, due: u64) {
-        let (level, slot) = self.place(due);
-        let first = std::mem::replace(&mut self.heads[level][slot], seat);
-        self.occupied[level] |= 1 << slot;
+    fn hang(&mut self, slots: &mut Slots, slot: u32, due: u64) {
+        let (level, bucket) = self.place(due);
+        let first = std::mem::replace(&mut self.heads[level][bucket], slot);
+        self.occupied[level] |= 1 << bucket;
         self.armed += 1;
         if first != NONE {
-            seats.at(first).timer.previous = seat;
+            slots.at(first).timer.previous = slot;
         }
-        let node = &mut seats.at(seat).timer;
+        let node = &mut slots.at(slot).timer;
         node.hung = due as u32;
         node.next = first;
-        node.previous = HEAD | (level * SLOTS + slot) as u32;
+        node.previous = HEAD | (level * SLOTS + bucket) as u32;
     }
 
-    fn unhang(&mut self, seats: &mut Seats, seat: u32) {
-        let node = seats.at(seat).timer;
+    fn unhang(&mut self, slots: &mut Slots, slot: u32) {
+        let node = slots.at(slot).timer;
         if node.previous & HEAD != 0 {
-            let (level, slot) = ((node.previous & !HEAD) as usize / SLOTS, (node.previous & !HEAD) as usize % SLOTS);
-            self.heads[level][slot] = node.next;
+            let (level, bucket) = ((node.previous & !HEAD) as usize / SLOTS, (node.previous & !HEAD) as usize % SLOTS);
+            self.heads[level][bucket] = node.next;
             if node.next == NONE {
-                self.occupied[level] &= !(1 << slot);
+                self.occupied[level] &= !(1 << bucket);
             }
         } else {
-            seats.at(node.previous).timer.next = node.next;
+            slots.at(node.previous).timer.next = node.next;
         }
         if node.next != NONE {
-            seats.at(node.next).timer.previous = node.previous;
+            slots.at(node.next).timer.previous = node.previous;
         }
-        let node = &mut seats.at(seat).timer;
+        let node = &mut slots.at(slot).timer;
         node.next = NONE;
         node.previous = NONE;
         self.armed -= 1;
     }
 
-    /// The highest digit, in base 64, in which `due` differs from now says the level; the digit itself the slot.
+    /// The highest digit, in base 64, in which `due` differs from now says the level; the digit itself the bucket.
     fn place(&self, due: u64) -> (usize, usize) {
         let level = ((63 - ((due ^ self.tick) | 1).leading_zeros()) / BITS) as usize;
         let level = level.min(LEVELS - 1);
@@ -150,7 +150,7 @@ impl Wheel {
         Some(self.start + Duration::from_nanos(tick << TICK_SHIFT))
     }
 
-    /// The first tick after now at which a slot is due: a deadline at level 0, a list to spread out above.
+    /// The first tick after now at which a bucket is due: a deadline at level 0, a list to spread out above.
     fn next_tick(&self) -> u64 {
         (0..LEVELS)
             .filter_map(|level| {
@@ -164,8 +164,8 @@ impl Wheel {
             .unwrap_or(u64::MAX)
     }
 
-    /// Collects the seats whose deadline has come until `now` into `due`; their timers are off.
-    pub(crate) fn advance(&mut self, seats: &mut Seats, now: Instant, due: &mut Vec<u32>) {
+    /// Collects the slots whose deadline has come until `now` into `due`; their timers are off.
+    pub(crate) fn advance(&mut self, slots: &mut Slots, now: Instant, due: &mut Vec<u32>) {
         let target = self.ticks(now);
         while !self.is_empty() {
             let next = self.next_tick();
@@ -176,23 +176,23 @@ impl Wheel {
             for level in (0..LEVELS).rev() {
                 let shift = BITS * level as u32;
                 if next & ((1 << shift) - 1) == 0 {
-                    self.empty_slot(seats, level, (next >> shift) as usize % SLOTS, due);
+                    self.empty_bucket(slots, level, (next >> shift) as usize % SLOTS, due);
                 }
             }
         }
         self.tick = self.tick.max(target);
     }
 
-    fn empty_slot(&mut self, seats: &mut Seats, level: usize, slot: usize, due: &mut Vec<u32>) {
-        while self.heads[level][slot] != NONE {
-            let seat = self.heads[level][slot];
-            self.unhang(seats, seat);
-            let deadline = seats.at(seat).timer.deadline;
+    fn empty_bucket(&mut self, slots: &mut Slots, level: usize, bucket: usize, due: &mut Vec<u32>) {
+        while self.heads[level][bucket] != NONE {
+            let slot = self.heads[level][bucket];
+            self.unhang(slots, slot);
+            let deadline = slots.at(slot).timer.deadline;
             let left = deadline.wrapping_sub(self.tick as u32);
             if left == 0 || left >= 1 << 31 {
-                due.push(seat);
+                due.push(slot);
             } else {
-                self.hang(seats, seat, self.tick + u64::from(left));
+                self.hang(slots, slot, self.tick + u64::from(left));
             }
         }
     }
@@ -218,35 +218,35 @@ mod tests {
         }
     }
 
-    fn seats(count: usize) -> Seats {
+    fn slots(count: usize) -> Slots {
         let limiter = Limiter::new(count);
-        let mut seats = Seats::with_capacity(count, limiter.clone());
+        let mut slots = Slots::with_capacity(count, limiter.clone());
         for _ in 0..count {
             let socket = std::fs::File::open("/dev/null").expect("/dev/null");
-            seats.take(socket.into(), limiter.take().expect("free"));
+            slots.take(socket.into(), limiter.take().expect("free"));
         }
-        seats
+        slots
     }
 
     #[test]
     fn timers_fire_never_early_and_at_the_next_look() {
         let start = Instant::now();
-        let (mut wheel, mut seats) = (Wheel::new(start), seats(100));
+        let (mut wheel, mut slots) = (Wheel::new(start), slots(100));
         let mut deadlines: Vec<Option<u64>> = vec![None; 100];
         let (mut random, mut now, mut due) = (Random(7), 0_u64, Vec::new());
         let mut fired = 0;
         for _ in 0..20_000 {
-            let seat = random.below(100) as usize;
+            let slot = random.below(100) as usize;
             let after = 1 << random.below(36);
             match random.below(4) {
                 0 => {
-                    wheel.clear(&mut seats, seat as u32);
-                    deadlines[seat] = None;
+                    wheel.clear(&mut slots, slot as u32);
+                    deadlines[slot] = None;
                 }
                 _ => {
                     let at = now + random.below(after) + 1;
-                    wheel.set(&mut seats, seat as u32, start + Duration::from_nanos(at), start + Duration::from_nanos(now));
-                    deadlines[seat] = Some(at);
+                    wheel.set(&mut slots, slot as u32, start + Duration::from_nanos(at), start + Duration::from_nanos(now));
+                    deadlines[slot] = Some(at);
                 }
             }
             let step = 1 << random.below(34);
@@ -257,9 +257,9 @@ mod tests {
             if let (Some(next), Some(nearest)) = (next, nearest) {
                 assert!(next <= nearest + (2 << TICK_SHIFT), "the loop would sleep past a deadline");
             }
-            wheel.advance(&mut seats, start + Duration::from_nanos(now), &mut due);
-            for seat in due.drain(..) {
-                let deadline = deadlines[seat as usize].take().expect("set");
+            wheel.advance(&mut slots, start + Duration::from_nanos(now), &mut due);
+            for slot in due.drain(..) {
+                let deadline = deadlines[slot as usize].take().expect("set");
                 assert!(deadline <= now, "early");
                 fired += 1;
             }
@@ -273,28 +273,28 @@ mod tests {
     #[test]
     fn a_deadline_that_moves_away_fires_once_at_its_new_time() {
         let start = Instant::now();
-        let (mut wheel, mut seats) = (Wheel::new(start), seats(1));
+        let (mut wheel, mut slots) = (Wheel::new(start), slots(1));
         let second = Duration::from_secs(1);
         let mut due = Vec::new();
         for moved in 1..=10 {
-            wheel.set(&mut seats, 0, start + second * moved, start);
+            wheel.set(&mut slots, 0, start + second * moved, start);
         }
-        wheel.advance(&mut seats, start + second * 9, &mut due);
+        wheel.advance(&mut slots, start + second * 9, &mut due);
         assert!(due.is_empty());
-        wheel.advance(&mut seats, start + second * 10 + Duration::from_millis(1), &mut due);
+        wheel.advance(&mut slots, start + second * 10 + Duration::from_millis(1), &mut due);
         assert_eq!((due.len(), wheel.is_empty()), (1, true));
     }
 
     #[test]
     fn ticks_wrap_without_harm() {
         let start = Instant::now();
-        let (mut wheel, mut seats) = (Wheel::new(start), seats(1));
+        let (mut wheel, mut slots) = (Wheel::new(start), slots(1));
         let (quarter, mut due) = (Duration::from_secs(900), Vec::new());
         for quarters in 0..400 {
-            wheel.set(&mut seats, 0, start + quarter * (quarters + 20), start + quarter * quarters);
-            wheel.advance(&mut seats, start + quarter * (quarters + 19), &mut due);
+            wheel.set(&mut slots, 0, start + quarter * (quarters + 20), start + quarter * quarters);
+            wheel.advance(&mut slots, start + quarter * (quarters + 19), &mut due);
             assert!(due.is_empty());
-            wheel.advance(&mut seats, start + quarter * (quarters + 20) + Duration::from_millis(1), &mut due);
+            wheel.advance(&mut slots, start + quarter * (quarters + 20) + Duration::from_millis(1), &mut due);
             assert_eq!(due.drain(..).count(), 1);
         }
     }
@@ -303,14 +303,14 @@ mod tests {
     fn a_million_timers_are_set_and_fire() {
         let start = Instant::now();
         let limiter = Limiter::new(1_000_000);
-        let mut seats = Seats::with_capacity(1_000_000, limiter.clone());
+        let mut slots = Slots::with_capacity(1_000_000, limiter.clone());
         let mut wheel = Wheel::new(start);
-        for seat in 0..1_000_000_u32 {
-            seats.make();
-            wheel.set(&mut seats, seat, start + Duration::from_micros(u64::from(seat) * 37 % 60_000_000), start);
+        for slot in 0..1_000_000_u32 {
+            slots.make();
+            wheel.set(&mut slots, slot, start + Duration::from_micros(u64::from(slot) * 37 % 60_000_000), start);
         }
         let mut due = Vec::with_capacity(1_000_000);
-        wheel.advance(&mut seats, start + Duration::from_secs(61), &mut due);
+        wheel.advance(&mut slots, start + Duration::from_secs(61), &mut due);
         due.sort_unstable();
         due.dedup();
         assert_eq!((due.len(), wheel.is_empty(), limiter.taken()), (1_000_000, true, 0));

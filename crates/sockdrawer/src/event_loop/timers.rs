@@ -2,7 +2,7 @@
 
 use super::connections::Connections;
 use super::slot::Flags;
-use super::slots::Seats;
+use super::slots::Slots;
 use super::timer::{self, Wheel};
 use std::collections::HashMap;
 use std::time::Instant;
@@ -29,27 +29,27 @@ impl Timers {
     }
 
     /// Sets a connection's timer, also beyond what the wheel can say.
-    pub(super) fn set(&mut self, seats: &mut Seats, seat: u32, at: Instant, now: Instant) {
+    pub(super) fn set(&mut self, slots: &mut Slots, slot: u32, at: Instant, now: Instant) {
         if at.saturating_duration_since(now) > timer::FARTHEST {
-            self.far.insert(seat, at);
+            self.far.insert(slot, at);
         } else if !self.far.is_empty() {
-            self.far.remove(&seat);
+            self.far.remove(&slot);
         }
-        seats.at(seat).flags.clear(Flags::IDLE);
-        self.wheel.set(seats, seat, at.min(now + timer::FARTHEST), now);
+        slots.at(slot).flags.clear(Flags::IDLE);
+        self.wheel.set(slots, slot, at.min(now + timer::FARTHEST), now);
     }
 
     #[inline]
-    pub(super) fn clear(&mut self, seats: &mut Seats, seat: u32) {
-        self.wheel.clear(seats, seat);
+    pub(super) fn clear(&mut self, slots: &mut Slots, slot: u32) {
+        self.wheel.clear(slots, slot);
         if !self.far.is_empty() {
-            self.far.remove(&seat);
+            self.far.remove(&slot);
         }
     }
 
     /// The rest of a deadline that the wheel could not say at once.
-    pub(super) fn take_far(&mut self, seat: u32) -> Option<Instant> {
-        if self.far.is_empty() { None } else { self.far.remove(&seat) }
+    pub(super) fn take_far(&mut self, slot: u32) -> Option<Instant> {
+        if self.far.is_empty() { None } else { self.far.remove(&slot) }
     }
 }
 
@@ -60,11 +60,11 @@ impl Connections {
         }
         let now = Instant::now();
         let mut due = std::mem::take(&mut self.timers.due);
-        self.timers.wheel.advance(&mut self.seats, now, &mut due);
-        for seat in due.drain(..) {
+        self.timers.wheel.advance(&mut self.slots, now, &mut due);
+        for slot in due.drain(..) {
             // A callback earlier in this list may have ended the connection, or set its timer again.
-            if self.seats.at(seat).is_taken() && !self.seats.at(seat).timer.is_set() {
-                self.timer_due(seat, now);
+            if self.slots.at(slot).is_taken() && !self.slots.at(slot).timer.is_set() {
+                self.timer_due(slot, now);
             }
         }
         self.timers.due = due;

@@ -5,9 +5,9 @@ use crate::event_loop::acceptor::Incoming;
 use crate::event_loop::child_page::ChildPage;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::limiter::Permit;
-use crate::event_loop::listener::Shard;
+use crate::event_loop::listener::ListenSocket;
 use crate::event_loop::peer_counts::PeerCounts;
-use crate::event_loop::rules::Rules;
+use crate::event_loop::policy::Policy;
 use crate::event_loop::shared_counters::{MOST_CHILDREN, SharedCounters};
 use crate::event_loop::{EventLoop, Placement};
 use crate::net::Address;
@@ -44,9 +44,9 @@ pub(crate) struct Children {
 #[derive(Default)]
 struct Table {
     /// The place of each process.
-    places: HashMap<u32, usize>,
+    slots: HashMap<u32, usize>,
     chunks: Vec<Unforked<Chunk>>,
-    free: Vec<Place>,
+    free: Vec<ChildSlot>,
     inherited: Inherited,
     /// Of the children, those that are other programs.
     programs: usize,
@@ -59,7 +59,7 @@ struct Inherited {
     /// The helper's, from its begin to its end.
     own: Vec<RawFd>,
     /// As long as something accepts there.
-    listeners: Vec<(Weak<Shard>, RawFd)>,
+    listeners: Vec<(Weak<ListenSocket>, RawFd)>,
     /// What they all were when a child was made last, and the same as ranges.
     numbers: Vec<RawFd>,
     ranges: Vec<(u32, u32)>,
@@ -68,7 +68,7 @@ struct Inherited {
 impl Inherited {
     /// Looks at all of it again. Memory that is in children, too, is written only when something is another.
     fn refresh(&mut self, others: impl Iterator<Item = RawFd> + Clone) -> &[(u32, u32)] {
-        let open = |(shard, number): &(Weak<Shard>, RawFd)| (shard.strong_count() > 0).then_some(*number);
+        let open = |(socket, number): &(Weak<ListenSocket>, RawFd)| (socket.strong_count() > 0).then_some(*number);
         let all = self.own.iter().copied().chain(self.listeners.iter().filter_map(open)).chain(others);
         if !all.clone().eq(self.numbers.iter().copied()) {
             self.numbers = all.collect();
@@ -77,9 +77,9 @@ impl Inherited {
         &self.ranges
     }
 
-    fn add_listener(&mut self, shard: &Arc<Shard>) {
+    fn add_listener(&mut self, socket: &Arc<ListenSocket>) {
         self.listeners.retain(|(known, _)| known.strong_count() > 0);
-        self.listeners.push((Arc::downgrade(shard), shard.socket().as_raw_fd()));
+        self.listeners.push((Arc::downgrade(socket), socket.fd().as_raw_fd()));
     }
 }
 
@@ -105,7 +105,7 @@ const CHUNK: usize = 25;
 const _: () = assert!(size_of::<Chunk>() <= 4096);
 
 /// One that nobody has.
-struct Place {
+struct ChildSlot {
     slot: usize,
     page: ChildPage,
 }
@@ -116,12 +116,12 @@ impl Table {
     }
 
     fn of(&mut self, pid: u32) -> Option<&mut Child> {
-        let slot = *self.places.get(&pid)?;
+        let slot = *self.slots.get(&pid)?;
         self.at(slot).as_mut()
     }
 
     fn alive(&self) -> impl Iterator<Item = (u32, &Child)> {
-        self.places.iter().filter_map(|(pid, slot)| Some((*pid, self.chunks[slot / CHUNK][slot % CHUNK].as_ref()?)))
+        self.slots.iter().filter_map(|(pid, slot)| Some((*pid, self.chunks[slot / CHUNK][slot % CHUNK].as_ref()?)))
     }
 
     /// What the next child is to close. A program closes all but its connection.
@@ -142,7 +142,7 @@ impl Table {
         self.chunks.push(Unforked::new([const { None }; CHUNK])?);
         // As many as permits, which are at most as many as places among the shared numbers.
         let slots = (first..(first + CHUNK).min(MOST_CHILDREN)).rev();
-        self.free.extend(slots.map(|slot| Place { slot, page: shared_counters.child(slot) }));
+        self.free.extend(slots.map(|slot| ChildSlot { slot, page: shared_counters.child(slot) }));
         shared_counters.set_children((first + CHUNK).min(MOST_CHILDREN));
         Ok(())
     }
@@ -160,12 +160,12 @@ pub(crate) struct Child {
     /// Of another program, its connection once more: whatever the program leaves behind, the connection ends when it does.
     connection: Option<OwnedFd>,
     /// The helper ended it.
-    why: Option<Why>,
+    why: Option<KillReason>,
 }
 
 /// Why a helper ends a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum KillReason {
     /// Its time was over.
     Cut,
     /// It was to be killed.
@@ -175,7 +175,7 @@ pub(crate) enum Why {
 impl Child {
     /// Where it came in.
     pub(crate) fn listener(&self) -> Option<&Address> {
-        self.permit.door().map(|door| &door.address)
+        self.permit.listener().map(|listener| &listener.address)
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -225,8 +225,8 @@ impl Children {
     }
 
     /// The helper accepts there.
-    pub(crate) fn add_listener(&self, shard: &Arc<Shard>) {
-        lock(&self.table).inherited.add_listener(shard);
+    pub(crate) fn add_listener(&self, socket: &Arc<ListenSocket>) {
+        lock(&self.table).inherited.add_listener(socket);
     }
 
     /// Reads or changes one of those that live.
@@ -235,15 +235,16 @@ impl Children {
     }
 
     /// Counts the peers of those that live as the policy asks for, each once.
-    pub(crate) fn count_peers(&self, rules: &Rules) {
+    pub(crate) fn count_peers(&self, policy: &Policy) {
         for child in lock(&self.table).chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).flatten() {
-            let counted = |peer_counts: &Arc<PeerCounts>| child.permit.ticket().is_some_and(|ticket| ticket.is_of(peer_counts));
-            if rules.peer_counts.as_ref().is_some_and(counted) {
+            let counted =
+                |peer_counts: &Arc<PeerCounts>| child.permit.peer_count().is_some_and(|peer_count| peer_count.is_of(peer_counts));
+            if policy.peer_counts.as_ref().is_some_and(counted) {
                 continue;
             }
             let entered =
-                rules.peer_counts.as_ref().zip(child.peer).map(|(peer_counts, peer)| peer_counts.enter(peer.ip(), usize::MAX));
-            child.permit.count_by(entered.and_then(Result::ok).map(|(ticket, _)| ticket));
+                policy.peer_counts.as_ref().zip(child.peer).map(|(peer_counts, peer)| peer_counts.enter(peer.ip(), usize::MAX));
+            child.permit.count_by(entered.and_then(Result::ok).map(|(peer_count, _)| peer_count));
         }
     }
 
@@ -268,7 +269,7 @@ impl Children {
     }
 
     /// Ends a child; its peer sees a reset, unless the connection has just ended in order.
-    pub(crate) fn kill(&self, pid: u32, why: Why) {
+    pub(crate) fn kill(&self, pid: u32, why: KillReason) {
         let is_program = lock(&self.table).of(pid).map(|child| {
             child.why.get_or_insert(why);
             child.connection.is_some()
@@ -283,7 +284,7 @@ impl Children {
     /// Sends a signal to a program and all that it has started.
     pub(crate) fn signal_program(&self, pid: u32, signal: i32) {
         if let Some(child) = lock(&self.table).of(pid) {
-            child.why.get_or_insert(Why::Cut);
+            child.why.get_or_insert(KillReason::Cut);
             fork::signal_group(pid, signal);
         }
     }
@@ -319,12 +320,12 @@ impl Children {
         let child = {
             let mut table = lock(&self.table);
             table.programs -= usize::from(is_program);
-            table.places.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
+            table.slots.remove(&pid).and_then(|slot| Some((slot, table.at(slot).take()?)))
         };
         let Some((slot, child)) = child else { return false };
         let (page, cut) = self.reaped(event_loop, child, ending);
         ended(pid, cut);
-        lock(&self.table).free.push(Place { slot, page });
+        lock(&self.table).free.push(ChildSlot { slot, page });
         true
     }
 
@@ -338,11 +339,11 @@ impl Children {
         // A program that exits when it is sent SIGTERM has ended in order.
         let cut = if child.connection.is_some() { by_signal } else { !child.page.has_ended_in_order() };
         match child.why.filter(|_| by_signal && cut) {
-            Some(Why::Killed) => {
+            Some(KillReason::Killed) => {
                 counts.killed = 1;
                 shared.tell(&Event::ConnectionKilled(child.id));
             }
-            Some(Why::Cut) => counts.cut = 1,
+            Some(KillReason::Cut) => counts.cut = 1,
             None => {}
         }
         if let Some(event) = child.page.told(child.id) {
@@ -373,7 +374,7 @@ impl Children {
         (child.page, cut)
     }
 
-    fn place(&self) -> Result<Place, Errno> {
+    fn free_slot(&self) -> Result<ChildSlot, Errno> {
         let mut table = lock(&self.table);
         if table.free.is_empty() {
             table.grow(&self.shared_counters)?;
@@ -392,21 +393,29 @@ impl Placement for Children {
                 return event_loop.shared().tell(&Event::ServicePanicked { message: panicked.0 });
             }
         };
-        let place = match self.place() {
-            Ok(place) => place,
+        let child_slot = match self.free_slot() {
+            Ok(child_slot) => child_slot,
             Err(errno) => return self.not_placed(event_loop, incoming, &generation, errno),
         };
-        place.page.open();
+        child_slot.page.open();
         let mut table = lock(&self.table);
         let inherited = table.inherited(&generation, event_loop);
         match fork::fork() {
             // Of what is locked it has nothing, and it never returns from here.
             Ok(Forked::Child) => {
                 let numbers = self.numbers.as_fd();
-                self.main.run(NewChild { incoming, id, generation, slot: place.slot, numbers, parent: self.parent, inherited })
+                self.main.run(NewChild {
+                    incoming,
+                    id,
+                    generation,
+                    slot: child_slot.slot,
+                    numbers,
+                    parent: self.parent,
+                    inherited,
+                })
             }
             Ok(Forked::Parent(pid)) => {
-                let (Incoming { socket, remote: peer, permit, .. }, Place { slot, page }) = (incoming, place);
+                let (Incoming { socket, remote: peer, permit, .. }, ChildSlot { slot, page }) = (incoming, child_slot);
                 let connection = (generation.kind == Kind::Program).then_some(socket);
                 if connection.is_some() {
                     fork::lead_group(pid);
@@ -414,11 +423,11 @@ impl Placement for Children {
                 }
                 let child = Child { id, generation, peer, since: Instant::now(), page, permit, connection, why: None };
                 *table.at(slot) = Some(child);
-                table.places.insert(pid, slot);
+                table.slots.insert(pid, slot);
             }
             Err(errno) => {
-                place.page.clear();
-                table.free.push(place);
+                child_slot.page.clear();
+                table.free.push(child_slot);
                 drop(table);
                 self.not_placed(event_loop, incoming, &generation, errno);
             }
@@ -450,10 +459,10 @@ mod tests {
         let mut inherited = Inherited { own: vec![4], ..Inherited::default() };
         let socket = std::fs::File::open("/dev/null").expect("/dev/null");
         let number = socket.as_raw_fd();
-        let shard = Shard::new(Arc::new(socket.into()), false);
-        inherited.add_listener(&shard);
+        let socket = ListenSocket::new(Arc::new(socket.into()), false);
+        inherited.add_listener(&socket);
         assert_eq!(inherited.refresh([].into_iter()), ranges(&[4, number]));
-        drop(shard);
+        drop(socket);
         assert_eq!(inherited.refresh([].into_iter()), [(4, 4)]);
     }
 }

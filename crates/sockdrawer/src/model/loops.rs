@@ -14,7 +14,7 @@ pub(super) const EVENTS_PER_TURN: usize = 512;
 
 /// What others can see of a running loop, without asking it.
 #[derive(Default)]
-pub(crate) struct Pulse {
+pub(crate) struct TurnCounter {
     /// Counts the loop's sleeps and wakes: odd while it is awake.
     beats: AtomicU64,
     pub(crate) connections: AtomicUsize,
@@ -22,7 +22,7 @@ pub(crate) struct Pulse {
     pub(crate) ended: AtomicBool,
 }
 
-impl Pulse {
+impl TurnCounter {
     pub(super) fn sleeping(&self, sleeping: bool) {
         let beats = self.beats.load(Ordering::Relaxed);
         self.beats.store((beats + 1) & !1 | u64::from(!sleeping), Ordering::Release);
@@ -37,7 +37,7 @@ impl Pulse {
 
 /// A started loop.
 pub(crate) struct Running {
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) turns: Arc<TurnCounter>,
     pub(crate) counters: Counters,
     pub(crate) thread: JoinHandle<()>,
 }
@@ -48,10 +48,10 @@ pub(crate) fn start(
     event_loop: EventLoop,
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> Result<Running, std::io::Error> {
-    spawn(index, event_loop.counters().clone(), |pulse| {
+    spawn(index, event_loop.counters().clone(), |turns| {
         move || {
-            let panic = live(event_loop, |event_loop| run(event_loop, &pulse));
-            pulse.ended.store(true, Ordering::Release);
+            let panic = live(event_loop, |event_loop| run(event_loop, &turns));
+            turns.ended.store(true, Ordering::Release);
             ended(panic);
         }
     })
@@ -61,15 +61,15 @@ pub(crate) fn start(
 pub(super) fn spawn<F: FnOnce() + Send + 'static>(
     index: usize,
     counters: Counters,
-    body: impl FnOnce(Arc<Pulse>) -> F,
+    body: impl FnOnce(Arc<TurnCounter>) -> F,
 ) -> Result<Running, std::io::Error> {
-    let pulse = Arc::new(Pulse::default());
-    let body = body(pulse.clone());
+    let turns = Arc::new(TurnCounter::default());
+    let body = body(turns.clone());
     let thread = std::thread::Builder::new().name(format!("sockdrawer-{index}")).spawn(move || {
         panics::quiet_thread();
         body();
     })?;
-    Ok(Running { pulse, counters, thread })
+    Ok(Running { turns, counters, thread })
 }
 
 /// An event loop's whole life on its thread. Returns the panic's message, if one ended it.
@@ -83,11 +83,11 @@ pub(super) fn live(event_loop: EventLoop, run: impl FnOnce(&mut EventLoop)) -> O
     outcome.and(dropped).err().map(panics::message)
 }
 
-fn run(event_loop: &mut EventLoop, pulse: &Pulse) {
+fn run(event_loop: &mut EventLoop, turns: &TurnCounter) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
     event_loop.inbox().read_here();
     while !event_loop.stopping {
-        event_loop.turn(&mut events, |sleeping| pulse.sleeping(sleeping));
-        pulse.connections.store(event_loop.connections.count(), Ordering::Relaxed);
+        event_loop.turn(&mut events, |sleeping| turns.sleeping(sleeping));
+        turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);
     }
 }

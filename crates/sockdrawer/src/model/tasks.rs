@@ -1,7 +1,7 @@
 //! The model `tasks`: each thread is a runtime of tokio, and its event loop is one of the runtime's tasks, beside those of the user's
 //! async code. All else is as in `loops`.
 
-use super::loops::{self, EVENTS_PER_TURN, Pulse, Running};
+use super::loops::{self, EVENTS_PER_TURN, Running, TurnCounter};
 use crate::event_loop::EventLoop;
 use crate::sync::atomic::Ordering;
 use crate::sync::mpsc;
@@ -26,10 +26,10 @@ pub(crate) fn start(
     ended: impl FnOnce(Option<String>) + Send + 'static,
 ) -> io::Result<Running> {
     let (tells, hears) = mpsc::channel();
-    let started = loops::spawn(index, event_loop.counters().clone(), |pulse| {
+    let started = loops::spawn(index, event_loop.counters().clone(), |turns| {
         move || {
             // A runtime that runs futures which never leave their thread is made there.
-            let made = runtime(pulse.clone()).and_then(|runtime| Ok((watch(&event_loop, &runtime)?, runtime)));
+            let made = runtime(turns.clone()).and_then(|runtime| Ok((watch(&event_loop, &runtime)?, runtime)));
             let (epoll, runtime) = match made {
                 Ok(made) => made,
                 Err(error) => return drop(tells.send(Err(error))),
@@ -39,11 +39,11 @@ pub(crate) fn start(
             let panic = {
                 // Callbacks at the end may use the runtime too.
                 let _entered = runtime.enter();
-                loops::live(event_loop, |event_loop| runtime.block_on(drive(event_loop, &pulse, epoll)))
+                loops::live(event_loop, |event_loop| runtime.block_on(drive(event_loop, &turns, epoll)))
             };
             // Not by dropping it: that waits for what the user runs in its blocking threads.
             runtime.shutdown_background();
-            pulse.ended.store(true, Ordering::Release);
+            turns.ended.store(true, Ordering::Release);
             ended(panic);
         }
     })?;
@@ -52,10 +52,10 @@ pub(crate) fn start(
 }
 
 /// A loop is asleep while its runtime is: a task that blocks the thread is seen as a loop that hangs.
-fn runtime(pulse: Arc<Pulse>) -> io::Result<LocalRuntime> {
-    let parked = pulse.clone();
+fn runtime(turns: Arc<TurnCounter>) -> io::Result<LocalRuntime> {
+    let parked = turns.clone();
     let mut builder = Builder::new_current_thread();
-    builder.enable_all().on_thread_park(move || parked.sleeping(true)).on_thread_unpark(move || pulse.sleeping(false));
+    builder.enable_all().on_thread_park(move || parked.sleeping(true)).on_thread_unpark(move || turns.sleeping(false));
     builder.build_local(LocalOptions::default())
 }
 
@@ -65,14 +65,14 @@ fn watch(event_loop: &EventLoop, runtime: &LocalRuntime) -> io::Result<AsyncFd<A
 }
 
 /// Turns the event loop whenever it has something to do, and lets the other tasks run between two turns.
-async fn drive(event_loop: &mut EventLoop, pulse: &Pulse, epoll: AsyncFd<Arc<OwnedFd>>) {
+async fn drive(event_loop: &mut EventLoop, turns: &TurnCounter, epoll: AsyncFd<Arc<OwnedFd>>) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
     let mut alarm = Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), armed: None };
     while !event_loop.stopping {
         let busy = event_loop.turn_now(&mut events);
         // Another turn, for who looks whether this loop hangs.
-        pulse.sleeping(false);
-        pulse.connections.store(event_loop.connections.count(), Ordering::Relaxed);
+        turns.sleeping(false);
+        turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);
         if busy || event_loop.has_messages() {
             // What is still ready is not reported again: only a turn that found nothing may wait.
             tokio::task::yield_now().await;

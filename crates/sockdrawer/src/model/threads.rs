@@ -3,8 +3,8 @@
 
 use crate::config::Config;
 use crate::event_loop::acceptor::Incoming;
-use crate::event_loop::card::Card;
 use crate::event_loop::inbox::{Inbox, Message};
+use crate::event_loop::snapshot::SnapshotCell;
 use crate::event_loop::{EventLoop, Placement, Shared, here};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
@@ -55,7 +55,7 @@ struct Thread {
     inbox: Arc<Inbox>,
     counters: Counters,
     /// What it serves.
-    card: Arc<Card>,
+    snapshot: Arc<SnapshotCell>,
 }
 
 struct Started {
@@ -82,8 +82,8 @@ impl Threads {
             Ok(event_loop) => event_loop,
             Err(errno) => return Err((incoming, errno)),
         };
-        let card = event_loop.connections.card.clone().unwrap_or_default();
-        let thread = Arc::new(Thread { inbox: event_loop.inbox().clone(), counters: event_loop.counters().clone(), card });
+        let snapshot = event_loop.connections.snapshot.clone().unwrap_or_default();
+        let thread = Arc::new(Thread { inbox: event_loop.inbox().clone(), counters: event_loop.counters().clone(), snapshot });
         let (threads, own) = (self.own.upgrade().expect("it is being used"), thread.clone());
         let stack = self.stack.load(Ordering::Relaxed);
         let builder = std::thread::Builder::new().name("sockdrawer-conn".to_owned()).stack_size(stack);
@@ -227,7 +227,7 @@ impl Placement for Threads {
         let served = lock(&self.pool);
         let meant = served.all.iter().map(|started| &started.thread);
         let meant = meant.filter(|thread| event_loops.iter().any(|inbox| Arc::ptr_eq(inbox, &thread.inbox)));
-        meant.filter_map(|thread| thread.card.read(&thread.counters, selector)).collect()
+        meant.filter_map(|thread| thread.snapshot.read(&thread.counters, selector)).collect()
     }
 
     fn threads(&self) -> usize {

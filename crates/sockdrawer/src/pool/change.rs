@@ -2,8 +2,8 @@
 
 use super::control::{Control, Core, Member};
 use super::handle::Applied;
+use super::listeners::{ListenerEntry, Replacing};
 use super::members::{Changing, Members};
-use super::places::{Place, Replacing};
 use super::plan::{How, Plan, Sockets, plan};
 use super::retire::Begun;
 use super::validate::validate;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// All that a change needs, made before anything is changed.
 struct Prepared<M: Members> {
     next: Option<M::Next>,
-    added: Vec<Place>,
+    added: Vec<ListenerEntry>,
     /// By the index of the place that they take.
     replacing: Replacing,
     started: Vec<Member<M>>,
@@ -93,14 +93,14 @@ impl<M: Members> Core<M> {
         }
         let system = &**self.own.system();
         if control.config.backlog() != wanted.backlog() {
-            control.places.set_backlog(wanted.backlog(), system);
+            control.listeners.set_backlog(wanted.backlog(), system);
         }
-        let Control { config, places, .. } = control;
-        let gone = places.take_listeners((config.listeners(), &wanted), &self.retirements, prepared.replacing);
-        places.set_limits(&wanted);
-        for place in prepared.added {
-            self.tell(&Event::Listening(place.listener.address.clone()));
-            control.places.listening.push(place);
+        let Control { config, listeners, .. } = control;
+        let gone = listeners.take_listeners((config.listeners(), &wanted), &self.retirements, prepared.replacing);
+        listeners.set_limits(&wanted);
+        for entry in prepared.added {
+            self.tell(&Event::Listening(entry.listener.address.clone()));
+            control.listeners.listening.push(entry);
         }
         let before = std::mem::replace(&mut control.config, wanted);
         self.rebalance(control);

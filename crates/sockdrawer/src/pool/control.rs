@@ -1,14 +1,14 @@
 //! What a pool is made of, whatever its members are, and what is changed of it under one lock.
 
+use super::listeners::Listeners;
 use super::members::Members;
-use super::places::Places;
-use super::restarts::{Absence, History};
+use super::restarts::{History, PendingRestart};
 use super::retire::{Keeper, Retirements};
 use super::supervise::{self, Report};
 use crate::clock::deadline;
 use crate::config::{Config, Revision};
 use crate::error::Error;
-use crate::event_loop::door::Intake;
+use crate::event_loop::listener_state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Counts, Event, Readiness, Status};
 use crate::operation::{Drain, Drained};
@@ -34,14 +34,14 @@ pub(crate) struct Control<M: Members> {
     pub(crate) revision: Revision,
     pub(crate) readiness: Readiness,
     /// What the members do, whatever is said of it.
-    pub(crate) intake: Intake,
+    pub(crate) accept_state: AcceptState,
     /// The number of the generation in force.
     pub(crate) generation: u32,
-    pub(crate) places: Places,
+    pub(crate) listeners: Listeners,
     pub(crate) members: Vec<Member<M>>,
     pub(crate) restarts: History,
     /// Parts that are no members are missing until then.
-    pub(crate) others_absent: Option<Absence>,
+    pub(crate) others_absent: Option<PendingRestart>,
     /// The next member's or address's: one that takes the place of another is another.
     pub(crate) next_number: u64,
     /// The members are being stopped, or have been.
@@ -56,7 +56,7 @@ pub(crate) struct Member<M: Members> {
     /// None: it ended and was not replaced yet, or is not wanted any more.
     pub(crate) running: Option<M::Running>,
     /// ... and will not be before that.
-    pub(crate) absent: Option<Absence>,
+    pub(crate) absent: Option<PendingRestart>,
     /// Whether it takes new connections; else it only runs those it has.
     pub(crate) active: bool,
     /// Distinguishes it from the one it replaced.
@@ -97,9 +97,9 @@ impl<M: Members> Core<M> {
             config,
             revision: Revision::first(),
             readiness: Readiness::Serving,
-            intake: Intake::Open,
+            accept_state: AcceptState::Open,
             generation,
-            places: Places::default(),
+            listeners: Listeners::default(),
             members: Vec::new(),
             restarts: History::default(),
             others_absent: None,
@@ -125,15 +125,15 @@ impl<M: Members> Core<M> {
         let mut control = lock(&self.control);
         let config = control.config.clone();
         for listening in config.listeners() {
-            let place = M::open(self, &mut control, &[], (&config, listening))?;
-            control.places.listening.push(place);
+            let entry = M::open(self, &mut control, &[], (&config, listening))?;
+            control.listeners.listening.push(entry);
         }
         let (members, started) = self.start_members(&mut control, &config);
         control.members = members;
         started?;
         self.tell(&Event::GenerationStarted(control.generation));
-        for place in &control.places.listening {
-            self.tell(&Event::Listening(place.listener.address.clone()));
+        for entry in &control.listeners.listening {
+            self.tell(&Event::Listening(entry.listener.address.clone()));
         }
         self.rebalance(&mut control);
         Ok(())
@@ -171,14 +171,14 @@ impl<M: Members> Core<M> {
     /// What every pool says of itself. The rest is added by what the members are.
     pub(super) fn common_status(&self, control: &Control<M>) -> Status {
         let (system, backlog) = (&**self.own.system(), control.config.backlog());
-        let listeners = control.places.listening.iter();
+        let listeners = control.listeners.listening.iter();
         Status {
             readiness: control.readiness.clone(),
             revision: control.revision.number(),
             generation: control.generation,
             connections: self.own.limiter().taken(),
             limit: self.own.limiter().limit(),
-            listeners: listeners.map(|place| place.listener.status(system, &place.door, backlog)).collect(),
+            listeners: listeners.map(|entry| entry.listener.status(system, &entry.state, backlog)).collect(),
             retiring: self.retirements.under_way(),
             restarts: control.restarts.in_all,
             generations: Vec::new(),
@@ -194,31 +194,31 @@ impl<M: Members> Core<M> {
         }
     }
 
-    pub(super) fn set_intake(&self, intake: &Intake) {
+    pub(super) fn set_accept_state(&self, accept_state: &AcceptState) {
         let mut control = lock(&self.control);
-        if !may_change(&control.readiness) || control.intake == *intake {
+        if !may_change(&control.readiness) || control.accept_state == *accept_state {
             return;
         }
-        let (before, now) = (control.readiness.clone(), readiness(intake));
-        control.intake = intake.clone();
+        let (before, now) = (control.readiness.clone(), readiness(accept_state));
+        control.accept_state = accept_state.clone();
         // Who looks must not see it ready when a listener stops, nor before one goes on.
-        if *intake != Intake::Open {
+        if *accept_state != AcceptState::Open {
             control.readiness = now.clone();
             self.tell(&Event::ReadinessChanged(now));
-            return M::pass_intake(self, &mut control);
+            return M::pass_accept_state(self, &mut control);
         }
-        M::pass_intake(self, &mut control);
+        M::pass_accept_state(self, &mut control);
         control.readiness = now.clone();
         if before != now {
             self.tell(&Event::ReadinessChanged(now));
         }
     }
 
-    pub(super) fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
+    pub(super) fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error> {
         let control = lock(&self.control);
-        let place = control.places.find(address)?;
-        place.door.set_intake(intake);
-        M::pass_listener_intake(self, &control, place, intake);
+        let entry = control.listeners.find(address)?;
+        entry.state.set_accept_state(accept_state);
+        M::pass_listener_accept_state(self, &control, entry, accept_state);
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl<M: Members> Core<M> {
             control.readiness = Readiness::Draining;
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
-        self.own.bell().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
+        self.own.notifier().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
         let (drained, until) = M::end(self, how);
         lock(&self.control).drained = drained;
         tell(drained);
@@ -258,7 +258,7 @@ impl<M: Members> Core<M> {
                 return;
             }
             control.readiness = Readiness::Draining;
-            control.places.take_all();
+            control.listeners.take_all();
             self.retirements.stop();
         }
         M::stop(self, until);
@@ -270,15 +270,15 @@ impl<M: Members> Core<M> {
 }
 
 /// What is said of a pool that takes connections, or does not.
-fn readiness(intake: &Intake) -> Readiness {
-    match intake {
-        Intake::Open => Readiness::Serving,
-        Intake::Suspended => Readiness::Suspended,
-        Intake::Refusing(_) => Readiness::Refusing,
+fn readiness(accept_state: &AcceptState) -> Readiness {
+    match accept_state {
+        AcceptState::Open => Readiness::Serving,
+        AcceptState::Suspended => Readiness::Suspended,
+        AcceptState::Refusing(_) => Readiness::Refusing,
     }
 }
 
-/// Whether a pool in this state may be given another intake.
+/// Whether a pool in this state may be given another accept state.
 fn may_change(readiness: &Readiness) -> bool {
     matches!(readiness, Readiness::Serving | Readiness::Suspended | Readiness::Refusing)
 }

@@ -9,8 +9,8 @@ use super::processes::Helpers;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Part, Reject};
 use crate::error::Error;
-use crate::event_loop::door::Intake;
 use crate::event_loop::here;
+use crate::event_loop::listener_state::AcceptState;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};
@@ -171,19 +171,19 @@ impl Pool {
     /// before the first loop stops.
     pub fn suspend(&self) {
         self.waits("suspend");
-        self.manager.set_intake(&Intake::Suspended);
+        self.manager.set_accept_state(&AcceptState::Suspended);
     }
 
     /// Turns away all that come, and those that wait, until [`Pool::resume`]; they are counted as rejected. Connections stay.
     pub fn refuse(&self, how: Reject) {
         self.waits("refuse");
-        self.manager.set_intake(&Intake::Refusing(how));
+        self.manager.set_accept_state(&AcceptState::Refusing(how));
     }
 
     /// Goes on after [`Pool::suspend`] or [`Pool::refuse`].
     pub fn resume(&self) {
         self.waits("resume");
-        self.manager.set_intake(&Intake::Open);
+        self.manager.set_accept_state(&AcceptState::Open);
     }
 
     /// Stops accepting at one address: what comes there waits in the kernel. The others go on.
@@ -192,7 +192,7 @@ impl Pool {
     /// [`Error::NoSuchListener`] when the pool does not listen there.
     pub fn suspend_listener(&self, address: &Address) -> Result<(), Error> {
         self.waits("suspend_listener");
-        self.manager.set_listener_intake(address, &Intake::Suspended)
+        self.manager.set_listener_accept_state(address, &AcceptState::Suspended)
     }
 
     /// Turns away all that come to one address. The others go on.
@@ -201,7 +201,7 @@ impl Pool {
     /// As [`Pool::suspend_listener`].
     pub fn refuse_listener(&self, address: &Address, how: Reject) -> Result<(), Error> {
         self.waits("refuse_listener");
-        self.manager.set_listener_intake(address, &Intake::Refusing(how))
+        self.manager.set_listener_accept_state(address, &AcceptState::Refusing(how))
     }
 
     /// Goes on at one address, if the pool does.
@@ -210,7 +210,7 @@ impl Pool {
     /// As [`Pool::suspend_listener`].
     pub fn resume_listener(&self, address: &Address) -> Result<(), Error> {
         self.waits("resume_listener");
-        self.manager.set_listener_intake(address, &Intake::Open)
+        self.manager.set_listener_accept_state(address, &AcceptState::Open)
     }
 
     /// Moves connections to the newest generation, between two of their events: the old service saves their state and the new

@@ -6,7 +6,7 @@ use super::members::Members;
 use crate::clock::deadline;
 use crate::config::{Config, Part};
 use crate::error::Error;
-use crate::event_loop::door::Intake;
+use crate::event_loop::listener_state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Readiness, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
@@ -23,8 +23,8 @@ pub(crate) trait Manager: Send + Sync {
     fn config(&self) -> Config;
     fn addresses(&self) -> Vec<Address>;
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error>;
-    fn set_intake(&self, intake: &Intake);
-    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error>;
+    fn set_accept_state(&self, accept_state: &AcceptState);
+    fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error>;
     /// Does this to the connections that are meant.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl<M: Members> Manager for Core<M> {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        lock(&self.control).places.addresses()
+        lock(&self.control).listeners.addresses()
     }
 
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
@@ -60,12 +60,12 @@ impl<M: Members> Manager for Core<M> {
         Ok(Applied { took: began.elapsed(), ..applied })
     }
 
-    fn set_intake(&self, intake: &Intake) {
-        Core::set_intake(self, intake);
+    fn set_accept_state(&self, accept_state: &AcceptState) {
+        Core::set_accept_state(self, accept_state);
     }
 
-    fn set_listener_intake(&self, address: &Address, intake: &Intake) -> Result<(), Error> {
-        Core::set_listener_intake(self, address, intake)
+    fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error> {
+        Core::set_listener_accept_state(self, address, accept_state)
     }
 
     fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
@@ -81,7 +81,7 @@ impl<M: Members> Manager for Core<M> {
     }
 
     fn wait(&self, within: Duration, condition: &mut dyn FnMut(&Status) -> bool) -> bool {
-        self.own.bell().wait(deadline(Instant::now(), within), || condition(&M::status(self)))
+        self.own.notifier().wait(deadline(Instant::now(), within), || condition(&M::status(self)))
     }
 
     fn shutdown(&self, how: Drain, reason: &str) -> Drained {

@@ -2,13 +2,13 @@
 //! once, over this trait.
 
 use super::control::{Control, Core, Member};
+use super::listeners::ListenerEntry;
 use super::manager::Visit;
-use super::places::Place;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
-use crate::event_loop::bell::Bell;
-use crate::event_loop::door::Intake;
 use crate::event_loop::limiter::Limiter;
+use crate::event_loop::listener_state::AcceptState;
+use crate::event_loop::notifier::Notifier;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::sync::mpsc;
@@ -50,7 +50,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn system(&self) -> &Arc<dyn System>;
     fn limiter(&self) -> &Arc<Limiter>;
     /// Rung when something may have changed.
-    fn bell(&self) -> &Bell;
+    fn notifier(&self) -> &Notifier;
     /// Tells the pool's observer.
     fn tell(&self, event: &Event);
     /// The user code that this thread is in, if the pool may be waiting for it.
@@ -70,9 +70,9 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn open(
         core: &Core<Self>,
         control: &mut Control<Self>,
-        added: &[Place],
+        added: &[ListenerEntry],
         asked: (&Config, &Listening),
-    ) -> Result<Place, Error>;
+    ) -> Result<ListenerEntry, Error>;
     /// Changes what members have besides their generation.
     fn tune(core: &Core<Self>, control: &Control<Self>, wanted: &Config) -> Result<(), Error>;
     /// Has each member prepare the next generation, if there is one, also those that this change has started.
@@ -84,9 +84,9 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     /// The change is in force, and sockets are where they should be.
     fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
     /// Has every member take connections, or not, as the control says by now.
-    fn pass_intake(core: &Core<Self>, control: &mut Control<Self>);
+    fn pass_accept_state(core: &Core<Self>, control: &mut Control<Self>);
     /// The same of an address.
-    fn pass_listener_intake(core: &Core<Self>, control: &Control<Self>, place: &Place, intake: &Intake);
+    fn pass_listener_accept_state(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry, accept_state: &AcceptState);
 
     // Members that come and go.
 
@@ -120,13 +120,13 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     // Sockets.
 
     /// Offers these sockets of an address to members; whether each took them.
-    fn offer(&self, place: &Place, to: &[(&Member<Self>, Vec<usize>)]) -> Vec<bool>;
+    fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Self>, Vec<usize>)]) -> Vec<bool>;
     /// Takes these sockets from members, that have others accept from them.
-    fn release(&self, place: &Place, from: &[(&Member<Self>, Vec<usize>)]);
+    fn release(&self, entry: &ListenerEntry, from: &[(&Member<Self>, Vec<usize>)]);
     /// Sockets are where they should be.
     fn balanced(_core: &Core<Self>, _control: &mut Control<Self>) {}
     /// Has those that hold the sockets of an address accept what waits and then give them up. A channel ends when its member has, or is gone.
-    fn let_go(core: &Core<Self>, control: &Control<Self>, place: &Place) -> Vec<mpsc::Receiver<Self::GaveUp>>;
+    fn let_go(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<Self::GaveUp>>;
 
     // What a pool's handle asks.
 

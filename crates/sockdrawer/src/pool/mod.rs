@@ -4,10 +4,10 @@ mod change;
 mod control;
 mod drain;
 mod handle;
+mod listeners;
 mod loops;
 mod manager;
 mod members;
-mod places;
 mod plan;
 #[cfg(feature = "processes")]
 mod processes;

@@ -48,7 +48,7 @@ impl History {
 }
 
 /// A part that is to be replaced later, and why.
-pub(crate) struct Absence {
+pub(crate) struct PendingRestart {
     pub(crate) until: Instant,
     pub(crate) reason: String,
     /// How many parts of the kind, where they have no places.
@@ -57,27 +57,27 @@ pub(crate) struct Absence {
     pub(super) failures: u32,
 }
 
-impl Absence {
+impl PendingRestart {
     /// Of a part that died now; None where the policy gives up.
-    pub(super) fn decided(replace: Replace, reason: &str) -> Option<Absence> {
+    pub(super) fn decided(replace: Replace, reason: &str) -> Option<PendingRestart> {
         let until = deadline(Instant::now(), delay(replace)?);
-        Some(Absence { until, ..Absence::since_now(reason) })
+        Some(PendingRestart { until, ..PendingRestart::since_now(reason) })
     }
 
-    pub(super) fn since_now(reason: &str) -> Absence {
-        Absence { until: Instant::now(), reason: reason.to_owned(), parts: 1, failures: 0 }
+    pub(super) fn since_now(reason: &str) -> PendingRestart {
+        PendingRestart { until: Instant::now(), reason: reason.to_owned(), parts: 1, failures: 0 }
     }
 
     /// The policy gave up.
-    pub(super) fn for_good(reason: &str) -> Absence {
-        Absence { until: deadline(Instant::now(), Duration::MAX), ..Absence::since_now(reason) }
+    pub(super) fn for_good(reason: &str) -> PendingRestart {
+        PendingRestart { until: deadline(Instant::now(), Duration::MAX), ..PendingRestart::since_now(reason) }
     }
 
     /// It could not be started: when it is tried again. What prevents it may last, so never in a hurry.
-    fn put_off(self, replace: Replace) -> Option<Absence> {
+    fn put_off(self, replace: Replace) -> Option<PendingRestart> {
         let pause = PAUSES[0].saturating_mul(1 << self.failures.min(16)).min(PAUSES[1]);
         let until = deadline(Instant::now(), delay(replace)?.max(pause));
-        Some(Absence { until, failures: self.failures + 1, ..self })
+        Some(PendingRestart { until, failures: self.failures + 1, ..self })
     }
 }
 
@@ -108,9 +108,15 @@ impl<M: Members> Core<M> {
     }
 
     /// Asks the policy about a part that could not be started, which is as much as a death. None: it gives up.
-    pub(super) fn decide_again(&self, part: Part, index: Option<usize>, absence: Absence, error: &Error) -> Option<Absence> {
+    pub(super) fn decide_again(
+        &self,
+        part: Part,
+        index: Option<usize>,
+        restart: PendingRestart,
+        error: &Error,
+    ) -> Option<PendingRestart> {
         let reason = format!("it could not be started: {error}");
-        absence.put_off(self.decide(part, index, &reason))
+        restart.put_off(self.decide(part, index, &reason))
     }
 }
 

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::event_loop::listener::{Listener, Ownership, Shard};
+use crate::event_loop::listener::{ListenSocket, Listener, Ownership};
 use crate::net::Address;
 use crate::observe::Event;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};
@@ -52,7 +52,7 @@ pub(super) struct Retirement {
     pub(super) address: Address,
     /// Others have taken their place.
     pub(super) replaced: bool,
-    shards: Vec<Arc<Shard>>,
+    sockets: Vec<Arc<ListenSocket>>,
     ownership: Ownership,
 }
 
@@ -92,8 +92,8 @@ impl Retirement {
     /// is dropped before its handshake begins.
     pub(super) fn begin(number: u64, listener: &mut Listener, replaced: bool, system: &dyn System) -> Retirement {
         listener.retires();
-        let (address, shards, ownership) = (listener.address.clone(), listener.shards.clone(), listener.ownership.clone());
-        let retirement = Retirement { number, address, replaced, shards, ownership };
+        let (address, sockets, ownership) = (listener.address.clone(), listener.sockets.clone(), listener.ownership.clone());
+        let retirement = Retirement { number, address, replaced, sockets, ownership };
         match (&retirement.ownership, &retirement.address) {
             (Ownership::Ordered(membership), _) => membership.retire(system),
             (Ownership::Own, Address::Tcp(_)) => retirement.turn_away(system),
@@ -103,9 +103,9 @@ impl Retirement {
     }
 
     fn turn_away(&self, system: &dyn System) {
-        for shard in &self.shards {
+        for socket in &self.sockets {
             // Where it is refused, they are emptied before they close, which is all that can be done.
-            let _ = system.turn_away(shard.socket());
+            let _ = system.turn_away(socket.fd());
         }
     }
 
@@ -125,14 +125,14 @@ impl Retirement {
 
     /// Ends their listening, one after the other.
     fn close(&self, system: &dyn System) {
-        for (index, shard) in self.shards.iter().enumerate() {
+        for (index, socket) in self.sockets.iter().enumerate() {
             if !matches!(self.ownership, Ownership::Shared) {
                 // A loop that was stuck meanwhile may hold it still: to that loop it ended in order.
-                shard.mark_gone();
+                socket.mark_gone();
             }
             match &self.ownership {
-                Ownership::Ordered(membership) => membership.close(system, index, shard),
-                Ownership::Own => _ = system.stop_listening(shard.socket()),
+                Ownership::Ordered(membership) => membership.close(system, index, socket),
+                Ownership::Own => _ = system.stop_listening(socket.fd()),
                 Ownership::Shared => {}
             }
         }

@@ -2,8 +2,8 @@
 //! that nothing that waits in a queue is lost.
 
 use super::control::{Control, Core, Member};
+use super::listeners::{ListenerEntry, Replacements, Replacing};
 use super::members::Members;
-use super::places::{Place, Replacements, Replacing};
 use super::retire::{Begun, GaveUp, Keeper, Retirement, is_empty};
 use crate::config::Config;
 use crate::error::Error;
@@ -25,9 +25,9 @@ impl<M: Members> Control<M> {
     }
 
     /// The members that hold the sockets of an address, each by what distinguishes it from one that it replaced.
-    fn holders(&self, place: &Place) -> Vec<Vec<u64>> {
+    fn holders(&self, entry: &ListenerEntry) -> Vec<Vec<u64>> {
         let life = |owner: &usize| self.members.get(*owner).map_or(0, |member| member.life);
-        place.owners.iter().map(|owners| owners.iter().map(life).collect()).collect()
+        entry.owners.iter().map(|owners| owners.iter().map(life).collect()).collect()
     }
 }
 
@@ -35,17 +35,17 @@ impl<M: Members> Core<M> {
     /// Gives sockets to the members that should have them, in turn, the new holder first; none is closed, none is left alone.
     pub(super) fn rebalance(&self, control: &mut Control<M>) {
         let usable = control.usable();
-        let Control { places, members, .. } = control;
-        for (turn, place) in places.all_mut().enumerate() {
-            let alone = place.owners.len() == 1 && M::SHARE_A_SOCKET;
-            let wanted = |shard: usize| match usable.len() {
+        let Control { listeners, members, .. } = control;
+        for (turn, entry) in listeners.all_mut().enumerate() {
+            let alone = entry.owners.len() == 1 && M::SHARE_A_SOCKET;
+            let wanted = |socket: usize| match usable.len() {
                 0 => Vec::new(),
                 _ if alone => usable.clone(),
-                count => vec![usable[(turn + shard) % count]],
+                count => vec![usable[(turn + socket) % count]],
             };
-            let wanted: Vec<Vec<usize>> = (0..place.owners.len()).map(wanted).collect();
-            if place.owners != wanted {
-                self.hand_out(place, members, &wanted, &usable);
+            let wanted: Vec<Vec<usize>> = (0..entry.owners.len()).map(wanted).collect();
+            if entry.owners != wanted {
+                self.hand_out(entry, members, &wanted, &usable);
             }
         }
         M::balanced(self, control);
@@ -53,14 +53,14 @@ impl<M: Members> Core<M> {
 
     /// Gives the sockets of an address to those that should have them, and takes them from the others. What a member does not take, because
     /// it dies or has no descriptor left, stays where it was, or goes to another, until it is offered again.
-    fn hand_out(&self, place: &mut Place, members: &[Member<M>], wanted: &[Vec<usize>], usable: &[usize]) {
-        self.offer(place, members, wanted);
+    fn hand_out(&self, entry: &mut ListenerEntry, members: &[Member<M>], wanted: &[Vec<usize>], usable: &[usize]) {
+        self.offer(entry, members, wanted);
         for other in usable {
             let has_none = |owners: &Vec<usize>| if owners.is_empty() { vec![*other] } else { Vec::new() };
-            let orphans: Vec<Vec<usize>> = place.owners.iter().map(has_none).collect();
-            self.offer(place, members, &orphans);
+            let orphans: Vec<Vec<usize>> = entry.owners.iter().map(has_none).collect();
+            self.offer(entry, members, &orphans);
         }
-        let kept: Vec<Vec<usize>> = place
+        let kept: Vec<Vec<usize>> = entry
             .owners
             .iter()
             .zip(wanted)
@@ -69,36 +69,37 @@ impl<M: Members> Core<M> {
                 if right.is_empty() { owners.clone() } else { right }
             })
             .collect();
-        let releases = |(index, member)| Some((member, more(&kept, &place.owners, index)));
-        let released: Vec<_> = members.iter().enumerate().filter_map(releases).filter(|(_, shards)| !shards.is_empty()).collect();
+        let releases = |(index, member)| Some((member, more(&kept, &entry.owners, index)));
+        let released: Vec<_> =
+            members.iter().enumerate().filter_map(releases).filter(|(_, sockets)| !sockets.is_empty()).collect();
         if !released.is_empty() {
-            self.own.release(place, &released);
+            self.own.release(entry, &released);
         }
-        place.owners = kept;
+        entry.owners = kept;
     }
 
     /// Offers what is wanted and not had; notes what was taken.
-    fn offer(&self, place: &mut Place, members: &[Member<M>], wanted: &[Vec<usize>]) {
+    fn offer(&self, entry: &mut ListenerEntry, members: &[Member<M>], wanted: &[Vec<usize>]) {
         let offers = (0..members.len()).filter(|index| members[*index].running.is_some());
-        let offers = offers.map(|index| (index, more(&place.owners, wanted, index))).filter(|(_, shards)| !shards.is_empty());
-        let (indexes, offers): (Vec<_>, Vec<_>) = offers.map(|(index, shards)| (index, (&members[index], shards))).unzip();
+        let offers = offers.map(|index| (index, more(&entry.owners, wanted, index))).filter(|(_, sockets)| !sockets.is_empty());
+        let (indexes, offers): (Vec<_>, Vec<_>) = offers.map(|(index, sockets)| (index, (&members[index], sockets))).unzip();
         if offers.is_empty() {
             return;
         }
-        let taken = self.own.offer(place, &offers);
-        for ((index, (_, shards)), _) in indexes.into_iter().zip(offers).zip(taken).filter(|(_, taken)| *taken) {
-            shards.into_iter().for_each(|shard| place.owners[shard].push(index));
+        let taken = self.own.offer(entry, &offers);
+        for ((index, (_, sockets)), _) in indexes.into_iter().zip(offers).zip(taken).filter(|(_, taken)| *taken) {
+            sockets.into_iter().for_each(|socket| entry.owners[socket].push(index));
         }
     }
 
     /// Opens sockets at addresses that the pool has: all of them, or none.
     pub(super) fn open_replacements(&self, control: &mut Control<M>, wanted: &Config) -> Result<Replacing, Error> {
-        let Control { config, places, next_number, .. } = control;
+        let Control { config, listeners, next_number, .. } = control;
         let number = || {
             *next_number += 1;
             *next_number - 1
         };
-        match places.open_replacements((config.listeners(), wanted), &self.retirements, number) {
+        match listeners.open_replacements((config.listeners(), wanted), &self.retirements, number) {
             Replacements::Opened(replacing) => Ok(replacing),
             Replacements::Failed(error, gone) => {
                 self.rebalance(control);
@@ -110,21 +111,21 @@ impl<M: Members> Core<M> {
 
     /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
     pub(super) fn retire_places(&self, control: &mut Control<M>, gone: Vec<(u64, bool)>) -> Begun {
-        self.retirements.start(control.places.retire(gone, &**self.own.system()))
+        self.retirements.start(control.listeners.retire(gone, &**self.own.system()))
     }
 }
 
 /// Sockets that a member has there and not here.
 fn more(here: &[Vec<usize>], there: &[Vec<usize>], member: usize) -> Vec<usize> {
-    (0..here.len()).filter(|shard| there[*shard].contains(&member) && !here[*shard].contains(&member)).collect()
+    (0..here.len()).filter(|socket| there[*socket].contains(&member) && !here[*socket].contains(&member)).collect()
 }
 
 impl<M: Members> Keeper for Core<M> {
     fn give_up(&self, number: u64) -> GaveUp {
         let (answers, asked) = {
             let control = lock(&self.control);
-            let Some(place) = control.places.retiring(number) else { return GaveUp::Ended };
-            (M::let_go(self, &control, place), control.holders(place))
+            let Some(entry) = control.listeners.retiring(number) else { return GaveUp::Ended };
+            (M::let_go(self, &control, entry), control.holders(entry))
         };
         loop {
             // The channel closes when a member is gone. One that is stuck neither answers nor goes: others have its sockets then, and are
@@ -138,17 +139,17 @@ impl<M: Members> Keeper for Core<M> {
             };
             let over = !answers.iter().any(waits);
             let mut control = lock(&self.control);
-            let Some(place) = control.places.retiring(number).filter(|_| !control.stopping) else { return GaveUp::Ended };
-            if control.holders(place) != asked {
+            let Some(entry) = control.listeners.retiring(number).filter(|_| !control.stopping) else { return GaveUp::Ended };
+            if control.holders(entry) != asked {
                 return GaveUp::NotYet;
             }
-            if over && is_empty(&place.listener, &**self.own.system()) {
-                control.places.take_retiring(number);
+            if over && is_empty(&entry.listener, &**self.own.system()) {
+                control.listeners.take_retiring(number);
                 return GaveUp::Empty;
             }
             if over {
-                let retiring = control.places.retiring.iter_mut().filter(|place| place.retirement == number);
-                retiring.for_each(|place| place.owners.iter_mut().for_each(Vec::clear));
+                let retiring = control.listeners.retiring.iter_mut().filter(|entry| entry.retirement == number);
+                retiring.for_each(|entry| entry.owners.iter_mut().for_each(Vec::clear));
                 self.rebalance(&mut control);
                 return GaveUp::NotYet;
             }
@@ -157,6 +158,6 @@ impl<M: Members> Keeper for Core<M> {
 
     fn closed(&self, retirement: &Retirement) {
         self.tell(&retirement.told());
-        self.own.bell().ring();
+        self.own.notifier().notify();
     }
 }

@@ -3,7 +3,7 @@
 
 use super::control::{Control, Core, Member};
 use super::members::Members;
-use super::restarts::{Absence, end_in_order};
+use super::restarts::{PendingRestart, end_in_order};
 use crate::clock::deadline;
 use crate::config::Part;
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub(crate) enum Report<N> {
 }
 
 /// A member that is to be started: its index and life, what it begins with, and why it is absent; None: it was not wanted for a while.
-type Due<M> = (usize, u64, <M as Members>::Start, Option<Absence>);
+type Due<M> = (usize, u64, <M as Members>::Start, Option<PendingRestart>);
 
 /// Starts the pool's supervisor. It ends with the pool.
 pub(super) fn start<M: Members>(core: Weak<Core<M>>, reports: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
@@ -65,7 +65,7 @@ impl<M: Members> Core<M> {
     fn next_times(&self, looked: Instant) -> (Instant, Option<Instant>) {
         let control = lock(&self.control);
         let absences = control.members.iter().filter_map(|member| member.absent.as_ref()).chain(&control.others_absent);
-        (deadline(looked, M::look_interval(&control.config)), absences.map(|absence| absence.until).min())
+        (deadline(looked, M::look_interval(&control.config)), absences.map(|restart| restart.until).min())
     }
 
     fn member_ended(self: &Arc<Self>, index: usize, life: u64, reason: &str) {
@@ -76,7 +76,7 @@ impl<M: Members> Core<M> {
         let over = !known || control.is_over();
         if !over {
             // The next holder has nothing: sockets are given as if they had moved.
-            for owners in control.places.all_mut().flat_map(|place| &mut place.owners) {
+            for owners in control.listeners.all_mut().flat_map(|entry| &mut entry.owners) {
                 owners.retain(|owner| *owner != index);
             }
             self.rebalance(&mut control);
@@ -84,18 +84,18 @@ impl<M: Members> Core<M> {
         let replaced = !over && control.members[index].active;
         drop(control);
         events.iter().for_each(|event| self.tell(event));
-        self.own.bell().ring();
+        self.own.notifier().notify();
         if !replaced {
             return;
         }
         if !was_wanted {
-            let Some(absence) = Absence::decided(self.decide(M::PART, Some(index), reason), reason) else {
+            let Some(restart) = PendingRestart::decided(self.decide(M::PART, Some(index), reason), reason) else {
                 M::gave_up(self);
                 return self.give_up(format!("{} died too often, the last of: {reason}", parts(M::PART)));
             };
             // A change may have done without it meanwhile.
             if let Some(member) = lock(&self.control).members.get_mut(index).filter(|member| member.life == life) {
-                member.absent = Some(absence);
+                member.absent = Some(restart);
             }
         }
         self.replace_missing();
@@ -108,32 +108,32 @@ impl<M: Members> Core<M> {
             return None;
         }
         let now = Instant::now();
-        let is_due = |member: &Member<M>| member.absent.as_ref().is_none_or(|absence| absence.until <= now);
+        let is_due = |member: &Member<M>| member.absent.as_ref().is_none_or(|restart| restart.until <= now);
         let index = control.members.iter().position(|member| member.active && member.running.is_none() && is_due(member))?;
-        let absence = control.members[index].absent.take();
+        let restart = control.members[index].absent.take();
         let (config, life) = (control.config.clone(), control.take_number());
-        Some((index, life, M::start(self, &mut control, &config, index), absence))
+        Some((index, life, M::start(self, &mut control, &config, index), restart))
     }
 
     /// Replaces what died, or could not be started, and is due.
     pub(super) fn replace_missing(self: &Arc<Self>) {
-        while let Some((index, life, start, absence)) = self.take_due() {
+        while let Some((index, life, start, restart)) = self.take_due() {
             // Without the lock: it calls the service, and may take its time.
             match M::launch(self, index, life, &start) {
-                Ok(running) => self.launched((index, life, start, absence), running),
-                Err(error) => self.not_started(index, absence, &error),
+                Ok(running) => self.launched((index, life, start, restart), running),
+                Err(error) => self.not_started(index, restart, &error),
             }
         }
         M::replace_others(self);
     }
 
-    fn launched(&self, (index, life, start, absence): Due<M>, running: M::Running) {
+    fn launched(&self, (index, life, start, restart): Due<M>, running: M::Running) {
         let mut control = lock(&self.control);
         let is_missing = |member: &Member<M>| member.active && member.running.is_none();
         if control.is_over() || !M::is_current(&control, &start) || !control.members.get(index).is_some_and(is_missing) {
             // A change came meanwhile: if it is wanted still, it begins once more, with what is in force now.
             if let Some(member) = control.members.get_mut(index) {
-                member.absent = absence;
+                member.absent = restart;
             }
             return M::dismiss(&running);
         }
@@ -141,9 +141,9 @@ impl<M: Members> Core<M> {
         control.members[index] = member;
         self.rebalance(&mut control);
         // One that was not wanted for a while did not die.
-        control.restarts.in_all += absence.as_ref().map_or(0, |absence| absence.parts);
+        control.restarts.in_all += restart.as_ref().map_or(0, |restart| restart.parts);
         drop(control);
-        if let Some(Absence { reason, .. }) = absence {
+        if let Some(PendingRestart { reason, .. }) = restart {
             self.tell(&match M::PART {
                 Part::Process => Event::ProcessReplaced { index, reason },
                 _ => Event::LoopReplaced { index, reason },
@@ -152,17 +152,17 @@ impl<M: Members> Core<M> {
     }
 
     /// As much as a death: the policy says when it is tried again. Until then the others do its work.
-    fn not_started(self: &Arc<Self>, index: usize, absence: Option<Absence>, error: &Error) {
+    fn not_started(self: &Arc<Self>, index: usize, restart: Option<PendingRestart>, error: &Error) {
         let reason = error.to_string();
         self.tell(&match M::PART {
             Part::Process => Event::ProcessNotStarted { reason },
             _ => Event::LoopNotStarted { reason },
         });
-        let absence = absence.unwrap_or_else(|| Absence::since_now("it could not be started"));
-        let later = self.decide_again(M::PART, Some(index), absence, error);
+        let restart = restart.unwrap_or_else(|| PendingRestart::since_now("it could not be started"));
+        let later = self.decide_again(M::PART, Some(index), restart, error);
         let gave_up = later.is_none();
         if let Some(member) = lock(&self.control).members.get_mut(index) {
-            member.absent = Some(later.unwrap_or_else(|| Absence::for_good("the policy gave up")));
+            member.absent = Some(later.unwrap_or_else(|| PendingRestart::for_good("the policy gave up")));
         }
         if gave_up {
             M::gave_up(self);
@@ -189,7 +189,7 @@ impl<M: Members> Core<M> {
         self.rebalance(&mut control);
         // A member that was called before it was stuck has not looked.
         self.own.limiter().call();
-        control.places.all().for_each(|place| place.door.limiter.call());
+        control.listeners.all().for_each(|entry| entry.state.limiter.call());
         drop(control);
         events.iter().for_each(|event| self.tell(event));
     }

@@ -3,7 +3,7 @@
 use crate::config::{Config, Connecting, Endpoint, Listening, Model};
 use crate::error::Error;
 use crate::event_loop::alarms::MOST_ALARMS;
-use crate::event_loop::listener::{MOST_SHARDS, SHARDS};
+use crate::event_loop::listener::{MAX_SOCKETS, SOCKETS};
 use crate::model;
 use crate::net::{Address, ListenOptions};
 use crate::sys;
@@ -133,13 +133,13 @@ fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
 
 /// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one. Among processes
 /// each has as many as the others: what is hashed to its sockets waits for its descriptors alone.
-pub(super) fn shards(config: &Config) -> usize {
+pub(super) fn sockets_per_address(config: &Config) -> usize {
     match config.model {
         Model::Prefork => {
-            let loops = config.loops.saturating_mul(config.processes).clamp(1, MOST_SHARDS);
-            SHARDS.next_multiple_of(loops)
+            let loops = config.loops.saturating_mul(config.processes).clamp(1, MAX_SOCKETS);
+            SOCKETS.next_multiple_of(loops)
         }
-        model if model.has_loops() => config.loops.clamp(SHARDS, MOST_SHARDS),
+        model if model.has_loops() => config.loops.clamp(SOCKETS, MAX_SOCKETS),
         _ => 1,
     }
 }
@@ -147,7 +147,7 @@ pub(super) fn shards(config: &Config) -> usize {
 /// Listening sockets of a configuration.
 fn sockets(config: &Config) -> usize {
     let sockets = |listening: &Listening| match (&listening.inherited, &listening.address) {
-        (None, Address::Tcp(_)) => shards(config),
+        (None, Address::Tcp(_)) => sockets_per_address(config),
         _ => 1,
     };
     config.listeners().iter().map(sockets).sum()
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn every_loop_of_every_process_has_as_many_sockets() {
-        let shards = |model, processes, loops| shards(&Config::accept(Echo).model(model).processes(processes).loops(loops));
+        let sockets = |model, processes, loops| sockets_per_address(&Config::accept(Echo).model(model).processes(processes).loops(loops));
         for (processes, loops, expected) in [(1, 1, 16), (4, 1, 16), (6, 1, 18), (5, 2, 20), (24, 1, 24), (64, 4, 256)] {
-            assert_eq!(shards(Model::Prefork, processes, loops), expected, "{processes} processes of {loops} loops");
+            assert_eq!(sockets(Model::Prefork, processes, loops), expected, "{processes} processes of {loops} loops");
         }
-        assert_eq!((shards(Model::Loops, 1, 3), shards(Model::Loops, 1, 20), shards(Model::Threads, 1, 1)), (16, 20, 1));
-        assert_eq!((shards(Model::Prefork, 0, 1), shards(Model::Prefork, usize::MAX, 2)), (16, 1024));
+        assert_eq!((sockets(Model::Loops, 1, 3), sockets(Model::Loops, 1, 20), sockets(Model::Threads, 1, 1)), (16, 20, 1));
+        assert_eq!((sockets(Model::Prefork, 0, 1), sockets(Model::Prefork, usize::MAX, 2)), (16, 1024));
     }
 }

@@ -239,9 +239,9 @@ impl System for Faulty {
         Kernel.event()
     }
 
-    fn ring(&self, event: BorrowedFd<'_>) -> Result<()> {
-        self.pass("ring")?;
-        Kernel.ring(event)
+    fn notify(&self, event: BorrowedFd<'_>) -> Result<()> {
+        self.pass("notify")?;
+        Kernel.notify(event)
     }
 
     fn unring(&self, event: BorrowedFd<'_>) -> Result<()> {

@@ -178,7 +178,7 @@ impl System for Kernel {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
     }
 
-    fn ring(&self, event: BorrowedFd<'_>) -> Result<()> {
+    fn notify(&self, event: BorrowedFd<'_>) -> Result<()> {
         rustix::io::write(event, &1_u64.to_ne_bytes()).map(|_| ())
     }
 

@@ -175,7 +175,7 @@ pub(crate) trait System: Send + Sync + 'static {
     fn epoll(&self) -> Result<OwnedFd>;
     /// An eventfd.
     fn event(&self) -> Result<OwnedFd>;
-    fn ring(&self, event: BorrowedFd<'_>) -> Result<()>;
+    fn notify(&self, event: BorrowedFd<'_>) -> Result<()>;
     /// Makes a wait for this event wait for its next ring.
     fn unring(&self, event: BorrowedFd<'_>) -> Result<()>;
     /// Waits until the socket is ready for `interest`, or broken, or the event rings; None waits for ever.

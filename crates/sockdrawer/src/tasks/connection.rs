@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::let_fall;
-use crate::event_loop::away::{Change, Hold, Outcome};
+use crate::event_loop::lease::{Lease, LeaseEnd, LeaseWaker};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, reactor};
 use std::io;
@@ -22,18 +22,18 @@ pub struct Connection {
     /// Dropped first: nobody watches a socket that went back.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
     /// None when it is dropped.
-    hold: Option<Hold>,
+    lease: Option<Lease>,
     /// The tasks that read and write; with two halves there are two.
-    reader: Change,
-    writer: Change,
+    reader: LeaseWaker,
+    writer: LeaseWaker,
     context: Context,
 }
 
 impl Connection {
-    pub(super) fn new(hold: Hold) -> Connection {
-        let context = Context::new(hold.away.clone(), hold.peer().remote());
-        let (reader, writer) = (Change::new(&hold.away), Change::new(&hold.away));
-        Connection { watched: None, hold: Some(hold), reader, writer, context }
+    pub(super) fn new(lease: Lease) -> Connection {
+        let context = Context::new(lease.leased.clone(), lease.peer().remote());
+        let (reader, writer) = (LeaseWaker::new(&lease.leased), LeaseWaker::new(&lease.leased));
+        Connection { watched: None, lease: Some(lease), reader, writer, context }
     }
 
     /// What is known of it, and what it is told.
@@ -43,8 +43,8 @@ impl Connection {
 
     /// Ends the connection with a reset: the peer sees that something is missing, where an orderly end would look complete.
     pub fn abort(mut self) {
-        if let Some(hold) = &mut self.hold {
-            hold.outcome = Outcome::Abort;
+        if let Some(lease) = &mut self.lease {
+            lease.outcome = LeaseEnd::Abort;
         }
     }
 
@@ -61,18 +61,18 @@ impl Connection {
         cx: &mut task::Context<'_>,
         interest: Interest,
         length: usize,
-        mut call: impl FnMut(&mut Hold) -> Result<usize, Errno>,
+        mut call: impl FnMut(&mut Lease) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
-        let hold = self.hold.as_mut().expect("only dropping it takes the hold");
+        let lease = self.lease.as_mut().expect("only dropping it takes the lease");
         // Most peers have sent by now. What was kept is there whatever the socket has.
-        if self.watched.is_none() || (interest.is_readable() && hold.has_kept()) {
-            match call(hold) {
+        if self.watched.is_none() || (interest.is_readable() && lease.has_kept()) {
+            match call(lease) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return Poll::Ready(done.map_err(io::Error::from)),
             }
         }
         if self.watched.is_none() {
-            self.watched = Some(reactor::watched(hold.shared(), Interest::READABLE | Interest::WRITABLE)?);
+            self.watched = Some(reactor::watched(lease.shared(), Interest::READABLE | Interest::WRITABLE)?);
         }
         let watched = self.watched.as_ref().expect("just filled");
         loop {
@@ -84,10 +84,10 @@ impl Connection {
             let Poll::Ready(ready) = ready else {
                 change.wakes(cx.waker());
                 // It may have ended before this task was known.
-                return if hold.away.has_ended() { Poll::Ready(Err(Errno::CONNABORTED.into())) } else { Poll::Pending };
+                return if lease.leased.has_ended() { Poll::Ready(Err(Errno::CONNABORTED.into())) } else { Poll::Pending };
             };
             let mut ready = ready?;
-            match call(hold) {
+            match call(lease) {
                 Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(Errno::INTR) => {}
                 done => {
@@ -108,7 +108,7 @@ impl AsyncRead for Connection {
         if room.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let read = ready!(self.call(cx, Interest::READABLE, room.len(), |hold| hold.receive(room)))?;
+        let read = ready!(self.call(cx, Interest::READABLE, room.len(), |lease| lease.receive(room)))?;
         buffer.advance(read);
         Poll::Ready(Ok(()))
     }
@@ -116,7 +116,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.call(cx, Interest::WRITABLE, bytes.len(), |hold| hold.send(bytes))
+        self.call(cx, Interest::WRITABLE, bytes.len(), |lease| lease.send(bytes))
     }
 
     /// Nothing is kept back.
@@ -126,8 +126,8 @@ impl AsyncWrite for Connection {
 
     /// Tells the peer that no more comes.
     fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
-        let hold = self.hold.as_mut().expect("only dropping it takes the hold");
-        Poll::Ready(match hold.finish() {
+        let lease = self.lease.as_mut().expect("only dropping it takes the lease");
+        Poll::Ready(match lease.finish() {
             // It is gone in both directions.
             Err(Errno::NOTCONN) => Ok(()),
             done => done.map_err(io::Error::from),
@@ -165,9 +165,9 @@ impl AsyncWrite for WriteHalf {
 
 impl Drop for WriteHalf {
     fn drop(&mut self) {
-        if let Some(hold) = &mut lock(&self.0).hold {
+        if let Some(lease) = &mut lock(&self.0).lease {
             // It fails where the connection is gone already.
-            let _ = hold.finish();
+            let _ = lease.finish();
         }
     }
 }
@@ -175,11 +175,11 @@ impl Drop for WriteHalf {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.watched = None;
-        if let Some(hold) = self.hold.take() {
-            if std::thread::panicking() { let_fall(hold) } else { drop(hold) }
+        if let Some(lease) = self.lease.take() {
+            if std::thread::panicking() { let_fall(lease) } else { drop(lease) }
         }
         // Who waits for notes or the end of it hears that it is over.
-        self.context.away.end();
+        self.context.leased.end();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What async code knows of its connection, and hears from the pool.
 
-use crate::event_loop::away::{Away, Change};
+use crate::event_loop::lease::{LeaseWaker, Leased};
 use crate::protocol::{ConnectionId, Note, Side};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use std::time::Instant;
 /// such as in a WebSocket.
 #[derive(Clone)]
 pub struct Context {
-    pub(super) away: Arc<Away>,
+    pub(super) leased: Arc<Leased>,
     peer: Option<SocketAddr>,
 }
 
 impl Context {
-    pub(super) fn new(away: Arc<Away>, peer: Option<SocketAddr>) -> Context {
-        Context { away, peer }
+    pub(super) fn new(leased: Arc<Leased>, peer: Option<SocketAddr>) -> Context {
+        Context { leased, peer }
     }
 
     /// Its number, as in [`Pool::connections`](crate::Pool::connections).
     pub fn id(&self) -> ConnectionId {
-        self.away.id
+        self.leased.id
     }
 
     /// The generation it was accepted under.
     pub fn generation(&self) -> u32 {
-        self.away.generation
+        self.leased.generation
     }
 
     /// Its peer; None for a Unix socket.
@@ -38,39 +38,39 @@ impl Context {
 
     /// Accepted or connected.
     pub fn side(&self) -> Side {
-        self.away.side
+        self.leased.side
     }
 
     /// Whether the connection was asked to end, or is over.
     pub fn is_draining(&self) -> bool {
-        self.away.is_draining()
+        self.leased.is_draining()
     }
 
     /// When the pool will end this connection, whatever it is doing, if it was asked to end by a deadline: reading and writing fail from
     /// then on.
     pub fn deadline(&self) -> Option<Instant> {
-        self.away.ends_by()
+        self.leased.ends_by()
     }
 
     /// Waits until the connection is asked to end, or is over. It should finish what it does, say goodbye and be dropped: at
     /// [`Context::deadline`] nothing can be read or written any more.
     pub async fn draining(&self) {
-        self.until(|away| away.is_draining().then_some(())).await;
+        self.until(|leased| leased.is_draining().then_some(())).await;
     }
 
     /// The next note for this connection: see [`Pool::notify`](crate::Pool::notify). None when the connection is over. Notes
     /// wait until they are taken, 1,024 at most.
     pub async fn note(&self) -> Option<Note> {
-        self.until(|away| away.take_note().map(Some).or_else(|| away.has_ended().then_some(None))).await
+        self.until(|leased| leased.take_note().map(Some).or_else(|| leased.has_ended().then_some(None))).await
     }
 
-    async fn until<T>(&self, look: impl Fn(&Away) -> Option<T>) -> T {
-        let change = Change::new(&self.away);
+    async fn until<T>(&self, look: impl Fn(&Leased) -> Option<T>) -> T {
+        let change = LeaseWaker::new(&self.leased);
         poll_fn(|cx| {
-            let seen = look(&self.away).or_else(|| {
+            let seen = look(&self.leased).or_else(|| {
                 change.wakes(cx.waker());
                 // It may have changed before this task was known.
-                look(&self.away)
+                look(&self.leased)
             });
             seen.map_or(Poll::Pending, Poll::Ready)
         })

@@ -1,7 +1,7 @@
 //! Connections on their way from the loops of a pool to code on another runtime.
 
 use super::connection::Connection;
-use crate::event_loop::away::{Away, Hold, Waiting};
+use crate::event_loop::lease::{Lease, LeaseQueue, Leased};
 use crate::net::Address;
 use crate::pool::Pool;
 use crate::sync::{Mutex, lock};
@@ -22,7 +22,7 @@ pub(crate) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Hold>,
+    waiting: VecDeque<Lease>,
     /// Of listeners, and of those who wait for the end.
     wakers: Vec<Waker>,
     listeners: usize,
@@ -33,16 +33,16 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn put(self: &Arc<Queue>, hold: Hold) {
-        let here: Arc<dyn Waiting> = self.clone();
-        hold.away.waits_in(Arc::downgrade(&here));
+    pub(super) fn put(self: &Arc<Queue>, lease: Lease) {
+        let here: Arc<dyn LeaseQueue> = self.clone();
+        lease.leased.waits_in(Arc::downgrade(&here));
         // Outside the lock: it goes back, and its peer sees the end.
         drop(self.change(|state| {
             if state.deserted {
-                return Some(hold);
+                return Some(lease);
             }
             state.ended = false;
-            state.waiting.push_back(hold);
+            state.waiting.push_back(lease);
             None
         }));
     }
@@ -80,7 +80,7 @@ impl Queue {
     }
 
     /// The next connection; None at the end.
-    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Hold>> {
+    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Lease>> {
         self.poll_state(cx, |state| state.waiting.pop_front().map(Some).or(state.ended.then_some(None)))
     }
 
@@ -96,11 +96,11 @@ impl Queue {
     }
 }
 
-impl Waiting for Queue {
-    fn give_up(&self, away: &Arc<Away>) -> bool {
+impl LeaseQueue for Queue {
+    fn give_up(&self, leased: &Arc<Leased>) -> bool {
         let given_up = {
             let mut state = lock(&self.0);
-            let at = state.waiting.iter().position(|hold| Arc::ptr_eq(&hold.away, away));
+            let at = state.waiting.iter().position(|lease| Arc::ptr_eq(&lease.leased, leased));
             at.and_then(|at| state.waiting.remove(at))
         };
         // Outside the lock: it goes back to its loop.
@@ -156,7 +156,7 @@ impl Stream for Listener {
     type Item = io::Result<Connection>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Connection>>> {
-        self.queue.poll(cx).map(|hold| hold.map(|hold| Ok(Connection::new(hold))))
+        self.queue.poll(cx).map(|lease| lease.map(|lease| Ok(Connection::new(lease))))
     }
 }
 

@@ -17,7 +17,7 @@ pub use listener::Listener;
 pub(crate) use listener::Queue;
 
 use crate::behaviour::{AnyService, Behaviour, Kind, Panicked, Slabs, TableBox};
-use crate::event_loop::away::{Hold, Outcome, delegate};
+use crate::event_loop::lease::{Lease, LeaseEnd, delegate};
 use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, Step};
 use crate::sys::panics;
 use std::any::Any;
@@ -133,7 +133,7 @@ impl Drop for Source {
 
 /// Who takes connections from the event loop.
 trait Taker: Clone + Send + 'static {
-    fn take(self, hold: Hold);
+    fn take(self, lease: Lease);
 }
 
 impl<H, F> Taker for Task<H>
@@ -141,10 +141,10 @@ where
     H: Fn(Connection, Context) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + 'static,
 {
-    fn take(self, hold: Hold) {
+    fn take(self, lease: Lease) {
         let handler = self.0;
         tokio::task::spawn_local(guarded(async move {
-            let connection = Connection::new(hold);
+            let connection = Connection::new(lease);
             let context = connection.context().clone();
             handler(connection, context).await;
         }));
@@ -152,8 +152,8 @@ where
 }
 
 impl Taker for Queued {
-    fn take(self, hold: Hold) {
-        self.0.put(hold);
+    fn take(self, lease: Lease) {
+        self.0.put(lease);
     }
 }
 
@@ -163,7 +163,7 @@ struct Given<T>(T);
 impl<T: Taker> Protocol for Given<T> {
     fn opened(&mut self, _cx: &mut protocol::Context<'_>) -> Step {
         let taker = self.0.clone();
-        Step::Delegate(delegate(false, move |hold| taker.take(hold)))
+        Step::Delegate(delegate(false, move |lease| taker.take(lease)))
     }
 
     fn received(&mut self, input: &mut Input<'_>, _cx: &mut protocol::Context<'_>) -> Step {
@@ -175,7 +175,7 @@ impl<T: Taker> Protocol for Given<T> {
 
 thread_local! {
     /// What the task that is polled on this thread lets go of by panicking. None where none is polled.
-    static FALLEN: RefCell<Option<Vec<Hold>>> = const { RefCell::new(None) };
+    static FALLEN: RefCell<Option<Vec<Lease>>> = const { RefCell::new(None) };
 }
 
 /// Runs a handler's future. What it held when it panicked comes back with the panic's message.
@@ -187,9 +187,9 @@ async fn guarded(handler: impl Future<Output = ()>) {
         let fallen = FALLEN.take();
         polled.unwrap_or_else(|payload| {
             let message = panics::message(payload);
-            for mut hold in fallen.into_iter().flatten() {
-                hold.outcome = Outcome::Panicked(message.clone());
-                drop(hold);
+            for mut lease in fallen.into_iter().flatten() {
+                lease.outcome = LeaseEnd::Panicked(message.clone());
+                drop(lease);
             }
             Poll::Ready(())
         })
@@ -198,11 +198,11 @@ async fn guarded(handler: impl Future<Output = ()>) {
 }
 
 /// Keeps the hold of a panicking task for [`guarded`]; outside of one it comes back without the message.
-fn let_fall(hold: Hold) {
+fn let_fall(lease: Lease) {
     // A thread at its very end has no such place any more.
     let _ = FALLEN.try_with(move |fallen| {
         if let Some(fallen) = fallen.borrow_mut().as_mut() {
-            fallen.push(hold);
+            fallen.push(lease);
         }
     });
 }

@@ -1,13 +1,13 @@
 //! [`Step::Delegate`](crate::Step::Delegate) under test: the delegate runs, on this thread, over a pair of sockets.
 
 use super::Connection;
-use crate::event_loop::away::{Back, Hold, Home, Leaving, Outcome, Returned};
+use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Lessor, Returned};
 use crate::protocol::{Closed, Service, Step};
 use crate::sys::Kernel;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 
-impl Home for mpsc::Sender<Returned> {
+impl Lessor for mpsc::Sender<Returned> {
     fn take_back(&self, returned: Returned) -> Result<(), Returned> {
         self.send(returned).map_err(|unsent| unsent.0)
     }
@@ -26,36 +26,36 @@ impl<S: Service> Connection<S> {
     /// When no delegate is pending, when output is still blocked, and when `peer` panics.
     pub fn run_delegate(&mut self, peer: impl FnOnce(UnixStream) + Send) {
         let delegate = self.delegate.take().expect("a delegate is pending");
-        assert!(self.wire.backlog.is_empty(), "a connection is given away when its peer has read all");
+        assert!(self.wire.backlog.is_empty(), "a connection is given leased when its peer has read all");
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         ours.set_nonblocking(true).expect("a socket");
-        let (home, comes_back) = mpsc::channel();
-        let hold = Hold::new(self.leaving(), Arc::new(ours.into()), Arc::new(home));
+        let (lessor, comes_back) = mpsc::channel();
+        let lease = Lease::new(self.leaving(), Arc::new(ours.into()), Arc::new(lessor));
         for note in self.wire.inbox.take() {
             // Beyond its bound they are dropped, as on a real connection.
-            drop(hold.away.put_note(note));
+            drop(lease.leased.put_note(note));
         }
         let (back, notes) = std::thread::scope(|scope| {
             scope.spawn(move || peer(theirs));
-            (delegate.take)(Box::new(hold));
+            (delegate.take)(Box::new(lease));
             let mut returned = comes_back.recv().expect("who has a connection gives it back");
             let back = returned.back.take().expect("it comes back once");
             // Here the socket is closed, so that the peer sees the end.
-            let Back { kept, peer_finished, finished, outcome, .. } = back;
+            let GivenBack { kept, peer_finished, finished, outcome, .. } = back;
             self.wire.peer_finished |= peer_finished;
             self.wire.finished_sending |= finished;
             self.wire.fresh = !kept.is_empty();
             self.wire.kept = kept;
-            (outcome, returned.away.left_notes().0)
+            (outcome, returned.leased.left_notes().0)
         });
         self.go_on(back);
         notes.into_iter().for_each(|note| self.notify(note));
     }
 
-    fn leaving(&mut self) -> Leaving {
+    fn leaving(&mut self) -> LeaseStart {
         self.wire.due = None;
         self.wire.fresh = false;
-        Leaving {
+        LeaseStart {
             token: self.wire.id.0,
             id: self.wire.id,
             generation: self.wire.generation,
@@ -69,13 +69,13 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    fn go_on(&mut self, outcome: Outcome) {
+    fn go_on(&mut self, outcome: LeaseEnd) {
         match outcome {
-            Outcome::Note(note) => self.notify(note),
-            Outcome::End | Outcome::Failed => self.apply(Step::Close),
+            LeaseEnd::Note(note) => self.notify(note),
+            LeaseEnd::End | LeaseEnd::Failed => self.apply(Step::Close),
             #[cfg(feature = "tokio")]
-            Outcome::Abort => self.abort(Closed::Aborted),
-            Outcome::Panicked(_) => self.abort(Closed::Panicked),
+            LeaseEnd::Abort => self.abort(Closed::Aborted),
+            LeaseEnd::Panicked(_) => self.abort(Closed::Panicked),
         }
     }
 }

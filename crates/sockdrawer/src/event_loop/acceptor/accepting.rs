@@ -1,12 +1,12 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, Held, Incoming, Retiring, State, doorway};
+use super::{Accepted, HeldSocket, Incoming, Retiring, State, admitting};
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
-use crate::event_loop::door::{Door, Intake};
 use crate::event_loop::inbox::Message;
 use crate::event_loop::limiter::Permit;
-use crate::event_loop::listener::Shard;
+use crate::event_loop::listener::ListenSocket;
+use crate::event_loop::listener_state::{AcceptState, ListenerState};
 use crate::protocol::{Peer, Side};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
@@ -22,19 +22,19 @@ const EVENTS_PER_EXTRA_ACCEPT: usize = 64;
 const ACCEPTS_PER_TURN: usize = 16;
 
 impl EventLoop {
-    /// Accepts from a shard from now on.
-    pub(crate) fn take_shard(&mut self, shard: Arc<Shard>, door: Arc<Door>) {
-        self.acceptor.take_shard(&self.connections.io, shard, door);
+    /// Accepts from a socket from now on.
+    pub(crate) fn take_socket(&mut self, socket: Arc<ListenSocket>, listener: Arc<ListenerState>) {
+        self.acceptor.take_socket(&self.connections.io, socket, listener);
     }
 
-    /// Leaves a shard to another loop; its queue stays as it is.
-    pub(crate) fn release_shard(&mut self, shard: &Arc<Shard>) {
-        self.acceptor.release_shard(&self.connections.io, shard);
+    /// Leaves a socket to another loop; its queue stays as it is.
+    pub(crate) fn release_socket(&mut self, socket: &Arc<ListenSocket>) {
+        self.acceptor.release_socket(&self.connections.io, socket);
     }
 
     /// Whether connections are taken.
-    pub(crate) fn set_intake(&mut self, intake: &Intake) {
-        self.acceptor.set_intake(&self.connections.io, intake);
+    pub(crate) fn set_accept_state(&mut self, accept_state: &AcceptState) {
+        self.acceptor.set_accept_state(&self.connections.io, accept_state);
     }
 
     /// Stops polling; the kernel queues.
@@ -104,11 +104,11 @@ impl EventLoop {
         if self.connections.page.is_none() {
             self.connections.look_at_clock();
         }
-        self.acceptor.look_at_rules(&self.connections.io);
+        self.acceptor.look_at_policy(&self.connections.io);
         self.acceptor.count_incoming(&mut incoming.permit, incoming.remote);
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
-        let seat = self.connections.seats.take(incoming.socket, incoming.permit);
-        self.connections.enter(seat, &peer);
+        let slot = self.connections.slots.take(incoming.socket, incoming.permit);
+        self.connections.enter(slot, &peer);
     }
 
     /// What this loop itself has open, beside sockets.
@@ -116,7 +116,7 @@ impl EventLoop {
         Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.event()?.as_raw_fd()])
     }
 
-    /// Room that came free, the end of a pause, shards that are to go.
+    /// Room that came free, the end of a pause, sockets that are to go.
     pub(in crate::event_loop) fn acceptor_turn(&mut self) {
         match self.acceptor.state {
             State::Open => {}
@@ -129,17 +129,17 @@ impl EventLoop {
             State::Paused(until) => {
                 if Instant::now() >= until {
                     self.acceptor.state = State::Open;
-                    self.acceptor.watch_shards(&self.connections.io);
+                    self.acceptor.watch_sockets(&self.connections.io);
                 }
             }
         }
-        if !self.acceptor.doors.is_empty() {
-            self.look_at_doors();
+        if !self.acceptor.listeners.is_empty() {
+            self.look_at_listeners();
         }
         self.acceptor.retires_more = false;
         if self.connections.io.shared.leaving.load(SeqCst) > 0 && self.acceptor.is_retiring() {
-            self.retire_empty_shards();
-            self.acceptor.forget_doors(&self.connections.io);
+            self.retire_empty_sockets();
+            self.acceptor.forget_listeners(&self.connections.io);
         }
     }
 
@@ -158,7 +158,7 @@ impl EventLoop {
                 }
                 State::Open => {
                     self.acceptor.waiter.leave();
-                    return self.acceptor.watch_shards(&self.connections.io);
+                    return self.acceptor.watch_sockets(&self.connections.io);
                 }
                 // It stands in line again, or cannot accept.
                 _ => return,
@@ -180,11 +180,11 @@ impl EventLoop {
         }
         if self.connections.io.counters.accept_starved().get() == before && matches!(self.acceptor.state, State::Starved(_)) {
             self.acceptor.state = State::Open;
-            self.acceptor.watch_shards(&self.connections.io);
+            self.acceptor.watch_sockets(&self.connections.io);
         }
     }
 
-    /// Accepts from any shard that has something.
+    /// Accepts from any socket that has something.
     fn accept_any(&mut self) -> Accepted {
         match self.acceptor.next_ready(&self.connections.io) {
             Ok(Some(index)) => self.admit(index),
@@ -193,11 +193,11 @@ impl EventLoop {
         }
     }
 
-    /// One connection from a shard, if it may come in now.
+    /// One connection from a socket, if it may come in now.
     pub(super) fn admit(&mut self, index: usize) -> Accepted {
-        self.acceptor.look_at_rules(&self.connections.io);
+        self.acceptor.look_at_policy(&self.connections.io);
         let Some(Some(held)) = self.acceptor.held.get(index) else { return Accepted::Failed };
-        if (self.acceptor.refusing.is_some() | held.door.is_refusing())
+        if (self.acceptor.refusing.is_some() | held.listener.is_refusing())
             && let Some(reject) = self.acceptor.refuses_at(index)
         {
             return self.acceptor.turn_away(&mut self.connections, index, &reject);
@@ -205,7 +205,7 @@ impl EventLoop {
         if let Err(room) = self.acceptor.take_room(&self.connections.io, index) {
             return self.acceptor.without_room(&mut self.connections, index, room);
         }
-        if self.acceptor.asked.asks_before
+        if self.acceptor.view.asks_before
             && let Some(not_taken) = self.acceptor.hold_or_reject(&mut self.connections, index)
         {
             return not_taken;
@@ -223,15 +223,15 @@ impl EventLoop {
         if !self.accepts_plainly(held) {
             return self.accept_named(index);
         }
-        match self.connections.io.system.accept(held.shard.socket()) {
+        match self.connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
-                let stale = held.shard.take_stale();
-                let seat = self.connections.seats.take_counted(socket, Some(&held.door), None);
+                let stale = held.socket.take_stale();
+                let slot = self.connections.slots.take_counted(socket, Some(&held.listener), None);
                 self.connections.io.counters.accepted().add(1);
                 if stale | self.acceptor.starving {
-                    self.accepted_after_all(seat, stale);
+                    self.accepted_after_all(slot, stale);
                 }
-                self.connections.enter(seat, &Peer::UNNAMED);
+                self.connections.enter(slot, &Peer::UNNAMED);
                 Accepted::Yes
             }
             Err(errno) => {
@@ -243,55 +243,54 @@ impl EventLoop {
 
     /// The first after a lack, or one that came before its socket had the options that are in force.
     #[cold]
-    fn accepted_after_all(&mut self, seat: u32, stale: bool) {
+    fn accepted_after_all(&mut self, slot: u32, stale: bool) {
         self.acceptor.tell_resumed(&self.connections.io);
         if stale && self.connections.refresh().is_ok() {
             let options = self.connections.generations.active_settings().options;
             // It fails where the connection is gone, which reading it will tell.
-            let _ = self.connections.with_socket(seat, |system, socket| system.set_options(socket, &options));
+            let _ = self.connections.with_socket(slot, |system, socket| system.set_options(socket, &options));
         }
     }
 
     /// Whether nobody asks who comes, and it runs here.
     #[inline(always)]
-    fn accepts_plainly(&self, held: &Held) -> bool {
-        !(self.connections.names_peers | self.acceptor.asked.asks_after | held.shard.is_spread())
+    fn accepts_plainly(&self, held: &HeldSocket) -> bool {
+        !(self.connections.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
     }
 
     /// One accept4 that asks who comes. The policy may turn it away still, and it may run elsewhere.
     #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
         let (socket, remote) =
-            match self.connections.io.system.accept_named(self.acceptor.held[index].as_ref().expect("it is held").shard.socket())
-            {
+            match self.connections.io.system.accept_named(self.acceptor.held[index].as_ref().expect("it is held").socket.fd()) {
                 Ok(accepted) => accepted,
                 Err(errno) => {
                     self.acceptor.give_room_back(&self.connections.io, index);
                     return self.acceptor.accept_failed(&self.connections.io, index, errno);
                 }
             };
-        let stale = self.acceptor.held[index].as_ref().expect("just accepted from").shard.take_stale();
+        let stale = self.acceptor.held[index].as_ref().expect("just accepted from").socket.take_stale();
         self.note_accepted(&socket, stale);
-        let mut ticket = None;
-        if self.acceptor.asked.asks_after {
+        let mut peer_count = None;
+        if self.acceptor.view.asks_after {
             match self.acceptor.ask_after(&self.connections.io, index, remote) {
-                Ok(counted) => ticket = counted,
+                Ok(counted) => peer_count = counted,
                 Err(how) => {
                     self.acceptor.give_room_back(&self.connections.io, index);
-                    doorway::reject(&mut self.connections, &socket, &how);
+                    admitting::reject(&mut self.connections, &socket, &how);
                     return Accepted::Yes;
                 }
             }
         }
         let held = self.acceptor.held[index].as_ref().expect("just accepted from");
-        if self.connections.io.shared.placement.is_some() || held.shard.is_spread() {
-            let permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), Some(held.door.clone()), ticket);
+        if self.connections.io.shared.placement.is_some() || held.socket.is_spread() {
+            let permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), Some(held.listener.clone()), peer_count);
             let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
             self.bring_in(Incoming { socket, permit, remote, side: Side::Accepted, lag, connect_time });
             return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
         }
-        let seat = self.connections.seats.take_counted(socket, Some(&held.door), ticket);
-        self.connections.enter(seat, &Peer::new(remote, Side::Accepted));
+        let slot = self.connections.slots.take_counted(socket, Some(&held.listener), peer_count);
+        self.connections.enter(slot, &Peer::new(remote, Side::Accepted));
         Accepted::Yes
     }
 
@@ -316,77 +315,79 @@ impl EventLoop {
         }
     }
 
-    /// Looks at the doors at which it is called.
-    pub(super) fn look_at_doors(&mut self) {
-        for at in (0..self.acceptor.doors.len()).rev() {
+    /// Looks at the listeners at which it is called.
+    pub(super) fn look_at_listeners(&mut self) {
+        for at in (0..self.acceptor.listeners.len()).rev() {
             // A look at one may end the waiting at all.
-            let Some(waiting) = self.acceptor.doors.get(at) else { continue };
-            waiting.door.limiter.hear();
+            let Some(waiting) = self.acceptor.listeners.get(at) else { continue };
+            waiting.listener.limiter.hear();
             if waiting.waiter.is_called() {
-                self.look_at_door(at);
+                self.look_at_listener(at);
             }
         }
     }
 
-    /// One connection from a door at which it waits. Then it waits again, behind the others, or goes on there if there is room.
-    fn look_at_door(&mut self, at: usize) {
-        let door = self.acceptor.doors[at].door.clone();
-        // While the loop is full, or nothing waits at the door, other loops have their turn.
+    /// One connection from a listener at which it waits. Then it waits again, behind the others, or goes on there if there is room.
+    fn look_at_listener(&mut self, at: usize) {
+        let listener = self.acceptor.listeners[at].listener.clone();
+        // While the loop is full, or nothing waits at the listener, other loops have their turn.
         if self.acceptor.state == State::Open
             && !self.acceptor.suspended
-            && let Some(index) = self.acceptor.ready_at(&self.connections.io, &door)
+            && let Some(index) = self.acceptor.ready_at(&self.connections.io, &listener)
         {
             self.admit(index);
         }
-        let Some(at) = self.acceptor.doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, &door)) else { return };
-        if door.limiter.has_room() {
-            drop(self.acceptor.doors.swap_remove(at));
-            self.acceptor.watch_shards(&self.connections.io);
-        } else if self.acceptor.doors[at].waiter.is_called() {
-            self.acceptor.doors[at].waiter.wait_again();
+        let Some(at) = self.acceptor.listeners.iter().position(|waiting| Arc::ptr_eq(&waiting.listener, &listener)) else {
+            return;
+        };
+        if listener.limiter.has_room() {
+            drop(self.acceptor.listeners.swap_remove(at));
+            self.acceptor.watch_sockets(&self.connections.io);
+        } else if self.acceptor.listeners[at].waiter.is_called() {
+            self.acceptor.listeners[at].waiter.wait_again();
         }
     }
 
     /// Counts the peers of the connections that are here as the policy asks for, each once.
     pub(crate) fn count_peers(&mut self) {
-        self.acceptor.look_at_rules(&self.connections.io);
-        let Some(peer_counts) = self.acceptor.asked.rules.peer_counts.clone() else {
-            return self.connections.seats.forget_tickets();
+        self.acceptor.look_at_policy(&self.connections.io);
+        let Some(peer_counts) = self.acceptor.view.policy.peer_counts.clone() else {
+            return self.connections.slots.forget_peer_counts();
         };
-        for seat in 0..self.connections.seats.len() {
+        for slot in 0..self.connections.slots.len() {
             let counted = self
                 .connections
-                .seats
-                .extra(seat)
-                .and_then(|extra| extra.ticket.as_ref())
-                .is_some_and(|ticket| ticket.is_of(&peer_counts));
-            if !self.connections.seats.at(seat).is_taken() || counted {
+                .slots
+                .extra(slot)
+                .and_then(|extra| extra.peer_count.as_ref())
+                .is_some_and(|peer_count| peer_count.is_of(&peer_counts));
+            if !self.connections.slots.at(slot).is_taken() || counted {
                 continue;
             }
-            // Who has no door was not let in; who has no address, not even any more, is not known by it.
-            let came_in = self.connections.seats.at(seat).door != crate::event_loop::slots::NO_DOOR;
+            // Who has no listener was not let in; who has no address, not even any more, is not known by it.
+            let came_in = self.connections.slots.at(slot).listener != crate::event_loop::slots::NO_LISTENER;
             if came_in
-                && let Some(peer) = self.connections.remote(seat)
-                && let Ok((ticket, _)) = peer_counts.enter(peer.ip(), usize::MAX)
+                && let Some(peer) = self.connections.remote(slot)
+                && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {
-                self.connections.seats.make_extra(seat).ticket = Some(ticket);
+                self.connections.slots.make_extra(slot).peer_count = Some(peer_count);
             }
         }
     }
 
-    /// Gives up a shard for good, after accepting what waits in its queue. `retiring` is dropped then.
-    pub(crate) fn retire_shard(&mut self, shard: &Arc<Shard>, retiring: &Arc<Retiring>) {
+    /// Gives up a socket for good, after accepting what waits in its queue. `retiring` is dropped then.
+    pub(crate) fn retire_socket(&mut self, socket: &Arc<ListenSocket>, retiring: &Arc<Retiring>) {
         for held in self.acceptor.held.iter_mut().flatten() {
-            if Arc::ptr_eq(&held.shard, shard) {
+            if Arc::ptr_eq(&held.socket, socket) {
                 held.retiring = Some(retiring.clone());
             }
         }
-        self.retire_empty_shards();
+        self.retire_empty_sockets();
     }
 
-    /// Accepts what waits at retiring shards and gives up those that are empty. Without permits they stay until there are some; where
+    /// Accepts what waits at retiring sockets and gives up those that are empty. Without permits they stay until there are some; where
     /// more comes than a turn may accept, connections have their turn first.
-    pub(super) fn retire_empty_shards(&mut self) {
+    pub(super) fn retire_empty_sockets(&mut self) {
         let (mut lacking, mut left) = (false, ACCEPTS_PER_TURN);
         self.acceptor.retires_more = false;
         for index in 0..self.acceptor.held.len() {
@@ -397,7 +398,7 @@ impl EventLoop {
                 // An empty one needs no permit to go, which at the limit others would have taken again and again.
                 // The mistake of a broken build: who waits there is reset.
                 if self.acceptor.has_nothing(&self.connections.io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
-                    self.acceptor.unwatch_shard(&self.connections.io, index);
+                    self.acceptor.unwatch_socket(&self.connections.io, index);
                     self.acceptor.held[index] = None;
                     break;
                 }
@@ -419,8 +420,8 @@ impl EventLoop {
                         Some(reject) => _ = self.acceptor.turn_away(&mut self.connections, index, &reject),
                         // Also while suspended: what waits here has been let in.
                         None if room == Capacity::ListenerFull => {
-                            let door = self.acceptor.door_of(index);
-                            self.acceptor.wait_at(&self.connections.io, &door);
+                            let listener = self.acceptor.listener_of(index);
+                            self.acceptor.wait_at(&self.connections.io, &listener);
                             break;
                         }
                         None => {

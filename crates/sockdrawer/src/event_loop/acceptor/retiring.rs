@@ -11,7 +11,7 @@ use crate::sync::mpsc;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The end of an address, shared by the loops that hold its shards. When the last gives up its own, who asked sees its channel
+/// The end of an address, shared by the loops that hold its sockets. When the last gives up its own, who asked sees its channel
 /// closed, and this is told where it is the end of the address too.
 pub(crate) struct Retiring {
     address: Option<Address>,
@@ -32,7 +32,7 @@ impl Drop for Retiring {
             self.shared.tell(&Told::ListenerRemoved(address));
         }
         self.shared.leaving.fetch_sub(1, SeqCst);
-        self.shared.bell.ring();
+        self.shared.notifier.notify();
     }
 }
 
@@ -63,9 +63,9 @@ impl Acceptor {
                 !self.has_nothing(&connections.io, index) && matches!(self.turn_away(connections, index, how), Accepted::Yes)
             });
             waited += turned_away.count();
-            self.unwatch_shard(&connections.io, index);
+            self.unwatch_socket(&connections.io, index);
             let held = self.held[index].take();
-            waited += held.map_or(0, |held| connections.io.system.queued(held.shard.socket()).unwrap_or(0));
+            waited += held.map_or(0, |held| connections.io.system.queued(held.socket.fd()).unwrap_or(0));
         }
         // Nothing is left to be accepted.
         self.state = State::Open;

@@ -2,7 +2,7 @@
 
 use super::{NONE, Wheel};
 use crate::event_loop::limiter::Limiter;
-use crate::event_loop::slots::Seats;
+use crate::event_loop::slots::Slots;
 use std::time::{Duration, Instant};
 
 /// Deadlines lie within this, as those of connections do that ask once a minute.
@@ -13,34 +13,34 @@ const TURN: Duration = Duration::from_millis(1);
 /// A wheel whose time is the test's.
 struct Scene {
     wheel: Wheel,
-    seats: Seats,
+    slots: Slots,
     start: Instant,
-    /// Seats in no order, as events come.
+    /// Slots in no order, as events come.
     order: Vec<u32>,
 }
 
 impl Scene {
     fn new(count: u32) -> Scene {
         let start = Instant::now();
-        let mut seats = Seats::with_capacity(count as usize, Limiter::new(count as usize));
-        // Nodes live in seats; taken or not makes no difference to the wheel.
-        (0..count).for_each(|_| _ = seats.make());
+        let mut slots = Slots::with_capacity(count as usize, Limiter::new(count as usize));
+        // Nodes live in slots; taken or not makes no difference to the wheel.
+        (0..count).for_each(|_| _ = slots.make());
         // A walk through all of them: the step has no divisor in common with a power of ten.
         let order = (0..u64::from(count)).map(|n| (n * 7_368_787 % u64::from(count)) as u32).collect();
-        Scene { wheel: Wheel::new(start), seats, start, order }
+        Scene { wheel: Wheel::new(start), slots, start, order }
     }
 
-    /// Spread over the span, other than the seats are.
-    fn deadline(&self, seat: u32) -> Instant {
-        self.start + SPAN.mul_f64(f64::from(seat.wrapping_mul(2_654_435_769)) / f64::from(u32::MAX)) + TURN
+    /// Spread over the span, other than the slots are.
+    fn deadline(&self, slot: u32) -> Instant {
+        self.start + SPAN.mul_f64(f64::from(slot.wrapping_mul(2_654_435_769)) / f64::from(u32::MAX)) + TURN
     }
 
     /// Nanoseconds for each of them.
     fn timed(&mut self, mut each: impl FnMut(&mut Scene, u32)) -> f64 {
         let order = std::mem::take(&mut self.order);
         let began = Instant::now();
-        for seat in &order {
-            each(self, *seat);
+        for slot in &order {
+            each(self, *slot);
         }
         let took = began.elapsed();
         self.order = order;
@@ -48,22 +48,22 @@ impl Scene {
     }
 
     fn set(&mut self) -> f64 {
-        self.timed(|scene, seat| {
-            let at = scene.deadline(seat);
-            scene.wheel.set(&mut scene.seats, seat, at, scene.start);
+        self.timed(|scene, slot| {
+            let at = scene.deadline(slot);
+            scene.wheel.set(&mut scene.slots, slot, at, scene.start);
         })
     }
 
     /// To a later time, which is all that happens to a timer of a busy connection.
     fn moved(&mut self) -> f64 {
-        self.timed(|scene, seat| {
-            let at = scene.deadline(seat) + TURN;
-            scene.wheel.set(&mut scene.seats, seat, at, scene.start);
+        self.timed(|scene, slot| {
+            let at = scene.deadline(slot) + TURN;
+            scene.wheel.set(&mut scene.slots, slot, at, scene.start);
         })
     }
 
     fn clear(&mut self) -> f64 {
-        self.timed(|scene, seat| scene.wheel.clear(&mut scene.seats, seat))
+        self.timed(|scene, slot| scene.wheel.clear(&mut scene.slots, slot))
     }
 
     /// All of them, in as many turns as it takes until the span is over.
@@ -72,7 +72,7 @@ impl Scene {
         let mut due = Vec::new();
         while let Some(next) = self.wheel.next() {
             now = next.max(now + TURN);
-            self.wheel.advance(&mut self.seats, now, &mut due);
+            self.wheel.advance(&mut self.slots, now, &mut due);
             fired += due.len();
             due.clear();
         }
@@ -89,7 +89,7 @@ fn costs(count: u32) -> [f64; 4] {
     // The first time touches the memory.
     scene.set();
     scene.clear();
-    assert!(scene.wheel.is_empty() && scene.order.iter().all(|seat| scene.seats.at(*seat).timer.next == NONE));
+    assert!(scene.wheel.is_empty() && scene.order.iter().all(|slot| scene.slots.at(*slot).timer.next == NONE));
     let set = scene.set();
     let clear = scene.clear();
     scene.set();

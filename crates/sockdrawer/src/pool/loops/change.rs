@@ -4,10 +4,10 @@ use super::{Loops, State, prepare_generation};
 use crate::config::{Config, Endpoint};
 use crate::error::Error;
 use crate::event_loop::dialer::Dialer;
-use crate::event_loop::door::Intake;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::{Inbox, Message};
-use crate::event_loop::rules::Rules;
+use crate::event_loop::listener_state::AcceptState;
+use crate::event_loop::policy::Policy;
 use crate::model;
 use crate::net::SocketOptions;
 use crate::observe::Event;
@@ -70,9 +70,9 @@ impl Core<Loops> {
 
     /// Says to each loop what it connects, and to all who takes connections from sockets that are alone at their address.
     pub(super) fn balanced(&self, control: &mut Control<Loops>) {
-        let Control { places, members, intake, own: State { dialer, .. }, .. } = control;
+        let Control { listeners, members, accept_state, own: State { dialer, .. }, .. } = control;
         for member in members.iter_mut() {
-            let wanted = dialer.as_ref().filter(|_| member.active && *intake == Intake::Open);
+            let wanted = dialer.as_ref().filter(|_| member.active && *accept_state == AcceptState::Open);
             let Some(running) = &mut member.running else { continue };
             if running.dials.as_ref().map(Arc::as_ptr) != wanted.map(Arc::as_ptr) {
                 running.dials = wanted.cloned();
@@ -82,19 +82,19 @@ impl Core<Loops> {
         }
         let usable = members.iter().filter(|member| member.active && !member.stuck).filter_map(|member| member.running.as_ref());
         let roster: Vec<_> = usable.map(|running| running.inbox.clone()).collect();
-        places.all().for_each(|place| place.listener.spread_over(roster.len()));
+        listeners.all().for_each(|entry| entry.listener.spread_over(roster.len()));
         *lock(&self.own.shared.roster) = roster;
     }
 
     /// Has every loop take connections or not; when this returns, they do.
-    pub(super) fn pass_intake(&self, control: &mut Control<Loops>) {
+    pub(super) fn pass_accept_state(&self, control: &mut Control<Loops>) {
         if let Some(dialer) = &control.own.dialer {
-            dialer.set_paused(control.intake != Intake::Open, Instant::now());
+            dialer.set_paused(control.accept_state != AcceptState::Open, Instant::now());
         }
         self.balanced(control);
         for running in control.running() {
-            let intake = control.intake.clone();
-            running.command(move |event_loop| event_loop.set_intake(&intake));
+            let accept_state = control.accept_state.clone();
+            running.command(move |event_loop| event_loop.set_accept_state(&accept_state));
         }
         self.settle(&Core::members_inboxes(control));
     }
@@ -119,15 +119,15 @@ impl Core<Loops> {
         if old == new {
             return Ok(());
         }
-        for place in &control.places.retiring {
+        for entry in &control.listeners.retiring {
             // Whoever is still to come out of one may get them too late: it is on its way out.
-            let _ = place.listener.set_options(&*self.own.shared.system, new);
+            let _ = entry.listener.set_options(&*self.own.shared.system, new);
         }
-        for place in &control.places.listening {
-            if let Err(errno) = place.listener.set_options(&*self.own.shared.system, new) {
-                for place in &control.places.listening {
+        for entry in &control.listeners.listening {
+            if let Err(errno) = entry.listener.set_options(&*self.own.shared.system, new) {
+                for entry in &control.listeners.listening {
                     // They were set before, so they can be set again.
-                    let _ = place.listener.set_options(&*self.own.shared.system, old);
+                    let _ = entry.listener.set_options(&*self.own.shared.system, old);
                 }
                 let reason = format!("the system refuses it: {}", std::io::Error::from(errno));
                 return Err(Error::Invalid { setting: "settings.options", reason });
@@ -139,8 +139,8 @@ impl Core<Loops> {
     /// When this returns every connection is counted as the policy asks for. What was on its way from one loop to another when the
     /// first looked has arrived when the second has looked twice.
     pub(super) fn count_peers(&self, control: &Control<Loops>) {
-        let counts = |rules: &Rules| rules.peer_counts.is_some();
-        if !counts(&self.own.shared.rules.get()) {
+        let counts = |policy: &Policy| policy.peer_counts.is_some();
+        if !counts(&self.own.shared.policy.get()) {
             return;
         }
         for _ in 0..2 {

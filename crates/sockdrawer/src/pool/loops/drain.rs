@@ -1,7 +1,7 @@
 //! Asking connections of loops to end, and ending them.
 
 use super::Loops;
-use super::halt::End;
+use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
 use crate::event_loop::ending::Endings;
 use crate::event_loop::inbox::{Command, Inbox, Message};
@@ -32,7 +32,7 @@ impl Core<Loops> {
                 self.ask_for_end(&endings, move |event_loop, endings| event_loop.connections.drain_counted(&selector, endings));
             }
         }
-        self.own.shared.bell.wait(endings.last_words, || endings.are_over());
+        self.own.shared.notifier.wait(endings.last_words, || endings.are_over());
         self.ask_for_end(&endings, |event_loop, endings| event_loop.connections.last_words(endings));
         self.end_by_deadline(selector, &endings)
     }
@@ -57,7 +57,7 @@ impl Core<Loops> {
 
     /// Waits until these connections have ended. At the deadline those that are left are cut, and nothing is waited for any more.
     fn end_by_deadline(&self, selector: &Selector, endings: &Arc<Endings>) -> Drained {
-        if !self.own.shared.bell.wait(endings.until, || endings.are_over()) {
+        if !self.own.shared.notifier.wait(endings.until, || endings.are_over()) {
             self.ask_for_end(endings, |event_loop, endings| event_loop.connections.cut_counted(endings));
         }
         // Which connections of a loop that does not answer are meant is known only if all are.
@@ -67,14 +67,14 @@ impl Core<Loops> {
         if drained.cut > 0 {
             // It may go on when this has returned: only how long it takes depends on what the kernel has for these connections.
             self.ask_for_end(endings, |event_loop, _| event_loop.connections.close_cut());
-            self.own.shared.bell.wait(by, || endings.are_closed());
+            self.own.shared.notifier.wait(by, || endings.are_closed());
         }
         drained
     }
 
     /// What came of these connections, by then at the latest. `in_use` are the permits of connections that may be meant.
     fn outcome(&self, endings: &Endings, by: Instant, in_use: impl Fn() -> usize) -> Drained {
-        self.own.shared.bell.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
+        self.own.shared.notifier.wait(by, || endings.are_over() && endings.unheard(&in_use) == 0);
         Drained::of(endings.tell(in_use))
     }
 
@@ -87,7 +87,7 @@ impl Core<Loops> {
         shuffle(&mut targets);
         for (inbox, token) in &targets {
             let due = moments.next();
-            if due >= endings.last_words || (due > Instant::now() + PACE && !self.own.halt.wait_until(due, End::Begun)) {
+            if due >= endings.last_words || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, Shutdown::Begun)) {
                 break;
             }
             let token = *token;
@@ -102,7 +102,7 @@ impl Core<Loops> {
         let (mut targets, mut asked) = (targets.into_iter(), 0);
         let mut due = moments.next();
         while asked < most {
-            if due >= endings.until || (due > Instant::now() + PACE && !self.own.halt.wait_until(due, End::Begun)) {
+            if due >= endings.until || (due > Instant::now() + PACE && !self.own.shutdown.wait_until(due, Shutdown::Begun)) {
                 break;
             }
             let (soon, mut next) = (Instant::now() + PACE, Vec::new());
@@ -138,7 +138,7 @@ impl Core<Loops> {
             }
             let next = [endings.until, now + LOOK_AGAIN, if told { endings.until } else { endings.last_words.max(now) }];
             let next = next.into_iter().min().unwrap_or(now);
-            if self.own.shared.bell.wait(next, over) || Instant::now() >= endings.until {
+            if self.own.shared.notifier.wait(next, over) || Instant::now() >= endings.until {
                 break;
             }
         }

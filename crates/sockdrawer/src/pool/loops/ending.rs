@@ -1,14 +1,14 @@
 //! The end of a pool of loops.
 
 use super::Loops;
-use super::halt::End;
+use super::shutdown::Shutdown;
 use crate::clock::deadline;
 use crate::event_loop::acceptor::Retiring;
-use crate::event_loop::door::Intake;
-use crate::model::loops::Pulse;
+use crate::event_loop::listener_state::AcceptState;
+use crate::model::loops::TurnCounter;
 use crate::operation::{Drain, Drained};
 use crate::pool::control::{Control, Core};
-use crate::pool::places::Place;
+use crate::pool::listeners::ListenerEntry;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use std::sync::Arc;
@@ -20,22 +20,22 @@ const STOPPED_WITHIN: Duration = Duration::from_millis(90);
 impl Core<Loops> {
     /// Has the holders of these addresses accept what waits and then give them up; the channel closes when all have. It is told as
     /// their end.
-    pub(crate) fn retire(&self, control: &Control<Loops>, gone: Vec<Place>) -> mpsc::Receiver<()> {
+    pub(crate) fn retire(&self, control: &Control<Loops>, gone: Vec<ListenerEntry>) -> mpsc::Receiver<()> {
         let (done, all_done) = mpsc::channel::<()>();
-        for place in gone {
-            let address = Some(place.listener.address.clone());
-            self.retire_shards(control, &place, &Retiring::new(address, self.own.shared.clone(), done.clone()));
+        for entry in gone {
+            let address = Some(entry.listener.address.clone());
+            self.retire_sockets(control, &entry, &Retiring::new(address, self.own.shared.clone(), done.clone()));
         }
         all_done
     }
 
     /// The same for one address.
-    pub(super) fn retire_shards(&self, control: &Control<Loops>, place: &Place, retiring: &Arc<Retiring>) {
-        for (shard, owners) in place.listener.shards.iter().zip(&place.owners) {
+    pub(super) fn retire_sockets(&self, control: &Control<Loops>, entry: &ListenerEntry, retiring: &Arc<Retiring>) {
+        for (socket, owners) in entry.listener.sockets.iter().zip(&entry.owners) {
             let running = owners.iter().filter_map(|owner| control.members.get(*owner)?.running.as_ref());
             running.for_each(|running| {
-                let (shard, retiring) = (shard.clone(), retiring.clone());
-                running.command(move |event_loop| event_loop.retire_shard(&shard, &retiring));
+                let (socket, retiring) = (socket.clone(), retiring.clone());
+                running.command(move |event_loop| event_loop.retire_socket(&socket, &retiring));
             });
         }
     }
@@ -44,14 +44,14 @@ impl Core<Loops> {
     pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
         {
             let mut control = lock(&self.control);
-            let gone = control.places.take_all();
+            let gone = control.listeners.take_all();
             self.retirements.stop();
             self.retire(&control, gone);
-            control.intake = Intake::Suspended;
-            self.pass_intake(&mut control);
+            control.accept_state = AcceptState::Suspended;
+            self.pass_accept_state(&mut control);
         }
         // Drains that run take their time no more: all are asked to end now.
-        self.own.halt.raise(End::Begun);
+        self.own.shutdown.raise(Shutdown::Begun);
         let is_over = || {
             // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
             self.own.shared.leaving.load(Ordering::SeqCst) == 0
@@ -66,22 +66,22 @@ impl Core<Loops> {
     /// Stops every thread now. Connections that are left end with their loops. A loop that hangs is waited for until then, and left behind.
     pub(super) fn stop_loops(&self, until: Instant) {
         let shared = &self.own.shared;
-        let threads: Vec<Arc<Pulse>> = {
+        let threads: Vec<Arc<TurnCounter>> = {
             let control = lock(&self.control);
             control.running().for_each(|running| running.command(|event_loop| event_loop.stopping = true));
             // A loop that drops the last handle of its own pool does not wait for itself.
             let is_this = |id| id == std::thread::current().id();
             let others = control.running().filter(|running| !is_this(running.running.thread.thread().id()));
-            others.map(|running| running.running.pulse.clone()).collect()
+            others.map(|running| running.running.turns.clone()).collect()
         };
         shared.placement.iter().for_each(|placement| placement.stop());
         shared.workers.set_wanted(0);
-        self.own.halt.raise(End::Here);
+        self.own.shutdown.raise(Shutdown::Here);
         shared.delegates.stop();
         let placed = || shared.placement.as_ref().map_or(0, |placement| placement.threads());
-        let loops_ended = || threads.iter().all(|pulse| pulse.ended.load(Ordering::Acquire));
+        let loops_ended = || threads.iter().all(|turns| turns.ended.load(Ordering::Acquire));
         let ended = || loops_ended() && placed() == 0 && shared.delegates.have_ended();
-        shared.bell.wait(until, ended);
+        shared.notifier.wait(until, ended);
         self.drop_stranded();
         #[cfg(feature = "tokio")]
         self.end_listeners();

@@ -5,17 +5,17 @@ use super::{LoopHandle, Loops, News, State, prepare_generation};
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
-use crate::event_loop::bell::Bell;
-use crate::event_loop::door::{Door, Intake};
 use crate::event_loop::generation::Generation;
 use crate::event_loop::here;
 use crate::event_loop::limiter::Limiter;
+use crate::event_loop::listener_state::{AcceptState, ListenerState};
+use crate::event_loop::notifier::Notifier;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};
+use crate::pool::listeners::ListenerEntry;
 use crate::pool::manager::Visit;
 use crate::pool::members::{Changing, Members};
-use crate::pool::places::Place;
 use crate::pool::plan::is_same_policy;
 use crate::pool::validate::effective_limit;
 use crate::sync::atomic::Ordering;
@@ -48,8 +48,8 @@ impl Members for Loops {
         &self.shared.limiter
     }
 
-    fn bell(&self) -> &Bell {
-        &self.shared.bell
+    fn notifier(&self) -> &Notifier {
+        &self.shared.notifier
     }
 
     fn tell(&self, event: &Event) {
@@ -83,13 +83,13 @@ impl Members for Loops {
     fn open(
         core: &Core<Loops>,
         control: &mut Control<Loops>,
-        added: &[Place],
+        added: &[ListenerEntry],
         (config, asked): (&Config, &Listening),
-    ) -> Result<Place, Error> {
-        let listener = control.places.listen((config, asked), &core.retirements, added)?;
-        let counters = core.own.shared.shared_counters.door(0);
-        let door = Door::new(listener.address.clone(), counters, asked.limit, None);
-        Ok(Place::new(control.take_number(), asked, listener, door, 0))
+    ) -> Result<ListenerEntry, Error> {
+        let listener = control.listeners.listen((config, asked), &core.retirements, added)?;
+        let counters = core.own.shared.shared_counters.listener(0);
+        let state = ListenerState::new(listener.address.clone(), counters, asked.limit, None);
+        Ok(ListenerEntry::new(control.take_number(), asked, listener, state, 0))
     }
 
     fn tune(core: &Core<Loops>, control: &Control<Loops>, wanted: &Config) -> Result<(), Error> {
@@ -128,11 +128,11 @@ impl Members for Loops {
         }
     }
 
-    fn pass_intake(core: &Core<Loops>, control: &mut Control<Loops>) {
-        core.pass_intake(control);
+    fn pass_accept_state(core: &Core<Loops>, control: &mut Control<Loops>) {
+        core.pass_accept_state(control);
     }
 
-    fn pass_listener_intake(core: &Core<Loops>, control: &Control<Loops>, _place: &Place, _intake: &Intake) {
+    fn pass_listener_accept_state(core: &Core<Loops>, control: &Control<Loops>, _place: &ListenerEntry, _intake: &AcceptState) {
         core.doors_changed(control);
     }
 
@@ -151,12 +151,12 @@ impl Members for Loops {
 
     fn join(_: &Core<Loops>, control: &mut Control<Loops>, _life: u64, running: &LoopHandle) {
         running.inbox.set_bound(control.config.inbox);
-        let intake = control.intake.clone();
+        let accept_state = control.accept_state.clone();
         running.command(move |event_loop| {
             // A change may have come meanwhile.
             event_loop.connections.look_at_switch();
-            if intake != Intake::Open {
-                event_loop.set_intake(&intake);
+            if accept_state != AcceptState::Open {
+                event_loop.set_accept_state(&accept_state);
             }
         });
     }
@@ -167,7 +167,7 @@ impl Members for Loops {
     }
 
     fn beat(_: &Core<Loops>, _index: usize, running: &LoopHandle) -> Option<u64> {
-        let turn = running.running.pulse.turn();
+        let turn = running.running.turns.turn();
         // A runtime that is busy with other tasks turns its event loop only when there is something for it.
         turn.inspect(|_| running.inbox.wake())
     }
@@ -216,14 +216,14 @@ impl Members for Loops {
         }
     }
 
-    fn offer(&self, place: &Place, to: &[(&Member<Loops>, Vec<usize>)]) -> Vec<bool> {
-        let offer = |(member, shards): &(&Member<Loops>, Vec<usize>)| {
-            let shards: Vec<_> = shards.iter().map(|shard| place.listener.shards[*shard].clone()).collect();
-            let door = place.door.clone();
+    fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Loops>, Vec<usize>)]) -> Vec<bool> {
+        let offer = |(member, sockets): &(&Member<Loops>, Vec<usize>)| {
+            let sockets: Vec<_> = sockets.iter().map(|socket| entry.listener.sockets[*socket].clone()).collect();
+            let state = entry.state.clone();
             let running = member.running.as_ref();
             if let Some(running) = running {
                 running.command(move |event_loop| {
-                    shards.into_iter().for_each(|shard| event_loop.take_shard(shard, door.clone()));
+                    sockets.into_iter().for_each(|socket| event_loop.take_socket(socket, state.clone()));
                 });
             }
             running.is_some()
@@ -231,11 +231,11 @@ impl Members for Loops {
         to.iter().map(offer).collect()
     }
 
-    fn release(&self, place: &Place, from: &[(&Member<Loops>, Vec<usize>)]) {
-        for (member, shards) in from {
-            let shards: Vec<_> = shards.iter().map(|shard| place.listener.shards[*shard].clone()).collect();
+    fn release(&self, entry: &ListenerEntry, from: &[(&Member<Loops>, Vec<usize>)]) {
+        for (member, sockets) in from {
+            let sockets: Vec<_> = sockets.iter().map(|socket| entry.listener.sockets[*socket].clone()).collect();
             let command = move |event_loop: &mut crate::event_loop::EventLoop| {
-                shards.iter().for_each(|shard| event_loop.release_shard(shard));
+                sockets.iter().for_each(|socket| event_loop.release_socket(socket));
             };
             member.running.iter().for_each(|running| running.command(command.clone()));
         }
@@ -245,9 +245,9 @@ impl Members for Loops {
         core.balanced(control);
     }
 
-    fn let_go(core: &Core<Loops>, control: &Control<Loops>, place: &Place) -> Vec<mpsc::Receiver<()>> {
+    fn let_go(core: &Core<Loops>, control: &Control<Loops>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<()>> {
         let (gave_up, waits) = mpsc::channel();
-        core.retire_shards(control, place, &Retiring::new(None, core.own.shared.clone(), gave_up));
+        core.retire_sockets(control, entry, &Retiring::new(None, core.own.shared.clone(), gave_up));
         vec![waits]
     }
 

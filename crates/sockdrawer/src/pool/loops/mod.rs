@@ -4,9 +4,9 @@ mod apply;
 mod change;
 mod drain;
 mod ending;
-mod halt;
 mod members;
 mod replace;
+mod shutdown;
 mod status;
 
 use super::control::Core;
@@ -27,14 +27,14 @@ use crate::model::loops::Running;
 use crate::observe::Counts;
 use crate::sync::mpsc;
 use crate::sys::{self, panics};
-use halt::Halt;
+use shutdown::ShutdownSignal;
 use std::sync::{Arc, Weak};
 
 /// What the loops of a pool share.
 pub(crate) struct Loops {
     pub(crate) shared: Arc<Shared>,
     /// Told when the pool begins to end.
-    halt: Halt,
+    shutdown: ShutdownSignal,
 }
 
 /// What is under the lock of a pool of loops.
@@ -126,7 +126,7 @@ impl Core<Loops> {
             if on.process.is_none() {
                 shared.limiter.set_alarms(&config.alarms);
             }
-            Loops { shared, halt: Halt::default() }
+            Loops { shared, shutdown: ShutdownSignal::default() }
         };
         let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
         make_room(&config, limit, others);

@@ -5,7 +5,7 @@ use crate::config::{Part, Replace};
 use crate::event_loop::inbox::Message;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core};
-use crate::pool::restarts::Absence;
+use crate::pool::restarts::PendingRestart;
 use crate::sync::lock;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,18 +18,18 @@ impl Core<Loops> {
             return;
         }
         let now = Instant::now();
-        let Some(absence) = control.others_absent.take_if(|absence| absence.until <= now) else { return };
+        let Some(restart) = control.others_absent.take_if(|restart| restart.until <= now) else { return };
         // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the others.
         match self.start_workers(control.config.workers) {
             Ok(()) => {
-                control.restarts.in_all += absence.parts;
+                control.restarts.in_all += restart.parts;
                 drop(control);
-                self.tell(&Event::WorkerReplaced { reason: absence.reason });
+                self.tell(&Event::WorkerReplaced { reason: restart.reason });
             }
             Err(error) => {
                 drop(control);
-                match self.decide_again(Part::Worker, None, absence, &error) {
-                    Some(absence) => lock(&self.control).others_absent = Some(absence),
+                match self.decide_again(Part::Worker, None, restart, &error) {
+                    Some(restart) => lock(&self.control).others_absent = Some(restart),
                     None => self.give_up(format!("a worker could not be started, the last time because: {error}")),
                 }
             }
@@ -72,15 +72,15 @@ impl Core<Loops> {
         if lock(&self.control).stopping {
             return;
         }
-        let Some(mut absence) = Absence::decided(self.decide(Part::Worker, None, reason), reason) else {
+        let Some(mut restart) = PendingRestart::decided(self.decide(Part::Worker, None, reason), reason) else {
             return self.give_up(format!("workers died too often, the last of: {reason}"));
         };
         let mut control = lock(&self.control);
         // Those that are missing come back together, when the first is due.
         if let Some(others) = control.others_absent.take() {
-            absence = Absence { until: others.until.min(absence.until), parts: others.parts + 1, ..absence };
+            restart = PendingRestart { until: others.until.min(restart.until), parts: others.parts + 1, ..restart };
         }
-        control.others_absent = Some(absence);
+        control.others_absent = Some(restart);
         drop(control);
         self.replace_missing();
     }

@@ -32,7 +32,7 @@ impl Core<Loops> {
         let loops = control.members.iter().map(|member| {
             let running = member.running.as_ref().map(|running| &running.running);
             LoopStatus {
-                connections: running.map_or(0, |running| running.pulse.connections.load(Ordering::Relaxed)),
+                connections: running.map_or(0, |running| running.turns.connections.load(Ordering::Relaxed)),
                 accepted: running.map_or(0, |running| running.counters.accepted().get()),
                 active: member.active,
                 stuck: member.stuck,

@@ -1,21 +1,21 @@
 //! What a change does to processes: every helper prepares, then one word is stored that all of them look at when they accept.
 
+use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers};
-use super::link::{ANSWERS_WITHIN, Link};
 use super::registry;
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::behaviour::Kind;
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
-use crate::event_loop::door::Door;
 use crate::event_loop::limiter::Process;
+use crate::event_loop::listener_state::ListenerState;
 use crate::event_loop::shared_counters::MOST_DOORS;
 use crate::model::fork::MOST;
 use crate::model::prefork;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core};
-use crate::pool::places::Place;
+use crate::pool::listeners::ListenerEntry;
 use crate::pool::validate::own_descriptors;
 use crate::sync::atomic::Ordering;
 use crate::sync::mpsc;
@@ -81,7 +81,7 @@ impl Helpers {
     /// A process is gone, and with it what it held of each limiter.
     pub(super) fn reclaim(&self, slots: usize, index: usize) {
         self.shared_counters.reclaim(index);
-        (0..slots).for_each(|slot| self.shared_counters.door(slot).reclaim(index));
+        (0..slots).for_each(|slot| self.shared_counters.listener(slot).reclaim(index));
     }
 }
 
@@ -100,29 +100,29 @@ impl Core<Helpers> {
         control.own.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    /// A new address, with a door of its own, beside those that the same change adds.
+    /// A new address, with a listener of its own, beside those that the same change adds.
     pub(super) fn open(
         &self,
         control: &mut Control<Helpers>,
-        pending: &[Place],
+        pending: &[ListenerEntry],
         config: &Config,
         listening: &Listening,
-    ) -> Result<Place, Error> {
-        let listener = control.places.listen((config, listening), &self.retirements, pending)?;
+    ) -> Result<ListenerEntry, Error> {
+        let listener = control.listeners.listen((config, listening), &self.retirements, pending)?;
         let slot = self.free_slot(control, pending)?;
         control.own.slots = control.own.slots.max(slot + 1);
-        let shared_counters = self.own.shared_counters.door(slot);
+        let shared_counters = self.own.shared_counters.listener(slot);
         shared_counters.clear_gate();
-        let process = Process { index: None, most: 0, bell: self.own.bell.clone(), system: self.own.system.clone() };
-        let door = Door::new(listener.address.clone(), shared_counters, listening.limit, Some(process));
-        Ok(Place::new(control.take_number(), listening, listener, door, slot))
+        let process = Process { index: None, most: 0, event: self.own.event.clone(), system: self.own.system.clone() };
+        let state = ListenerState::new(listener.address.clone(), shared_counters, listening.limit, Some(process));
+        Ok(ListenerEntry::new(control.take_number(), listening, listener, state, slot))
     }
 
-    /// A place for the numbers of a door: one that no address has, nor any connection of one that is gone.
-    fn free_slot(&self, control: &Control<Helpers>, pending: &[Place]) -> Result<usize, Error> {
-        let used: BTreeSet<usize> = control.places.all().chain(pending).map(|one| one.slot).collect();
+    /// A place for the numbers of a listener: one that no address has, nor any connection of one that is gone.
+    fn free_slot(&self, control: &Control<Helpers>, pending: &[ListenerEntry]) -> Result<usize, Error> {
+        let used: BTreeSet<usize> = control.listeners.all().chain(pending).map(|one| one.slot).collect();
         let free =
-            |slot: &usize| !used.contains(slot) && self.own.shared_counters.door(*slot).taken().load(Ordering::SeqCst) == 0;
+            |slot: &usize| !used.contains(slot) && self.own.shared_counters.listener(*slot).taken().load(Ordering::SeqCst) == 0;
         (0..MOST_DOORS).find(free).ok_or_else(|| Error::Invalid {
             setting: "listeners",
             reason: format!("more than {MOST_DOORS} addresses, with those that are gone and still have connections"),
@@ -140,24 +140,24 @@ impl Core<Helpers> {
             most: fits_in_process(config),
             generated: control.own.generated.clone(),
             tuning: Tuning::of(config),
-            intake: control.intake.clone(),
+            accept_state: control.accept_state.clone(),
         };
         Announced { start, revision: control.revision.number() }
     }
 
     /// Starts it and waits until it is there, which needs no lock.
-    pub(super) fn launch(&self, life: u64, announced: &Announced) -> Result<Arc<Link>, Error> {
+    pub(super) fn launch(&self, life: u64, announced: &Announced) -> Result<Arc<Channel>, Error> {
         let failed = |source| Error::System { what: "start a process", source };
         let ear = Ear { reports: self.reports.clone(), index: announced.start.index, life };
-        let link = Link::start(&format!("{} {}", announced.start.model, announced.start.index), ear).map_err(failed)?;
-        let descriptors = [self.own.numbers.as_fd(), self.own.bell.as_fd()];
-        let answer = link.ask_later(Request::Start(Box::new(announced.start.clone())), &descriptors);
+        let channel = Channel::start(&format!("{} {}", announced.start.model, announced.start.index), ear).map_err(failed)?;
+        let descriptors = [self.own.numbers.as_fd(), self.own.event.as_fd()];
+        let answer = channel.ask_later(Request::Start(Box::new(announced.start.clone())), &descriptors);
         match answer.recv_timeout(ANSWERS_WITHIN) {
-            Ok(Reply::Done) => Ok(link),
+            Ok(Reply::Done) => Ok(channel),
             Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
             _ => {
                 // It ends, or is killed.
-                link.close();
+                channel.close();
                 Err(failed(std::io::Error::other("the helper does not answer: does main begin with sockdrawer::processes?")))
             }
         }
@@ -165,8 +165,8 @@ impl Core<Helpers> {
 }
 
 /// Asks all; the first refusal is the answer. One that is gone refuses nothing: its successor begins with what is in force then.
-pub(super) fn agree<'a>(links: impl Iterator<Item = &'a Arc<Link>>, request: impl Fn() -> Request) -> Result<(), Error> {
-    wait_for(links.map(|link| link.ask_later(request(), &[])).collect())
+pub(super) fn agree<'a>(channels: impl Iterator<Item = &'a Arc<Channel>>, request: impl Fn() -> Request) -> Result<(), Error> {
+    wait_for(channels.map(|channel| channel.ask_later(request(), &[])).collect())
 }
 
 pub(super) fn wait_for(asked: Vec<mpsc::Receiver<Reply>>) -> Result<(), Error> {

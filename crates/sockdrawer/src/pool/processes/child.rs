@@ -102,7 +102,7 @@ impl ChildTemplate {
     pub(super) fn prepare(&self, generation: &Generation) {
         let shared_counters = SharedCounters::private();
         // Its few numbers lie with what else a child writes.
-        let limiter = Limiter::shared(shared_counters.door(0), 1, None);
+        let limiter = Limiter::shared(shared_counters.listener(0), 1, None);
         let permit = limiter.take().expect("the first connection of a limiter for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
         let observer = Arc::<PageObserver>::default();

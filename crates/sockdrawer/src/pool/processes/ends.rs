@@ -4,7 +4,7 @@ use super::wire::Reply;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
 use crate::event_loop::ending::Endings;
-use crate::model::fork::{Children, Why};
+use crate::model::fork::{Children, KillReason};
 use crate::operation::{Drain, Drained, Outcome};
 use crate::pool::drain::{CUT_WITHIN, Moments, shuffle};
 use crate::sys::fork::SIGTERM;
@@ -175,7 +175,7 @@ impl Ends {
 
     pub(super) fn kill(&mut self, number: u64, meant: Vec<u32>, children: &Children) {
         let mut asked = Asked::new(AskedFor::Kill, Duration::ZERO);
-        meant.iter().for_each(|pid| children.kill(*pid, Why::Killed));
+        meant.iter().for_each(|pid| children.kill(*pid, KillReason::Killed));
         asked.left.extend(meant);
         asked.stage = Stage::Killed;
         self.open.insert(number, asked);
@@ -238,7 +238,7 @@ impl Ends {
     pub(super) fn go_on(&mut self, children: &Children) {
         let now = Instant::now();
         while let Some((_, pid)) = self.cut.pop_front_if(|(at, _)| *at <= now) {
-            children.kill(pid, Why::Cut);
+            children.kill(pid, KillReason::Cut);
         }
         for asked in self.open.values_mut() {
             while asked.turns.front().is_some_and(|(at, _)| *at <= now) {
@@ -252,7 +252,7 @@ impl Ends {
                     (true, Stage::Asking) => {}
                     (true, Stage::LastWords) => children.signal_program(pid, SIGTERM),
                     // It came after the end of all.
-                    _ => children.kill(pid, Why::Cut),
+                    _ => children.kill(pid, KillReason::Cut),
                 }
             }
             while let Some((stage, _)) = asked.next().filter(|(_, at)| *at <= now) {
@@ -265,7 +265,7 @@ impl Ends {
                     let is_program = children.with(*pid, |child| child.kind()) == Some(Kind::Program);
                     match (is_program, stage) {
                         (true, Stage::LastWords) => children.signal_program(*pid, SIGTERM),
-                        (true, Stage::Over) => children.kill(*pid, Why::Cut),
+                        (true, Stage::Over) => children.kill(*pid, KillReason::Cut),
                         _ => {}
                     }
                 }

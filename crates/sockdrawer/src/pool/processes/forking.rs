@@ -1,20 +1,20 @@
 //! The helper of the model `fork`: one thread that accepts, forks, reaps, and passes on what the pool asks of connections.
 
 use super::child::ChildTemplate;
-use super::doors::Doors;
 use super::ends::Ends;
 use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
+use super::listener_states::ListenerStates;
 use super::registry;
-use super::speaker::Speaker;
+use super::to_pool::ToPool;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::delegates::Delegates;
-use crate::event_loop::door::Door;
 use crate::event_loop::ending::Endings;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::Inbox;
 use crate::event_loop::limiter::{Limiter, Process};
-use crate::event_loop::listener::Shard;
+use crate::event_loop::listener::ListenSocket;
+use crate::event_loop::listener_state::ListenerState;
 use crate::event_loop::shared_counters::{MOST_LOOPS, SharedCounters};
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
@@ -40,17 +40,17 @@ const CHILDREN: u32 = 1;
 const EVENTS_PER_TURN: usize = 16;
 
 /// The whole life of a forking helper.
-pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, speaker: Arc<Speaker>, receiver: Receiver) -> ! {
-    let begun = Forking::begin(start, descriptors, &speaker, receiver).and_then(|helper| Unforked::new(helper).map_err(system));
+pub(super) fn run(start: Start, number: u64, descriptors: Vec<OwnedFd>, to_pool: Arc<ToPool>, receiver: Receiver) -> ! {
+    let begun = Forking::begin(start, descriptors, &to_pool, receiver).and_then(|helper| Unforked::new(helper).map_err(system));
     match begun {
         Ok(mut helper) => {
-            speaker.reply(number, Reply::Done);
+            to_pool.reply(number, Reply::Done);
             helper.serve();
             helper.children.kill_programs();
             std::process::exit(0);
         }
         Err(refusal) => {
-            speaker.reply(number, Reply::Refused(refusal));
+            to_pool.reply(number, Reply::Refused(refusal));
             std::process::exit(CANNOT_BEGIN);
         }
     }
@@ -61,16 +61,16 @@ struct Forking {
     shared: Arc<Shared>,
     children: Arc<Children>,
     template: Arc<ChildTemplate>,
-    speaker: Arc<Speaker>,
+    to_pool: Arc<ToPool>,
     receiver: Receiver,
     events: Events,
     /// Readable when a child has ended.
     ended: OwnedFd,
     ends: Ends,
     /// The sockets that it accepts from, by the pool's numbers.
-    shards: HashMap<(u64, usize), Arc<Shard>>,
-    doors: HashMap<u64, Arc<Door>>,
-    known_doors: Doors,
+    sockets: HashMap<(u64, usize), Arc<ListenSocket>>,
+    listener_states: HashMap<u64, Arc<ListenerState>>,
+    known_listeners: ListenerStates,
     /// Listeners that are being given up, and who asked for it.
     retiring: Vec<(u64, mpsc::Receiver<()>)>,
     generations: Vec<Arc<Generation>>,
@@ -92,22 +92,22 @@ pub(super) fn build(generated: &Generated) -> Result<Arc<Generation>, Refusal> {
 }
 
 impl Forking {
-    fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>, receiver: Receiver) -> Result<Forking, Refusal> {
-        let [numbers, bell] = check(&start, descriptors)?;
+    fn begin(start: Start, descriptors: Vec<OwnedFd>, to_pool: &Arc<ToPool>, receiver: Receiver) -> Result<Forking, Refusal> {
+        let [numbers, event] = check(&start, descriptors)?;
         panics::quiet_thread();
         let shared_counters = SharedCounters::map(numbers.as_fd()).map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
-        let process = Process { index: Some(start.index), most: start.most, bell: Arc::new(bell), system: kernel.clone() };
+        let process = Process { index: Some(start.index), most: start.most, event: Arc::new(event), system: kernel.clone() };
         let limit = shared_counters.limit().load(SeqCst) as usize;
         // What is written for each connection is made together, because forking makes each of its pages cost a copy.
         let generation = build(&start.generated)?;
         let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
         let events = Events::with_capacity(EVENTS_PER_TURN);
         let template = Arc::new(ChildTemplate { prepared: Box::default(), inbox, stack });
-        let own = vec![speaker.end().as_raw_fd(), process.bell.as_raw_fd()];
+        let own = vec![to_pool.end().as_raw_fd(), process.event.as_raw_fd()];
         let children = Children::new(template.clone(), shared_counters.clone(), numbers, own).map_err(system)?;
-        let tells = speaker.clone();
+        let tells = to_pool.clone();
         let shared = Shared::new(Basis {
             system: kernel.clone(),
             limiter,
@@ -127,11 +127,11 @@ impl Forking {
         })?;
         event_loop.inbox().read_here();
         let ended = fork::watch_children().map_err(system)?;
-        for (number, descriptor) in [(POOL, speaker.end()), (CHILDREN, ended.as_fd())] {
+        for (number, descriptor) in [(POOL, to_pool.end()), (CHILDREN, ended.as_fd())] {
             event_loop.notice(number, descriptor).map_err(system)?;
         }
         children.keep_from_children(event_loop.descriptors().map_err(system)?.into_iter().chain([ended.as_raw_fd()]));
-        event_loop.set_intake(&start.intake);
+        event_loop.set_accept_state(&start.accept_state);
         template.prepare(&generation);
         if !fork::is_alone() {
             return Err(other("building the service started a thread: a helper that forks must have none; use prefork"));
@@ -141,14 +141,14 @@ impl Forking {
             shared,
             children,
             template,
-            speaker: speaker.clone(),
+            to_pool: to_pool.clone(),
             receiver,
             events,
             ended,
             ends: Ends::default(),
-            shards: HashMap::new(),
-            doors: HashMap::new(),
-            known_doors: Doors::new(Process { most: usize::MAX, ..process }),
+            sockets: HashMap::new(),
+            listener_states: HashMap::new(),
+            known_listeners: ListenerStates::new(Process { most: usize::MAX, ..process }),
             retiring: Vec::new(),
             generations: vec![generation],
             generated: start.generated,
@@ -179,10 +179,10 @@ impl Forking {
     #[inline(never)]
     fn listen(&mut self) -> bool {
         loop {
-            match self.receiver.receive_now::<ToHelper>(self.speaker.end()) {
+            match self.receiver.receive_now::<ToHelper>(self.to_pool.end()) {
                 Ok(Some(((number, request), descriptors))) => {
                     if let Some(reply) = self.answer(number, request, descriptors) {
-                        self.speaker.reply(number, reply);
+                        self.to_pool.reply(number, reply);
                     }
                 }
                 Err(Errno::AGAIN) => return true,
@@ -213,7 +213,7 @@ impl Forking {
         retired.into_iter().for_each(|number| self.ends.retired(number));
         for (number, reply) in self.ends.answered(self.shared.limiter.taken()) {
             self.last |= self.ends.was_last(number);
-            self.speaker.reply(number, reply);
+            self.to_pool.reply(number, reply);
         }
         self.tell_ended();
         self.generations.retain(|generation| generation.id == self.generated.id || generation.live.load(SeqCst) > 0);
@@ -231,17 +231,17 @@ impl Forking {
             Request::Tune(tuning) => {
                 self.shared.set_admission(Arc::new(tuning.limits));
                 self.event_loop.policy_changed();
-                self.children.count_peers(&self.shared.rules.get());
+                self.children.count_peers(&self.shared.policy.get());
                 Reply::Done
             }
-            Request::Take { listener, address, slot, intake, shards } => {
-                let door = self.door(listener, &address, slot);
-                door.set_intake(&intake);
-                done(self.take(listener, &door, &shards, descriptors))
+            Request::Take { listener, address, slot, accept_state, sockets } => {
+                let state = self.state(listener, &address, slot);
+                state.set_accept_state(&accept_state);
+                done(self.take(listener, &state, &sockets, descriptors))
             }
-            Request::Release { listener, shards } => {
-                for shard in shards.iter().filter_map(|shard| self.shards.remove(&(listener, *shard))) {
-                    self.event_loop.release_shard(&shard);
+            Request::Release { listener, sockets } => {
+                for socket in sockets.iter().filter_map(|socket| self.sockets.remove(&(listener, *socket))) {
+                    self.event_loop.release_socket(&socket);
                 }
                 Reply::Done
             }
@@ -250,12 +250,12 @@ impl Forking {
                 self.ends.wait_for_listener(number);
                 return None;
             }
-            Request::Intake(intake) => {
-                self.event_loop.set_intake(&intake);
+            Request::AcceptState(accept_state) => {
+                self.event_loop.set_accept_state(&accept_state);
                 Reply::Done
             }
-            Request::ListenerIntake { listener, intake } => {
-                self.doors.get(&listener).into_iter().for_each(|door| door.set_intake(&intake));
+            Request::ListenerAcceptState { listener, accept_state } => {
+                self.listener_states.get(&listener).into_iter().for_each(|state| state.set_accept_state(&accept_state));
                 self.event_loop.policy_changed();
                 Reply::Done
             }
@@ -370,7 +370,7 @@ impl Forking {
 
     /// Connections inherit them from their listeners.
     fn set_options(&self, options: &SocketOptions) -> Result<(), Errno> {
-        self.shards.values().try_for_each(|shard| shard.set_options(&Kernel, options))
+        self.sockets.values().try_for_each(|socket| socket.set_options(&Kernel, options))
     }
 
     fn committed(&mut self) -> Result<(), Refusal> {
@@ -389,29 +389,35 @@ impl Forking {
         }
     }
 
-    fn door(&mut self, listener: u64, address: &Address, slot: usize) -> Arc<Door> {
-        let door = self.known_doors.at(slot, address, &self.shared.shared_counters);
-        self.doors.entry(listener).or_insert(door).clone()
+    fn state(&mut self, listener: u64, address: &Address, slot: usize) -> Arc<ListenerState> {
+        let state = self.known_listeners.at(slot, address, &self.shared.shared_counters);
+        self.listener_states.entry(listener).or_insert(state).clone()
     }
 
-    fn take(&mut self, listener: u64, door: &Arc<Door>, numbers: &[usize], sockets: Vec<OwnedFd>) -> Result<(), Refusal> {
+    fn take(
+        &mut self,
+        listener: u64,
+        state: &Arc<ListenerState>,
+        numbers: &[usize],
+        sockets: Vec<OwnedFd>,
+    ) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
         for (number, socket) in numbers.iter().zip(sockets) {
-            let shard = Shard::new(Arc::new(socket), false);
-            self.children.add_listener(&shard);
-            self.shards.insert((listener, *number), shard.clone());
-            self.event_loop.take_shard(shard, door.clone());
+            let socket = ListenSocket::new(Arc::new(socket), false);
+            self.children.add_listener(&socket);
+            self.sockets.insert((listener, *number), socket.clone());
+            self.event_loop.take_socket(socket, state.clone());
         }
         Ok(())
     }
 
     fn retire(&mut self, number: u64, meant: impl Fn(&(u64, usize)) -> bool) {
-        let gone: Vec<_> = self.shards.extract_if(|key, _| meant(key)).map(|(_, shard)| shard).collect();
-        self.doors.retain(|listener, _| self.shards.keys().any(|(of, _)| of == listener));
+        let gone: Vec<_> = self.sockets.extract_if(|key, _| meant(key)).map(|(_, socket)| socket).collect();
+        self.listener_states.retain(|listener, _| self.sockets.keys().any(|(of, _)| of == listener));
         let (closes, closed) = mpsc::channel();
         // The address is the pool's to tell.
         let retiring = Retiring::new(None, self.shared.clone(), closes);
-        gone.iter().for_each(|shard| self.event_loop.retire_shard(shard, &retiring));
+        gone.iter().for_each(|socket| self.event_loop.retire_socket(socket, &retiring));
         self.retiring.push((number, closed));
     }
 

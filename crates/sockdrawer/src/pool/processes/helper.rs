@@ -1,23 +1,23 @@
 //! A helper: a process that runs loops for a pool in another process, and does as it is told.
 
-use super::doors::Doors;
 use super::forking;
+use super::listener_states::ListenerStates;
 use super::registry;
-use super::speaker::Speaker;
+use super::to_pool::ToPool;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, VERSION};
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
-use crate::event_loop::door::{Door, Intake};
 use crate::event_loop::generation::Generation;
 use crate::event_loop::limiter::{Limiter, Process};
-use crate::event_loop::listener::{Listener, Shard};
+use crate::event_loop::listener::{ListenSocket, Listener};
+use crate::event_loop::listener_state::{AcceptState, ListenerState};
 use crate::event_loop::shared_counters::SharedCounters;
 use crate::observe::Event;
 use crate::operation::Op;
 use crate::pool::control::Core;
+use crate::pool::listeners::ListenerEntry;
 use crate::pool::loops::{Foundation, Loops};
 use crate::pool::manager::Manager;
-use crate::pool::places::Place;
 use crate::sync::lock;
 use crate::sys::process;
 use std::collections::HashMap;
@@ -31,21 +31,21 @@ pub(super) const CANNOT_BEGIN: i32 = 70;
 pub(super) fn run(end: OwnedFd) -> ! {
     let mut receiver = Receiver::default();
     let Ok(end) = process::settle_helper(end) else { std::process::exit(CANNOT_BEGIN) };
-    let speaker = Arc::new(Speaker::new(end));
-    let start = receiver.receive::<ToHelper>(speaker.end()).ok().flatten();
+    let to_pool = Arc::new(ToPool::new(end));
+    let start = receiver.receive::<ToHelper>(to_pool.end()).ok().flatten();
     let Some(((number, Request::Start(start)), descriptors)) = start else { std::process::exit(CANNOT_BEGIN) };
     if start.model == Model::Fork {
-        forking::run(*start, number, descriptors, speaker, receiver);
+        forking::run(*start, number, descriptors, to_pool, receiver);
     }
-    let mut helper = match Helper::begin(*start, descriptors, &speaker) {
+    let mut helper = match Helper::begin(*start, descriptors, &to_pool) {
         Ok(helper) => helper,
         Err(refusal) => {
-            speaker.reply(number, Reply::Refused(refusal));
+            to_pool.reply(number, Reply::Refused(refusal));
             std::process::exit(CANNOT_BEGIN);
         }
     };
-    speaker.reply(number, Reply::Done);
-    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(speaker.end()) {
+    to_pool.reply(number, Reply::Done);
+    while let Ok(Some(((number, request), descriptors))) = receiver.receive::<ToHelper>(to_pool.end()) {
         helper.answer(number, request, descriptors);
     }
     std::process::exit(0);
@@ -53,10 +53,10 @@ pub(super) fn run(end: OwnedFd) -> ! {
 
 struct Helper {
     core: Arc<Core<Loops>>,
-    speaker: Arc<Speaker>,
-    doors: Doors,
+    to_pool: Arc<ToPool>,
+    listener_states: ListenerStates,
     /// The sockets that it accepts from, by the pool's numbers.
-    shards: HashMap<(u64, usize), Arc<Shard>>,
+    sockets: HashMap<(u64, usize), Arc<ListenSocket>>,
     /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
     /// at once would forget it before its end is told.
     next: Option<(Config, Arc<Generation>)>,
@@ -77,7 +77,7 @@ pub(super) fn done(outcome: Result<(), Refusal>) -> Reply {
     outcome.map_or_else(Reply::Refused, |()| Reply::Done)
 }
 
-/// The shared numbers and the bell, for a helper that understands its pool.
+/// The shared numbers and the event, for a helper that understands its pool.
 pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 2], Refusal> {
     if start.version != VERSION {
         return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
@@ -94,24 +94,24 @@ pub(super) fn check_sockets(numbers: &[usize], sockets: &[OwnedFd]) -> Result<()
 }
 
 impl Helper {
-    fn begin(start: Start, descriptors: Vec<OwnedFd>, speaker: &Arc<Speaker>) -> Result<Helper, Refusal> {
-        let [numbers, bell] = check(&start, descriptors)?;
+    fn begin(start: Start, descriptors: Vec<OwnedFd>, to_pool: &Arc<ToPool>) -> Result<Helper, Refusal> {
+        let [numbers, event] = check(&start, descriptors)?;
         let behaviour = registry::build(&start.generated.recipe).map_err(Refusal::Other)?;
         let mut config = Config::accept(behaviour).settings(start.generated.settings);
         start.tuning.apply(&mut config);
-        let tells = speaker.clone();
+        let tells = to_pool.clone();
         config = config.observer(move |event: &Event| tells.tell(event));
         let shared_counters = SharedCounters::map(numbers.as_fd()).map_err(|errno| other(std::io::Error::from(errno)))?;
-        let bell = Arc::new(bell);
-        let process = Process { index: Some(start.index), most: start.most, bell, system: config.system.clone() };
+        let event = Arc::new(event);
+        let process = Process { index: Some(start.index), most: start.most, event, system: config.system.clone() };
         let limit = shared_counters.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
         let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
         let foundation =
             Foundation { shared_counters, limiter, generation: start.generated.id, process: Some(start.index), others: 0 };
         let core = Core::start_on(config, foundation).map_err(refusal)?;
-        Manager::set_intake(&*core, &start.intake);
-        let doors = Doors::new(Process { most: usize::MAX, ..process });
-        Ok(Helper { core, doors, speaker: speaker.clone(), shards: HashMap::new(), next: None })
+        Manager::set_accept_state(&*core, &start.accept_state);
+        let listener_states = ListenerStates::new(Process { most: usize::MAX, ..process });
+        Ok(Helper { core, listener_states, to_pool: to_pool.clone(), sockets: HashMap::new(), next: None })
     }
 
     /// What is quick is answered here, the rest by a thread.
@@ -126,27 +126,27 @@ impl Helper {
                 tuning.apply(&mut wanted);
                 done(self.core.reconfigure(wanted).map(|_| ()).map_err(refusal))
             }
-            Request::Take { listener, address, slot, intake, shards } => {
-                let door = self.doors.at(slot, &address, &self.core.own.shared.shared_counters);
-                done(self.take(listener, door, &intake, &shards, descriptors))
+            Request::Take { listener, address, slot, accept_state, sockets } => {
+                let state = self.listener_states.at(slot, &address, &self.core.own.shared.shared_counters);
+                done(self.take(listener, state, &accept_state, &sockets, descriptors))
             }
-            Request::Release { listener, shards } => {
-                self.release(listener, &shards);
+            Request::Release { listener, sockets } => {
+                self.release(listener, &sockets);
                 Reply::Done
             }
             Request::Retire { listener } => return self.retire(number, listener),
-            Request::Intake(intake) => {
-                Manager::set_intake(&*self.core, &intake);
+            Request::AcceptState(accept_state) => {
+                Manager::set_accept_state(&*self.core, &accept_state);
                 Reply::Done
             }
-            Request::ListenerIntake { listener, intake } => {
+            Request::ListenerAcceptState { listener, accept_state } => {
                 let control = lock(&self.core.control);
                 control
-                    .places
+                    .listeners
                     .listening
                     .iter()
-                    .filter(|place| place.number == listener)
-                    .for_each(|place| place.door.set_intake(&intake));
+                    .filter(|entry| entry.number == listener)
+                    .for_each(|entry| entry.state.set_accept_state(&accept_state));
                 self.core.doors_changed(&control);
                 Reply::Done
             }
@@ -156,23 +156,23 @@ impl Helper {
             slow => {
                 if let Request::Shutdown(_) = slow {
                     // The loops have them until their queues are empty; then nobody has, and who connects is refused at once.
-                    self.shards.clear();
+                    self.sockets.clear();
                 }
                 return self.answer_later(number, slow);
             }
         };
-        self.speaker.reply(number, reply);
+        self.to_pool.reply(number, reply);
     }
 
     fn answer_later(&self, number: u64, request: Request) {
-        let (core, speaker) = (self.core.clone(), self.speaker.clone());
+        let (core, to_pool) = (self.core.clone(), self.to_pool.clone());
         let answer = move || {
             if let Request::Shutdown(how) = request {
-                core.shutdown(how, "its pool ends", |drained| speaker.reply(number, Reply::Outcome(Box::new(drained.into()))));
+                core.shutdown(how, "its pool ends", |drained| to_pool.reply(number, Reply::Outcome(Box::new(drained.into()))));
                 // All that it had is done; the pool closes its end when it has heard so.
                 std::process::exit(0);
             }
-            speaker.reply(number, slow(&core, request));
+            to_pool.reply(number, slow(&core, request));
         };
         // Without a thread the question stays open until the pool's patience ends: as with a loop that hangs.
         let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
@@ -201,27 +201,27 @@ impl Helper {
     fn take(
         &mut self,
         listener: u64,
-        door: Arc<Door>,
-        intake: &Intake,
+        state: Arc<ListenerState>,
+        accept_state: &AcceptState,
         numbers: &[usize],
         sockets: Vec<OwnedFd>,
     ) -> Result<(), Refusal> {
         check_sockets(numbers, &sockets)?;
         let mut control = lock(&self.core.control);
-        let known = control.places.listening.iter().position(|place| place.number == listener);
+        let known = control.listeners.listening.iter().position(|entry| entry.number == listener);
         let at = known.unwrap_or_else(|| {
-            let asked = Listening::new(door.address.clone());
-            let shared = Listener::shared(door.address.clone());
-            control.places.listening.push(Place::new(listener, &asked, shared, door, 0));
-            control.places.listening.len() - 1
+            let asked = Listening::new(state.address.clone());
+            let shared = Listener::shared(state.address.clone());
+            control.listeners.listening.push(ListenerEntry::new(listener, &asked, shared, state, 0));
+            control.listeners.listening.len() - 1
         });
-        control.places.listening[at].door.set_intake(intake);
-        let place = &mut control.places.listening[at];
+        control.listeners.listening[at].state.set_accept_state(accept_state);
+        let entry = &mut control.listeners.listening[at];
         for (number, socket) in numbers.iter().zip(sockets) {
-            let shard = Shard::new(Arc::new(socket), false);
-            self.shards.insert((listener, *number), shard.clone());
-            place.listener.shards.push(shard);
-            place.owners.push(Vec::new());
+            let socket = ListenSocket::new(Arc::new(socket), false);
+            self.sockets.insert((listener, *number), socket.clone());
+            entry.listener.sockets.push(socket);
+            entry.owners.push(Vec::new());
         }
         self.core.rebalance(&mut control);
         drop(control);
@@ -230,33 +230,34 @@ impl Helper {
     }
 
     fn release(&mut self, listener: u64, numbers: &[usize]) {
-        let left: Vec<_> = numbers.iter().filter_map(|number| self.shards.remove(&(listener, *number))).collect();
+        let left: Vec<_> = numbers.iter().filter_map(|number| self.sockets.remove(&(listener, *number))).collect();
         let mut control = lock(&self.core.control);
         for running in control.running() {
             let left = left.clone();
-            running.command(move |event_loop| left.iter().for_each(|shard| event_loop.release_shard(shard)));
+            running.command(move |event_loop| left.iter().for_each(|socket| event_loop.release_socket(socket)));
         }
-        for place in control.places.listening.iter_mut().filter(|place| place.number == listener) {
-            let shards = std::mem::take(&mut place.listener.shards).into_iter().zip(std::mem::take(&mut place.owners));
-            let stays = |(shard, _): &(Arc<Shard>, Vec<usize>)| !left.iter().any(|gone| Arc::ptr_eq(gone, shard));
-            (place.listener.shards, place.owners) = shards.filter(stays).unzip();
+        for entry in control.listeners.listening.iter_mut().filter(|entry| entry.number == listener) {
+            let sockets = std::mem::take(&mut entry.listener.sockets).into_iter().zip(std::mem::take(&mut entry.owners));
+            let stays = |(socket, _): &(Arc<ListenSocket>, Vec<usize>)| !left.iter().any(|gone| Arc::ptr_eq(gone, socket));
+            (entry.listener.sockets, entry.owners) = sockets.filter(stays).unzip();
         }
         drop(control);
         self.core.settle(&self.core.inboxes());
     }
 
     fn retire(&mut self, number: u64, listener: u64) {
-        self.shards.retain(|(of, _), _| *of != listener);
+        self.sockets.retain(|(of, _), _| *of != listener);
         let mut control = lock(&self.core.control);
-        let (gone, stay) = std::mem::take(&mut control.places.listening).into_iter().partition(|place| place.number == listener);
-        control.places.listening = stay;
+        let (gone, stay) =
+            std::mem::take(&mut control.listeners.listening).into_iter().partition(|entry| entry.number == listener);
+        control.listeners.listening = stay;
         let retired = self.core.retire(&control, gone);
         drop(control);
-        let speaker = self.speaker.clone();
+        let to_pool = self.to_pool.clone();
         let answer = move || {
             // Nothing is sent: the channel closes when the last socket was given up.
             let _ = retired.recv();
-            speaker.reply(number, Reply::Done);
+            to_pool.reply(number, Reply::Done);
         };
         let _ = std::thread::Builder::new().name("sockdrawer-answer".to_owned()).spawn(answer);
     }

@@ -2,15 +2,15 @@
 //! takes no queue with it.
 
 use super::change::generated;
-use super::link::{ANSWERS_WITHIN, Link};
+use super::channel::{ANSWERS_WITHIN, Channel};
 use super::recount::{Recount, Recounts};
 use super::wire::{Generated, PartStatus, Reply, Request, Start};
 use crate::clock::deadline;
 use crate::config::{Config, Model, Part};
 use crate::error::Error;
 use crate::event_loop::alarms::Teller;
-use crate::event_loop::bell::Bell;
 use crate::event_loop::limiter::{Limiter, Process};
+use crate::event_loop::notifier::Notifier;
 use crate::event_loop::shared_counters::SharedCounters;
 use crate::net::Address;
 use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Status};
@@ -36,12 +36,12 @@ pub(crate) struct Helpers {
     pub(super) shared_counters: SharedCounters,
     /// What helpers map the shared numbers by, and what wakes them when permits are given.
     pub(super) numbers: OwnedFd,
-    pub(super) bell: Arc<OwnedFd>,
+    pub(super) event: Arc<OwnedFd>,
     pub(super) limiter: Arc<Limiter>,
     pub(super) system: Arc<dyn System>,
     pub(super) observer: Mutex<Arc<dyn Observer>>,
     /// Rung when a helper tells something.
-    pub(super) news: Bell,
+    pub(super) news: Notifier,
 }
 
 /// What is under the lock of a pool of processes.
@@ -50,12 +50,12 @@ pub(crate) struct State {
     pub(super) generated: Generated,
     /// Of each generation, the helpers that have it.
     pub(super) holders: BTreeMap<u32, BTreeSet<u64>>,
-    /// So many doors had numbers among the shared ones at a time.
+    /// So many listeners had numbers among the shared ones at a time.
     pub(super) slots: usize,
     /// Since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
-    /// The same of the places at doors.
-    pub(super) at_doors: Recounts,
+    /// The same of the places at listeners.
+    pub(super) at_listeners: Recounts,
 }
 
 /// What a process begins with.
@@ -72,17 +72,17 @@ impl Core<Helpers> {
         let generated = generated(&config, 1)?;
         let failed = |source: crate::sys::Errno| Error::System { what: "start processes", source: source.into() };
         let (shared_counters, numbers) = SharedCounters::create().map_err(failed)?;
-        let bell = Arc::new(config.system.event().map_err(failed)?);
-        let process = Process { index: None, most: 0, bell: bell.clone(), system: config.system.clone() };
-        let state = State { generated, holders: BTreeMap::new(), slots: 0, recount: None, at_doors: Recounts::default() };
+        let event = Arc::new(config.system.event().map_err(failed)?);
+        let process = Process { index: None, most: 0, event: event.clone(), system: config.system.clone() };
+        let state = State { generated, holders: BTreeMap::new(), slots: 0, recount: None, at_listeners: Recounts::default() };
         let helpers = Helpers {
             limiter: Limiter::shared(shared_counters.clone(), limit, Some(process)),
             shared_counters,
             numbers,
-            bell,
+            event,
             system: config.system.clone(),
             observer: Mutex::new(config.observer.clone()),
-            news: Bell::default(),
+            news: Notifier::default(),
         };
         let (core, heard) = Core::new(|_| helpers, config.clone(), 1, state);
         let teller: Weak<dyn Teller> = Arc::downgrade(&(core.clone() as Arc<dyn Teller>));
@@ -93,19 +93,19 @@ impl Core<Helpers> {
     }
 
     /// Every helper that lives, those that take no new connections included.
-    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+    pub(super) fn channels(&self) -> Vec<Arc<Channel>> {
         lock(&self.control).running().cloned().collect()
     }
 
     /// Of a drain, what each helper does: its part of the rate, and of the number, is its part of the connections, so that all are done
     /// at the same time.
-    fn shares(links: &[Arc<Link>], how: Drain, selector: &Selector) -> Vec<Drain> {
-        if links.len() < 2 || (how.rate.is_none() && how.at_most.is_none()) {
-            return vec![how; links.len()];
+    fn shares(channels: &[Arc<Channel>], how: Drain, selector: &Selector) -> Vec<Drain> {
+        if channels.len() < 2 || (how.rate.is_none() && how.at_most.is_none()) {
+            return vec![how; channels.len()];
         }
         let until = deadline(Instant::now(), TOLD_WITHIN);
-        let count = |link: &Arc<Link>| link.ask_later(Request::Apply(Op::Count, selector.clone()), &[]);
-        let asked: Vec<_> = links.iter().map(count).collect();
+        let count = |channel: &Arc<Channel>| channel.ask_later(Request::Apply(Op::Count, selector.clone()), &[]);
+        let asked: Vec<_> = channels.iter().map(count).collect();
         let counts = asked.into_iter().map(|asked| match answers(vec![asked], until).pop() {
             Some(Reply::Outcome(answer)) => answer.done,
             _ => 0,
@@ -115,7 +115,7 @@ impl Core<Helpers> {
 
     /// Under the lock: the last one that changes it is also the last that helpers hear.
     pub(super) fn pass(&self, control: &Control<Helpers>, request: impl Fn() -> Request) {
-        let asked = control.running().map(|link| link.ask_later(request(), &[])).collect();
+        let asked = control.running().map(|channel| channel.ask_later(request(), &[])).collect();
         answers(asked, deadline(Instant::now(), ANSWERS_WITHIN));
     }
 
@@ -126,17 +126,17 @@ impl Core<Helpers> {
             let (what, remedy) = ("bring notes to connections, each of which is a process of its own", "use another model");
             return Err(Error::NotInModel { model, what, remedy });
         }
-        let links = self.links();
+        let channels = self.channels();
         let within = match &op {
             Op::Drain(Drain { deadline: within, .. }) | Op::Purge(within) => within.saturating_add(TOLD_WITHIN),
             _ => ANSWERS_WITHIN,
         };
         let ops = match op {
-            Op::Drain(how) => Core::<Helpers>::shares(&links, how, selector).into_iter().map(Op::Drain).collect(),
-            op => vec![op; links.len()],
+            Op::Drain(how) => Core::<Helpers>::shares(&channels, how, selector).into_iter().map(Op::Drain).collect(),
+            op => vec![op; channels.len()],
         };
         let until = deadline(Instant::now(), within);
-        let asked = links.iter().zip(ops).map(|(link, op)| link.ask_later(Request::Apply(op, selector.clone()), &[]));
+        let asked = channels.iter().zip(ops).map(|(channel, op)| channel.ask_later(Request::Apply(op, selector.clone()), &[]));
         let asked: Vec<_> = asked.collect();
         let answers = asked.iter().filter_map(|answer| {
             match answer.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -146,16 +146,16 @@ impl Core<Helpers> {
                 Ok(_) | Err(mpsc::RecvTimeoutError::Timeout) => None,
             }
         });
-        Ok(Outcome::gathered(links.len(), answers, selector))
+        Ok(Outcome::gathered(channels.len(), answers, selector))
     }
 
     pub(super) fn status(&self) -> Status {
-        let parts = parts(&self.links());
+        let parts = parts(&self.channels());
         let control = lock(&self.control);
         let generations = live_generations(control.generation, &parts);
         let members = control.members.iter().enumerate().filter_map(|(index, member)| {
-            let link = member.running.as_ref()?;
-            Some(ProcessStatus { pid: link.pid, connections: self.own.held(index), active: member.active })
+            let channel = member.running.as_ref()?;
+            Some(ProcessStatus { pid: channel.pid, connections: self.own.held(index), active: member.active })
         });
         let common = self.common_status(&control);
         Status {
@@ -182,29 +182,29 @@ impl Core<Helpers> {
             let members = control.members.iter().enumerate();
             members.filter_map(|(index, member)| Some((index, member.running.clone()?))).collect()
         };
-        let links: Vec<_> = members.iter().map(|(_, link)| link.clone()).collect();
-        let shares = Core::<Helpers>::shares(&links, how, &Selector::All);
-        let ends = members.into_iter().zip(shares).map(|((index, link), share)| {
+        let channels: Vec<_> = members.iter().map(|(_, channel)| channel.clone()).collect();
+        let shares = Core::<Helpers>::shares(&channels, how, &Selector::All);
+        let ends = members.into_iter().zip(shares).map(|((index, channel), share)| {
             // A little sooner, so that the answer is here in time.
             let left = until.saturating_duration_since(Instant::now());
             let share = Drain { deadline: left.saturating_sub((left / 10).min(ANSWER_WITHIN)), ..share };
             let (held, cut) = (self.own.held(index), self.own.cut(index));
-            (index, held, cut, link.ask_later(Request::Shutdown(share), &[]), link)
+            (index, held, cut, channel.ask_later(Request::Shutdown(share), &[]), channel)
         });
         let ends: Vec<_> = ends.collect();
-        let gone = lock(&self.control).places.take_all();
+        let gone = lock(&self.control).listeners.take_all();
         self.retirements.stop();
-        let addresses: Vec<Address> = gone.iter().map(|place| place.listener.address.clone()).collect();
+        let addresses: Vec<Address> = gone.iter().map(|entry| entry.listener.address.clone()).collect();
         drop(gone);
         let by = deadline(until, ANSWER_WITHIN);
-        let ended = ends.into_iter().map(|(index, held, cut_before, answer, link)| {
+        let ended = ends.into_iter().map(|(index, held, cut_before, answer, channel)| {
             match answer.recv_timeout(by.saturating_duration_since(Instant::now())) {
                 Ok(Reply::Outcome(answer)) => answer.drained,
                 // It is gone, and its connections with it.
                 Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained { asked: held, ended: 0, cut: held },
                 // It is stopped, or has other things to do: what it has left is cut with it.
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    link.kill();
+                    channel.kill();
                     let cut = self.own.cut_rest(index, cut_before);
                     Drained { asked: held.max(cut), ended: held.saturating_sub(cut), cut }
                 }
@@ -217,15 +217,15 @@ impl Core<Helpers> {
 
     /// Loops and workers are numbered through all processes.
     pub(super) fn crash(&self, part: Part, index: usize) -> bool {
-        let links = self.links();
-        if links.is_empty() {
+        let channels = self.channels();
+        if channels.is_empty() {
             return false;
         }
-        let (link, inner) = (&links[index % links.len()], index / links.len());
+        let (channel, inner) = (&channels[index % channels.len()], index / channels.len());
         match part {
             // As anybody with the right to may kill it.
-            Part::Process => inner == 0 && link.kill(),
-            part => matches!(link.ask(Request::Crash(part, inner)), Some(Reply::Done)),
+            Part::Process => inner == 0 && channel.kill(),
+            part => matches!(channel.ask(Request::Crash(part, inner)), Some(Reply::Done)),
         }
     }
 }
@@ -243,8 +243,8 @@ fn answers(asked: Vec<mpsc::Receiver<Reply>>, until: Instant) -> Vec<Reply> {
 }
 
 /// What each of these helpers is now, as far as it says so in time.
-pub(super) fn parts(links: &[Arc<Link>]) -> Vec<PartStatus> {
-    let asked = links.iter().map(|link| link.ask_later(Request::Status, &[])).collect();
+pub(super) fn parts(channels: &[Arc<Channel>]) -> Vec<PartStatus> {
+    let asked = channels.iter().map(|channel| channel.ask_later(Request::Status, &[])).collect();
     let parts = answers(asked, deadline(Instant::now(), TOLD_WITHIN)).into_iter();
     parts.filter_map(|reply| if let Reply::Status(part) = reply { Some(*part) } else { None }).collect()
 }

@@ -1,23 +1,23 @@
 //! What a helper is to the control plane.
 
 use super::change::{agree, generated, wait_for};
+use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers, State, live_generations, parts};
-use super::link::{ANSWERS_WITHIN, Link};
 use super::supervise::News;
 use super::wire::{Generated, Reply, Request, Tuning};
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
-use crate::event_loop::bell::Bell;
-use crate::event_loop::door::Intake;
 use crate::event_loop::generation::MOST_GENERATIONS;
 use crate::event_loop::here;
 use crate::event_loop::limiter::Limiter;
+use crate::event_loop::listener_state::AcceptState;
+use crate::event_loop::notifier::Notifier;
 use crate::model::prefork;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};
+use crate::pool::listeners::ListenerEntry;
 use crate::pool::members::{Changing, Members};
-use crate::pool::places::Place;
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 use crate::sys::System;
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 impl Members for Helpers {
-    type Running = Arc<Link>;
+    type Running = Arc<Channel>;
     type State = State;
     type Next = Generated;
     type Start = Announced;
@@ -51,14 +51,14 @@ impl Members for Helpers {
         &self.limiter
     }
 
-    fn bell(&self) -> &Bell {
+    fn notifier(&self) -> &Notifier {
         &self.news
     }
 
     fn tell(&self, event: &Event) {
         let observer = lock(&self.observer).clone();
         here::tell(self, || observer.event(event));
-        self.news.ring();
+        self.news.notify();
     }
 
     fn waited_code(&self) -> Option<&'static str> {
@@ -88,9 +88,9 @@ impl Members for Helpers {
     fn open(
         core: &Core<Helpers>,
         control: &mut Control<Helpers>,
-        added: &[Place],
+        added: &[ListenerEntry],
         (config, asked): (&Config, &Listening),
-    ) -> Result<Place, Error> {
+    ) -> Result<ListenerEntry, Error> {
         core.open(control, added, config, asked)
     }
 
@@ -129,14 +129,19 @@ impl Members for Helpers {
         *lock(&core.own.observer) = wanted.observer.clone();
     }
 
-    fn pass_intake(core: &Core<Helpers>, control: &mut Control<Helpers>) {
-        core.pass(control, || Request::Intake(control.intake.clone()));
+    fn pass_accept_state(core: &Core<Helpers>, control: &mut Control<Helpers>) {
+        core.pass(control, || Request::AcceptState(control.accept_state.clone()));
     }
 
-    fn pass_listener_intake(core: &Core<Helpers>, control: &Control<Helpers>, place: &Place, intake: &Intake) {
+    fn pass_listener_accept_state(
+        core: &Core<Helpers>,
+        control: &Control<Helpers>,
+        entry: &ListenerEntry,
+        accept_state: &AcceptState,
+    ) {
         // A helper may have only those of the address that are on their way out.
-        for listener in control.places.all().filter(|other| other.slot == place.slot).map(|place| place.number) {
-            core.pass(control, || Request::ListenerIntake { listener, intake: intake.clone() });
+        for listener in control.listeners.all().filter(|other| other.slot == entry.slot).map(|entry| entry.number) {
+            core.pass(control, || Request::ListenerAcceptState { listener, accept_state: accept_state.clone() });
         }
     }
 
@@ -144,23 +149,23 @@ impl Members for Helpers {
         core.announce(control, config, index)
     }
 
-    fn launch(core: &Core<Helpers>, _index: usize, life: u64, announced: &Announced) -> Result<Arc<Link>, Error> {
+    fn launch(core: &Core<Helpers>, _index: usize, life: u64, announced: &Announced) -> Result<Arc<Channel>, Error> {
         core.launch(life, announced)
     }
 
     fn is_current(control: &Control<Helpers>, announced: &Announced) -> bool {
-        announced.revision == control.revision.number() && announced.start.intake == control.intake
+        announced.revision == control.revision.number() && announced.start.accept_state == control.accept_state
     }
 
-    fn join(_: &Core<Helpers>, control: &mut Control<Helpers>, life: u64, _running: &Arc<Link>) {
+    fn join(_: &Core<Helpers>, control: &mut Control<Helpers>, life: u64, _running: &Arc<Channel>) {
         control.own.holders.entry(control.generation).or_default().insert(life);
     }
 
-    fn dismiss(link: &Arc<Link>) {
-        link.dismiss();
+    fn dismiss(channel: &Arc<Channel>) {
+        channel.dismiss();
     }
 
-    fn beat(core: &Core<Helpers>, index: usize, _running: &Arc<Link>) -> Option<u64> {
+    fn beat(core: &Core<Helpers>, index: usize, _running: &Arc<Channel>) -> Option<u64> {
         Some(core.own.shared_counters.beats(index).load(Ordering::Relaxed))
     }
 
@@ -188,12 +193,13 @@ impl Members for Helpers {
         core.look_after(control);
     }
 
-    fn offer(&self, place: &Place, to: &[(&Member<Helpers>, Vec<usize>)]) -> Vec<bool> {
-        let offer = |(member, shards): &(&Member<Helpers>, Vec<usize>)| {
-            let sockets: Vec<BorrowedFd<'_>> = shards.iter().map(|shard| place.listener.shards[*shard].socket()).collect();
-            let (address, intake) = (place.listener.address.clone(), place.door.intake());
-            let take = Request::Take { listener: place.number, address, slot: place.slot, intake, shards: shards.clone() };
-            member.running.as_ref().map(|link| link.ask_later(take, &sockets))
+    fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Helpers>, Vec<usize>)]) -> Vec<bool> {
+        let offer = |(member, sockets): &(&Member<Helpers>, Vec<usize>)| {
+            let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| entry.listener.sockets[*socket].fd()).collect();
+            let (address, accept_state) = (entry.listener.address.clone(), entry.state.accept_state());
+            let take =
+                Request::Take { listener: entry.number, address, slot: entry.slot, accept_state, sockets: sockets.clone() };
+            member.running.as_ref().map(|channel| channel.ask_later(take, &descriptors))
         };
         let asked: Vec<_> = to.iter().map(offer).collect();
         // One that is stopped has it in its mail.
@@ -203,9 +209,9 @@ impl Members for Helpers {
         asked.into_iter().map(|asked| asked.is_some_and(took)).collect()
     }
 
-    fn release(&self, place: &Place, from: &[(&Member<Helpers>, Vec<usize>)]) {
-        let released = from.iter().filter_map(|(member, shards)| {
-            let release = Request::Release { listener: place.number, shards: shards.clone() };
+    fn release(&self, entry: &ListenerEntry, from: &[(&Member<Helpers>, Vec<usize>)]) {
+        let released = from.iter().filter_map(|(member, sockets)| {
+            let release = Request::Release { listener: entry.number, sockets: sockets.clone() };
             let answer = member.running.as_ref()?.ask_later(release, &[]);
             // One that is stopped has it in its mail.
             Some(answer).filter(|_| !member.stuck)
@@ -213,11 +219,11 @@ impl Members for Helpers {
         let _ = wait_for(released.collect());
     }
 
-    fn let_go(_: &Core<Helpers>, control: &Control<Helpers>, place: &Place) -> Vec<mpsc::Receiver<Reply>> {
-        let holds = |index: usize| place.owners.iter().flatten().any(|owner| *owner == index);
+    fn let_go(_: &Core<Helpers>, control: &Control<Helpers>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<Reply>> {
+        let holds = |index: usize| entry.owners.iter().flatten().any(|owner| *owner == index);
         let holders = control.members.iter().enumerate().filter(|(index, _)| holds(*index));
-        let links = holders.filter_map(|(_, member)| member.running.as_ref());
-        links.map(|link| link.ask_later(Request::Retire { listener: place.number }, &[])).collect()
+        let channels = holders.filter_map(|(_, member)| member.running.as_ref());
+        channels.map(|channel| channel.ask_later(Request::Retire { listener: entry.number }, &[])).collect()
     }
 
     fn apply(core: &Core<Helpers>, op: Op, selector: &Selector) -> Result<Outcome, Error> {
@@ -238,9 +244,9 @@ impl Members for Helpers {
 
     /// One that has not ended by then ends later, or is killed by the thread that reads what it says.
     fn stop(core: &Core<Helpers>, until: Instant) {
-        let links = core.links();
-        links.iter().for_each(|link| link.close());
-        core.own.news.wait(until, || links.iter().all(|link| link.has_ended()));
+        let channels = core.channels();
+        channels.iter().for_each(|channel| channel.close());
+        core.own.news.wait(until, || channels.iter().all(|channel| channel.has_ended()));
     }
 }
 

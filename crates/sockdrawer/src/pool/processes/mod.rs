@@ -2,19 +2,19 @@
 //! service from its recipe; pool and helper speak over a packet pair, and share a few numbers.
 
 mod change;
+mod channel;
 mod child;
-mod doors;
 mod ends;
 mod forking;
 mod helper;
 mod helpers;
-mod link;
+mod listener_states;
 mod members;
 mod recount;
 mod registry;
-mod speaker;
 mod supervise;
 mod tally;
+mod to_pool;
 mod wire;
 
 pub(super) use helpers::Helpers;

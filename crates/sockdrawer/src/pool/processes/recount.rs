@@ -12,18 +12,18 @@ pub(super) struct Recount {
     looks: u32,
 }
 
-/// The same of the numbers of all doors, by their places. Those of addresses that are gone are among them: a place at one of them that
+/// The same of the numbers of all listeners, by their places. Those of addresses that are gone are among them: a place at one of them that
 /// is never taken back would be lost to any other address.
 #[derive(Default)]
 pub(super) struct Recounts(BTreeMap<usize, Recount>);
 
 impl Recounts {
-    /// A process died: so many doors are to be looked at from now on.
+    /// A process died: so many listeners are to be looked at from now on.
     pub(super) fn begin(&mut self, slots: usize) {
         self.0 = (0..slots).map(|slot| (slot, Recount::default())).collect();
     }
 
-    /// `is_over`: whether the numbers of this door add up.
+    /// `is_over`: whether the numbers of this listener add up.
     pub(super) fn look(&mut self, mut is_over: impl FnMut(usize, &mut Recount) -> bool) {
         self.0.retain(|slot, recount| !is_over(*slot, recount));
     }

@@ -1,7 +1,7 @@
 //! Supervision of processes: one that dies is replaced, its permits come back, its sockets go to its successor.
 
+use super::channel::{Ended, Listener};
 use super::helpers::{Helpers, State};
-use super::link::{Ended, Listener};
 use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::event_loop::shared_counters::SharedCounters;
@@ -66,12 +66,12 @@ impl Core<Helpers> {
         if control.members.get(index).is_some_and(|member| member.life == life) {
             let slots = control.own.slots;
             self.own.reclaim(slots, index);
-            control.own.at_doors.begin(slots);
-            control.places.all().for_each(|place| place.door.limiter.call());
+            control.own.at_listeners.begin(slots);
+            control.listeners.all().for_each(|entry| entry.state.limiter.call());
             self.own.limiter.look_at_alarms();
             self.own.close_lost(index);
             control.own.recount = Some(Recount::default());
-            dismissed = control.members[index].running.take().is_some_and(|link| link.is_dismissed());
+            dismissed = control.members[index].running.take().is_some_and(|channel| channel.is_dismissed());
             self.own.limiter.call();
         }
         let ended = control.own.forget_holder(life);
@@ -86,18 +86,18 @@ impl Core<Helpers> {
         ended.into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    /// Takes back permits that nobody holds, and places at doors, see [`Recount`].
+    /// Takes back permits that nobody holds, and places at listeners, see [`Recount`].
     fn recount(&self, control: &mut Control<Helpers>) {
         // One that is stopped may be just taking one: those that answer are not.
-        let links: Vec<_> = control.running().cloned().collect();
-        let all_answer = || links.iter().all(|link| matches!(link.ask(Request::Status), Some(Reply::Status(_))));
+        let channels: Vec<_> = control.running().cloned().collect();
+        let all_answer = || channels.iter().all(|channel| matches!(channel.ask(Request::Status), Some(Reply::Status(_))));
         if let Some(recount) = &mut control.own.recount
             && found(recount, &self.own.shared_counters, &all_answer)
         {
             control.own.recount = None;
             self.own.limiter.look_at_alarms();
         }
-        control.own.at_doors.look(|slot, recount| found(recount, &self.own.shared_counters.door(slot), &all_answer));
+        control.own.at_listeners.look(|slot, recount| found(recount, &self.own.shared_counters.listener(slot), &all_answer));
     }
 
     /// Ends processes that are not wanted and have no connection left, and looks for permits that are of no use where they are.
@@ -105,7 +105,7 @@ impl Core<Helpers> {
         for (index, member) in control.members.iter().enumerate().filter(|(_, member)| !member.active) {
             // It has no socket to accept from, and nothing more to do.
             if self.own.shared_counters.held(index).load(Ordering::SeqCst) == 0 {
-                member.running.iter().for_each(|link| link.dismiss());
+                member.running.iter().for_each(|channel| channel.dismiss());
             }
         }
         self.recount(control);

@@ -3,7 +3,7 @@
 
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
-use crate::event_loop::door::Intake;
+use crate::event_loop::listener_state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Selector};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Which words these are: the program's version and theirs.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
 
-/// All that a helper needs to begin. The shared numbers and the bell come along, in this order.
+/// All that a helper needs to begin. The shared numbers and the event come along, in this order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) version: String,
@@ -30,7 +30,7 @@ pub(crate) struct Start {
     pub(crate) most: usize,
     pub(crate) generated: Generated,
     pub(crate) tuning: Tuning,
-    pub(crate) intake: Intake,
+    pub(crate) accept_state: AcceptState,
 }
 
 /// A generation, as another process builds it.
@@ -101,23 +101,23 @@ pub(crate) enum Request {
         address: Address,
         /// Where its numbers stand among the shared ones.
         slot: usize,
-        intake: Intake,
-        shards: Vec<usize>,
+        accept_state: AcceptState,
+        sockets: Vec<usize>,
     },
     Release {
         listener: u64,
-        shards: Vec<usize>,
+        sockets: Vec<usize>,
     },
     /// Accept what waits at a listener's sockets, then give them up. Answered when that is done.
     Retire {
         listener: u64,
     },
     /// Whether connections are taken.
-    Intake(Intake),
+    AcceptState(AcceptState),
     /// The same for one listener.
-    ListenerIntake {
+    ListenerAcceptState {
         listener: u64,
-        intake: Intake,
+        accept_state: AcceptState,
     },
     Apply(Op, Selector),
     Status,
@@ -299,16 +299,17 @@ mod tests {
                 let mut sender = Sender::default();
                 let message: ToHelper = (1, Request::Apply(Op::Notify(notes.clone()), Selector::All));
                 sender.send(one.as_fd(), &message, &[], true).expect("sent");
-                let shards = (0..lots.len()).collect();
+                let sockets = (0..lots.len()).collect();
                 let address = "127.0.0.1:9000".parse().expect("an address");
-                let message: ToHelper = (2, Request::Take { listener: 1, address, slot: 0, intake: Intake::Open, shards });
+                let message: ToHelper =
+                    (2, Request::Take { listener: 1, address, slot: 0, accept_state: AcceptState::Open, sockets });
                 sender.send(one.as_fd(), &message, &lots, true).expect("sent");
             });
             let mut receiver = Receiver::default();
             let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
             assert!(matches!(message, (1, Request::Apply(Op::Notify(bytes), _)) if bytes == notes) && passed.is_empty());
             let (message, passed) = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");
-            assert!(matches!(message, (2, Request::Take { shards, .. }) if shards.len() == passed.len()));
+            assert!(matches!(message, (2, Request::Take { sockets, .. }) if sockets.len() == passed.len()));
         });
         send_packet(one.as_fd(), b"\xff\xff garbage", &[], true).expect("sent");
         assert!(Receiver::default().receive::<ToHelper>(two.as_fd()).is_err());

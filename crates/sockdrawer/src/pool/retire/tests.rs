@@ -5,7 +5,7 @@ use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
 use crate::net::Address;
 use crate::pool::Pool;
-use crate::pool::places::listen;
+use crate::pool::listeners::listen;
 use crate::pool::tests::Echo;
 use crate::sync::lock;
 use crate::sys::faulty::Faulty;

@@ -4,15 +4,15 @@
 use super::Echo;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
-use crate::event_loop::bell::Bell;
-use crate::event_loop::door::{Door, Intake};
 use crate::event_loop::limiter::Limiter;
+use crate::event_loop::listener_state::{AcceptState, ListenerState};
+use crate::event_loop::notifier::Notifier;
 use crate::event_loop::shared_counters::SharedCounters;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};
+use crate::pool::listeners::ListenerEntry;
 use crate::pool::members::{Changing, Members};
-use crate::pool::places::Place;
 use crate::pool::supervise::Report;
 use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sync::{Mutex, lock, mpsc};
@@ -38,7 +38,7 @@ enum Step {
 struct Fakes {
     system: Arc<dyn System>,
     limiter: Arc<Limiter>,
-    bell: Bell,
+    notifier: Notifier,
     steps: Mutex<Vec<Step>>,
     launched: Mutex<Vec<Fake>>,
     /// The step of this number is refused.
@@ -96,8 +96,8 @@ impl Members for Fakes {
     fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }
-    fn bell(&self) -> &Bell {
-        &self.bell
+    fn notifier(&self) -> &Notifier {
+        &self.notifier
     }
     fn tell(&self, _: &Event) {}
     fn waited_code(&self) -> Option<&'static str> {
@@ -118,13 +118,13 @@ impl Members for Fakes {
     fn open(
         core: &Core<Fakes>,
         control: &mut Control<Fakes>,
-        added: &[Place],
+        added: &[ListenerEntry],
         (config, asked): (&Config, &Listening),
-    ) -> Result<Place, Error> {
+    ) -> Result<ListenerEntry, Error> {
         core.own.step(Step::Open)?;
-        let listener = control.places.listen((config, asked), &core.retirements, added)?;
-        let door = Door::new(listener.address.clone(), SharedCounters::private(), asked.limit, None);
-        Ok(Place::new(control.take_number(), asked, listener, door, 0))
+        let listener = control.listeners.listen((config, asked), &core.retirements, added)?;
+        let state = ListenerState::new(listener.address.clone(), SharedCounters::private(), asked.limit, None);
+        Ok(ListenerEntry::new(control.take_number(), asked, listener, state, 0))
     }
     fn tune(core: &Core<Fakes>, _: &Control<Fakes>, _: &Config) -> Result<(), Error> {
         core.own.step(Step::Tune)
@@ -141,11 +141,11 @@ impl Members for Fakes {
         lock(&core.own.steps).push(Step::Commit);
     }
     fn committed(core: &Core<Fakes>, control: &Control<Fakes>, _: &Config) {
-        assert!(control.places.listening.iter().all(|place| place.owners.iter().all(|owners| owners.len() == 1)));
+        assert!(control.listeners.listening.iter().all(|entry| entry.owners.iter().all(|owners| owners.len() == 1)));
         lock(&core.own.steps).push(Step::Committed);
     }
-    fn pass_intake(_: &Core<Fakes>, _: &mut Control<Fakes>) {}
-    fn pass_listener_intake(_: &Core<Fakes>, _: &Control<Fakes>, _: &Place, _: &Intake) {}
+    fn pass_accept_state(_: &Core<Fakes>, _: &mut Control<Fakes>) {}
+    fn pass_listener_accept_state(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry, _: &AcceptState) {}
     fn start(_: &Core<Fakes>, _: &mut Control<Fakes>, _: &Config, _: usize) {}
     fn launch(core: &Core<Fakes>, index: usize, _: u64, (): &()) -> Result<Fake, Error> {
         core.own.step(Step::Launch(index))?;
@@ -175,26 +175,26 @@ impl Members for Fakes {
         Duration::from_secs(600)
     }
     fn look(_: &Core<Fakes>, _: &mut Control<Fakes>) {}
-    fn offer(&self, place: &Place, to: &[(&Member<Fakes>, Vec<usize>)]) -> Vec<bool> {
-        let offer = |(member, shards): &(&Member<Fakes>, Vec<usize>)| {
+    fn offer(&self, entry: &ListenerEntry, to: &[(&Member<Fakes>, Vec<usize>)]) -> Vec<bool> {
+        let offer = |(member, sockets): &(&Member<Fakes>, Vec<usize>)| {
             let refused = lock(&self.moods).as_mut().is_some_and(|random| random.below(3) == 0);
             let fake = member.running.as_ref().expect("sockets are offered to those that run");
             if !refused {
-                lock(&fake.0.sockets).extend(shards.iter().map(|shard| (place.number, *shard)));
+                lock(&fake.0.sockets).extend(sockets.iter().map(|socket| (entry.number, *socket)));
             }
             !refused
         };
         to.iter().map(offer).collect()
     }
-    fn release(&self, place: &Place, from: &[(&Member<Fakes>, Vec<usize>)]) {
-        for (member, shards) in from {
+    fn release(&self, entry: &ListenerEntry, from: &[(&Member<Fakes>, Vec<usize>)]) {
+        for (member, sockets) in from {
             let fake = member.running.as_ref().expect("who is gone has no sockets");
-            for shard in shards {
-                assert!(lock(&fake.0.sockets).remove(&(place.number, *shard)), "it had socket {shard}");
+            for socket in sockets {
+                assert!(lock(&fake.0.sockets).remove(&(entry.number, *socket)), "it had socket {socket}");
             }
         }
     }
-    fn let_go(_: &Core<Fakes>, _: &Control<Fakes>, _: &Place) -> Vec<mpsc::Receiver<()>> {
+    fn let_go(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry) -> Vec<mpsc::Receiver<()>> {
         Vec::new()
     }
     fn apply(_: &Core<Fakes>, _: Op, _: &Selector) -> Result<Outcome, Error> {
@@ -217,7 +217,7 @@ fn pool(members: usize) -> Arc<Core<Fakes>> {
     let own = |_: &mpsc::Sender<Report<()>>| Fakes {
         system: Arc::new(Kernel),
         limiter: Limiter::shared(SharedCounters::private(), 100, None),
-        bell: Bell::default(),
+        notifier: Notifier::default(),
         steps: Mutex::default(),
         launched: Mutex::default(),
         refused: Mutex::default(),
@@ -233,7 +233,7 @@ fn pool(members: usize) -> Arc<Core<Fakes>> {
 fn state(core: &Core<Fakes>) -> String {
     let control = lock(&core.control);
     let members: Vec<_> = control.members.iter().map(|member| (member.life, member.active, member.absent.is_some())).collect();
-    let listening: Vec<_> = control.places.listening.iter().map(|place| (place.number, &place.owners)).collect();
+    let listening: Vec<_> = control.listeners.listening.iter().map(|entry| (entry.number, &entry.owners)).collect();
     let (limit, revision) = (core.own.limiter.limit(), control.revision.number());
     format!("{members:?} {listening:?} {} {limit} {revision} {:?}", control.generation, control.config.limit)
 }
@@ -290,23 +290,24 @@ fn no_socket_is_without_a_member_whatever_members_refuse_and_whenever_they_die()
                 2 => {
                     control.members[index].running = None;
                     control
-                        .places
+                        .listeners
                         .all_mut()
-                        .flat_map(|place| &mut place.owners)
+                        .flat_map(|entry| &mut entry.owners)
                         .for_each(|owners| owners.retain(|one| *one != index));
                 }
                 _ => _ = control.members[index].running.get_or_insert_default(),
             }
-            let had: Vec<bool> = control.places.all().flat_map(|place| &place.owners).map(|owners| !owners.is_empty()).collect();
+            let had: Vec<bool> =
+                control.listeners.all().flat_map(|entry| &entry.owners).map(|owners| !owners.is_empty()).collect();
             core.rebalance(&mut control);
-            for place in control.places.all() {
-                for (shard, owners) in place.owners.iter().enumerate() {
-                    let has = |fake: &Fake| lock(&fake.0.sockets).contains(&(place.number, shard));
+            for entry in control.listeners.all() {
+                for (socket, owners) in entry.owners.iter().enumerate() {
+                    let has = |fake: &Fake| lock(&fake.0.sockets).contains(&(entry.number, socket));
                     let holders: Vec<usize> =
                         (0..4).filter(|index| control.members[*index].running.as_ref().is_some_and(has)).collect();
                     assert_eq!(&holders, owners, "seed {seed}: what is noted is so");
                     assert!(holders.len() <= 1, "seed {seed}");
-                    assert!(!had[shard] || !holders.is_empty(), "seed {seed}: it is taken from a member before another has it");
+                    assert!(!had[socket] || !holders.is_empty(), "seed {seed}: it is taken from a member before another has it");
                 }
             }
         }
@@ -316,6 +317,6 @@ fn no_socket_is_without_a_member_whatever_members_refuse_and_whenever_they_die()
         control.members.iter_mut().for_each(|member| (member.active, member.stuck) = (true, false));
         _ = control.members[0].running.get_or_insert_default();
         core.rebalance(&mut control);
-        assert!(control.places.all().flat_map(|place| &place.owners).all(|owners| owners.len() == 1), "seed {seed}");
+        assert!(control.listeners.all().flat_map(|entry| &entry.owners).all(|owners| owners.len() == 1), "seed {seed}");
     }
 }

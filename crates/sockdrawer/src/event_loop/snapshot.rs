@@ -1,6 +1,6 @@
 //! What others can read of a connection while its thread does not answer, because user code has it.
 
-use super::door::Door;
+use super::listener_state::ListenerState;
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionState, ConnectionStatus};
 use crate::operation::{Selector, Traits};
@@ -12,13 +12,13 @@ use std::time::Instant;
 
 /// The one connection of an event loop that only serves; empty where it has none.
 #[derive(Default)]
-pub(crate) struct Card(Mutex<Option<Written>>);
+pub(crate) struct SnapshotCell(Mutex<Option<Snapshot>>);
 
-pub(crate) struct Written {
+pub(crate) struct Snapshot {
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
     pub(crate) peer: Option<SocketAddr>,
-    pub(crate) door: Option<Arc<Door>>,
+    pub(crate) listener: Option<Arc<ListenerState>>,
     pub(crate) side: Side,
     pub(crate) tag: Option<Tag>,
     pub(crate) since: Instant,
@@ -26,8 +26,8 @@ pub(crate) struct Written {
     pub(crate) before: (u64, u64),
 }
 
-impl Card {
-    pub(crate) fn write(&self, written: Option<Written>) {
+impl SnapshotCell {
+    pub(crate) fn write(&self, written: Option<Snapshot>) {
         *lock(&self.0) = written;
     }
 
@@ -46,9 +46,9 @@ impl Card {
 
     /// The connection, if there is one and it is meant.
     pub(crate) fn read(&self, counters: &Counters, selector: &Selector) -> Option<ConnectionStatus> {
-        let card = lock(&self.0);
-        let &Written { id, generation, peer, ref door, side, ref tag, since, before } = card.as_ref()?;
-        let listener = door.as_ref().map(|door| &door.address);
+        let snapshot = lock(&self.0);
+        let &Snapshot { id, generation, peer, ref listener, side, ref tag, since, before } = snapshot.as_ref()?;
+        let listener = listener.as_ref().map(|listener| &listener.address);
         let traits = Traits { id, generation, peer, age: since.elapsed(), listener, tag: tag.as_deref() };
         let bytes_in = counters.bytes_in().get().saturating_sub(before.0);
         let bytes_out = counters.bytes_out().get().saturating_sub(before.1);

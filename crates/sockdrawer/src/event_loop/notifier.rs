@@ -1,4 +1,4 @@
-//! The bell: loops ring it when something may have changed that the control plane waits for.
+//! Notices of loops to the control plane: something may have changed that it waits for.
 
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Condvar, Mutex, lock, wait_timeout};
@@ -13,30 +13,30 @@ const SHORTEST: Duration = Duration::from_millis(2);
 
 /// Wakes those who wait for a condition, at a turn of a loop.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     waiting: AtomicUsize,
-    rings: AtomicU64,
+    notices: AtomicU64,
     /// Of those who wait, the ones that need a wake-up.
     sleeping: Mutex<usize>,
-    rung: Condvar,
+    notified: Condvar,
 }
 
 /// One of those who wait, for as long as it is there.
-struct Waits<'a>(&'a AtomicUsize);
+struct WaitGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waits<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }
 }
 
-impl Bell {
+impl Notifier {
     /// Rings if anybody listens: one load otherwise.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         if self.waiting.load(SeqCst) > 0 {
-            self.rings.fetch_add(1, SeqCst);
+            self.notices.fetch_add(1, SeqCst);
             if *lock(&self.sleeping) > 0 {
-                self.rung.notify_all();
+                self.notified.notify_all();
             }
         }
     }
@@ -46,9 +46,9 @@ impl Bell {
     pub(crate) fn wait(&self, until: Instant, mut condition: impl FnMut() -> bool) -> bool {
         self.waiting.fetch_add(1, SeqCst);
         // The condition may be the user's, and panic.
-        let _waits = Waits(&self.waiting);
+        let _waits = WaitGuard(&self.waiting);
         loop {
-            let (heard, began) = (self.rings.load(SeqCst), Instant::now());
+            let (heard, began) = (self.notices.load(SeqCst), Instant::now());
             if condition() {
                 return true;
             }
@@ -57,16 +57,16 @@ impl Bell {
                 return false;
             }
             std::thread::sleep(((now - began) * 4).clamp(SHORTEST, LONGEST_PAUSE).min(until - now));
-            self.sleep_until_rung(heard, until);
+            self.sleep_until_notified(heard, until);
         }
     }
 
-    fn sleep_until_rung(&self, heard: u64, until: Instant) {
+    fn sleep_until_notified(&self, heard: u64, until: Instant) {
         let mut sleeping = lock(&self.sleeping);
         // Who rings counts first and looks for sleepers second.
-        if self.rings.load(SeqCst) == heard {
+        if self.notices.load(SeqCst) == heard {
             *sleeping += 1;
-            sleeping = wait_timeout(&self.rung, sleeping, LONGEST.min(until.saturating_duration_since(Instant::now())));
+            sleeping = wait_timeout(&self.notified, sleeping, LONGEST.min(until.saturating_duration_since(Instant::now())));
             *sleeping -= 1;
         }
     }
@@ -79,9 +79,9 @@ mod tests {
 
     #[test]
     fn a_condition_that_panics_leaves_no_waiter_behind() {
-        let bell = Bell::default();
-        let waited = || bell.wait(Instant::now(), || panic!("a broken condition"));
+        let notifier = Notifier::default();
+        let waited = || notifier.wait(Instant::now(), || panic!("a broken condition"));
         assert!(catch_unwind(AssertUnwindSafe(waited)).is_err());
-        assert_eq!(bell.waiting.load(SeqCst), 0);
+        assert_eq!(notifier.waiting.load(SeqCst), 0);
     }
 }

@@ -7,19 +7,19 @@ use crate::sys::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Speaks to the pool, from any thread.
-pub(super) struct Speaker {
+pub(super) struct ToPool {
     end: OwnedFd,
-    voice: Mutex<Voice>,
+    outgoing: Mutex<Outgoing>,
 }
 
 #[derive(Default)]
-struct Voice {
+struct Outgoing {
     sender: Sender,
     /// Generations whose end the pool counts on, and did not hear of because it did not read: said before anything else.
     owed: Vec<Event>,
 }
 
-impl Voice {
+impl Outgoing {
     fn say(&mut self, end: BorrowedFd<'_>, event: Event) -> Result<(), Errno> {
         self.sender.send(end, &FromHelper::Event(event), &[], false)
     }
@@ -33,9 +33,9 @@ impl Voice {
     }
 }
 
-impl Speaker {
-    pub(super) fn new(end: OwnedFd) -> Speaker {
-        Speaker { end, voice: Mutex::default() }
+impl ToPool {
+    pub(super) fn new(end: OwnedFd) -> ToPool {
+        ToPool { end, outgoing: Mutex::default() }
     }
 
     pub(super) fn end(&self) -> BorrowedFd<'_> {
@@ -43,10 +43,10 @@ impl Speaker {
     }
 
     pub(super) fn reply(&self, number: u64, reply: Reply) {
-        let mut voice = lock(&self.voice);
-        voice.pay(self.end.as_fd());
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.pay(self.end.as_fd());
         // Nobody hears it when the pool is gone, which the reading side notices.
-        let _ = voice.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
+        let _ = outgoing.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
     }
 
     /// Events are told on loops' threads: where the pool does not read, they are not told. The end of a generation is told later.
@@ -55,11 +55,11 @@ impl Speaker {
         if matches!(event, Event::GenerationStarted(_) | Event::Listening(_) | Event::ListenerRemoved(_)) {
             return;
         }
-        let mut voice = lock(&self.voice);
-        voice.pay(self.end.as_fd());
-        let said = voice.say(self.end.as_fd(), event.clone());
+        let mut outgoing = lock(&self.outgoing);
+        outgoing.pay(self.end.as_fd());
+        let said = outgoing.say(self.end.as_fd(), event.clone());
         if said == Err(Errno::AGAIN) && matches!(event, Event::GenerationEnded(_)) {
-            voice.owed.push(event.clone());
+            outgoing.owed.push(event.clone());
         }
     }
 }
@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn the_end_of_a_generation_is_told_also_when_nobody_read() {
         let (pool, end) = packet_pair(Duration::from_secs(10)).expect("a pair");
-        let speaker = Speaker::new(end);
+        let to_pool = ToPool::new(end);
         let noise = Event::GaveUp { reason: "x".repeat(1000) };
-        (0..10_000).for_each(|_| speaker.tell(&noise));
-        speaker.tell(&Event::GenerationEnded(7));
+        (0..10_000).for_each(|_| to_pool.tell(&noise));
+        to_pool.tell(&Event::GenerationEnded(7));
         let (mut receiver, mut ended) = (Receiver::default(), 0);
         let mut count = || {
             while let Ok(Some((message, _))) = receiver.receive_now::<FromHelper>(pool.as_fd()) {
@@ -86,9 +86,9 @@ mod tests {
             ended
         };
         assert_eq!(count(), 0, "there was no room");
-        speaker.reply(1, Reply::Done);
+        to_pool.reply(1, Reply::Done);
         assert_eq!(count(), 1);
-        speaker.reply(2, Reply::Done);
+        to_pool.reply(2, Reply::Done);
         assert_eq!(count(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! The admission policy as a loop asks it: guarded, and not at all where its answer is known.
 
 use super::pace::Pace;
-use super::peer_counts::{PeerCounts, Ticket};
+use super::peer_counts::{PeerCount, PeerCounts};
 use super::shared_counters::SharedCounters;
 use crate::admission::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer};
 use crate::config::{OnFull, Reject};
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// A policy and what the pool keeps for it.
-pub(crate) struct Rules {
+pub(crate) struct Policy {
     /// None: it is being dropped.
     policy: Option<Arc<dyn Admission>>,
     /// What the policy would answer, where it is data.
@@ -26,9 +26,13 @@ pub(crate) struct Rules {
 /// A policy's panic, with its message. The default policy has answered.
 pub(crate) type Panicked = Option<String>;
 
-impl Rules {
+impl Policy {
     /// Keeps what those before it counted, where the policy asks for the same.
-    pub(crate) fn new(policy: Arc<dyn Admission>, shared_counters: &SharedCounters, before: Option<&Rules>) -> (Rules, Panicked) {
+    pub(crate) fn new(
+        policy: Arc<dyn Admission>,
+        shared_counters: &SharedCounters,
+        before: Option<&Policy>,
+    ) -> (Policy, Panicked) {
         let (asked, panicked) = guarded(|| (policy.limits().cloned(), policy.peers()), || (None, None));
         let (limits, prefixes) = asked;
         let rate = limits.as_ref().and_then(|limits| limits.rate.clone());
@@ -36,7 +40,7 @@ impl Rules {
         let peer_counts = prefixes
             .map(|prefixes| known.filter(|known| known.prefixes == prefixes).unwrap_or_else(|| PeerCounts::new(prefixes)));
         (
-            Rules { policy: Some(policy), limits, pace: rate.map(|rate| Pace::new(shared_counters.clone(), rate)), peer_counts },
+            Policy { policy: Some(policy), limits, pace: rate.map(|rate| Pace::new(shared_counters.clone(), rate)), peer_counts },
             panicked,
         )
     }
@@ -62,32 +66,36 @@ impl Rules {
     }
 
     /// Whether an accepted connection stays, and how it is counted then.
-    pub(crate) fn after(&self, listener: &Address, peer: Option<SocketAddr>) -> (Result<Option<Box<Ticket>>, Reject>, Panicked) {
+    pub(crate) fn after(
+        &self,
+        listener: &Address,
+        peer: Option<SocketAddr>,
+    ) -> (Result<Option<Box<PeerCount>>, Reject>, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
         let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.most);
         let entered = match (&self.peer_counts, peer) {
             (Some(peer_counts), Some(peer)) => Some(peer_counts.enter(peer.ip(), most)),
             _ => None,
         };
-        let (ticket, others) = match entered {
-            Some(Ok((ticket, others))) => (Some(ticket), Some(others)),
+        let (peer_count, others) = match entered {
+            Some(Ok((peer_count, others))) => (Some(peer_count), Some(others)),
             Some(Err(_)) => return (Err(per_peer.map_or(Reject::Fin, |per_peer| per_peer.reject.clone())), None),
             None => (None, None),
         };
         if self.limits.is_some() {
-            return (Ok(ticket), None);
+            return (Ok(peer_count), None);
         }
         let peer = NewPeer::new(listener, peer, others);
         let (after, panicked) = guarded(|| self.policy().after(&peer), || AfterAccept::Keep);
         match after {
-            AfterAccept::Keep => (Ok(ticket), panicked),
+            AfterAccept::Keep => (Ok(peer_count), panicked),
             AfterAccept::Reject(reject) => (Err(reject), panicked),
         }
     }
 }
 
 /// The last that has a policy may be a loop, and its end is user code too.
-impl Drop for Rules {
+impl Drop for Policy {
     fn drop(&mut self) {
         panics::discard(self.policy.take());
     }
@@ -113,28 +121,28 @@ fn guarded<T>(ask: impl FnOnce() -> T, default: impl FnOnce() -> T) -> (T, Panic
     }
 }
 
-/// The rules in force. Loops compare a number, and look closer only when it is another.
-pub(crate) struct InForce {
-    rules: Mutex<Arc<Rules>>,
+/// The policy in force. Loops compare a number, and look closer only when it is another.
+pub(crate) struct CurrentPolicy {
+    policy: Mutex<Arc<Policy>>,
     version: AtomicU64,
 }
 
-impl InForce {
-    pub(crate) fn new(rules: Rules) -> InForce {
-        InForce { rules: Mutex::new(Arc::new(rules)), version: AtomicU64::new(1) }
+impl CurrentPolicy {
+    pub(crate) fn new(policy: Policy) -> CurrentPolicy {
+        CurrentPolicy { policy: Mutex::new(Arc::new(policy)), version: AtomicU64::new(1) }
     }
 
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn get(&self) -> Arc<Rules> {
-        lock(&self.rules).clone()
+    pub(crate) fn get(&self) -> Arc<Policy> {
+        lock(&self.policy).clone()
     }
 
     /// The policy before is the user's, and is dropped without the lock.
-    pub(crate) fn set(&self, rules: Rules) {
-        let before = std::mem::replace(&mut *lock(&self.rules), Arc::new(rules));
+    pub(crate) fn set(&self, policy: Policy) {
+        let before = std::mem::replace(&mut *lock(&self.policy), Arc::new(policy));
         self.version.fetch_add(1, Ordering::SeqCst);
         panics::discard(before);
     }

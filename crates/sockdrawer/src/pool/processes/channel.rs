@@ -21,7 +21,7 @@ pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// One helper.
-pub(crate) struct Link {
+pub(crate) struct Channel {
     socket: OwnedFd,
     sender: Mutex<Sender>,
     next: AtomicU64,
@@ -38,7 +38,7 @@ pub(crate) struct Link {
     process: Option<OwnedFd>,
 }
 
-/// What a link's reader tells.
+/// What a channel's reader tells.
 pub(super) trait Listener: Send + 'static {
     fn event(&self, event: Event);
     /// The helper ended, so.
@@ -61,12 +61,12 @@ impl std::fmt::Display for Ended {
     }
 }
 
-impl Link {
+impl Channel {
     /// Starts a helper and reads what it says, on a thread of its own.
-    pub(super) fn start(what: &str, listener: impl Listener) -> std::io::Result<Arc<Link>> {
+    pub(super) fn start(what: &str, listener: impl Listener) -> std::io::Result<Arc<Channel>> {
         let (socket, end) = passing::packet_pair(ANSWERS_WITHIN)?;
         let child = process::start_helper(what, end)?;
-        let link = Arc::new(Link {
+        let channel = Arc::new(Channel {
             socket,
             sender: Mutex::new(Sender::default()),
             next: AtomicU64::new(1),
@@ -77,10 +77,10 @@ impl Link {
             pid: child.id(),
             process: process::itself(&child),
         });
-        let reader = link.clone();
+        let reader = channel.clone();
         let started = std::thread::Builder::new().name("sockdrawer-link".to_owned()).spawn(move || reader.read(child, &listener));
         // Without a reader the helper sees its end of the pair closed, and ends; init reaps it with this process.
-        started.inspect_err(|_| link.close()).map(|_| link)
+        started.inspect_err(|_| channel.close()).map(|_| channel)
     }
 
     fn read(&self, mut child: Child, listener: &impl Listener) {

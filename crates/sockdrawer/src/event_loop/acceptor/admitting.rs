@@ -4,11 +4,11 @@ use super::{Accepted, Acceptor, State};
 use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
 use crate::config::Reject;
 use crate::event_loop::connections::Connections;
-use crate::event_loop::door::Door;
 use crate::event_loop::io::Io;
 use crate::event_loop::limiter::{Permit, Waiter};
-use crate::event_loop::peer_counts::Ticket;
-use crate::event_loop::rules::Rules;
+use crate::event_loop::listener_state::ListenerState;
+use crate::event_loop::peer_counts::PeerCount;
+use crate::event_loop::policy::Policy;
 use crate::observe::Event as Told;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 /// A policy that holds where there is room is asked again after this long.
 const HELD: Duration = Duration::from_millis(100);
 
-/// A door at which this loop waits for room. It holds no permit of the pool meanwhile.
+/// A listener at which this loop waits for room. It holds no permit of the pool meanwhile.
 pub(super) struct Waiting {
-    pub(super) door: Arc<Door>,
+    pub(super) listener: Arc<ListenerState>,
     pub(super) waiter: Waiter,
 }
 
 /// What a loop knows of the policy.
-pub(super) struct Asked {
-    pub(super) rules: Arc<Rules>,
+pub(super) struct PolicyView {
+    pub(super) policy: Arc<Policy>,
     pub(super) asks_before: bool,
     pub(super) asks_after: bool,
     version: u64,
@@ -34,9 +34,9 @@ pub(super) struct Asked {
     reserved: Option<u64>,
 }
 
-impl Asked {
-    pub(super) fn new(rules: Arc<Rules>, version: u64) -> Asked {
-        Asked { asks_before: rules.asks_before(), asks_after: rules.asks_after(), rules, version, reserved: None }
+impl PolicyView {
+    pub(super) fn new(policy: Arc<Policy>, version: u64) -> PolicyView {
+        PolicyView { asks_before: policy.asks_before(), asks_after: policy.asks_after(), policy, version, reserved: None }
     }
 }
 
@@ -44,7 +44,7 @@ impl Acceptor {
     /// What the policy says where there is room; None: to take it.
     #[inline(never)]
     pub(super) fn hold_or_reject(&mut self, connections: &mut Connections, index: usize) -> Option<Accepted> {
-        let answer = self.ask_before(&connections.io, &self.door_of(index));
+        let answer = self.ask_before(&connections.io, &self.listener_of(index));
         if let BeforeAccept::Take = answer {
             return None;
         }
@@ -58,25 +58,25 @@ impl Acceptor {
         Some(self.pause(&connections.io, crate::clock::deadline(Instant::now(), time)))
     }
 
-    pub(super) fn door_of(&self, index: usize) -> Arc<Door> {
-        self.held[index].as_ref().expect("it is held").door.clone()
+    pub(super) fn listener_of(&self, index: usize) -> Arc<ListenerState> {
+        self.held[index].as_ref().expect("it is held").listener.clone()
     }
 
-    /// How all that come to a shard are turned away, if so.
+    /// How all that come to a socket are turned away, if so.
     #[cold]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
-        let door = &self.held.get(index)?.as_ref()?.door;
-        if self.refusing.is_some() { self.refusing.clone() } else { door.refuses() }
+        let listener = &self.held.get(index)?.as_ref()?.listener;
+        if self.refusing.is_some() { self.refusing.clone() } else { listener.refuses() }
     }
 
-    /// Counts one more connection of the pool, and one more of the shard's door. A caller that takes room seats a connection there or gives
+    /// Counts one more connection of the pool, and one more of the socket's listener. A caller that takes room slots a connection there or gives
     /// it back: no permit is made for what is seated at once.
     #[inline(always)]
     pub(super) fn take_room(&mut self, io: &Io, index: usize) -> Result<(), Capacity> {
         if !io.shared.limiter.count_one() {
             return Err(Capacity::PoolFull);
         }
-        if self.held[index].as_ref().expect("it is held").door.limiter.count_one() {
+        if self.held[index].as_ref().expect("it is held").listener.limiter.count_one() {
             return Ok(());
         }
         // The mistake: the pool's room is lost where the listener has none.
@@ -86,26 +86,26 @@ impl Acceptor {
         Err(Capacity::ListenerFull)
     }
 
-    /// Taken last, given back first: a door never counts more than its pool.
+    /// Taken last, given back first: a listener never counts more than its pool.
     #[cold]
     pub(super) fn give_room_back(&mut self, io: &Io, index: usize) {
         // The mistake: room that no connection used is lost.
         if !cfg!(sockdrawer_broken = "permit-leak") {
-            self.door_of(index).limiter.put_back();
+            self.listener_of(index).limiter.put_back();
             io.shared.limiter.put_back();
         }
     }
 
     #[cold]
     pub(super) fn without_room(&mut self, connections: &mut Connections, index: usize, room: Capacity) -> Accepted {
-        let door = &self.door_of(index);
-        match self.ask(&connections.io, door, room) {
+        let listener = &self.listener_of(index);
+        match self.ask(&connections.io, listener, room) {
             BeforeAccept::Reject(reject) => self.turn_away(connections, index, &reject),
             BeforeAccept::HoldFor(time) if !time.is_zero() => {
                 self.pause(&connections.io, crate::clock::deadline(Instant::now(), time))
             }
             _ if room == Capacity::ListenerFull => {
-                self.wait_at(&connections.io, door);
+                self.wait_at(&connections.io, listener);
                 Accepted::Held
             }
             _ => {
@@ -116,48 +116,53 @@ impl Acceptor {
     }
 
     /// What the policy says where there is room.
-    fn ask_before(&mut self, io: &Io, door: &Arc<Door>) -> BeforeAccept {
-        let rules = self.asked.rules.clone();
-        let Some(pace) = &rules.pace else { return self.ask(io, door, Capacity::Free) };
+    fn ask_before(&mut self, io: &Io, listener: &Arc<ListenerState>) -> BeforeAccept {
+        let policy = self.view.policy.clone();
+        let Some(pace) = &policy.pace else { return self.ask(io, listener, Capacity::Free) };
         let now = crate::sys::monotonic();
-        if let Some(from) = self.asked.reserved {
+        if let Some(from) = self.view.reserved {
             if from > now {
                 return BeforeAccept::HoldFor(Duration::from_nanos(from - now));
             }
-            self.asked.reserved = None;
+            self.view.reserved = None;
             return BeforeAccept::Take;
         }
         if pace.take(now) {
             return BeforeAccept::Take;
         }
-        match self.ask(io, door, Capacity::TooFast) {
+        match self.ask(io, listener, Capacity::TooFast) {
             BeforeAccept::Reject(reject) => BeforeAccept::Reject(reject),
             _ => {
                 let from = pace.reserve(now);
-                self.asked.reserved = Some(from);
+                self.view.reserved = Some(from);
                 BeforeAccept::HoldFor(Duration::from_nanos(from.saturating_sub(now)))
             }
         }
     }
 
-    fn ask(&mut self, io: &Io, door: &Door, room: Capacity) -> BeforeAccept {
-        let rules = self.asked.rules.clone();
+    fn ask(&mut self, io: &Io, listener: &ListenerState, room: Capacity) -> BeforeAccept {
+        let policy = self.view.policy.clone();
         let limiter = &io.shared.limiter;
         // Where there is room, the permits of the one that waits are taken already.
         let own = usize::from(matches!(room, Capacity::Free | Capacity::TooFast));
-        let (connections, at_listener) = (limiter.taken().saturating_sub(own), door.limiter.taken().saturating_sub(own));
-        let request = AcceptRequest::new(&door.address, room, connections, limiter.limit(), at_listener);
-        let (answer, panicked) = rules.before(&request);
+        let (connections, at_listener) = (limiter.taken().saturating_sub(own), listener.limiter.taken().saturating_sub(own));
+        let request = AcceptRequest::new(&listener.address, room, connections, limiter.limit(), at_listener);
+        let (answer, panicked) = policy.before(&request);
         self.count_policy_panic(io, panicked);
         answer
     }
 
-    /// Whether an accepted connection stays; its ticket, if peers are counted.
-    pub(super) fn ask_after(&mut self, io: &Io, index: usize, peer: Option<SocketAddr>) -> Result<Option<Box<Ticket>>, Reject> {
+    /// Whether an accepted connection stays; its count, if peers are counted.
+    pub(super) fn ask_after(
+        &mut self,
+        io: &Io,
+        index: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<Option<Box<PeerCount>>, Reject> {
         let Some(Some(held)) = self.held.get(index) else { return Ok(None) };
-        let door = held.door.clone();
-        let rules = self.asked.rules.clone();
-        let (answer, panicked) = rules.after(&door.address, peer);
+        let listener = held.listener.clone();
+        let policy = self.view.policy.clone();
+        let (answer, panicked) = policy.after(&listener.address, peer);
         self.count_policy_panic(io, panicked);
         answer
     }
@@ -170,22 +175,22 @@ impl Acceptor {
     }
 
     fn pause(&mut self, io: &Io, until: Instant) -> Accepted {
-        self.unwatch_shards(io);
+        self.unwatch_sockets(io);
         self.waiter.leave();
         self.state = State::Paused(until);
         Accepted::Held
     }
 
-    /// Waits for room in the pool. Shards that turn away go on.
+    /// Waits for room in the pool. Sockets that turn away go on.
     pub(super) fn stand_in_line(&mut self, io: &Io) {
         self.state = State::Full;
-        self.wait_at_no_door();
-        self.unwatch_shards(io);
-        self.watch_shards(io);
+        self.wait_at_no_listener();
+        self.unwatch_sockets(io);
+        self.watch_sockets(io);
         self.waiter.wait();
     }
 
-    /// After an accept from a shard: where other loops wait and there is no room for one more, they are next.
+    /// After an accept from a socket: where other loops wait and there is no room for one more, they are next.
     #[inline(always)]
     pub(super) fn let_others_in(&mut self, io: &Io, index: usize) {
         if io.shared.limiter.is_contended() {
@@ -193,67 +198,68 @@ impl Acceptor {
             self.stand_in_line(io);
         }
         if let Some(Some(held)) = self.held.get(index)
-            && held.door.limiter.is_contended()
+            && held.listener.limiter.is_contended()
         {
-            let door = held.door.clone();
-            self.doors.retain(|waiting| !Arc::ptr_eq(&waiting.door, &door));
-            self.wait_at(io, &door);
+            let listener = held.listener.clone();
+            self.listeners.retain(|waiting| !Arc::ptr_eq(&waiting.listener, &listener));
+            self.wait_at(io, &listener);
         }
     }
 
-    /// Waits for room at a door. The other doors go on.
-    pub(super) fn wait_at(&mut self, io: &Io, door: &Arc<Door>) {
+    /// Waits for room at a listener. The other listeners go on.
+    pub(super) fn wait_at(&mut self, io: &Io, listener: &Arc<ListenerState>) {
         for index in 0..self.held.len() {
-            if self.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door)) {
-                self.unwatch_shard(io, index);
+            if self.held[index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.listener, listener)) {
+                self.unwatch_socket(io, index);
             }
         }
-        let doors = &mut self.doors;
-        let at = doors.iter().position(|waiting| Arc::ptr_eq(&waiting.door, door)).unwrap_or_else(|| {
-            let waiter = Waiter::new(door.limiter.clone(), io.inbox.clone());
-            doors.push(Waiting { door: door.clone(), waiter });
-            doors.len() - 1
+        let listeners = &mut self.listeners;
+        let at = listeners.iter().position(|waiting| Arc::ptr_eq(&waiting.listener, listener)).unwrap_or_else(|| {
+            let waiter = Waiter::new(listener.limiter.clone(), io.inbox.clone());
+            listeners.push(Waiting { listener: listener.clone(), waiter });
+            listeners.len() - 1
         });
-        doors[at].waiter.wait();
+        listeners[at].waiter.wait();
     }
 
-    /// A shard of a door that has something.
-    pub(super) fn ready_at(&self, io: &Io, door: &Arc<Door>) -> Option<usize> {
+    /// A socket of a listener that has something.
+    pub(super) fn ready_at(&self, io: &Io, listener: &Arc<ListenerState>) -> Option<usize> {
         // At a suspended one those are let in that wait where no loop will look again.
-        let open = |held: &super::Held| held.retiring.is_some() || !door.is_suspended();
-        let at_door = |index: &usize| self.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.door, door) && open(held));
+        let open = |held: &super::HeldSocket| held.retiring.is_some() || !listener.is_suspended();
+        let at_door =
+            |index: &usize| self.held[*index].as_ref().is_some_and(|held| Arc::ptr_eq(&held.listener, listener) && open(held));
         (0..self.held.len()).filter(at_door).find(|index| !self.has_nothing(io, *index))
     }
 
-    /// Whether no connection is to come in by a door for now.
-    pub(super) fn is_shut(&self, door: &Arc<Door>) -> bool {
-        door.is_suspended() || self.doors.iter().any(|waiting| Arc::ptr_eq(&waiting.door, door))
+    /// Whether no connection is to come in by a listener for now.
+    pub(super) fn is_shut(&self, listener: &Arc<ListenerState>) -> bool {
+        listener.is_suspended() || self.listeners.iter().any(|waiting| Arc::ptr_eq(&waiting.listener, listener))
     }
 
-    /// Leaves the lines at doors.
-    pub(super) fn wait_at_no_door(&mut self) {
-        self.doors.clear();
+    /// Leaves the lines at listeners.
+    pub(super) fn wait_at_no_listener(&mut self) {
+        self.listeners.clear();
     }
 
     /// After a change of the policy, asks the new one: one load.
     #[inline]
-    pub(in crate::event_loop) fn look_at_rules(&mut self, io: &Io) {
-        let version = io.shared.rules.version();
-        if version != self.asked.version {
-            self.take_rules(io, version);
+    pub(in crate::event_loop) fn look_at_policy(&mut self, io: &Io) {
+        let version = io.shared.policy.version();
+        if version != self.view.version {
+            self.take_policy(io, version);
         }
     }
 
     #[cold]
-    fn take_rules(&mut self, io: &Io, version: u64) {
+    fn take_policy(&mut self, io: &Io, version: u64) {
         self.give_token_back();
-        self.asked = Asked::new(io.shared.rules.get(), version);
+        self.view = PolicyView::new(io.shared.policy.get(), version);
     }
 
     /// A token that this loop took and does not use.
     pub(super) fn give_token_back(&mut self) {
-        if self.asked.reserved.take().is_some()
-            && let Some(pace) = &self.asked.rules.pace
+        if self.view.reserved.take().is_some()
+            && let Some(pace) = &self.view.policy.pace
         {
             pace.give_back();
         }
@@ -262,9 +268,9 @@ impl Acceptor {
     /// One accept4, and an end.
     pub(in crate::event_loop) fn turn_away(&mut self, connections: &mut Connections, index: usize, how: &Reject) -> Accepted {
         let Some(Some(held)) = self.held.get(index) else { return Accepted::Failed };
-        match connections.io.system.accept(held.shard.socket()) {
+        match connections.io.system.accept(held.socket.fd()) {
             Ok(socket) => {
-                held.shard.take_stale();
+                held.socket.take_stale();
                 connections.io.counters.accepted().add(1);
                 self.tell_resumed(&connections.io);
                 reject(connections, &socket, how);
@@ -274,19 +280,19 @@ impl Acceptor {
         }
     }
 
-    /// Whether nobody waits at a shard, as far as can be told now.
+    /// Whether nobody waits at a socket, as far as can be told now.
     pub(super) fn has_nothing(&self, io: &Io, index: usize) -> bool {
         let Some(held) = &self.held[index] else { return true };
         let mut ready = Vec::with_capacity(1);
-        let asked = io.system.readable(&[held.shard.socket()], &mut ready);
-        held.shard.is_gone() || (asked.is_ok() && !ready[0])
+        let policy = io.system.readable(&[held.socket.fd()], &mut ready);
+        held.socket.is_gone() || (policy.is_ok() && !ready[0])
     }
 
     /// How who has no room here is turned away, if the policy says so.
     pub(super) fn rejects_without_room(&mut self, io: &Io, index: usize, room: Capacity) -> Option<Reject> {
-        self.look_at_rules(io);
-        let door = self.held[index].as_ref()?.door.clone();
-        match self.ask(io, &door, room) {
+        self.look_at_policy(io);
+        let listener = self.held[index].as_ref()?.listener.clone();
+        match self.ask(io, &listener, room) {
             BeforeAccept::Reject(reject) => Some(reject),
             _ => None,
         }
@@ -294,13 +300,13 @@ impl Acceptor {
 
     /// The same for one that was on its way in while the policy changed.
     pub(super) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
-        let Some(peer_counts) = self.asked.rules.peer_counts.clone() else { return };
-        if permit.door().is_some()
-            && permit.ticket().is_none_or(|ticket| !ticket.is_of(&peer_counts))
+        let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
+        if permit.listener().is_some()
+            && permit.peer_count().is_none_or(|peer_count| !peer_count.is_of(&peer_counts))
             && let Some(peer) = peer
-            && let Ok((ticket, _)) = peer_counts.enter(peer.ip(), usize::MAX)
+            && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
         {
-            permit.count_by(Some(ticket));
+            permit.count_by(Some(peer_count));
         }
     }
 }

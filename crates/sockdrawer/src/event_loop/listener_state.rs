@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Whether connections are taken, of a pool or of one of its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Intake {
+pub(crate) enum AcceptState {
     #[default]
     Open,
     /// They wait in the kernel.
@@ -25,7 +25,7 @@ const SUSPENDED: u8 = 1;
 const REFUSING: u8 = 2;
 
 /// One address.
-pub(crate) struct Door {
+pub(crate) struct ListenerState {
     pub(crate) address: Address,
     /// Counts those that came in here.
     pub(crate) limiter: Arc<Limiter>,
@@ -33,16 +33,16 @@ pub(crate) struct Door {
     reject: Mutex<Reject>,
 }
 
-impl Door {
-    /// `shared_counters` has the numbers of this door; a `limit` only where this process sets it.
+impl ListenerState {
+    /// `shared_counters` has the numbers of this listener; a `limit` only where this process sets it.
     pub(crate) fn new(
         address: Address,
         shared_counters: SharedCounters,
         limit: Option<usize>,
         process: Option<Process>,
-    ) -> Arc<Door> {
+    ) -> Arc<ListenerState> {
         let limiter = Limiter::shared(shared_counters, limit.unwrap_or(usize::MAX), process);
-        Arc::new(Door { address, limiter, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
+        Arc::new(ListenerState { address, limiter, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
     }
 
     pub(crate) fn set_limit(&self, limit: Option<usize>) {
@@ -54,11 +54,11 @@ impl Door {
         Some(self.limiter.limit()).filter(|limit| *limit != usize::MAX)
     }
 
-    pub(crate) fn set_intake(&self, intake: &Intake) {
-        let mode = match intake {
-            Intake::Open => OPEN,
-            Intake::Suspended => SUSPENDED,
-            Intake::Refusing(reject) => {
+    pub(crate) fn set_accept_state(&self, accept_state: &AcceptState) {
+        let mode = match accept_state {
+            AcceptState::Open => OPEN,
+            AcceptState::Suspended => SUSPENDED,
+            AcceptState::Refusing(reject) => {
                 *lock(&self.reject) = reject.clone();
                 REFUSING
             }
@@ -66,11 +66,11 @@ impl Door {
         self.mode.store(mode, Ordering::SeqCst);
     }
 
-    pub(crate) fn intake(&self) -> Intake {
+    pub(crate) fn accept_state(&self) -> AcceptState {
         match self.mode.load(Ordering::SeqCst) {
-            OPEN => Intake::Open,
-            SUSPENDED => Intake::Suspended,
-            _ => Intake::Refusing(lock(&self.reject).clone()),
+            OPEN => AcceptState::Open,
+            SUSPENDED => AcceptState::Suspended,
+            _ => AcceptState::Refusing(lock(&self.reject).clone()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 /// How far the end of a pool is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum End {
+pub(crate) enum Shutdown {
     #[default]
     Far,
     /// Everything is asked to end.
@@ -16,14 +16,14 @@ pub(crate) enum End {
 
 /// Tells those who wait that the end has come nearer.
 #[derive(Default)]
-pub(crate) struct Halt {
-    end: Mutex<End>,
+pub(crate) struct ShutdownSignal {
+    end: Mutex<Shutdown>,
     nearer: Condvar,
 }
 
-impl Halt {
+impl ShutdownSignal {
     /// It is so far now; it never goes back.
-    pub(crate) fn raise(&self, to: End) {
+    pub(crate) fn raise(&self, to: Shutdown) {
         let mut end = lock(&self.end);
         *end = to.max(*end);
         drop(end);
@@ -31,7 +31,7 @@ impl Halt {
     }
 
     /// Waits until `at`. False, and at once, when the end is as near as `end`.
-    pub(crate) fn wait_until(&self, at: Instant, end: End) -> bool {
+    pub(crate) fn wait_until(&self, at: Instant, end: Shutdown) -> bool {
         let mut now = lock(&self.end);
         loop {
             let left = at.saturating_duration_since(Instant::now());
@@ -50,18 +50,18 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_by_the_end() {
-        let halt = Halt::default();
+        let shutdown = ShutdownSignal::default();
         let soon = Instant::now() + Duration::from_millis(1);
-        assert!(halt.wait_until(soon, End::Begun) && Instant::now() >= soon);
+        assert!(shutdown.wait_until(soon, Shutdown::Begun) && Instant::now() >= soon);
         let late = Instant::now() + Duration::from_secs(3600);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| halt.wait_until(late, End::Begun));
-            halt.raise(End::Begun);
+            let waits = scope.spawn(|| shutdown.wait_until(late, Shutdown::Begun));
+            shutdown.raise(Shutdown::Begun);
             assert!(!waits.join().expect("no panic"));
         });
-        assert!(halt.wait_until(Instant::now(), End::Here));
-        halt.raise(End::Here);
-        halt.raise(End::Begun);
-        assert!(!halt.wait_until(late, End::Here) && !halt.wait_until(late, End::Begun));
+        assert!(shutdown.wait_until(Instant::now(), Shutdown::Here));
+        shutdown.raise(Shutdown::Here);
+        shutdown.raise(Shutdown::Begun);
+        assert!(!shutdown.wait_until(late, Shutdown::Here) && !shutdown.wait_until(late, Shutdown::Begun));
     }
 }

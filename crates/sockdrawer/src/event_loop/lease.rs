@@ -1,5 +1,5 @@
-//! A connection that is away: somebody else reads and writes its socket, its seat and its protocol's state stay. [`Away`] is what
-//! both sides share; the [`Hold`] is the other side's right to the socket, and gives it back when it is dropped.
+//! A connection that is away: somebody else reads and writes its socket, its slot and its protocol's state stay. [`Leased`] is what
+//! both sides share; the [`Lease`] is the other side's right to the socket, and gives it back when it is dropped.
 
 use super::inbox::{Inbox, Message};
 use super::limiter::Permit;
@@ -19,12 +19,12 @@ use std::time::Instant;
 const MOST_NOTES: usize = 1024;
 
 /// Where a connection comes back to.
-pub(crate) trait Home: Send + Sync {
+pub(crate) trait Lessor: Send + Sync {
     /// Takes it, unless nobody is there any more.
     fn take_back(&self, returned: Returned) -> Result<(), Returned>;
 }
 
-impl Home for Inbox {
+impl Lessor for Inbox {
     fn take_back(&self, returned: Returned) -> Result<(), Returned> {
         match self.put(Message::Returned(returned)) {
             Err(Message::Returned(returned)) => Err(returned),
@@ -34,13 +34,13 @@ impl Home for Inbox {
 }
 
 /// A queue in which connections wait to be taken.
-pub(crate) trait Waiting: Send + Sync {
+pub(crate) trait LeaseQueue: Send + Sync {
     /// Lets go of a connection that is over; false where it was taken.
-    fn give_up(&self, away: &Arc<Away>) -> bool;
+    fn give_up(&self, leased: &Arc<Leased>) -> bool;
 }
 
 /// What the event loop and whoever holds the connection both see. It may outlive the connection harmlessly.
-pub(crate) struct Away {
+pub(crate) struct Leased {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
@@ -60,7 +60,7 @@ struct State {
     /// When a drain or a purge ends it.
     ends_by: Option<Instant>,
     /// Where it waits to be taken, or waited.
-    waits_in: Option<Weak<dyn Waiting>>,
+    waits_in: Option<Weak<dyn LeaseQueue>>,
     notes: VecDeque<Note>,
     /// Notes that were taken: brought.
     taken: u64,
@@ -74,7 +74,7 @@ struct State {
     permit: Option<Permit>,
 }
 
-impl Away {
+impl Leased {
     /// Whether it was asked to end.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
@@ -92,11 +92,11 @@ impl Away {
 
     /// It waits here until it is taken.
     #[cfg(feature = "tokio")]
-    pub(crate) fn waits_in(&self, queue: Weak<dyn Waiting>) {
+    pub(crate) fn waits_in(&self, queue: Weak<dyn LeaseQueue>) {
         lock(&self.state).waits_in = Some(queue);
     }
 
-    pub(super) fn queue(&self) -> Option<Arc<dyn Waiting>> {
+    pub(super) fn queue(&self) -> Option<Arc<dyn LeaseQueue>> {
         lock(&self.state).waits_in.as_ref()?.upgrade()
     }
 
@@ -174,7 +174,7 @@ impl Away {
             let mut state = lock(&self.state);
             if let Some(event) = &state.event {
                 // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
-                let _ = self.system.ring(event.as_fd());
+                let _ = self.system.notify(event.as_fd());
             }
             std::mem::take(&mut state.wakers)
         };
@@ -187,22 +187,22 @@ impl Away {
 
 /// A task's place among those that are woken, once each, at the next note, and when the connection is asked to end or must.
 #[cfg(any(test, feature = "tokio"))]
-pub(crate) struct Change {
-    away: Arc<Away>,
+pub(crate) struct LeaseWaker {
+    leased: Arc<Leased>,
     place: u64,
 }
 
 #[cfg(any(test, feature = "tokio"))]
-impl Change {
-    pub(crate) fn new(away: &Arc<Away>) -> Change {
-        let mut state = lock(&away.state);
+impl LeaseWaker {
+    pub(crate) fn new(leased: &Arc<Leased>) -> LeaseWaker {
+        let mut state = lock(&leased.state);
         state.places += 1;
-        Change { away: away.clone(), place: state.places }
+        LeaseWaker { leased: leased.clone(), place: state.places }
     }
 
     /// The next change wakes this task, and no other that was here before.
     pub(crate) fn wakes(&self, waker: &Waker) {
-        let mut state = lock(&self.away.state);
+        let mut state = lock(&self.leased.state);
         let before = match state.wakers.iter_mut().find(|(place, _)| *place == self.place) {
             Some((_, known)) if known.will_wake(waker) => None,
             Some((_, known)) => Some(std::mem::replace(known, waker.clone())),
@@ -218,10 +218,10 @@ impl Change {
 }
 
 #[cfg(any(test, feature = "tokio"))]
-impl Drop for Change {
+impl Drop for LeaseWaker {
     fn drop(&mut self) {
         let left = {
-            let mut state = lock(&self.away.state);
+            let mut state = lock(&self.leased.state);
             let at = state.wakers.iter().position(|(place, _)| *place == self.place);
             at.map(|at| state.wakers.swap_remove(at))
         };
@@ -231,7 +231,7 @@ impl Drop for Change {
 }
 
 /// How a connection comes back.
-pub(crate) enum Outcome {
+pub(crate) enum LeaseEnd {
     /// To its protocol, with this note.
     Note(Note),
     /// To be closed.
@@ -247,17 +247,17 @@ pub(crate) enum Outcome {
 
 /// A connection on its way back. Dropped where nobody takes it: then its socket is closed, and its permit is free.
 pub(crate) struct Returned {
-    pub(crate) away: Arc<Away>,
-    pub(crate) back: Option<Back>,
+    pub(crate) leased: Arc<Leased>,
+    pub(crate) back: Option<GivenBack>,
 }
 
-pub(crate) struct Back {
+pub(crate) struct GivenBack {
     pub(crate) socket: Arc<OwnedFd>,
     /// Input that was not read.
     pub(crate) kept: Vec<u8>,
     pub(crate) peer_finished: bool,
     pub(crate) finished: bool,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: LeaseEnd,
 }
 
 impl Drop for Returned {
@@ -266,27 +266,27 @@ impl Drop for Returned {
             drop(back.socket);
             panics::discard(back.outcome);
         }
-        let permit = lock(&self.away.state).permit.take();
+        let permit = lock(&self.leased.state).permit.take();
         drop(permit);
     }
 }
 
 /// The right to read and write a connection that is away. It comes back when this is dropped.
-pub(crate) struct Hold {
-    pub(crate) away: Arc<Away>,
+pub(crate) struct Lease {
+    pub(crate) leased: Arc<Leased>,
     /// None when it is on its way back.
     socket: Option<Arc<OwnedFd>>,
-    home: Arc<dyn Home>,
+    lessor: Arc<dyn Lessor>,
     /// Received before, and not taken; read up to `start`.
     kept: Vec<u8>,
     start: usize,
     peer_finished: bool,
     finished: bool,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: LeaseEnd,
 }
 
-/// What a connection is made a [`Hold`] of.
-pub(crate) struct Leaving {
+/// What a connection is made a [`Lease`] of.
+pub(crate) struct LeaseStart {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
@@ -300,10 +300,10 @@ pub(crate) struct Leaving {
     pub(crate) ends_by: Option<Instant>,
 }
 
-impl Hold {
-    pub(crate) fn new(leaving: Leaving, socket: Arc<OwnedFd>, home: Arc<dyn Home>) -> Hold {
-        let Leaving { token, id, generation, side, system, draining, kept, peer_finished, owes, ends_by } = leaving;
-        let away = Arc::new(Away {
+impl Lease {
+    pub(crate) fn new(leaving: LeaseStart, socket: Arc<OwnedFd>, lessor: Arc<dyn Lessor>) -> Lease {
+        let LeaseStart { token, id, generation, side, system, draining, kept, peer_finished, owes, ends_by } = leaving;
+        let leased = Arc::new(Leased {
             token,
             id,
             generation,
@@ -316,7 +316,7 @@ impl Hold {
             sent: AtomicU64::new(0),
             state: Mutex::new(State { ends_by, ..State::default() }),
         });
-        Hold { away, socket: Some(socket), home, kept, start: 0, peer_finished, finished: false, outcome: Outcome::End }
+        Lease { leased, socket: Some(socket), lessor, kept, start: 0, peer_finished, finished: false, outcome: LeaseEnd::End }
     }
 
     /// The socket, for a runtime that watches it. To be dropped first.
@@ -327,10 +327,10 @@ impl Hold {
 
     /// Who is at the other end.
     pub(crate) fn peer(&self) -> Peer {
-        Peer::new(self.away.system.peer_address(self.as_fd()).ok().flatten(), self.away.side)
+        Peer::new(self.leased.system.peer_address(self.as_fd()).ok().flatten(), self.leased.side)
     }
 
-    /// Whether [`Hold::receive`] has something without asking the kernel.
+    /// Whether [`Lease::receive`] has something without asking the kernel.
     pub(crate) fn has_kept(&self) -> bool {
         self.start < self.kept.len() || self.peer_finished
     }
@@ -347,22 +347,22 @@ impl Hold {
         if self.peer_finished || into.is_empty() {
             return Ok(0);
         }
-        let count = self.away.system.receive(self.as_fd(), into)?;
+        let count = self.leased.system.receive(self.as_fd(), into)?;
         self.peer_finished = count == 0;
         if count > 0 {
-            self.away.owes.store(true, Ordering::Relaxed);
+            self.leased.owes.store(true, Ordering::Relaxed);
         }
-        self.away.received.fetch_add(count as u64, Ordering::Relaxed);
+        self.leased.received.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 
     /// Writes what there is room for: `EAGAIN` when there is none.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         self.check()?;
-        let sent = self.away.system.send(self.as_fd(), bytes, false);
-        self.away.owes.store(sent != Ok(bytes.len()), Ordering::Relaxed);
+        let sent = self.leased.system.send(self.as_fd(), bytes, false);
+        self.leased.owes.store(sent != Ok(bytes.len()), Ordering::Relaxed);
         let count = sent?;
-        self.away.sent.fetch_add(count as u64, Ordering::Relaxed);
+        self.leased.sent.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 
@@ -370,48 +370,48 @@ impl Hold {
     pub(crate) fn finish(&mut self) -> Result<(), Errno> {
         self.check()?;
         self.finished = true;
-        self.away.system.finish(self.as_fd())
+        self.leased.system.finish(self.as_fd())
     }
 
     fn check(&self) -> Result<(), Errno> {
-        if self.away.has_ended() { Err(Errno::CONNABORTED) } else { Ok(()) }
+        if self.leased.has_ended() { Err(Errno::CONNABORTED) } else { Ok(()) }
     }
 }
 
-impl Drop for Hold {
+impl Drop for Lease {
     fn drop(&mut self) {
-        let mut outcome = std::mem::replace(&mut self.outcome, Outcome::End);
+        let mut outcome = std::mem::replace(&mut self.outcome, LeaseEnd::End);
         if std::thread::panicking() {
-            panics::discard(std::mem::replace(&mut outcome, Outcome::Panicked("it was dropped by a panic".to_owned())));
+            panics::discard(std::mem::replace(&mut outcome, LeaseEnd::Panicked("it was dropped by a panic".to_owned())));
         }
-        self.away.ring_on_change(None);
+        self.leased.ring_on_change(None);
         self.kept.drain(..self.start);
         let Some(socket) = self.socket.take() else { return };
         let (kept, peer_finished, finished) = (std::mem::take(&mut self.kept), self.peer_finished, self.finished);
-        let back = Some(Back { socket, kept, peer_finished, finished, outcome });
+        let back = Some(GivenBack { socket, kept, peer_finished, finished, outcome });
         // Where nobody takes it back it ends here.
-        drop(self.home.take_back(Returned { away: self.away.clone(), back }));
+        drop(self.lessor.take_back(Returned { leased: self.leased.clone(), back }));
     }
 }
 
-impl AsFd for Hold {
+impl AsFd for Lease {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_ref().expect("only dropping it takes the socket").as_fd()
     }
 }
 
 /// For reactors, which know descriptors by their numbers.
-impl AsRawFd for Hold {
+impl AsRawFd for Lease {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
 }
 
 /// `take` is given the connection: on a thread of its own where it `blocks`, else at once on the loop's thread.
-pub(crate) fn delegate(blocks: bool, take: impl FnOnce(Hold) + Send + 'static) -> Delegate {
-    let take = move |hold: Box<dyn Any + Send>| {
-        if let Ok(hold) = hold.downcast::<Hold>() {
-            take(*hold);
+pub(crate) fn delegate(blocks: bool, take: impl FnOnce(Lease) + Send + 'static) -> Delegate {
+    let take = move |lease: Box<dyn Any + Send>| {
+        if let Ok(lease) = lease.downcast::<Lease>() {
+            take(*lease);
         }
     };
     Delegate { take: Box::new(take), blocks }

@@ -3,25 +3,25 @@
 
 use super::plan::Sockets;
 use super::retire::{Retirement, Retirements};
-use super::validate::shards;
+use super::validate::sockets_per_address;
 use crate::config::{Config, Listening};
 use crate::error::Error;
-use crate::event_loop::door::Door;
 use crate::event_loop::listener::{Ask, Listener, NotOpened};
+use crate::event_loop::listener_state::ListenerState;
 use crate::net::Address;
 use crate::sys::System;
 use std::sync::Arc;
 
 /// An address and who accepts from it.
-pub(crate) struct Place {
+pub(crate) struct ListenerEntry {
     /// By which processes name it.
     pub(crate) number: u64,
     /// Its number among those that retire, once it does.
     pub(crate) retirement: u64,
     pub(crate) asked: Listening,
     pub(crate) listener: Listener,
-    pub(crate) door: Arc<Door>,
-    /// Where the door's numbers stand among those that processes share.
+    pub(crate) state: Arc<ListenerState>,
+    /// Where the listener's numbers stand among those that processes share.
     pub(crate) slot: usize,
     /// The members that hold each socket, by their indexes: one, or all of those that share the only one.
     pub(crate) owners: Vec<Vec<usize>>,
@@ -29,14 +29,14 @@ pub(crate) struct Place {
 
 /// All of a pool.
 #[derive(Default)]
-pub(crate) struct Places {
-    pub(crate) listening: Vec<Place>,
+pub(crate) struct Listeners {
+    pub(crate) listening: Vec<ListenerEntry>,
     /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
-    pub(crate) retiring: Vec<Place>,
+    pub(crate) retiring: Vec<ListenerEntry>,
 }
 
 /// New sockets, each by the index of the place that it takes.
-pub(super) type Replacing = Vec<(usize, Place)>;
+pub(super) type Replacing = Vec<(usize, ListenerEntry)>;
 
 /// What became of a change's replacements.
 pub(super) enum Replacements {
@@ -45,23 +45,29 @@ pub(super) enum Replacements {
     Failed(Error, Vec<(u64, bool)>),
 }
 
-impl Place {
-    pub(super) fn new(number: u64, asked: &Listening, listener: Listener, door: Arc<Door>, slot: usize) -> Place {
-        let owners = vec![Vec::new(); listener.shards.len()];
-        Place { number, retirement: 0, asked: asked.clone(), listener, door, slot, owners }
+impl ListenerEntry {
+    pub(super) fn new(
+        number: u64,
+        asked: &Listening,
+        listener: Listener,
+        state: Arc<ListenerState>,
+        slot: usize,
+    ) -> ListenerEntry {
+        let owners = vec![Vec::new(); listener.sockets.len()];
+        ListenerEntry { number, retirement: 0, asked: asked.clone(), listener, state, slot, owners }
     }
 }
 
-impl Places {
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Place> {
+impl Listeners {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &ListenerEntry> {
         self.listening.iter().chain(&self.retiring)
     }
 
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Place> {
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut ListenerEntry> {
         self.listening.iter_mut().chain(&mut self.retiring)
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Place> {
+    pub(super) fn take_all(&mut self) -> Vec<ListenerEntry> {
         let mut all = std::mem::take(&mut self.listening);
         all.append(&mut self.retiring);
         all
@@ -72,19 +78,19 @@ impl Places {
         &self,
         (config, listening): (&Config, &Listening),
         retirements: &Retirements,
-        added: &[Place],
+        added: &[ListenerEntry],
     ) -> Result<Listener, Error> {
         let retiring = retirements.listeners();
-        let here = self.listening.iter().chain(added).map(|place| &place.listener);
+        let here = self.listening.iter().chain(added).map(|entry| &entry.listener);
         listen(config, listening, here.chain(retiring.iter().map(|listener| &**listener)))
     }
 
     pub(super) fn addresses(&self) -> Vec<Address> {
-        self.listening.iter().map(|place| place.listener.address.clone()).collect()
+        self.listening.iter().map(|entry| entry.listener.address.clone()).collect()
     }
 
-    pub(super) fn find(&self, address: &Address) -> Result<&Place, Error> {
-        let found = self.listening.iter().find(|place| place.listener.address == *address);
+    pub(super) fn find(&self, address: &Address) -> Result<&ListenerEntry, Error> {
+        let found = self.listening.iter().find(|entry| entry.listener.address == *address);
         found.ok_or_else(|| Error::NoSuchListener { address: address.clone(), known: self.addresses() })
     }
 
@@ -101,16 +107,16 @@ impl Places {
             let found = (0..self.listening.len()).rev().find(|at| !taken(*at) && self.listening[*at].asked.is_same_place(old));
             let Some(at) = found else { continue };
             let before = &self.listening[at];
-            // Who is in by the address is in by the same door.
-            let (door, slot) = (before.door.clone(), before.slot);
+            // Who is in by the address is in by the same listener.
+            let (state, slot) = (before.state.clone(), before.slot);
             match Listener::open_beside(&before.listener, &ask(wanted, new)) {
-                Ok(listener) => opened.push((at, Place::new(number(), new, listener, door, slot))),
+                Ok(listener) => opened.push((at, ListenerEntry::new(number(), new, listener, state, slot))),
                 Err(NotOpened { error, left }) => {
-                    let left = left.map(|listener| Place::new(number(), new, *listener, door, slot));
-                    let gone = opened.into_iter().map(|(_, place)| place).chain(left);
+                    let left = left.map(|listener| ListenerEntry::new(number(), new, *listener, state, slot));
+                    let gone = opened.into_iter().map(|(_, entry)| entry).chain(left);
                     return Replacements::Failed(
                         error,
-                        gone.map(|place| (self.begin_to_retire(retirements, place), true)).collect(),
+                        gone.map(|entry| (self.begin_to_retire(retirements, entry), true)).collect(),
                     );
                 }
             }
@@ -119,10 +125,10 @@ impl Places {
     }
 
     /// Has this accepted from as before, but as one on its way out. Its number among those.
-    fn begin_to_retire(&mut self, retirements: &Retirements, mut place: Place) -> u64 {
-        place.retirement = retirements.number(&place.listener);
-        let number = place.retirement;
-        self.retiring.push(place);
+    fn begin_to_retire(&mut self, retirements: &Retirements, mut entry: ListenerEntry) -> u64 {
+        entry.retirement = retirements.number(&entry.listener);
+        let number = entry.retirement;
+        self.retiring.push(entry);
         number
     }
 
@@ -135,13 +141,13 @@ impl Places {
         replacing: Replacing,
     ) -> Vec<(u64, bool)> {
         let mut gone = Vec::new();
-        for (at, place) in replacing {
-            let old = std::mem::replace(&mut self.listening[at], place);
+        for (at, entry) in replacing {
+            let old = std::mem::replace(&mut self.listening[at], entry);
             gone.push((self.begin_to_retire(retirements, old), true));
         }
         for listening in Sockets::between(before, wanted.listeners()).removed {
             // Of two that were asked for alike, as with port 0, the later one goes.
-            if let Some(at) = self.listening.iter().rposition(|place| place.asked.is_same_place(listening)) {
+            if let Some(at) = self.listening.iter().rposition(|entry| entry.asked.is_same_place(listening)) {
                 let old = self.listening.remove(at);
                 gone.push((self.begin_to_retire(retirements, old), false));
             }
@@ -152,36 +158,36 @@ impl Places {
     /// Keeps new connections away from those with these numbers.
     pub(super) fn retire(&mut self, gone: Vec<(u64, bool)>, system: &dyn System) -> Vec<Retirement> {
         let begun = gone.into_iter().filter_map(|(number, replaced)| {
-            let place = self.retiring.iter_mut().find(|place| place.retirement == number)?;
-            Some(Retirement::begin(number, &mut place.listener, replaced, system))
+            let entry = self.retiring.iter_mut().find(|entry| entry.retirement == number)?;
+            Some(Retirement::begin(number, &mut entry.listener, replaced, system))
         });
         begun.collect()
     }
 
-    pub(super) fn retiring(&self, number: u64) -> Option<&Place> {
-        self.retiring.iter().find(|place| place.retirement == number)
+    pub(super) fn retiring(&self, number: u64) -> Option<&ListenerEntry> {
+        self.retiring.iter().find(|entry| entry.retirement == number)
     }
 
-    pub(super) fn take_retiring(&mut self, number: u64) -> Option<Place> {
-        let at = self.retiring.iter().position(|place| place.retirement == number)?;
+    pub(super) fn take_retiring(&mut self, number: u64) -> Option<ListenerEntry> {
+        let at = self.retiring.iter().position(|entry| entry.retirement == number)?;
         Some(self.retiring.remove(at))
     }
 
     /// Addresses that stay get the limits that are wanted of them.
     pub(super) fn set_limits(&mut self, wanted: &Config) {
         let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
-        for place in &mut self.listening {
-            if let Some(at) = left.iter().position(|listening| listening.is_same_place(&place.asked)) {
-                place.asked = left.swap_remove(at).clone();
-                place.door.set_limit(place.asked.limit);
+        for entry in &mut self.listening {
+            if let Some(at) = left.iter().position(|listening| listening.is_same_place(&entry.asked)) {
+                entry.asked = left.swap_remove(at).clone();
+                entry.state.set_limit(entry.asked.limit);
             }
         }
     }
 
     pub(super) fn set_backlog(&self, backlog: u32, system: &dyn System) {
-        for place in &self.listening {
+        for entry in &self.listening {
             // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
-            let _ = place.listener.set_backlog(system, backlog);
+            let _ = entry.listener.set_backlog(system, backlog);
         }
     }
 }
@@ -211,7 +217,7 @@ fn ask<'a>(config: &'a Config, listening: &'a Listening) -> Ask<'a> {
         options: &listening.options,
         accepted: &config.settings.options,
         backlog: config.backlog(),
-        shards: shards(config),
+        sockets: sockets_per_address(config),
         by: config.listen_by.as_deref(),
     }
 }
