@@ -128,8 +128,10 @@ impl Phase {
 pub enum End {
     /// The client did all it had to do.
     Complete,
-    /// This side ended it before: drained, purged or killed.
+    /// This side asked it to end, and nothing was under way any more.
     Stopped,
+    /// This side ended it without asking, or before it came to rest: purged or killed.
+    CutOff,
     /// The client gave up after a failure, such as a time-out or a wrong byte.
     Failed,
     /// The peer or the network ended it unasked.
@@ -170,7 +172,7 @@ pub(crate) fn ending(why: Closed, decided: Option<End>, waiting_for: Phase) -> O
     Some(match (decided, why) {
         (_, Closed::Adopted) => return None,
         (Some(end), _) => (end, None),
-        (None, Closed::Purged | Closed::Killed) => (End::Stopped, None),
+        (None, Closed::Purged | Closed::Killed) => (End::CutOff, None),
         (None, Closed::Error(errno)) => {
             let phase = if errno == Errno::PIPE.raw_os_error() { Phase::Send } else { waiting_for };
             (End::Lost, Some((phase, Some(errno))))

@@ -1,7 +1,6 @@
 //! What a run needs beside what there is, told before the first connect; a run that cannot work is refused.
 
 use crate::outcome::Failure;
-use sockdrawer_catalog::http::Close;
 use sockdrawer_catalog::time;
 use sockdrawer_load::Plan;
 use sockdrawer_load::budget::{Budget, Need};
@@ -43,8 +42,7 @@ pub(crate) fn refused(plan: &Plan, need: &Need) -> Failure {
 
 /// What connections that this side ends make of ports.
 fn resting(plan: &Plan, budget: &Budget) -> String {
-    let ends_here = plan.http().and_then(|wanted| wanted.close) == Some(Close::Fin);
-    let Some(room) = budget.room.filter(|_| ends_here) else { return String::new() };
+    let Some(room) = budget.room.filter(|_| plan.workload.properties().ends_first) else { return String::new() };
     let (pairs, rest) = (room.pairs.count(), time::format(room.rest));
     let words = format!("; each connection keeps its ports for {rest} of TIME_WAIT, {pairs} can at a time");
     match budget.rate {

@@ -1,12 +1,15 @@
 //! `sockdrawer find`: one run after the other, until it is known what holds and what stops it.
 
-use crate::arguments::{FindArguments, Vary, first_given};
+use crate::arguments::{FindArguments, Vary};
 use crate::budget;
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
-use crate::{limits, load, plan, thresholds, words};
+use crate::values::number;
+use crate::workload::first_given;
+use crate::{limits, load, plan, thresholds};
 use serde::Serialize;
-use sockdrawer_load::{End, Judgement, Observer, Plan, Progress, Report, Run, Search, Stop, Wall, Workload, cause, time};
+use sockdrawer_load::{End, Judgement, Observer, Plan, Progress, Report, Run, Search, Stop, Wall, cause, time};
+use std::fmt;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
@@ -84,7 +87,9 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
         ("--ladder", load.acks.ladder),
     ];
     if let Some(option) = first_given(one_run) {
-        return Err(usage(&format!("{option} is for one run, and a search makes several: leave it out, --json has all of them")));
+        return Err(usage(format_args!(
+            "{option} is for one run, and a search makes several: leave it out, --json has all of them"
+        )));
     }
     let rate_given = load.connect_rate.is_some();
     let time_given = load.duration.is_some() || load.hold.is_some();
@@ -96,8 +101,9 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
         // Where connections are replaced, none is the last.
         plan.end = if plan.renews() { End::AfterFirstConnect(EACH) } else { End::AfterLastConnect(EACH) };
     }
-    if arguments.vary == Vary::Rate && matches!(plan.workload, Workload::Hello) {
-        return Err(usage("--vary rate: a connection of hello has one operation: use --vary connect-rate"));
+    if arguments.vary == Vary::Rate && !plan.workload.clone().set_rate(1.0, 1) {
+        let name = plan.workload.name();
+        return Err(usage(format_args!("--vary rate: a connection of {name} has one operation: use --vary connect-rate")));
     }
     Ok(plan)
 }
@@ -105,21 +111,12 @@ fn base(arguments: &mut FindArguments) -> Result<Plan, Failure> {
 /// What a search changes, in the plan of a try.
 fn varied(base: &Plan, vary: Vary, amount: u64) -> Plan {
     let mut plan = base.clone();
-    #[expect(clippy::cast_precision_loss, reason = "rates and connections are far below 2^53")]
-    let (rate, connections) = (amount as f64, plan.connections as f64);
+    #[expect(clippy::cast_precision_loss, reason = "rates are far below 2^53")]
+    let rate = amount as f64;
     match vary {
         Vary::Connections => plan.connections = usize::try_from(amount).unwrap_or(usize::MAX),
         Vary::ConnectRate => plan.connect_rate = Some(rate),
-        Vary::Rate => {
-            let each = Duration::try_from_secs_f64(connections / rate).unwrap_or(Duration::MAX);
-            match &mut plan.workload {
-                Workload::Ping { interval } | Workload::Echo { interval, .. } => *interval = each,
-                Workload::Dialogue(dialogue) => dialogue.interval = each,
-                Workload::Acks(messages) => messages.interval = each,
-                Workload::Http(wanted) => wanted.rate = Some(rate),
-                _ => {}
-            }
-        }
+        Vary::Rate => _ = plan.workload.set_rate(rate, base.connections),
     }
     plan
 }
@@ -204,7 +201,7 @@ impl Tried {
         if let Some(report) = &self.report {
             let p99 = report.latency_us.operation.p99.map_or_else(|| "-".to_owned(), time);
             let (failed, lost) = (report.connections.failed + report.operations.failed, report.connections.lost);
-            let rate = words::number(report.operations.per_second.round());
+            let rate = number(report.operations.per_second.round());
             line += &format!("  p99 {p99}, {rate} operations/s, {failed} failed, {lost} lost");
         }
         let broken = self.thresholds.iter().filter(|judgement| !judgement.ok);
@@ -233,6 +230,6 @@ impl Tries {
     }
 }
 
-fn usage(line: &str) -> Failure {
-    Failure::usage(format_args!("{line} (try: sockdrawer find --help)"))
+fn usage(line: impl fmt::Display) -> Failure {
+    Failure::usage_of("find", line)
 }

@@ -1,10 +1,11 @@
 //! `sockdrawer load acks --ladder`: one run after the other, and a row for each as it comes.
 
-use crate::arguments::{LoadArguments, first_given};
+use crate::arguments::LoadArguments;
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, People, Sink};
 use crate::values::PositiveTime;
-use crate::{limits, load, plan, words};
+use crate::workload::{self, first_given, usage};
+use crate::{limits, load, plan};
 use sockdrawer_load::{Ladder, Progress, Report, Row, Rows, Run, Rung, Stop};
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -16,11 +17,11 @@ const DURATION: Duration = Duration::from_secs(2);
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     plan::options_belong(&arguments)?;
     if !arguments.targets.is_empty() {
-        return Err(plan::usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
+        return Err(usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
     }
     let of_one_run = [("--threshold", !arguments.threshold.is_empty()), ("--out", arguments.out.is_some())];
     if let Some(option) = first_given(of_one_run) {
-        return Err(plan::usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
+        return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
     }
     let ladder = ladder(&arguments)?;
     let people = People::beside(arguments.json.as_ref());
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
-    people.tell(words::ladder(&ladder))?;
+    people.tell(workload::ladder(&ladder))?;
     people.tell(Rows::HEAD)?;
     let (rungs, mut rows) = (ladder.rungs(), Rows::default());
     for (index, rung) in rungs.iter().enumerate() {
@@ -55,8 +56,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 
 fn ladder(arguments: &LoadArguments) -> Result<Ladder, Failure> {
     let duration = arguments.duration.map_or(DURATION, |PositiveTime(duration)| duration);
-    let timeout = arguments.timeout.map_or(plan::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
-    Ok(Ladder { duration, messages: plan::messages(arguments)?, timeout })
+    let timeout = arguments.operation.timeout.map_or(plan::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
+    let messages = workload::messages(&arguments.acks, &arguments.operation, plan::connections(arguments))?;
+    Ok(Ladder { duration, messages, timeout })
 }
 
 /// One row. On a terminal, where it is, in a line that the row takes the place of.

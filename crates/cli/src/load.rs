@@ -5,7 +5,7 @@ use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::{People, Sink};
 use crate::signals::{self, Signal};
-use crate::{keys, limits, plan, print, progress, thresholds, words};
+use crate::{keys, limits, plan, print, progress, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::results::Directory;
 use sockdrawer_load::{Interval, Observer, Orders, Progress, Report, Run, Sample, Stop};
@@ -81,7 +81,7 @@ impl Observer for &mut Watching {
 /// What the pool calls its limit is an option here.
 pub(crate) fn failure(error: Error) -> Failure {
     match error {
-        Error::LimitTooHigh { .. } => plan::usage(format_args!("--connections is too high: {error}")),
+        Error::LimitTooHigh { .. } => workload::usage(format_args!("--connections is too high: {error}")),
         error => error.into(),
     }
 }

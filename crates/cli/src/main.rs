@@ -27,6 +27,7 @@ mod trial;
 mod usage;
 mod values;
 mod words;
+mod workload;
 
 use arguments::Command;
 use outcome::{Exit, Failure};

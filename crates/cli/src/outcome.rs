@@ -45,6 +45,11 @@ impl Failure {
         Failure::new(Exit::Usage, line)
     }
 
+    /// The command line is at fault, and the help of this command says more.
+    pub(crate) fn usage_of(command: &str, line: impl fmt::Display) -> Failure {
+        Failure::usage(format_args!("{line} (try: sockdrawer {command} --help)"))
+    }
+
     /// What the run needs is not there.
     pub(crate) fn preflight(line: impl fmt::Display) -> Failure {
         Failure::new(Exit::Preflight, line)

@@ -11,6 +11,7 @@ use sockdrawer::{
     AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
 };
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
+use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -185,7 +186,7 @@ fn has_loops(model: Model) -> bool {
 fn fits(model: Model, arguments: &ServeArguments) -> Result<(), Failure> {
     let refuse = |option: &str, of: &str| {
         let line = format!("{option} is an option of {of}, not of the model {model}: leave it out, or choose another --model");
-        Err(Failure::usage(format_args!("{line} (try: sockdrawer serve --help)")))
+        Err(usage(line))
     };
     if !has_loops(model) && arguments.loops.is_some() {
         return refuse("--loops", "the models prefork, loops and tasks");
@@ -197,9 +198,7 @@ fn fits(model: Model, arguments: &ServeArguments) -> Result<(), Failure> {
         return refuse("--spin", "the models loops, prefork and single");
     }
     if arguments.protocol == Protocol::Exec && arguments.idle.is_some() {
-        let line =
-            "--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out (try: sockdrawer serve --help)";
-        return Err(Failure::usage(line));
+        return Err(usage("--idle is no option of exec: PROGRAM alone knows what it waits for; leave it out"));
     }
     if model != Model::Prefork && arguments.processes.is_some() {
         return refuse("--processes", "the model prefork");
@@ -243,9 +242,7 @@ fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, F
         Protocol::Acks => Acks { pattern: arguments.ack.unwrap_or_default() }.behaviour(),
         Protocol::Exec => {
             let [program, rest @ ..] = arguments.program.as_slice() else {
-                return Err(Failure::usage(
-                    "exec without a program: name it behind --, as in exec -- cat (try: sockdrawer serve --help)",
-                ));
+                return Err(usage("exec without a program: name it behind --, as in exec -- cat"));
             };
             program::find(program)?;
             Behaviour::exec(program, rest)
@@ -258,9 +255,11 @@ fn belongs(option: &str, given: bool, to: Protocol, protocol: Protocol) -> Resul
     if !given || to == protocol {
         return Ok(());
     }
-    Err(Failure::usage(format_args!(
-        "{option} is an option of {to}, not of {protocol}: leave it out (try: sockdrawer serve --help)"
-    )))
+    Err(usage(format_args!("{option} is an option of {to}, not of {protocol}: leave it out")))
+}
+
+fn usage(line: impl fmt::Display) -> Failure {
+    Failure::usage_of("serve", line)
 }
 
 #[cfg(test)]

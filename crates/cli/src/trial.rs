@@ -111,7 +111,7 @@ fn sabotage(named: arguments::Sabotage) -> Sabotage {
 }
 
 pub(crate) fn usage(line: impl fmt::Display) -> Failure {
-    Failure::usage(format_args!("{line} (try: sockdrawer trial --help)"))
+    Failure::usage_of("trial", line)
 }
 
 /// The line a trial starts with.

@@ -1,16 +1,15 @@
 //! A plan in words, so that nobody has to guess what a run does.
 
-use crate::values::Bytes;
-use sockdrawer_catalog::http::Close;
+use crate::values::number;
+use crate::workload::told;
 use sockdrawer_catalog::time;
-use sockdrawer_load::http::Wanted;
-use sockdrawer_load::{Dialogue, End, Ladder, Messages, Plan, Processes, Stage, Workload};
+use sockdrawer_load::{End, Plan, Processes, Stage};
 use std::fmt::Write;
-use std::time::Duration;
 
 /// The line a run starts with.
 pub(crate) fn start(plan: &Plan) -> String {
-    let mut line = what(plan);
+    let workload = told(&plan.workload);
+    let mut line = workload.words(plan, &connections(plan));
     let mut add = |text: std::fmt::Arguments<'_>| line.write_fmt(text).expect("a String takes what is written to it");
     if !plan.stages.is_empty() {
         let stage = |stage: &Stage| format!("{} within {}", stage.connections, time::format(stage.time));
@@ -47,103 +46,18 @@ pub(crate) fn start(plan: &Plan) -> String {
     if let Processes::Exactly(count) = plan.processes {
         add(format_args!(", by {count} process{}", if count == 1 { "" } else { "es" }));
     }
-    if matches!(plan.workload, Workload::Echo { .. }) || plan.http().is_some_and(|wanted| wanted.pages.len() > 1) {
+    if workload.has_choices() {
         add(format_args!(", seed {}", plan.seed));
     }
     line
 }
 
-fn what(plan: &Plan) -> String {
-    let connections = match plan.connections {
+/// How many connections there are.
+fn connections(plan: &Plan) -> String {
+    match plan.connections {
         connections if !plan.stages.is_empty() => format!("up to {connections} connections"),
         1 => "1 connection".to_owned(),
         connections => format!("{connections} connections"),
-    };
-    match &plan.workload {
-        Workload::Ping { interval } => format!("{connections}, {}", paced(plan.connections, "ping", *interval)),
-        Workload::Echo { interval, size } => {
-            format!("{connections}, {}", paced(plan.connections, &format!("message of {size} bytes"), *interval))
-        }
-        Workload::Dialogue(Dialogue { interval, send, expect, .. }) => {
-            let paced = paced(plan.connections, &format!("`{}`", Bytes(send.clone())), *interval);
-            match expect {
-                Some(expect) => format!("{connections}, {paced}, each answered by `{expect}`"),
-                None => format!("{connections}, {paced}, each answered by anything"),
-            }
-        }
-        Workload::Acks(messages) => {
-            let pattern = messages.pattern;
-            let unacked = "without ack (--window)";
-            format!(
-                "{connections}, {}, at most {} {unacked}, --ack {pattern}",
-                stream(plan.connections, messages),
-                messages.window
-            )
-        }
-        Workload::Http(wanted) => web(plan.connections, wanted, &connections),
-        workload => format!("{connections} at once, one {} operation each, then the next", workload.name()),
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "more than 2^53 connections do not exist")]
-fn paced(connections: usize, operation: &str, interval: Duration) -> String {
-    if interval.is_zero() {
-        return format!("one {operation} after the other, back to back");
-    }
-    let rate = number(connections as f64 / interval.as_secs_f64());
-    format!("one {operation} each {}: {rate} operations/s (--interval 0: back to back)", time::format(interval))
-}
-
-/// What connections of `http` do.
-fn web(count: usize, wanted: &Wanted, connections: &str) -> String {
-    let pages: Vec<String> = match wanted.pages.as_slice() {
-        [page] => vec![page.path.clone()],
-        pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
-    };
-    let get = format!("GET {}", pages.join(" or "));
-    let Some(close) = wanted.close else { return format!("{connections}, one {get} after the other on each") };
-    let end = match close {
-        Close::Server => "the server ends it",
-        Close::Fin => "this side ends it",
-        Close::Rst => "this side resets it",
-    };
-    match wanted.rate {
-        Some(rate) => {
-            format!("{} connections/s on schedule, {} at once at most, one {get} each, {end}", number(rate), count)
-        }
-        None => format!("{connections} at once, one {get} each, {end}, then the next"),
-    }
-}
-
-/// The line a ladder starts with.
-pub(crate) fn ladder(ladder: &Ladder) -> String {
-    let Ladder { messages, duration, .. } = ladder;
-    let Messages { window, .. } = messages;
-    let each = time::format(*duration);
-    format!(
-        "acks at 1 and 8 connections, {each} each, {}, at most {window} without ack, to a server in this program",
-        stream(1, messages)
-    )
-}
-
-/// What so many connections send.
-#[expect(clippy::cast_precision_loss, reason = "more than 2^53 connections do not exist")]
-fn stream(connections: usize, messages: &Messages) -> String {
-    let Messages { size, batch, interval, .. } = messages;
-    let bytes = format!("{size} byte{}", if *size == 1 { "" } else { "s" });
-    if interval.is_zero() {
-        return format!("messages of {bytes} back to back, {batch} in a write (--batch)");
-    }
-    let rate = number(connections as f64 / interval.as_secs_f64());
-    format!("{rate} messages/s of {bytes} (--interval 0: back to back), at most {batch} in a write (--batch)")
-}
-
-/// A number with the digits that matter.
-pub(crate) fn number(value: f64) -> String {
-    match value {
-        value if (value - value.round()).abs() < 1e-6 * value => format!("{}", value.round()),
-        value if value < 0.1 => format!("{value:.4}"),
-        value => format!("{value:.1}"),
     }
 }
 
@@ -151,7 +65,8 @@ pub(crate) fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use sockdrawer_catalog::acks::AckPattern;
-    use sockdrawer_load::Reading;
+    use sockdrawer_load::{Hello, Messages, Question, Reading, RoundTrips, Workload};
+    use std::time::Duration;
 
     fn plan(workload: Workload) -> Plan {
         let end = End::AfterFirstConnect(Duration::from_secs(10));
@@ -162,9 +77,8 @@ mod tests {
     fn pings_say_their_rate_and_how_to_change_it() {
         let each = "64 connections, one ping each 5s: 12.8 operations/s (--interval 0: back to back), for 10s, \
                     to a server in this program";
-        assert_eq!(start(&plan(Workload::Ping { interval: Duration::from_secs(5) })), each);
-        let plan =
-            Plan { connections: 1, end: End::Never, operations: Some(7), ..plan(Workload::Ping { interval: Duration::ZERO }) };
+        assert_eq!(start(&plan(Workload::ping(Duration::from_secs(5)))), each);
+        let plan = Plan { connections: 1, end: End::Never, operations: Some(7), ..plan(Workload::ping(Duration::ZERO)) };
         assert_eq!(
             start(&plan),
             "1 connection, one ping after the other, back to back, 7 operations, to a server in this program"
@@ -177,7 +91,7 @@ mod tests {
             targets: vec!["127.0.0.1:1".parse().expect("an address"), "127.0.0.1:2".parse().expect("an address")],
             connect_rate: Some(0.5),
             end: End::AfterLastConnect(Duration::from_millis(250)),
-            ..plan(Workload::Hello)
+            ..plan(Workload::Hello(Hello))
         };
         let expected = "64 connections at once, one hello operation each, then the next, at most 0.5 connects/s, \
                         for 250ms after the last connect, to 127.0.0.1:1 and 1 more in turn";
@@ -205,11 +119,12 @@ mod tests {
 
     #[test]
     fn a_question_of_ones_own_is_shown_with_its_answer() {
-        let dialogue = Dialogue { of_echo: true, interval: Duration::ZERO, send: b"PING\r\n".to_vec(), expect: None };
         let targets = vec!["127.0.0.1:1".parse().expect("an address")];
         let line = |expect: Option<&str>| {
             let expect = expect.map(|expect| expect.parse().expect("it is one"));
-            start(&Plan { targets: targets.clone(), ..plan(Workload::Dialogue(Dialogue { expect, ..dialogue.clone() })) })
+            let question = Question::Other { of_echo: true, send: b"PING\r\n".to_vec(), expect };
+            let workload = Workload::RoundTrips(RoundTrips { interval: Duration::ZERO, question });
+            start(&Plan { targets: targets.clone(), ..plan(workload) })
         };
         let begin = r"64 connections, one `PING\r\n` after the other, back to back, each answered by ";
         assert_eq!(line(None), format!("{begin}anything, for 10s, to 127.0.0.1:1"));
@@ -219,8 +134,12 @@ mod tests {
     #[test]
     fn where_connections_come_from_is_said() {
         let sources = |last: &[u8]| last.iter().map(|last| [127, 0, 0, *last].into()).collect();
-        let plan =
-            Plan { sources: sources(&[2]), local_ports: Some((5, 9)), processes: Processes::Exactly(3), ..plan(Workload::Hello) };
+        let plan = Plan {
+            sources: sources(&[2]),
+            local_ports: Some((5, 9)),
+            processes: Processes::Exactly(3),
+            ..plan(Workload::Hello(Hello))
+        };
         assert!(start(&plan).ends_with(", to a server in this program, from 127.0.0.2, ports 5 to 9, by 3 processes"));
         let plan = Plan { sources: sources(&[2, 3, 4]), local_ports: None, processes: Processes::Exactly(1), ..plan };
         assert!(start(&plan).ends_with(", from 127.0.0.2 and 2 more in turn, by 1 process"), "{}", start(&plan));
@@ -233,15 +152,10 @@ mod tests {
             stages: vec![stage(30, 64), stage(5, 0)],
             lifetime: Some(Duration::from_secs(20)),
             end: End::AfterStages,
-            ..plan(Workload::Ping { interval: Duration::from_secs(5) })
+            ..plan(Workload::ping(Duration::from_secs(5)))
         };
         let line = "up to 64 connections, one ping each 5s: 12.8 operations/s (--interval 0: back to back), in stages: 64 within 30s, \
                     then 0 within 5s, each ended after 20s and replaced, until the last stage is over, to a server in this program";
         assert_eq!(start(&plan), line);
-    }
-
-    #[test]
-    fn numbers_keep_what_matters() {
-        assert_eq!([12.8, 100.0, 99_999.999_999_9, 9.142, 0.0166].map(number), ["12.8", "100", "100000", "9.1", "0.0166"]);
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::budget::{Budget, Facts, Fit, Need, above_nr_open, burst};
 use crate::numbers::thousands;
-use crate::plan::{Plan, Workload};
+use crate::plan::Plan;
 use crate::proc::{self, descriptor_limit, open_descriptors};
 use crate::server;
+use crate::workload::Workload;
 use serde::Serialize;
 use sockdrawer::Address;
 use std::fmt;
@@ -45,7 +46,7 @@ pub fn examine(ask: &Ask) -> Findings {
         targets: vec![ask.target.clone().unwrap_or_else(somewhere)],
         connections: ask.connections,
         connect_rate: Some(CONNECT_RATE),
-        ..Plan::new(Workload::Ping { interval: Duration::from_secs(5) })
+        ..Plan::new(Workload::ping(Duration::from_secs(5)))
     };
     let mut facts = Facts::of_this_machine(&plan);
     facts.servers_are_here &= ask.target.is_some() || ask.process.is_some();

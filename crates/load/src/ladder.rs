@@ -1,12 +1,11 @@
 //! The ladder: one way to acknowledge after the other, each a run of its own against a server in this process, so that its steps can
 //! be compared.
 
-use crate::messages::{Messages, Reading};
 use crate::numbers::float;
 use crate::numbers::time;
-use crate::plan::{End, Plan, Workload};
+use crate::plan::{End, Plan};
 use crate::report::Report;
-use crate::tally::Errors;
+use crate::workload::{Errors, Messages, Reading, Workload};
 use serde::Serialize;
 use sockdrawer_catalog::acks::AckPattern;
 use std::fmt;
@@ -179,8 +178,8 @@ fn millions(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::acks::Acks;
     use crate::report::tests::report;
+    use crate::workload::Acks;
 
     fn ladder() -> Ladder {
         let messages = Messages {

@@ -3,21 +3,16 @@
 //!
 //! It prints nothing: a [`Run`] tells its [`Progress`] and ends with a [`Report`].
 
-mod acks;
 mod agent;
 pub mod budget;
 mod cause;
-mod clients;
 mod control;
-mod dialogue;
 pub mod doctor;
 mod errno;
 mod figure;
-pub mod http;
 mod ladder;
 mod latency;
 mod machine;
-mod messages;
 mod moment;
 mod numbers;
 mod orders;
@@ -30,32 +25,29 @@ mod schedule;
 mod search;
 mod series;
 mod server;
-mod share;
-mod shared;
 mod stop;
-mod tally;
 mod threshold;
 mod wall;
-mod watched;
+mod workload;
 
-pub use acks::Acks;
 pub use agent::agent;
 pub use cause::{Cause, Wall, cause};
 pub use control::control;
-pub use dialogue::Dialogue;
 pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};
 pub use machine::Machine;
-pub use messages::{Messages, Reading};
 pub use numbers::time;
 pub use orders::{NoOrder, Order, Orders};
-pub use plan::{End, Plan, Processes, Stage, Workload};
-pub use report::{Action, Client, Connections, Latencies, Operations, Report};
+pub use plan::{End, Plan, Processes, Stage};
+pub use report::{Action, Client, Connections, Report};
 pub use run::{Observer, Run};
 pub use search::Search;
-pub use series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Progress, Sample};
+pub use series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
 pub use server::{Server, ServerSample};
 pub use stop::Stop;
-pub use tally::{Errors, Numbers};
 pub use threshold::Judgement;
+pub use workload::{
+    Acks, Errors, Hello, Latencies, Life, Messages, Numbers, Operations, Properties, Question, Reading, RoundTrips, Workload,
+    http,
+};

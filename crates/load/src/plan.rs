@@ -1,12 +1,16 @@
 //! What a run is asked to do: typed, and complete before the first connect.
 
-use crate::dialogue::Dialogue;
-use crate::http::Wanted;
-use crate::messages::Messages;
+use crate::numbers::float;
+use crate::workload::{Life, Workload};
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;
 use std::net::IpAddr;
 use std::time::Duration;
+
+/// Descriptors of a process that are no connections.
+pub(crate) const OTHERS: usize = 256;
+/// More are no help to a machine of any size.
+const MOST_PROCESSES: usize = 1_000;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,52 +64,6 @@ pub enum Processes {
     Exactly(u32),
 }
 
-/// What connections do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum Workload {
-    /// Each sends `Ping` and waits for `Pong`, each `interval`; zero is back to back. An operation is a round trip.
-    Ping {
-        /// From one ping to the next.
-        interval: Duration,
-    },
-    /// Each sends a message and waits until it is back. An operation is a round trip.
-    Echo {
-        /// From one message to the next.
-        interval: Duration,
-        /// Bytes of a message.
-        size: u32,
-    },
-    /// Each says the same again and again, and expects an answer each time. An operation is a round trip.
-    Dialogue(Dialogue),
-    /// Each reads a greeting and ends; another takes its place. An operation is a connection.
-    Hello,
-    /// Each has a request and ends, and another takes its place: an operation is a connection. Or each is kept and has one
-    /// request after the other, which are the operations.
-    Http(Wanted),
-    /// Each sends messages and verifies their acks. An operation is a message.
-    Acks(Messages),
-}
-
-impl Workload {
-    /// Whether a connection that ends is replaced by another, by its nature.
-    pub fn renews(&self) -> bool {
-        matches!(self, Workload::Hello | Workload::Http(_))
-    }
-
-    /// As it is named on the command line and in results.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Workload::Ping { .. } => "ping",
-            Workload::Echo { .. } => "echo",
-            Workload::Dialogue(dialogue) => dialogue.name(),
-            Workload::Hello => "hello",
-            Workload::Http(_) => "http",
-            Workload::Acks(_) => "acks",
-        }
-    }
-}
-
 /// What time ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
@@ -144,55 +102,108 @@ impl Plan {
     /// Connects in all: a connection that is lost is not replaced, because the loss is what one wants to see; a short one is
     /// replaced as long as operations are left.
     pub(crate) fn connects(&self) -> Option<u64> {
-        match self.workload {
-            _ if self.is_short() => self.operations,
-            // The server may end any of them after an answer, or before the first one, and another takes its place.
+        match self.workload.properties().life {
+            Life::Short => self.operations,
             _ if self.lifetime.is_some() => None,
-            Workload::Http(_) => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
-            _ => Some(self.connections as u64),
+            // The server may end any of them after an answer, or before the first one, and another takes its place.
+            Life::Kept => self.operations.map(|operations| operations.saturating_add(self.connections as u64)),
+            Life::RoundTrips | Life::Stream => Some(self.connections as u64),
         }
     }
 
     /// Whether an operation is a whole connection.
     pub fn is_short(&self) -> bool {
-        match &self.workload {
-            Workload::Hello => true,
-            Workload::Http(wanted) => wanted.close.is_some(),
-            _ => false,
-        }
+        self.workload.properties().life == Life::Short
     }
 
     /// Whether a connection that ends is replaced by another.
     pub fn renews(&self) -> bool {
-        self.lifetime.is_some() || self.workload.renews()
+        self.lifetime.is_some() || self.workload.properties().life.renews()
     }
 
     /// Whether there is an interval from one operation of a connection to the next, which may change.
     pub(crate) fn has_interval(&self) -> bool {
-        matches!(self.workload, Workload::Ping { .. } | Workload::Echo { .. } | Workload::Dialogue(_))
+        self.workload.properties().life == Life::RoundTrips
     }
 
-    /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
-    pub(crate) fn interval(&self) -> Duration {
-        match &self.workload {
-            Workload::Ping { interval } | Workload::Echo { interval, .. } => *interval,
-            Workload::Dialogue(dialogue) => dialogue.interval,
-            _ => Duration::ZERO,
+    /// How many processes run the clients besides this one; 0: this one does.
+    ///
+    /// Both ends of a server in this process are connections of it.
+    pub fn processes(&self, descriptors: usize) -> usize {
+        let room = descriptors.saturating_sub(OTHERS).max(1);
+        let ends = if self.targets.is_empty() { 2 } else { 1 };
+        match self.processes {
+            Processes::Exactly(processes) => processes as usize,
+            Processes::Auto if self.connections.saturating_mul(ends) <= room => 0,
+            Processes::Auto => self.connections.div_ceil(room).min(MOST_PROCESSES),
         }
     }
 
-    /// What is asked for, in the workload `http`.
-    pub fn http(&self) -> Option<&Wanted> {
-        if let Workload::Http(wanted) = &self.workload { Some(wanted) } else { None }
+    /// What one of so many agents does. Stages are told as they come.
+    pub(crate) fn part(&self, number: usize, of: usize) -> Plan {
+        let mut plan = self.clone();
+        plan.connections = part(self.connections, number, of);
+        plan.operations = self.operations.map(|operations| {
+            let (all, number, of) = (operations, number as u64, of as u64);
+            all / of + u64::from(number < all % of)
+        });
+        plan.connect_rate = self.connect_rate.map(|rate| rate / float(of as u64));
+        if let Some(rate) = self.workload.properties().schedule {
+            plan.workload.set_rate(rate / float(of as u64), plan.connections);
+        }
+        plan.stages.clear();
+        plan.seed = self.seed.wrapping_add(number as u64);
+        // Each begins with another source, so that few connects of them meet.
+        if !plan.sources.is_empty() {
+            let first = number % plan.sources.len();
+            plan.sources.rotate_left(first);
+        }
+        plan
     }
+}
+
+pub(crate) fn part(whole: usize, number: usize, of: usize) -> usize {
+    whole / of + usize::from(number < whole % of)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::workload::Hello;
 
     /// A run without an end, of 50 connections to a server inside this process.
     pub(crate) fn plan(workload: Workload) -> Plan {
         Plan { connections: 50, seed: 7, ..Plan::new(workload) }
+    }
+
+    #[test]
+    fn parts_add_up() {
+        let whole = Plan {
+            connections: 11,
+            operations: Some(7),
+            connect_rate: Some(90.0),
+            stages: vec![Stage { time: Duration::from_secs(1), connections: 11 }],
+            ..plan(Workload::Hello(Hello))
+        };
+        let parts: Vec<Plan> = (0..3).map(|number| whole.part(number, 3)).collect();
+        assert_eq!(parts.iter().map(|part| part.connections).collect::<Vec<_>>(), [4, 4, 3]);
+        assert_eq!(parts.iter().map(|part| part.operations).collect::<Vec<_>>(), [Some(3), Some(2), Some(2)]);
+        assert!(parts.iter().all(|part| part.connect_rate == Some(30.0) && part.stages.is_empty()));
+        assert_eq!((0..3).map(|number| part(5, number, 3)).sum::<usize>(), 5);
+    }
+
+    #[test]
+    fn descriptors_decide_how_many_processes_there_are() {
+        let to = |targets: &[&str], connections| Plan {
+            targets: targets.iter().map(|target| target.parse().expect("an address")).collect(),
+            connections,
+            ..plan(Workload::Hello(Hello))
+        };
+        let far = |connections| to(&["127.0.0.1:9"], connections).processes(1_256);
+        assert_eq!([far(1), far(1_000), far(1_001), far(5_000)], [0, 0, 2, 5]);
+        let here = |connections| to(&[], connections).processes(1_256);
+        assert_eq!([here(500), here(501), here(1_000)], [0, 1, 1], "a server in this process has the other ends");
+        let exactly = Plan { processes: Processes::Exactly(3), ..plan(Workload::Hello(Hello)) };
+        assert_eq!(exactly.processes(1_256), 3);
     }
 }

@@ -1,14 +1,13 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
-use crate::acks::{self, Acks};
 use crate::cause::{Wall, cause};
-use crate::http::Http;
-use crate::latency::{Columns, Percentiles, row};
+use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, time};
 use crate::server::Server;
-use crate::tally::Errors;
 use crate::threshold::Judgement;
+use crate::workload::http::Http;
+use crate::workload::{self, Acks, Errors, Latencies, Operations};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -70,33 +69,6 @@ pub struct Connections {
     pub peak: u64,
 }
 
-/// Operations of a run: each one begun is in one of the two counts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Operations {
-    /// That ended well.
-    pub ok: u64,
-    /// That did not.
-    pub failed: u64,
-    /// Those that ended well, per second.
-    pub per_second: f64,
-}
-
-/// Microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Latencies {
-    /// From the start of a connect until the connection stood.
-    pub connect: Percentiles,
-    /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_byte: Option<Percentiles>,
-    /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
-    pub operation: Percentiles,
-    /// From when the question was sent, as tools measure that forget how long it had to wait for its turn.
-    pub uncorrected: Percentiles,
-    /// How late this side itself was to ask what was due.
-    pub lag: Percentiles,
-}
-
 /// Something that a run was told while it went on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {
@@ -152,7 +124,7 @@ impl fmt::Display for Report {
         }
         writeln!(f, "operations   {} ok, {} failed, {:.1}/s", operations.ok, operations.failed, operations.per_second)?;
         if let Some(acks) = &self.acks {
-            acks::numbers(f, acks)?;
+            workload::numbers(f, acks)?;
         }
         writeln!(
             f,
@@ -180,7 +152,7 @@ impl fmt::Display for Report {
             }
         }
         if let Some(acks) = &self.acks {
-            acks::hints(f, acks, self)?;
+            workload::hints(f, acks, (operations, &self.errors), self.seconds)?;
         }
         match &self.http {
             Some(http) => write!(f, "\n{http}"),
@@ -192,6 +164,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::latency::Percentiles;
 
     pub(crate) fn report() -> Report {
         let machine =

@@ -1,24 +1,22 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
-use crate::acks::Acks;
 use crate::agent::{Account, Agents, Remote, Word};
-use crate::clients;
-use crate::http::{Begun, Http};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
 use crate::orders::{Order, Orders};
 use crate::plan::{End, Plan};
 use crate::proc::{self, resident_bytes};
-use crate::report::{Action, Client, Connections, Latencies, Operations, Report};
+use crate::report::{Action, Client, Connections, Report};
 use crate::schedule::Schedule;
-use crate::series::{ClientSample, Counted, Done, Interval, Measured, PerSecond, Phase, Progress, Sample};
-use crate::server::{Cost, LEAST_CONNECTIONS, Server, Watch};
+use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
+use crate::server::{LEAST_CONNECTIONS, Server, Watch};
 use crate::stop::Stop;
-use crate::tally::Tally;
 use crate::wall::Evidence;
-use sockdrawer::{Drain, Error, Pool};
+use crate::workload::{Ended, Latencies, Operations, Tally};
+use sockdrawer::{Address, Config, Drain, Error, Pool};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// Between two calls of the progress callback.
@@ -33,6 +31,9 @@ const FIRST_SLICE: Duration = Duration::from_millis(1);
 const PATIENCE: u32 = 6;
 /// To close a connection may keep both ends busy for so long, on few CPUs for many processes.
 const CLOSING: Duration = Duration::from_micros(200);
+
+/// So many slow answers at once: they wait, and cost a stack each.
+const MOST_WORKERS: usize = 128;
 
 /// Who wants to know how a run is going.
 pub trait Observer {
@@ -97,8 +98,7 @@ impl<'a> Run<'a> {
     /// When the clients' pool, or that of the server in this process, cannot start; nor a process for clients.
     pub fn start(plan: &'a Plan) -> Result<Run<'a>, Error> {
         let (server, watch) = match plan.targets.as_slice() {
-            [] => Watch::here(|| Pool::start(clients::server(plan)), Pool::addresses)
-                .map(|(server, watch)| (Some(server), watch))?,
+            [] => Watch::here(|| Pool::start(server(plan)), Pool::addresses).map(|(server, watch)| (Some(server), watch))?,
             targets => (None, Watch::there(targets, &plan.server_pids)),
         };
         let targets = server.as_ref().map_or_else(|| plan.targets.clone(), Pool::addresses);
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
         // What this side ends from now on stood when the time was over.
         let closed = self.sum.numbers.closed + self.recent.numbers.closed;
         let ended = self.settle(stop)?;
-        let begun = Begun { connects: self.agents.state().connects, at: end };
+        let connects = self.agents.state().connects;
         self.gather(true);
         self.peak = self.peak.max(self.agents.state().peak);
         self.sample(Phase::Ending, ended, &mut observer);
@@ -161,10 +161,15 @@ impl<'a> Run<'a> {
             server.shutdown(Drain::within(Duration::ZERO));
         }
         let seconds = seconds(self.start, end, over, self.sum.last);
-        let mut report = self.report(closed, seconds, cost, server);
-        if let Some(wanted) = self.plan.http() {
-            Http::complete(&mut report, (self.plan, wanted), &mut self.sum, begun);
-        }
+        let run = Ended {
+            connections: self.plan.connections as u64,
+            operations: self.plan.operations,
+            seconds,
+            cpu: [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64())),
+            connects,
+            at: end,
+        };
+        let mut report = self.report(closed, &run, server);
         self.evidence.sent_again = self.watch.sent_again();
         report.wall = self.evidence.wall(&report);
         Ok(report)
@@ -312,12 +317,8 @@ impl<'a> Run<'a> {
         let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
         let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
         let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
-        let latency_us = Measured {
-            connect: recent.connect.percentiles(),
-            operation: recent.operation.percentiles(),
-            uncorrected: recent.uncorrected().percentiles(),
-            lag: recent.lag.percentiles(),
-        };
+        // What the first byte took is told of the whole run.
+        let latency_us = Latencies { first_byte: None, ..recent.latencies() };
         let sample = Sample {
             at: at.as_secs_f64(),
             phase,
@@ -352,16 +353,15 @@ impl<'a> Run<'a> {
         (self.peak >= LEAST_CONNECTIONS).then(|| float(self.grown_bytes) / float(self.peak))
     }
 
-    fn report(&mut self, closed: u64, seconds: f64, cost: Cost, server: Server) -> Report {
+    fn report(&mut self, closed: u64, run: &Ended, server: Server) -> Report {
         let (plan, tally) = (self.plan, &self.sum);
         let numbers = &tally.numbers;
-        let per_second = if seconds > 0.0 { float(numbers.operations_ok) / seconds } else { 0.0 };
-        let cpu = [cost.client, cost.server].map(|time| time.map(|time| time.as_secs_f64()));
+        let (acks, http) = plan.workload.own(tally, run);
         Report {
             schema: Report::SCHEMA,
             workload: plan.workload.name().into(),
             machine: Machine::this(),
-            seconds,
+            seconds: run.seconds,
             connections: Connections {
                 attempted: numbers.established + numbers.failed,
                 established: numbers.established,
@@ -371,18 +371,16 @@ impl<'a> Run<'a> {
                 open: numbers.established.saturating_sub(closed + numbers.lost),
                 peak: self.peak,
             },
-            operations: Operations { ok: numbers.operations_ok, failed: numbers.operations_failed, per_second },
-            latency_us: Latencies {
-                connect: tally.connect.percentiles(),
-                first_byte: (tally.first_byte.count() > 0).then(|| tally.first_byte.percentiles()),
-                operation: tally.operation.percentiles(),
-                uncorrected: tally.uncorrected().percentiles(),
-                lag: tally.lag.percentiles(),
+            operations: Operations {
+                ok: numbers.operations_ok,
+                failed: numbers.operations_failed,
+                per_second: run.per_second(numbers.operations_ok),
             },
+            latency_us: tally.latencies(),
             errors: tally.errors(),
             client: Client {
                 bytes_per_connection: self.bytes_per_connection(),
-                cpu_seconds: cpu[0],
+                cpu_seconds: run.cpu[0],
                 processes: self.agents.processes(),
                 lost: self.agents.lost(),
             },
@@ -390,10 +388,21 @@ impl<'a> Run<'a> {
             wall: None,
             thresholds: Vec::new(),
             actions: std::mem::take(&mut self.actions),
-            acks: Acks::of(plan, tally, seconds, cpu),
-            http: None,
+            acks,
+            http,
         }
     }
+}
+
+/// A server for the clients in this process, on a free port. A short connection may end here a moment after its client began the next; of
+/// those that stay people may want more while the run goes on.
+fn server(plan: &Plan) -> Config {
+    let (behaviour, model) = plan.workload.kind().server();
+    let workers = if plan.workload.properties().has_slow_answers { plan.connections.min(MOST_WORKERS) } else { 0 };
+    let mut config =
+        Config::accept(behaviour).model(model).workers(workers).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
+    config.limit = plan.is_short().then(|| plan.connections.saturating_mul(2));
+    config
 }
 
 /// Descriptors that a process of clients may open.

@@ -107,7 +107,7 @@ fn whole(count: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Workload;
+    use crate::workload::{Hello, Workload};
 
     const fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -115,7 +115,7 @@ mod tests {
 
     fn schedule(stages: &[(u64, usize)]) -> Schedule {
         let stages = stages.iter().map(|(time, connections)| Stage { time: at(*time), connections: *connections }).collect();
-        Schedule::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(Workload::Hello) })
+        Schedule::new(&Plan { stages, connections: 100, connect_rate: Some(7.0), ..Plan::new(Workload::Hello(Hello)) })
     }
 
     #[test]

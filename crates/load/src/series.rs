@@ -2,7 +2,7 @@
 
 use crate::latency::{Latency, Percentiles};
 use crate::server::ServerSample;
-use crate::tally::{Errors, Numbers};
+use crate::workload::{Errors, Latencies, Numbers};
 use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ pub struct Sample {
     pub operations: Done,
     /// How fast things went.
     pub per_second: PerSecond,
-    /// How long they took, in microseconds.
-    pub latency_us: Measured,
+    /// How long they took, but for first bytes.
+    pub latency_us: Latencies,
     /// What went wrong.
     pub errors: Vec<Errors>,
     /// What this side took.
@@ -78,19 +78,6 @@ pub struct PerSecond {
     pub connects: f64,
     /// Operations that ended well.
     pub operations: f64,
-}
-
-/// Since the sample before, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Until a connection stood.
-    pub connect: Percentiles,
-    /// From when an operation was due to its end.
-    pub operation: Percentiles,
-    /// From when it began.
-    pub uncorrected: Percentiles,
-    /// How late this side was to begin one.
-    pub lag: Percentiles,
 }
 
 /// What this side took, all its processes together.

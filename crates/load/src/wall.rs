@@ -6,7 +6,7 @@ use crate::numbers::{float, median, time};
 use crate::proc;
 use crate::report::Report;
 use crate::series::Sample;
-use crate::tally::Errors;
+use crate::workload::Errors;
 
 /// From this part of what there is on, something is full: the rest goes to others of the machine.
 const FULL: f64 = 0.9;

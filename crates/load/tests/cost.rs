@@ -1,7 +1,7 @@
 //! What following a run costs the thread that does it.
 
 use rustix::time::{ClockId, clock_gettime};
-use sockdrawer_load::{End, Plan, Progress, Run, Stop, Workload};
+use sockdrawer_load::{End, Hello, Plan, Progress, Run, Stop, Workload};
 use std::time::{Duration, Instant};
 
 /// In the first second a look comes every 50 ms, and a few sooner.
@@ -36,7 +36,7 @@ fn used() -> Used {
 #[test]
 fn following_a_run_costs_next_to_nothing() {
     let end = End::AfterFirstConnect(Duration::from_millis(700));
-    let plan = Plan { connections: 16, end, timeout: Duration::from_secs(20), ..Plan::new(Workload::Hello) };
+    let plan = Plan { connections: 16, end, timeout: Duration::from_secs(20), ..Plan::new(Workload::Hello(Hello)) };
     let (mut told, stop) = (None, Stop::new());
     let run = Run::start(&plan).expect("free ports");
     let (begun, before) = (Instant::now(), used());

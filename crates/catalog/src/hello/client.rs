@@ -130,7 +130,7 @@ mod tests {
         purged.drain();
         assert_eq!(purged.closed(), None);
         purged.end(Closed::Purged);
-        assert_eq!(failures(&mut purged), (vec![], vec![End::Stopped]));
+        assert_eq!(failures(&mut purged), (vec![], vec![End::CutOff]));
     }
 
     #[test]

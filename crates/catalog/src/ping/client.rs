@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(outcome(&mut resting), (vec![(Phase::Closed, Some(104))], vec![End::Lost]));
         let mut killed = back_to_back();
         killed.end(Closed::Killed);
-        assert_eq!(outcome(&mut killed), (vec![], vec![End::Stopped]));
+        assert_eq!(outcome(&mut killed), (vec![], vec![End::CutOff]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The options of `sockdrawer find`: those of `load`, and what is varied.
 
-use super::LoadArguments;
+use super::load::LoadArguments;
 use crate::values::Positive;
 use clap::{Args, ValueEnum};
 

@@ -1,13 +1,10 @@
 //! The options of `sockdrawer load`.
 
-use super::{AcksArguments, HttpArguments};
 use crate::names::Protocol;
 use crate::thresholds;
-use crate::values::{
-    Bytes, Destination, LocalPorts, Positive, PositiveTime, ProcessCount, ProcessId, Ramp, Rate, Seed, Size, Source, Target, Time,
-};
+use crate::values::{Destination, LocalPorts, Positive, PositiveTime, ProcessCount, ProcessId, Ramp, Rate, Seed, Source, Target};
+use crate::workload::{AcksArguments, HttpArguments, OperationArguments};
 use clap::Args;
-use sockdrawer_catalog::dialogue::Expect;
 use sockdrawer_load::results::Threshold;
 use std::path::PathBuf;
 
@@ -43,27 +40,8 @@ pub(crate) struct LoadArguments {
     /// The most connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as it goes].
     #[arg(long, value_name = "R")]
     pub(crate) connect_rate: Option<Rate>,
-    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
-    #[arg(long, value_name = "T")]
-    pub(crate) interval: Option<Time>,
-    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
-    /// most -c at once [default: as fast as it goes].
-    #[arg(long, value_name = "R", conflicts_with = "interval")]
-    pub(crate) rate: Option<Rate>,
-    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
-    /// and acks].
-    #[arg(long, value_name = "T")]
-    pub(crate) timeout: Option<PositiveTime>,
-    /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
-    #[arg(long, value_name = "B")]
-    pub(crate) size: Option<Size>,
-    /// ping, echo: bytes to send instead, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
-    #[arg(long, value_name = "S", conflicts_with = "size")]
-    pub(crate) send: Option<Bytes>,
-    /// What must come back: bytes with the same escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
-    /// whatever comes first].
-    #[arg(long, value_name = "S")]
-    pub(crate) expect: Option<Expect>,
+    #[command(flatten)]
+    pub(crate) operation: OperationArguments,
     /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) source: Vec<Source>,
@@ -108,9 +86,4 @@ pub(crate) struct LoadArguments {
     pub(crate) acks: AcksArguments,
     #[command(flatten)]
     pub(crate) http: HttpArguments,
-}
-
-/// The first of these options that was given.
-pub(crate) fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
-    options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
 }

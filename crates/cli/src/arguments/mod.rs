@@ -1,16 +1,12 @@
 //! The command line as it is written: one definition for parsing, help and suggestions. Nothing here decides; `serve`, `load` and
 //! `trial` turn these low arguments into what is done.
 
-mod acks;
 mod find;
-mod http;
 mod load;
 mod results;
 
-pub(crate) use acks::AcksArguments;
 pub(crate) use find::{FindArguments, Vary};
-pub(crate) use http::{Closing, HttpArguments, Mix, Path};
-pub(crate) use load::{LoadArguments, first_given};
+pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 
 use crate::names::{self, Protocol};

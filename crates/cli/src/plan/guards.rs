@@ -1,10 +1,10 @@
 //! What is refused unless it is said to be meant: much load on machines that need not be one's own.
 
-use super::usage;
 use crate::outcome::Failure;
-use crate::words::number;
+use crate::values::number;
+use crate::workload::usage;
 use sockdrawer::Address;
-use sockdrawer_load::{Plan, Workload};
+use sockdrawer_load::Plan;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -45,8 +45,7 @@ fn too_fast(rate: f64, what: &str) -> Option<String> {
 fn connects_per_second(plan: &Plan) -> f64 {
     let in_all = plan.operations.map_or(f64::INFINITY, |operations| operations as f64);
     if plan.is_short() {
-        let scheduled = plan.http().and_then(|wanted| wanted.rate);
-        return scheduled.or(plan.connect_rate).unwrap_or(in_all);
+        return plan.workload.properties().schedule.or(plan.connect_rate).unwrap_or(in_all);
     }
     let replaced = plan.lifetime.map_or(0.0, |lifetime| each(plan.connections, lifetime));
     let connections = plan.connections as f64;
@@ -59,14 +58,11 @@ fn connects_per_second(plan: &Plan) -> f64 {
 }
 
 fn operations_per_second(plan: &Plan) -> f64 {
-    let interval = match &plan.workload {
+    if plan.is_short() {
         // Their operations are connects.
-        _ if plan.is_short() => return 0.0,
-        Workload::Ping { interval } | Workload::Echo { interval, .. } => *interval,
-        Workload::Dialogue(dialogue) => dialogue.interval,
-        Workload::Acks(messages) => messages.interval,
-        _ => Duration::ZERO,
-    };
+        return 0.0;
+    }
+    let interval = plan.workload.properties().interval;
     each(plan.connections, interval).min(plan.operations.map_or(f64::INFINITY, |operations| operations as f64))
 }
 

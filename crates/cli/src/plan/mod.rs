@@ -1,23 +1,20 @@
 //! From the arguments of `load` to a plan: defaults are filled in, and what makes no sense together is refused.
 
-mod acks;
 mod file;
 mod guards;
-mod http;
 mod text;
 
-pub(crate) use acks::messages;
 pub(crate) use file::PlanFile;
 pub(crate) use guards::{check as guard, most};
 pub(crate) use text::text;
 
-use crate::arguments::{LoadArguments, first_given};
+use crate::arguments::LoadArguments;
 use crate::names::Protocol;
 use crate::outcome::Failure;
-use crate::values::{Bytes, LocalPorts, Positive, PositiveTime, ProcessCount, Rate, Seed, Time};
+use crate::values::{LocalPorts, Positive, PositiveTime, ProcessCount, Rate, Seed};
+use crate::workload::{first_given, messages, round_trips, usage, wanted};
 use sockdrawer::Address;
-use sockdrawer_load::{Dialogue, End, Plan, Stage, Workload};
-use std::fmt;
+use sockdrawer_load::{End, Hello, Life, Plan, Stage, Workload};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -25,8 +22,6 @@ use std::time::Duration;
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a run is, unless something else is said; and the time of connecting besides.
 const DURATION: Duration = Duration::from_secs(10);
-/// From one ping to the next, unless something else is said.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Local addresses in all.
 const MOST_SOURCES: usize = 65_536;
 
@@ -54,7 +49,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
         operations: arguments.operations.map(|operations| operations.0),
         end: end(arguments, &workload, connect_rate)?,
         connect_rate,
-        timeout: arguments.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
+        timeout: arguments.operation.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
         lifetime: arguments.lifetime.map(|PositiveTime(lifetime)| lifetime),
         server_pids: arguments.server_pid.iter().map(|pid| pid.0).collect(),
         processes: arguments.processes.map(|ProcessCount(processes)| processes).unwrap_or_default(),
@@ -71,7 +66,7 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
 }
 
 /// The most at once.
-fn connections(arguments: &LoadArguments) -> usize {
+pub(crate) fn connections(arguments: &LoadArguments) -> usize {
     let most = arguments.stage.iter().map(|ramp| ramp.0.connections).max();
     most.unwrap_or(arguments.connections.map_or(64, Positive::in_memory))
 }
@@ -79,65 +74,50 @@ fn connections(arguments: &LoadArguments) -> usize {
 /// Connections that stay are spread, so that a server is not asked for all of them in one moment. Where it is far away, there is
 /// more between it and this machine that can be filled by them.
 fn default_connect_rate(workload: &Workload, targets: &[Address]) -> Option<f64> {
-    match workload {
-        Workload::Ping { .. } | Workload::Echo { .. } | Workload::Dialogue(_) => {
-            Some(if targets.iter().all(guards::is_near) { 1_000.0 } else { 100.0 })
-        }
-        _ => None,
-    }
+    let rate = if targets.iter().all(guards::is_near) { 1_000.0 } else { 100.0 };
+    (workload.properties().life == Life::RoundTrips).then_some(rate)
 }
 
 /// An option of one workload makes no sense with another.
 pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
-    let protocol = arguments.workload;
-    if !matches!(protocol, Protocol::Echo | Protocol::Acks) && arguments.size.is_some() {
-        return Err(misplaced("--size", "echo and acks", protocol));
+    use Protocol::{Acks, Echo, Http, Ping};
+    let LoadArguments { workload, operation, lifetime, http, acks, .. } = arguments;
+    let lifetime = ("--lifetime", lifetime.is_some(), &[Ping, Echo][..]);
+    let shared = operation.owned().into_iter().chain([lifetime]).filter(|(_, given, _)| *given);
+    let own = [(http.given(), &[Http][..]), (acks.given(), &[Acks])];
+    let own = own.into_iter().filter_map(|(option, owners)| Some((option?, true, owners)));
+    match shared.chain(own).find(|(.., owners)| !owners.contains(workload)) {
+        None => Ok(()),
+        Some((option, _, owners)) => {
+            let owners = all_of(owners);
+            Err(usage(format_args!("{option} is an option of {owners}, not of {workload}: leave it out")))
+        }
     }
-    if !matches!(protocol, Protocol::Ping | Protocol::Echo | Protocol::Acks) && arguments.interval.is_some() {
-        return Err(misplaced("--interval", "ping, echo and acks", protocol));
+}
+
+/// `ping, echo and acks`.
+fn all_of(protocols: &[Protocol]) -> String {
+    let names: Vec<&str> = protocols.iter().map(|protocol| protocol.name()).collect();
+    match names.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        names => names.concat(),
     }
-    if !matches!(protocol, Protocol::Acks | Protocol::Http) && arguments.rate.is_some() {
-        return Err(misplaced("--rate", "acks and http", protocol));
-    }
-    let stays = [
-        ("--send", arguments.send.is_some()),
-        ("--expect", arguments.expect.is_some()),
-        ("--lifetime", arguments.lifetime.is_some()),
-    ];
-    if let Some(option) = first_given(stays).filter(|_| !matches!(protocol, Protocol::Ping | Protocol::Echo)) {
-        return Err(misplaced(option, "ping and echo", protocol));
-    }
-    if let Some(option) = arguments.http.given().filter(|_| protocol != Protocol::Http) {
-        return Err(misplaced(option, "http", protocol));
-    }
-    if let Some(option) = arguments.acks.given().filter(|_| protocol != Protocol::Acks) {
-        return Err(misplaced(option, "acks", protocol));
-    }
-    Ok(())
 }
 
 fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
     options_belong(arguments)?;
-    let interval = |default| arguments.interval.map_or(default, |Time(interval)| interval);
-    if let Some(Bytes(send)) = &arguments.send {
-        if arguments.targets.is_empty() {
-            return Err(usage("--send: the server in this program understands nothing else: name a TARGET, or leave --send out"));
-        }
-        let of_echo = arguments.workload == Protocol::Echo;
-        let interval = interval(if of_echo { Duration::ZERO } else { PING_INTERVAL });
-        return Ok(Workload::Dialogue(Dialogue { of_echo, interval, send: send.clone(), expect: arguments.expect.clone() }));
-    }
-    if arguments.expect.is_some() {
-        return Err(usage("--expect without --send: say what is sent, or leave it out: the workload knows its own answers"));
-    }
+    let (operation, has_target) = (&arguments.operation, !arguments.targets.is_empty());
     match arguments.workload {
-        Protocol::Ping => Ok(Workload::Ping { interval: interval(PING_INTERVAL) }),
-        Protocol::Echo => {
-            Ok(Workload::Echo { interval: interval(Duration::ZERO), size: arguments.size.map_or(4, |size| size.0) })
+        protocol @ (Protocol::Ping | Protocol::Echo) => {
+            round_trips(protocol == Protocol::Echo, operation, has_target).map(Workload::RoundTrips)
         }
-        Protocol::Hello => Ok(Workload::Hello),
-        Protocol::Http => http::wanted(arguments).map(Workload::Http),
-        Protocol::Acks => acks::messages(arguments).map(Workload::Acks),
+        Protocol::Hello => Ok(Workload::Hello(Hello)),
+        Protocol::Http => {
+            let begun =
+                first_given([("--connect-rate", arguments.connect_rate.is_some()), ("--stage", !arguments.stage.is_empty())]);
+            wanted(&arguments.http, operation, begun, has_target).map(Workload::Http)
+        }
+        Protocol::Acks => messages(&arguments.acks, operation, connections(arguments)).map(Workload::Acks),
         Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello, http or acks")),
     }
 }
@@ -145,7 +125,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
 fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>) -> Result<End, Failure> {
     let in_stages = arguments.stage.last().map(|ramp| ramp.0.connections);
     match (arguments.duration, arguments.hold) {
-        (_, Some(_)) if workload.renews() => {
+        (_, Some(_)) if workload.properties().life.renews() => {
             let name = workload.name();
             Err(usage(format_args!("--hold needs connections that stay, those of {name} do not: use --duration")))
         }
@@ -168,10 +148,7 @@ fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>
 }
 
 fn default_timeout(workload: &Workload) -> Duration {
-    match workload {
-        Workload::Ping { .. } | Workload::Echo { .. } | Workload::Dialogue(_) => Duration::from_secs(1),
-        _ => LONG_TIMEOUT,
-    }
+    if workload.properties().life == Life::RoundTrips { Duration::from_secs(1) } else { LONG_TIMEOUT }
 }
 
 /// A socket of one family cannot be bound to an address of another. Without a target the server is on 127.0.0.1.
@@ -193,19 +170,11 @@ fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn misplaced(option: &str, owners: &str, protocol: Protocol) -> Failure {
-    usage(format_args!("{option} is an option of {owners}, not of {protocol}: leave it out"))
-}
-
-pub(crate) fn usage(line: impl fmt::Display) -> Failure {
-    Failure::usage(format_args!("{line} (try: sockdrawer load --help)"))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::arguments::Command;
-    use sockdrawer_load::Processes;
+    use sockdrawer_load::{Processes, Question, RoundTrips};
 
     pub(crate) fn planned(words: &str) -> Result<Plan, Failure> {
         planned_by(&words.split_whitespace().collect::<Vec<_>>())
@@ -221,11 +190,11 @@ pub(crate) mod tests {
     #[test]
     fn defaults_are_those_of_the_workload() {
         let ping = planned("ping").expect("it needs no more");
-        assert_eq!(ping.workload, Workload::Ping { interval: Duration::from_secs(5) });
+        assert_eq!(ping.workload, Workload::ping(Duration::from_secs(5)));
         assert_eq!((ping.connections, ping.timeout, ping.operations), (64, Duration::from_secs(1), None));
         assert_eq!(ping.end, End::AfterFirstConnect(Duration::from_secs(10)));
         let echo = planned("echo 127.0.0.1:9000").expect("it needs no more");
-        assert_eq!(echo.workload, Workload::Echo { interval: Duration::ZERO, size: 4 });
+        assert_eq!(echo.workload, Workload::echo(Duration::ZERO, 4));
         assert_eq!(echo.targets, ["127.0.0.1:9000".parse().expect("an address")]);
         assert_eq!(planned("http").expect("it needs no more").timeout, Duration::from_secs(30));
     }
@@ -281,14 +250,17 @@ pub(crate) mod tests {
 
     #[test]
     fn a_question_of_ones_own_keeps_the_pace_of_its_workload() {
-        let send = r"127.0.0.1:9 --send PING\r\n --expect +PONG\r\n";
-        let Workload::Dialogue(ping) = planned(&format!("ping {send}")).expect("a plan").workload else { panic!("{send}") };
-        assert_eq!((ping.name(), ping.interval, &ping.send[..]), ("ping", Duration::from_secs(5), &b"PING\r\n"[..]));
-        assert_eq!(ping.expect.map(|expect| expect.to_string()).as_deref(), Some(r"+PONG\r\n"));
-        let echo = planned("echo 127.0.0.1:9 --send x").expect("a plan");
-        let Workload::Dialogue(dialogue) = echo.workload else { panic!("it has a question") };
-        assert_eq!((dialogue.name(), dialogue.interval, dialogue.expect), ("echo", Duration::ZERO, None));
-        assert_eq!(echo.timeout, Duration::from_secs(1));
+        let question = |words: &str| match planned(words).expect("a plan").workload {
+            Workload::RoundTrips(RoundTrips { interval, question: Question::Other { of_echo, send, expect } }) => {
+                (of_echo, interval, send, expect.map(|expect| expect.to_string()))
+            }
+            other => panic!("{words}: {other:?}"),
+        };
+        let (of_echo, interval, send, expect) = question(r"ping 127.0.0.1:9 --send PING\r\n --expect +PONG\r\n");
+        assert_eq!((of_echo, interval, &send[..]), (false, Duration::from_secs(5), &b"PING\r\n"[..]));
+        assert_eq!(expect.as_deref(), Some(r"+PONG\r\n"));
+        assert_eq!(question("echo 127.0.0.1:9 --send x"), (true, Duration::ZERO, b"x".to_vec(), None));
+        assert_eq!(planned("echo 127.0.0.1:9 --send x").expect("a plan").timeout, Duration::from_secs(1));
     }
 
     #[test]

@@ -1,17 +1,13 @@
 //! A plan as the text of a file that `--plan` reads as the same plan again.
 
-use crate::arguments::Mix;
-use crate::values::{Bytes, LocalPorts, ProcessCount, Ramp, Rate, Source, Target, Time};
-use sockdrawer_catalog::http::Close;
-use sockdrawer_load::http::Wanted;
+use crate::values::{LocalPorts, ProcessCount, Ramp, Source, Target};
+use crate::workload::{Lines, told};
 use sockdrawer_load::results::Threshold;
-use sockdrawer_load::{Dialogue, End, Messages, Plan, Workload};
-use std::time::Duration;
-use toml::Value;
+use sockdrawer_load::{End, Plan};
 
 /// The keys are the options of `load`, by their long names; `workload` and `targets` are its arguments.
 pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
-    let mut lines = Lines(String::new());
+    let mut lines = Lines::default();
     lines.add("workload", plan.workload.name());
     if !plan.targets.is_empty() {
         lines.add("targets", Target::texts(&plan.targets));
@@ -21,7 +17,7 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     } else {
         lines.add("stage", plan.stages.iter().map(|stage| Ramp(*stage).to_string()).collect::<Vec<_>>());
     }
-    workload(plan, &mut lines);
+    told(&plan.workload).keys(plan, &mut lines);
     if let Some(operations) = plan.operations {
         lines.count("operations", operations);
     }
@@ -52,78 +48,6 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
         lines.add("threshold", thresholds.iter().map(ToString::to_string).collect::<Vec<_>>());
     }
     lines.0
-}
-
-fn workload(plan: &Plan, lines: &mut Lines) {
-    match &plan.workload {
-        Workload::Ping { interval } => lines.time("interval", *interval),
-        Workload::Echo { interval, size } => {
-            lines.time("interval", *interval);
-            lines.count("size", u64::from(*size));
-        }
-        Workload::Dialogue(Dialogue { interval, send, expect, .. }) => {
-            lines.add("send", Bytes(send.clone()).to_string());
-            if let Some(expect) = expect {
-                lines.add("expect", expect.to_string());
-            }
-            lines.time("interval", *interval);
-        }
-        Workload::Http(wanted) => web(wanted, plan.targets.is_empty(), lines),
-        Workload::Acks(Messages { pattern, size, batch, window, interval, .. }) => {
-            lines.add("ack", pattern.to_string());
-            lines.count("size", u64::from(*size));
-            lines.count("batch", *batch);
-            lines.count("window", *window);
-            lines.time("interval", *interval);
-        }
-        _ => {}
-    }
-}
-
-fn web(wanted: &Wanted, own: bool, lines: &mut Lines) {
-    match wanted.pages.as_slice() {
-        [page] if !page.exact => lines.add("path", page.path.as_str()),
-        pages if own && *pages == Wanted::default().pages => {}
-        pages => lines.add("mix", Mix(pages.to_vec()).to_string()),
-    }
-    match wanted.close {
-        None => lines.add("keep-alive", true),
-        Some(Close::Server) => lines.add("close", "server"),
-        Some(Close::Fin) => lines.add("close", "fin"),
-        Some(Close::Rst) => lines.add("close", "rst"),
-    }
-    if let Some(rate) = wanted.rate {
-        lines.rate("rate", rate);
-    }
-}
-
-/// Lines of `key = value`.
-struct Lines(String);
-
-impl Lines {
-    fn add(&mut self, key: &str, value: impl Into<Value>) {
-        self.0 += &format!("{key} = {}\n", value.into());
-    }
-
-    fn time(&mut self, key: &str, time: Duration) {
-        self.add(key, Time(time).to_string());
-    }
-
-    /// As a number where TOML has it.
-    fn count(&mut self, key: &str, count: u64) {
-        match i64::try_from(count) {
-            Ok(count) => self.add(key, count),
-            Err(_) => self.add(key, count.to_string()),
-        }
-    }
-
-    fn rate(&mut self, key: &str, rate: f64) {
-        let text = Rate(rate).to_string();
-        match text.parse::<i64>() {
-            Ok(whole) => self.add(key, whole),
-            Err(_) => self.add(key, text),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -310,6 +310,15 @@ impl FromStr for Destination {
     }
 }
 
+/// A number with the digits that matter.
+pub(crate) fn number(value: f64) -> String {
+    match value {
+        value if (value - value.round()).abs() < 1e-6 * value => format!("{}", value.round()),
+        value if value < 0.1 => format!("{value:.4}"),
+        value => format!("{value:.1}"),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -404,5 +413,10 @@ pub(crate) mod tests {
     fn a_dash_is_standard_output() {
         accepts(&[("-", Destination::Stdout), ("a.json", Destination::File("a.json".into()))]);
         refuses::<Destination>(&[""]);
+    }
+
+    #[test]
+    fn numbers_keep_what_matters() {
+        assert_eq!([12.8, 100.0, 99_999.999_999_9, 9.142, 0.0166].map(number), ["12.8", "100", "100000", "9.1", "0.0166"]);
     }
 }

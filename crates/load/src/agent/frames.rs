@@ -1,9 +1,8 @@
 //! What is said to agents and what they say; over pipes as a length and then the message in postcard's form.
 
 use crate::numbers::float;
-use crate::plan::Plan;
-use crate::share::part;
-use crate::tally::Tally;
+use crate::plan::{Plan, part};
+use crate::workload::Tally;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sockdrawer::Address;

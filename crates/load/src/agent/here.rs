@@ -1,15 +1,12 @@
 //! Clients of this process: a pool that connects.
 
 use super::frames::{Account, Aim, State, Word};
-use crate::clients;
-use crate::http;
 use crate::plan::Plan;
 use crate::proc::Growth;
 use crate::server::own_time;
-use crate::shared::Shared;
 use crate::stop::Stop;
-use crate::tally::{Recorder, Tally};
-use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, NotesWhenFull, Pool, Readiness, Selector, Status};
+use crate::workload::{Recorder, Shared, Tally};
+use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Late, NotesWhenFull, Pool, Readiness, Selector, Status};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,17 +52,22 @@ impl Here {
     /// This process is one of so many that run clients of it: together they have a loop for each CPU, or one each. Each loop of clients has
     /// histograms, and time that is cut into more threads than there are CPUs is lost to changing between them.
     pub(crate) fn start(plan: &Plan, targets: Vec<Address>, aim: Aim, processes: usize) -> Result<Here, Error> {
-        let (growth, shared) = (Growth::from_now(), Arc::new(Shared::new(plan.operations, plan.interval())));
+        let (growth, properties) = (Growth::from_now(), plan.workload.properties());
+        let mut shared = Shared::new(plan.operations, properties.interval);
+        (shared.timeout, shared.lifetime, shared.seed) = (plan.timeout, plan.lifetime, plan.seed);
+        let shared = Arc::new(shared);
         let renews = plan.renews();
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
         let mut connecting = Connecting::to(targets);
         connecting.sources.clone_from(&plan.sources);
         connecting.local_ports = plan.local_ports;
         connecting.total = total;
-        connecting.rate = aim.rate;
-        let scheduled = http::pace(plan, &mut connecting);
+        connecting.rate = properties.schedule.or(aim.rate);
+        if properties.schedule.is_some() {
+            connecting.late = Late::MakeUp;
+        }
         connecting.timeout = plan.timeout;
-        let mut config = Config::connect(clients::client(plan, &shared), connecting);
+        let mut config = Config::connect(plan.workload.kind().client(&shared), connecting);
         config.settings.linger = LINGER;
         // Clients of acks speak to themselves, with unsent messages too.
         config.settings.notes_when_full = NotesWhenFull::Keep;
@@ -82,7 +84,7 @@ impl Here {
             has_interval: plan.has_interval(),
             suspended: false,
             total,
-            scheduled,
+            scheduled: properties.schedule,
             ending: Arc::new((Mutex::new(aim), Mutex::new(()))),
             growth,
             handed_over: Arc::default(),

@@ -4,7 +4,7 @@
 use super::frames::{self, Account, Aim, CHILD, Request, State, Told, Word};
 use crate::plan::Plan;
 use crate::stop::Stop;
-use crate::tally::Numbers;
+use crate::workload::Numbers;
 use sockdrawer::{Address, Error};
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -62,20 +62,21 @@ fn backlog(targets: &[Address]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Workload, tests::plan};
+    use crate::plan::tests::plan;
+    use crate::workload::{Hello, Workload};
     use std::net::TcpListener;
 
     #[test]
     fn this_machine_is_read() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let target = Address::Tcp(listener.local_addr().expect("it is bound"));
-        let facts = Facts::of_this_machine(&Plan { targets: vec![target], ..plan(Workload::Hello) });
+        let facts = Facts::of_this_machine(&Plan { targets: vec![target], ..plan(Workload::Hello(Hello)) });
         assert!(facts.descriptors >= facts.open && facts.open > 3, "{facts:?}");
         assert!(facts.files > Some(0) && facts.memory > Some(0) && facts.tcp > Some(0) && facts.ports.is_some(), "{facts:?}");
         // The standard library asks for 128, the kernel gives no more than its setting says.
         assert_eq!(facts.backlog, proc::number("net.core.somaxconn").map(|most| most.min(128)));
         assert!(facts.servers_are_here);
-        let far = Plan { targets: vec!["192.0.2.1:80".parse().expect("an address")], ..plan(Workload::Hello) };
+        let far = Plan { targets: vec!["192.0.2.1:80".parse().expect("an address")], ..plan(Workload::Hello(Hello)) };
         let facts = Facts::of_this_machine(&far);
         assert_eq!((facts.servers_are_here, facts.backlog), (false, None));
         assert_eq!(proc::descriptor_limit(std::process::id()).map(|(soft, hard)| soft <= hard), Some(true));

@@ -9,8 +9,7 @@ pub use need::{Fit, Need, Unit};
 pub use ports::{Pairs, Ports, Room, Shortage};
 
 use crate::numbers::{float, thousands};
-use crate::plan::{Plan, Stage};
-use crate::share::OTHERS;
+use crate::plan::{OTHERS, Plan, Stage};
 use serde::Serialize;
 use sockdrawer::Address;
 use sockdrawer_catalog::time;
@@ -217,7 +216,8 @@ fn memory(plan: &Plan, facts: &Facts) -> Need {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{self, Processes, Workload};
+    use crate::plan::{self, Processes};
+    use crate::workload::{Hello, Workload};
     use std::time::Duration;
 
     fn facts() -> Facts {
@@ -236,7 +236,7 @@ mod tests {
 
     fn ping(connections: usize, targets: &[&str]) -> Plan {
         let targets = targets.iter().map(|target| target.parse().expect("an address")).collect();
-        Plan { connections, targets, ..plan::tests::plan(Workload::Ping { interval: Duration::from_secs(5) }) }
+        Plan { connections, targets, ..plan::tests::plan(Workload::ping(Duration::from_secs(5))) }
     }
 
     fn need(plan: &Plan, facts: &Facts, what: &str) -> Need {
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!((split.fit, split.needed, split.how.contains("its clients are in 1 others")), (Fit::Enough, 19_744, true));
         let more = need(&ping(19_745, &[]), &facts(), "descriptors");
         assert!(more.remedy.is_some_and(|remedy| remedy.contains("sockdrawer serve")));
-        let short = Plan { connections: 9_000, ..plan::tests::plan(Workload::Hello) };
+        let short = Plan { connections: 9_000, ..plan::tests::plan(Workload::Hello(Hello)) };
         assert_eq!(need(&short, &facts(), "descriptors").needed, 27_000);
     }
 

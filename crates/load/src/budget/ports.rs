@@ -17,7 +17,6 @@ use crate::numbers::float;
 use crate::plan::{End, Plan};
 use crate::proc;
 use sockdrawer::Address;
-use sockdrawer_catalog::http::Close;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -184,8 +183,11 @@ impl Room {
             let connects = whole(float(plan.connections as u64) * window.as_secs_f64() / lifetime.as_secs_f64());
             return if connects <= room { Ok(None) } else { Err(Shortage::Resting { connects, room }) };
         }
-        let Some(wanted) = plan.http().filter(|wanted| wanted.close == Some(Close::Fin)) else { return Ok(None) };
-        let asked = wanted.rate.or(plan.connect_rate);
+        let properties = plan.workload.properties();
+        if !properties.ends_first {
+            return Ok(None);
+        }
+        let asked = properties.schedule.or(plan.connect_rate);
         let most = asked.map(|rate| whole(rate * window.as_secs_f64()));
         let connects = match (most, plan.operations) {
             (Some(most), Some(operations)) => Some(most.min(operations)),
@@ -217,8 +219,9 @@ fn whole(connects: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::Wanted;
-    use crate::plan::{self, Workload};
+    use crate::plan;
+    use crate::workload::{Workload, http::Wanted};
+    use sockdrawer_catalog::http::Close;
 
     fn plan(targets: &[&str], close: Close) -> Plan {
         wanted(targets, Wanted { close: Some(close), ..Wanted::default() })
@@ -298,7 +301,7 @@ mod tests {
 
     #[test]
     fn what_ends_by_its_lifetime_must_fit_too() {
-        let ping = Workload::Ping { interval: Duration::ZERO };
+        let ping = Workload::ping(Duration::ZERO);
         let ends = |seconds| Plan {
             targets: vec![FAR[0].parse().expect("an address")],
             lifetime: Some(Duration::from_secs(seconds)),

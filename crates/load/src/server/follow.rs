@@ -8,7 +8,7 @@ use super::processes::{self, duration};
 use super::sample::{Server, ServerSample};
 use super::{family, sockets};
 use crate::numbers::float;
-use crate::tally::Numbers;
+use crate::workload::Numbers;
 use rustix::param::page_size;
 use sockdrawer::Address;
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ mod threads;
 pub(crate) use follow::LEAST_CONNECTIONS;
 use follow::{Follow, Who};
 
-use crate::tally::Numbers;
+use crate::workload::Numbers;
 pub(crate) use listening::accept_queues;
 use processes::Process;
 pub use sample::{Server, ServerSample};

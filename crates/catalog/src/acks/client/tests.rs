@@ -172,7 +172,7 @@ fn an_end_before_the_last_ack_is_a_loss() {
     assert_eq!(outcome(&mut reset), (vec![(Phase::Answer, Some(104))], vec![End::Lost], 2));
     let mut purged = open(options(2, 2, Budget::Unlimited));
     purged.end(Closed::Purged);
-    assert_eq!(outcome(&mut purged), (vec![], vec![End::Stopped], 2));
+    assert_eq!(outcome(&mut purged), (vec![], vec![End::CutOff], 2));
 }
 
 #[test]

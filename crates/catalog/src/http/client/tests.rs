@@ -298,7 +298,7 @@ fn a_request_under_way_is_answered_before_a_drain_and_missed_after_a_purge() {
     purged.drain();
     purged.end(Closed::Purged);
     let book = book(&mut purged);
-    assert_eq!((&book.failures[..], &book.missed[..], &book.ends[..]), (&[][..], &[0][..], &[End::Stopped][..]));
+    assert_eq!((&book.failures[..], &book.missed[..], &book.ends[..]), (&[][..], &[0][..], &[End::CutOff][..]));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::numbers::{float, thousands};
 use crate::report::{Action, Report};
 use crate::results::recorded::Recorded;
 use crate::series::Sample;
-use crate::tally::Errors;
+use crate::workload::Errors;
 use std::fmt::Write;
 
 /// Of the page: what was run.

@@ -1,13 +1,22 @@
-//! What a run of `acks` sends, and how it is answered.
+//! `acks`: what each connection sends, and how it is answered.
 
-use crate::plan::Plan;
-use crate::shared::Shared;
+mod report;
+
+pub use report::Acks;
+pub(crate) use report::{hints, numbers};
+
+use super::kind::{Kind, Life, Properties};
+use super::recorder::Recorder;
+use super::round_trips::each;
+use super::shared::Shared;
 use sockdrawer::{Behaviour, Model};
-use sockdrawer_catalog::acks::{self, AckPattern, Acks};
+use sockdrawer_catalog::acks::{self, AckPattern};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a message besides its payload: its id and its size.
 const HEADER: u64 = 12;
+
 /// Messages of one run, alike on each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Messages {
@@ -42,17 +51,29 @@ impl Messages {
     pub fn bytes(&self) -> u64 {
         HEADER + u64::from(self.size)
     }
+}
 
-    pub(crate) fn options(&self, plan: &Plan, shared: &Shared) -> acks::Options {
-        let Messages { pattern, size, batch, window, interval, .. } = *self;
-        acks::Options { pattern, size, batch, window, interval, timeout: plan.timeout, budget: shared.budget(), seed: plan.seed }
+impl Kind for Messages {
+    fn properties(&self) -> Properties {
+        Properties { interval: self.interval, ..Properties::new("acks", Life::Stream) }
     }
 
-    /// The server in this process, and who runs its connections.
-    pub(crate) fn server(&self) -> (Behaviour, Model) {
+    fn client(&self, shared: &Arc<Shared>) -> Behaviour {
+        let Messages { pattern, size, batch, window, interval, .. } = *self;
+        let Shared { timeout, seed, .. } = **shared;
+        let options = acks::Options { pattern, size, batch, window, interval, timeout, budget: shared.budget(), seed };
+        acks::Client::new(options, Recorder::each_of_messages(shared)).into()
+    }
+
+    fn server(&self) -> (Behaviour, Model) {
         match (self.reading, self.pattern) {
             (Reading::TwoPerMessage, AckPattern::Timer(after)) => (acks::two_reads(after), Model::Threads),
-            _ => (Acks { pattern: self.pattern }.into(), Model::Loops),
+            _ => (acks::Acks { pattern: self.pattern }.into(), Model::Loops),
         }
+    }
+
+    fn set_rate(&mut self, per_second: f64, connections: usize) -> bool {
+        self.interval = each(per_second, connections);
+        true
     }
 }

@@ -1,12 +1,7 @@
 //! The words and the numbers of a report.
 
 use super::*;
-use crate::http::Wanted;
-use crate::plan::{self, Workload};
-
-fn plan() -> Plan {
-    plan::tests::plan(Workload::Http(Wanted::default()))
-}
+use std::time::Instant;
 
 #[test]
 fn each_failure_is_of_one_kind() {
@@ -34,7 +29,15 @@ fn what_was_due_is_what_the_rate_says() {
     assert_eq!((after(2.0, 100.0, None), after(2.0, 100.0, Some(150)), after(0.5, 0.1, None)), (201, 150, 1));
     let start = Instant::now();
     let figures = Figures { first_due: Some(start), ..Figures::default() };
-    let told = |connects| schedule(100.0, Begun { connects, at: start + Duration::from_secs(2) }, &plan(), &figures);
+    let run = Ended {
+        connections: 50,
+        operations: None,
+        seconds: 2.0,
+        cpu: [None; 2],
+        connects: 0,
+        at: start + Duration::from_secs(2),
+    };
+    let told = |connects| schedule(100.0, &figures, &Ended { connects, ..run });
     assert_eq!((told(3).due, told(3).not_begun), (201, 198));
     assert_eq!((told(205).due, told(205).not_begun), (205, 0));
 }

@@ -1,18 +1,16 @@
 //! What came of a run of `http`, in the terms of ApacheBench (`ab`), so that its readers know what they see.
 
 use super::Wanted;
-use crate::http::figures::{Figures, PageFigures};
+use super::figures::{Figures, PageFigures};
 use crate::latency::{Columns, Latency, Percentiles, row};
 use crate::numbers::{float, time};
-use crate::plan::Plan;
-use crate::report::Report;
-use crate::tally::Tally;
+use crate::workload::tally::{Ended, Tally};
 use serde::{Deserialize, Serialize};
-use sockdrawer_catalog::http::Close;
+use sockdrawer_catalog::http::{Close, Page};
 use sockdrawer_catalog::meter::Phase;
 use std::borrow::Cow;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The object `http` of a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -127,13 +125,6 @@ pub struct Schedule {
     pub uncorrected_us: Percentiles,
 }
 
-/// How many connects had begun when no more did, and when the time of a run was over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
-    pub(crate) connects: u64,
-    pub(crate) at: Instant,
-}
-
 /// Kept connections that the server ended after an answer; each was replaced, no request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewed {
@@ -166,16 +157,12 @@ pub struct PageReport {
 const PERCENT: [u8; 9] = [50, 66, 75, 80, 90, 95, 98, 99, 100];
 
 impl Http {
-    /// Adds to `report` what is of `http` alone.
-    pub(crate) fn complete(report: &mut Report, (plan, wanted): (&Plan, &Wanted), tally: &mut Tally, begun: Begun) {
-        let connect = spread(&tally.connect);
-        let (failed, mean) = (failures(tally), tally.operation.mean());
-        let served_within_us = PERCENT.map(|percent| Within { percent, us: tally.operation.at(f64::from(percent) / 100.0) });
-        let figures = tally.http();
-        let per_second = |count: u64| if report.seconds > 0.0 { float(count) / report.seconds } else { 0.0 };
-        let ok = report.operations.ok;
-        let across_all = (ok > 0).then(|| report.seconds * 1e6 / float(ok));
-        let page = |(number, page): (usize, &sockdrawer_catalog::http::Page)| {
+    pub(crate) fn of(wanted: &Wanted, tally: &Tally, run: &Ended) -> Http {
+        let none = Figures::default();
+        let figures = tally.http.as_deref().unwrap_or(&none);
+        let ok = tally.numbers.operations_ok;
+        let across_all = (ok > 0).then(|| run.seconds * 1e6 / float(ok));
+        let page = |(number, page): (usize, &Page)| {
             let none = PageFigures::default();
             let figures = figures.pages.get(number).unwrap_or(&none);
             PageReport {
@@ -183,33 +170,38 @@ impl Http {
                 weight: page.weight,
                 ok: figures.ok,
                 failed: figures.failed,
-                per_second: per_second(figures.ok),
+                per_second: run.per_second(figures.ok),
                 first_byte_us: figures.first_byte.percentiles(),
                 operation_us: figures.operation.percentiles(),
             }
         };
-        let http = Http {
+        Http {
             close: wanted.close.map_or("keep-alive", close_name).into(),
-            requests_per_second: report.operations.per_second,
+            requests_per_second: run.per_second(ok),
             time_per_request_us: match wanted.rate {
-                Some(_) => mean,
-                None => across_all.map(|us| us * float(plan.connections as u64)),
+                Some(_) => tally.operation.mean(),
+                None => across_all.map(|us| us * float(run.connections)),
             },
             time_per_request_across_all_us: across_all,
             transfer: Transfer {
                 bytes: figures.bytes,
                 body_bytes: figures.body_bytes,
-                bytes_per_second: per_second(figures.bytes),
+                bytes_per_second: run.per_second(figures.bytes),
             },
-            failed,
-            served_within_us: served_within_us.to_vec(),
-            times_us: times(connect, figures),
-            schedule: wanted.rate.map(|rate| schedule(rate, begun, plan, figures)),
+            failed: failures(tally),
+            served_within_us: PERCENT
+                .map(|percent| Within { percent, us: tally.operation.at(f64::from(percent) / 100.0) })
+                .to_vec(),
+            times_us: Times {
+                connect: spread(&tally.connect),
+                processing: spread(&figures.processing),
+                waiting: spread(&figures.first_byte),
+                total: spread(&figures.total),
+            },
+            schedule: wanted.rate.map(|rate| schedule(rate, figures, run)),
             renewed: wanted.close.is_none().then_some(Renewed { announced: figures.announced, unannounced: figures.unannounced }),
             pages: wanted.pages.iter().enumerate().map(page).collect(),
-        };
-        report.latency_us.first_byte = Some(figures.first_byte.percentiles());
-        report.http = Some(http);
+        }
     }
 }
 
@@ -222,23 +214,14 @@ fn close_name(close: Close) -> &'static str {
     }
 }
 
-fn times(connect: Spread, figures: &Figures) -> Times {
-    Times {
-        connect,
-        processing: spread(&figures.processing),
-        waiting: spread(&figures.first_byte),
-        total: spread(&figures.total),
-    }
-}
-
-fn schedule(rate: f64, begun: Begun, plan: &Plan, figures: &Figures) -> Schedule {
-    let since_first = figures.first_due.map_or(Duration::ZERO, |first| begun.at.saturating_duration_since(first));
+fn schedule(rate: f64, figures: &Figures, run: &Ended) -> Schedule {
+    let since_first = figures.first_due.map_or(Duration::ZERO, |first| run.at.saturating_duration_since(first));
     // More may have begun than were due then, because they were counted a moment later.
-    let due = due(since_first, rate, plan.operations).max(begun.connects);
+    let due = due(since_first, rate, run.operations).max(run.connects);
     Schedule {
         rate,
         due,
-        not_begun: due - begun.connects,
+        not_begun: due - run.connects,
         lag_us: figures.lag.percentiles(),
         uncorrected_us: figures.total.percentiles(),
     }

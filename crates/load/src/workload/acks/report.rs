@@ -1,11 +1,9 @@
 //! What came of a run of `acks`, besides what every run has; and what its times give away.
 
+use super::Messages;
 use crate::latency::Latency;
-use crate::messages::Messages;
 use crate::numbers::float;
-use crate::plan::{Plan, Workload};
-use crate::report::Report;
-use crate::tally::Tally;
+use crate::workload::tally::{Ended, Errors, Operations, Tally};
 use serde::{Deserialize, Serialize};
 use sockdrawer_catalog::acks::AckPattern;
 use std::fmt;
@@ -58,27 +56,25 @@ pub struct Acks {
 }
 
 impl Acks {
-    /// None for other workloads.
-    pub(crate) fn of(plan: &Plan, tally: &Tally, seconds: f64, [client, server]: [Option<f64>; 2]) -> Option<Acks> {
-        let Workload::Acks(messages) = plan.workload else { return None };
-        let Messages { pattern, size, batch, window, interval, .. } = messages;
+    pub(crate) fn of(messages: &Messages, tally: &Tally, run: &Ended) -> Acks {
+        let Messages { pattern, size, batch, window, interval, .. } = *messages;
         let ok = tally.numbers.operations_ok;
         let per = |whole: f64, parts: u64| (parts > 0).then(|| whole / float(parts));
-        let delayed_ack = tally.connect.median().and_then(|trip| delayed(&tally.operation, trip, pattern));
-        Some(Acks {
+        let [client_cpu_ns, server_cpu_ns] = run.cpu.map(|seconds| seconds.and_then(|seconds| per(seconds * 1e9, ok)));
+        Acks {
             pattern: pattern.to_string(),
             size,
             batch,
             window,
-            rate: (!interval.is_zero()).then(|| float(plan.connections as u64) / interval.as_secs_f64()),
+            rate: (!interval.is_zero()).then(|| float(run.connections) / interval.as_secs_f64()),
             written: tally.written,
-            bytes_per_second: if seconds > 0.0 { float(ok * messages.bytes()) / seconds } else { 0.0 },
+            bytes_per_second: run.per_second(ok * messages.bytes()),
             acks: tally.acks,
             messages_per_ack: per(float(ok), tally.acks),
-            client_cpu_ns: client.and_then(|seconds| per(seconds * 1e9, ok)),
-            server_cpu_ns: server.and_then(|seconds| per(seconds * 1e9, ok)),
-            delayed_ack,
-        })
+            client_cpu_ns,
+            server_cpu_ns,
+            delayed_ack: tally.connect.median().and_then(|trip| delayed(&tally.operation, trip, pattern)),
+        }
     }
 }
 
@@ -111,7 +107,12 @@ pub(crate) fn numbers(f: &mut fmt::Formatter<'_>, acks: &Acks) -> fmt::Result {
 }
 
 /// For people, what to look at.
-pub(crate) fn hints(f: &mut fmt::Formatter<'_>, acks: &Acks, report: &Report) -> fmt::Result {
+pub(crate) fn hints(
+    f: &mut fmt::Formatter<'_>,
+    acks: &Acks,
+    (operations, errors): (&Operations, &[Errors]),
+    seconds: f64,
+) -> fmt::Result {
     if let Some(share) = acks.delayed_ack {
         write!(
             f,
@@ -121,17 +122,16 @@ pub(crate) fn hints(f: &mut fmt::Formatter<'_>, acks: &Acks, report: &Report) ->
             share * 100.0
         )?;
     }
-    let behind = |rate: &f64| report.operations.per_second < BEHIND * rate && rate * report.seconds >= SCHEDULED_AT_LEAST;
+    let reached = operations.per_second;
+    let behind = |rate: &f64| reached < BEHIND * rate && rate * seconds >= SCHEDULED_AT_LEAST;
     if let Some(rate) = acks.rate.filter(behind) {
-        let reached = report.operations.per_second;
         write!(
             f,
             "\nhint         {reached:.0} of {rate:.0} messages/s were reached: the times are those of a queue that grows; lower --rate"
         )?;
     }
-    let answered =
-        report.errors.iter().any(|error| matches!(&*error.phase, "send" | "answer" | "verify") && error.errno != "ETIMEDOUT");
-    if answered && report.operations.ok == 0 {
+    let answered = errors.iter().any(|error| matches!(&*error.phase, "send" | "answer" | "verify") && error.errno != "ETIMEDOUT");
+    if answered && operations.ok == 0 {
         write!(
             f,
             "\nhint         the server took no message as --ack {} writes it: say the pattern that the server has (reply writes sizes \

@@ -1,4 +1,5 @@
-//! The few numbers that all loops of a run share: how many operations are left, how many ended, how many connections stand.
+//! The few numbers that all loops of a run share: what they were told, how many operations are left, how many ended, how many connections
+//! stand.
 
 use sockdrawer_catalog::{Budget, Interval};
 use std::sync::Arc;
@@ -8,6 +9,11 @@ use std::time::Duration;
 /// No order with other memory is needed anywhere here: each number is read for itself.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// How long one connect, and one answer, may take.
+    pub(crate) timeout: Duration,
+    /// A connection ends by itself so long after it stands.
+    pub(crate) lifetime: Option<Duration>,
+    pub(crate) seed: u64,
     /// None: as many as there is time for, which costs no shared counter.
     operations: Option<u64>,
     left: Arc<AtomicU64>,
@@ -21,6 +27,9 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(operations: Option<u64>, interval: Duration) -> Shared {
         Shared {
+            timeout: Duration::MAX,
+            lifetime: None,
+            seed: 0,
             operations,
             left: Arc::new(AtomicU64::new(operations.unwrap_or(0))),
             interval: interval.into(),

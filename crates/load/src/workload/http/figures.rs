@@ -1,11 +1,9 @@
 //! What one loop's clients of `http` measured besides what every client does.
 
 use crate::latency::Latency;
-use crate::tally::Recorder;
 use serde::{Deserialize, Serialize};
-use sockdrawer_catalog::http::{VisitMeter, Visited};
-use sockdrawer_catalog::meter::Meter;
-use std::time::{Duration, Instant};
+use sockdrawer_catalog::http::Visited;
+use std::time::Instant;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
@@ -56,14 +54,14 @@ impl Figures {
         }
     }
 
-    fn page(&mut self, number: usize) -> &mut PageFigures {
+    pub(super) fn page(&mut self, number: usize) -> &mut PageFigures {
         if self.pages.len() <= number {
             self.pages.resize_with(number + 1, PageFigures::default);
         }
         &mut self.pages[number]
     }
 
-    fn visited(&mut self, visited: &Visited) {
+    pub(super) fn visited(&mut self, visited: &Visited) {
         let first_byte = visited.first_byte.saturating_duration_since(visited.sent);
         self.first_byte.record(first_byte);
         self.processing.record(visited.ended.saturating_duration_since(visited.sent));
@@ -77,33 +75,13 @@ impl Figures {
     }
 }
 
-impl VisitMeter for Recorder {
-    fn begun(&mut self, due: Instant, lag: Duration) {
-        let figures = self.tally.http();
-        figures.first_due = figures.first_due.into_iter().chain([due]).min();
-        figures.lag.record(lag);
-    }
-
-    fn visited(&mut self, visited: &Visited) {
-        self.operation(visited.scheduled, visited.sent, visited.ended);
-        self.tally.http().visited(visited);
-    }
-
-    fn missed(&mut self, page: usize) {
-        self.tally.http().page(page).failed += 1;
-    }
-
-    fn renewed(&mut self, announced: bool) {
-        let figures = self.tally.http();
-        if announced { figures.announced += 1 } else { figures.unannounced += 1 }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::Shared;
+    use crate::workload::{Recorder, Shared};
+    use sockdrawer_catalog::http::VisitMeter;
     use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     fn what_loops_recorded_adds_up() {

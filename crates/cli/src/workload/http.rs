@@ -1,9 +1,13 @@
-//! The options of `load http`.
+//! `http`.
 
-use super::load::first_given;
-use crate::values::BadValue;
+use super::Told;
+use super::lines::Lines;
+use super::options::{OperationArguments, first_given, usage};
+use crate::outcome::Failure;
+use crate::values::{BadValue, number};
 use clap::{Args, ValueEnum};
-use sockdrawer_catalog::http::Page;
+use sockdrawer_catalog::http::{Close, Page};
+use sockdrawer_load::Plan;
 use sockdrawer_load::http::Wanted;
 use std::fmt;
 use std::str::FromStr;
@@ -99,6 +103,80 @@ impl HttpArguments {
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
         ])
+    }
+}
+
+/// What the clients ask for. `begun` is the first option, of those that not `http` alone has, that says when connections begin.
+///
+/// # Errors
+/// When a rate makes no sense with the rest.
+pub(crate) fn wanted(
+    arguments: &HttpArguments,
+    options: &OperationArguments,
+    begun: Option<&'static str>,
+    has_target: bool,
+) -> Result<Wanted, Failure> {
+    let HttpArguments { path, mix, close, keep_alive } = arguments;
+    let other = begun.or(keep_alive.then_some("--keep-alive"));
+    if let Some(other) = other.filter(|_| options.rate.is_some()) {
+        return Err(usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
+    }
+    let pages = match (path, mix) {
+        (_, Some(Mix(pages))) => pages.clone(),
+        (Some(Path(path)), None) => vec![Page { path: path.clone(), weight: 1, exact: false }],
+        (None, None) if !has_target => Wanted::default().pages,
+        (None, None) => vec![Page { path: "/".to_owned(), weight: 1, exact: false }],
+    };
+    let close = match close {
+        _ if *keep_alive => None,
+        None | Some(Closing::Server) => Some(Close::Server),
+        Some(Closing::Fin) => Some(Close::Fin),
+        Some(Closing::Rst) => Some(Close::Rst),
+    };
+    Ok(Wanted { pages, close, rate: options.rate.map(|rate| rate.0) })
+}
+
+impl Told for Wanted {
+    fn words(&self, plan: &Plan, connections: &str) -> String {
+        let pages: Vec<String> = match self.pages.as_slice() {
+            [page] => vec![page.path.clone()],
+            pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
+        };
+        let get = format!("GET {}", pages.join(" or "));
+        let Some(close) = self.close else { return format!("{connections}, one {get} after the other on each") };
+        let end = match close {
+            Close::Server => "the server ends it",
+            Close::Fin => "this side ends it",
+            Close::Rst => "this side resets it",
+        };
+        match self.rate {
+            Some(rate) => {
+                let most = plan.connections;
+                format!("{} connections/s on schedule, {most} at once at most, one {get} each, {end}", number(rate))
+            }
+            None => format!("{connections} at once, one {get} each, {end}, then the next"),
+        }
+    }
+
+    fn keys(&self, plan: &Plan, lines: &mut Lines) {
+        match self.pages.as_slice() {
+            [page] if !page.exact => lines.add("path", page.path.as_str()),
+            pages if plan.targets.is_empty() && *pages == Wanted::default().pages => {}
+            pages => lines.add("mix", Mix(pages.to_vec()).to_string()),
+        }
+        match self.close {
+            None => lines.add("keep-alive", true),
+            Some(Close::Server) => lines.add("close", "server"),
+            Some(Close::Fin) => lines.add("close", "fin"),
+            Some(Close::Rst) => lines.add("close", "rst"),
+        }
+        if let Some(rate) = self.rate {
+            lines.rate("rate", rate);
+        }
+    }
+
+    fn has_choices(&self) -> bool {
+        self.pages.len() > 1
     }
 }
 

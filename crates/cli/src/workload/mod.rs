@@ -1,0 +1,46 @@
+//! What each workload has on the command line: its options and what they make of it, its words, and its keys in a plan.
+
+mod acks;
+mod http;
+mod lines;
+mod options;
+mod round_trips;
+
+pub(crate) use acks::{AcksArguments, ladder, messages};
+pub(crate) use http::{HttpArguments, wanted};
+pub(crate) use lines::Lines;
+pub(crate) use options::{OperationArguments, first_given, usage};
+pub(crate) use round_trips::round_trips;
+
+use sockdrawer_load::{Hello, Plan, Workload};
+
+/// How a workload is told.
+pub(crate) trait Told {
+    /// What so many connections do, after how many there are.
+    fn words(&self, plan: &Plan, connections: &str) -> String;
+
+    /// Its options with their values.
+    fn keys(&self, plan: &Plan, lines: &mut Lines);
+
+    /// Whether the seed chooses anything.
+    fn has_choices(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) fn told(workload: &Workload) -> &dyn Told {
+    match workload {
+        Workload::RoundTrips(round_trips) => round_trips,
+        Workload::Hello(hello) => hello,
+        Workload::Http(wanted) => wanted,
+        Workload::Acks(messages) => messages,
+    }
+}
+
+impl Told for Hello {
+    fn words(&self, _plan: &Plan, connections: &str) -> String {
+        format!("{connections} at once, one hello operation each, then the next")
+    }
+
+    fn keys(&self, _plan: &Plan, _lines: &mut Lines) {}
+}

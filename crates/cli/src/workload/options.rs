@@ -1,0 +1,57 @@
+//! The options that several workloads share.
+
+use crate::names::Protocol::{self, Acks, Echo, Http, Ping};
+use crate::outcome::Failure;
+use crate::values::{Bytes, PositiveTime, Rate, Size, Time};
+use clap::Args;
+use sockdrawer_catalog::dialogue::Expect;
+use std::fmt;
+
+/// What an operation is, and when it begins.
+#[derive(Debug, Args)]
+pub(crate) struct OperationArguments {
+    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
+    #[arg(long, value_name = "T")]
+    pub(crate) interval: Option<Time>,
+    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
+    /// most -c at once [default: as fast as it goes].
+    #[arg(long, value_name = "R", conflicts_with = "interval")]
+    pub(crate) rate: Option<Rate>,
+    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
+    /// and acks].
+    #[arg(long, value_name = "T")]
+    pub(crate) timeout: Option<PositiveTime>,
+    /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
+    #[arg(long, value_name = "B")]
+    pub(crate) size: Option<Size>,
+    /// ping, echo: bytes to send instead, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
+    #[arg(long, value_name = "S", conflicts_with = "size")]
+    pub(crate) send: Option<Bytes>,
+    /// What must come back: bytes with the same escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
+    /// whatever comes first].
+    #[arg(long, value_name = "S")]
+    pub(crate) expect: Option<Expect>,
+}
+
+impl OperationArguments {
+    /// Those that not every workload has: whether each was given, and which workloads have it.
+    pub(crate) fn owned(&self) -> [(&'static str, bool, &'static [Protocol]); 5] {
+        [
+            ("--size", self.size.is_some(), &[Echo, Acks]),
+            ("--interval", self.interval.is_some(), &[Ping, Echo, Acks]),
+            ("--rate", self.rate.is_some(), &[Acks, Http]),
+            ("--send", self.send.is_some(), &[Ping, Echo]),
+            ("--expect", self.expect.is_some(), &[Ping, Echo]),
+        ]
+    }
+}
+
+/// The first of these options that was given.
+pub(crate) fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
+    options.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+}
+
+/// The command line of `load` is at fault.
+pub(crate) fn usage(line: impl fmt::Display) -> Failure {
+    Failure::usage_of("load", line)
+}

@@ -1,0 +1,66 @@
+//! What every workload says of itself.
+
+use super::shared::Shared;
+use sockdrawer::{Behaviour, Model};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) trait Kind {
+    /// What its runs are like.
+    fn properties(&self) -> Properties;
+
+    /// What the connections of a run do.
+    fn client(&self, shared: &Arc<Shared>) -> Behaviour;
+
+    /// The server for it in this process, and the model that runs its connections.
+    fn server(&self) -> (Behaviour, Model);
+
+    /// So many operations per second of all connections, of which there are so many. False: its operations have no pace of their own.
+    fn set_rate(&mut self, _per_second: f64, _connections: usize) -> bool {
+        false
+    }
+}
+
+/// What runs of a workload are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Properties {
+    /// As it is named on the command line and in results.
+    pub name: &'static str,
+    /// How long a connection stays.
+    pub life: Life,
+    /// Whether this side ends connections first: their ports rest in TIME_WAIT then.
+    pub ends_first: bool,
+    /// Whether the server in this process has answers that wait, each in a worker.
+    pub has_slow_answers: bool,
+    /// From one operation of a connection to the next; zero where they are back to back, or come otherwise.
+    pub interval: Duration,
+    /// Connections begun in a second, on schedule whatever the server does; None: another begins when there is a place for it.
+    pub schedule: Option<f64>,
+}
+
+impl Properties {
+    /// Operations are back to back, the server ends connections that end, and no schedule begins them.
+    pub(crate) fn new(name: &'static str, life: Life) -> Properties {
+        Properties { name, life, ends_first: false, has_slow_answers: false, interval: Duration::ZERO, schedule: None }
+    }
+}
+
+/// How long a connection of a workload stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// To the end, with one round trip after the other; the interval between them may change while the run goes on.
+    RoundTrips,
+    /// To the end, with many operations under way.
+    Stream,
+    /// Until the server ends it after an operation; then another takes its place.
+    Kept,
+    /// For one operation; then another takes its place.
+    Short,
+}
+
+impl Life {
+    /// Whether a connection that ends is replaced by another.
+    pub fn renews(self) -> bool {
+        matches!(self, Life::Kept | Life::Short)
+    }
+}

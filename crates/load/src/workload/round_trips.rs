@@ -1,0 +1,82 @@
+//! `ping` and `echo`: a question again and again on each connection, which waits for the answer each time.
+
+use super::kind::{Kind, Life, Properties};
+use super::recorder::Recorder;
+use super::shared::Shared;
+use serde::{Deserialize, Serialize};
+use sockdrawer::{Behaviour, Model};
+use sockdrawer_catalog::dialogue::{self, Expect};
+use sockdrawer_catalog::{Client, Pace, echo, ping};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A question and when it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundTrips {
+    /// From one question to the next; zero is back to back.
+    pub interval: Duration,
+    /// The question.
+    pub question: Question,
+}
+
+/// What a connection asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// `Ping`, which `Pong` answers.
+    Ping,
+    /// A message, which comes back.
+    Echo {
+        /// Bytes of it.
+        size: u32,
+    },
+    /// Bytes for a server that speaks something else.
+    Other {
+        /// In place of the question of `echo`, not of that of `ping`.
+        of_echo: bool,
+        /// The question.
+        send: Vec<u8>,
+        /// Its answer; None: whatever comes first.
+        expect: Option<Expect>,
+    },
+}
+
+impl Kind for RoundTrips {
+    fn properties(&self) -> Properties {
+        let name = match self.question {
+            Question::Ping | Question::Other { of_echo: false, .. } => "ping",
+            Question::Echo { .. } | Question::Other { of_echo: true, .. } => "echo",
+        };
+        Properties { interval: self.interval, ..Properties::new(name, Life::RoundTrips) }
+    }
+
+    fn client(&self, shared: &Arc<Shared>) -> Behaviour {
+        let Shared { timeout, lifetime, seed, .. } = **shared;
+        let pace = Pace { interval: shared.interval(), timeout, budget: shared.budget(), lifetime, seed };
+        let meter = Recorder::each(shared);
+        match &self.question {
+            Question::Ping => Client::new(ping::Question, pace, meter).into(),
+            Question::Echo { size } => Client::new(echo::Block::new(*size, seed), pace, meter).into(),
+            Question::Other { send, expect, .. } => {
+                Client::new(dialogue::Question::new(send.clone(), expect.clone()), pace, meter).into()
+            }
+        }
+    }
+
+    fn server(&self) -> (Behaviour, Model) {
+        match self.question {
+            Question::Ping => (ping::Ping.into(), Model::Loops),
+            Question::Echo { .. } | Question::Other { .. } => (echo::Echo.into(), Model::Loops),
+        }
+    }
+
+    fn set_rate(&mut self, per_second: f64, connections: usize) -> bool {
+        self.interval = each(per_second, connections);
+        true
+    }
+}
+
+/// From one operation of a connection to its next, where so many connections have so many operations per second.
+#[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
+pub(super) fn each(per_second: f64, connections: usize) -> Duration {
+    Duration::try_from_secs_f64(connections as f64 / per_second).unwrap_or(Duration::MAX)
+}

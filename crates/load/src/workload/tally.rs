@@ -1,0 +1,215 @@
+//! What one loop counted and measured. Loops share nothing while they measure; tallies are added up when somebody asks.
+
+use super::http::figures::Figures;
+use crate::errno::errno_name;
+use crate::latency::{Latency, Percentiles};
+use crate::numbers::float;
+use serde::{Deserialize, Serialize};
+use sockdrawer_catalog::meter::Phase;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Numbers of a run so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Connections that stood.
+    pub established: u64,
+    /// Connects that failed.
+    pub failed: u64,
+    /// Connections that the peer or the network ended unasked.
+    pub lost: u64,
+    /// Connections that this side ended.
+    pub closed: u64,
+    /// Operations that ended well.
+    pub operations_ok: u64,
+    /// Operations that did not.
+    pub operations_failed: u64,
+}
+
+impl Numbers {
+    pub(crate) fn add(&mut self, other: &Numbers) {
+        self.established += other.established;
+        self.failed += other.failed;
+        self.lost += other.lost;
+        self.closed += other.closed;
+        self.operations_ok += other.operations_ok;
+        self.operations_failed += other.operations_failed;
+    }
+}
+
+/// What one loop knows, or all of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    pub(crate) numbers: Numbers,
+    pub(crate) connect: Latency,
+    pub(crate) first_byte: Latency,
+    /// From when an operation was due.
+    pub(crate) operation: Latency,
+    /// From when it began, of those that began later than they were due: the others took as long as `operation` says.
+    pub(crate) late_begun: Latency,
+    /// From when they were due, of the same.
+    pub(crate) late_due: Latency,
+    /// From when a question was due until this side came to ask it.
+    pub(crate) lag: Latency,
+    pub(crate) errors: BTreeMap<(Phase, Option<i32>), u64>,
+    /// Of the operations that failed: cut off by this side at the end of the run.
+    pub(crate) unfinished: u64,
+    /// Messages that were written, and acks that came. Workload `acks` only.
+    pub(crate) written: u64,
+    pub(crate) acks: u64,
+    /// Of the workload `http` only.
+    pub(crate) http: Option<Box<Figures>>,
+    /// When the last operation ended well.
+    #[serde(with = "crate::moment")]
+    pub(crate) last: Option<Instant>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.numbers.add(&other.numbers);
+        self.connect.add(&other.connect);
+        self.first_byte.add(&other.first_byte);
+        self.operation.add(&other.operation);
+        self.late_begun.add(&other.late_begun);
+        self.late_due.add(&other.late_due);
+        self.lag.add(&other.lag);
+        for (error, count) in &other.errors {
+            *self.errors.entry(*error).or_default() += count;
+        }
+        self.unfinished += other.unfinished;
+        self.written += other.written;
+        self.acks += other.acks;
+        if let Some(http) = &other.http {
+            self.http().add(http);
+        }
+        self.last = self.last.max(other.last);
+    }
+
+    /// How long operations took from when they began, as tools measure that forget how late they ask.
+    pub(crate) fn uncorrected(&self) -> Latency {
+        let mut all = self.operation.clone();
+        all.subtract(&self.late_due);
+        all.add(&self.late_begun);
+        all
+    }
+
+    /// What was measured. The first byte is that of each request, of the workload `http`.
+    pub(crate) fn latencies(&self) -> Latencies {
+        let first_byte = match &self.http {
+            Some(http) => Some(http.first_byte.percentiles()),
+            None => (self.first_byte.count() > 0).then(|| self.first_byte.percentiles()),
+        };
+        Latencies {
+            connect: self.connect.percentiles(),
+            first_byte,
+            operation: self.operation.percentiles(),
+            uncorrected: self.uncorrected().percentiles(),
+            lag: self.lag.percentiles(),
+        }
+    }
+
+    /// What went wrong, and how often.
+    pub(crate) fn errors(&self) -> Vec<Errors> {
+        let errors = self.errors.iter().map(|((phase, errno), count)| Errors {
+            phase: phase.name().into(),
+            errno: error_name(*phase, *errno),
+            count: *count,
+        });
+        let unfinished = (self.unfinished > 0).then(|| Errors {
+            phase: "unfinished".into(),
+            errno: "CUT_OFF".to_owned(),
+            count: self.unfinished,
+        });
+        errors.chain(unfinished).collect()
+    }
+
+    /// What clients of `http` measured besides.
+    pub(crate) fn http(&mut self) -> &mut Figures {
+        self.http.get_or_insert_default()
+    }
+}
+
+/// Operations of a run: each one begun is in one of the two counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Operations {
+    /// That ended well.
+    pub ok: u64,
+    /// That did not.
+    pub failed: u64,
+    /// Those that ended well, per second.
+    pub per_second: f64,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// From the start of a connect until the connection stood.
+    pub connect: Percentiles,
+    /// From a question until the first byte of its answer: of each connection the first one, of the workload `http` each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<Percentiles>,
+    /// From when the question was due, or the connect began where an operation is a connection, to the whole answer.
+    pub operation: Percentiles,
+    /// From when the question was sent, as tools measure that forget how long it had to wait for its turn.
+    pub uncorrected: Percentiles,
+    /// How late this side itself was to ask what was due.
+    pub lag: Percentiles,
+}
+
+/// Errors of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Errors {
+    /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
+    /// first body), `end` (of the stream), `closed` (nothing);
+    /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
+    pub phase: Cow<'static, str>,
+    /// The errno's name, or the status that came, `OTHER_LENGTH`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
+    /// `CUT_OFF` when this side ended the connection.
+    pub errno: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// A run that is over, as results of one workload alone need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// The most that there were to be at once.
+    pub(crate) connections: u64,
+    /// The most operations that there were to be.
+    pub(crate) operations: Option<u64>,
+    pub(crate) seconds: f64,
+    /// CPU seconds of client and server.
+    pub(crate) cpu: [Option<f64>; 2],
+    /// Connects begun, and when no more were.
+    pub(crate) connects: u64,
+    pub(crate) at: Instant,
+}
+
+impl Ended {
+    pub(crate) fn per_second(&self, count: u64) -> f64 {
+        if self.seconds > 0.0 { float(count) / self.seconds } else { 0.0 }
+    }
+}
+
+/// What an error is called in a report: the errno's name, or what happened where no errno tells it.
+fn error_name(phase: Phase, errno: Option<i32>) -> String {
+    match (phase, errno) {
+        (Phase::Status, Some(status)) => status.to_string(),
+        (_, Some(errno)) => errno_name(errno).map_or_else(|| format!("errno {errno}"), str::to_owned),
+        (Phase::Verify, None) => "WRONG_BYTES".to_owned(),
+        (Phase::Length, None) => "OTHER_LENGTH".to_owned(),
+        (Phase::Client, None) => "CLIENT_BUG".to_owned(),
+        (_, None) => "EOF".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unnamed_errno_is_told_by_its_number() {
+        assert_eq!(error_name(Phase::Answer, Some(9999)), "errno 9999");
+    }
+}
