@@ -25,7 +25,6 @@ mod numbers;
 mod pace;
 pub mod ping;
 pub mod time;
-mod visit;
 
 use sockdrawer::{Behaviour, Build};
 

@@ -70,9 +70,6 @@ pub trait Meter: Send + 'static {
     /// side ended it. Clients of `acks` only; what was written is what was acknowledged and these.
     fn unacknowledged(&mut self, _messages: u64) {}
 
-    /// So many bytes came back as they were sent, and so many came back wrong. Clients of `echo` only.
-    fn verified(&mut self, _right: u64, _wrong: u64) {}
-
     /// Something failed. `errno` is the socket's, `ETIMEDOUT` for a time-out, and None where no error number tells it: the peer
     /// ended the stream or sent wrong bytes.
     fn failed(&mut self, phase: Phase, errno: Option<i32>);
@@ -194,8 +191,6 @@ pub(crate) mod tests {
         /// From scheduled to sent, and from sent to answered.
         pub(crate) operations: Vec<(Duration, Duration)>,
         pub(crate) lags: Vec<Duration>,
-        pub(crate) right: u64,
-        pub(crate) wrong: u64,
         /// Messages and bytes.
         pub(crate) written: (u64, u64),
         pub(crate) acks: u64,
@@ -216,10 +211,6 @@ pub(crate) mod tests {
         }
         fn lag(&mut self, lag: Duration) {
             self.lags.push(lag);
-        }
-        fn verified(&mut self, right: u64, wrong: u64) {
-            self.right += right;
-            self.wrong += wrong;
         }
         fn written(&mut self, messages: u64, bytes: u64) {
             self.written = (self.written.0 + messages, self.written.1 + bytes);

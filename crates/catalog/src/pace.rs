@@ -147,7 +147,7 @@ pub trait Ask: Send + 'static {
 
     /// Takes what has come of the answer, or leaves a part of it for later. May send more of a long question. Bytes left when it
     /// is complete are a failure: they answer nothing that was asked.
-    fn answered<M: Meter>(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Answer;
+    fn answered(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Answer;
 }
 
 /// A client whose connections ask again and again, each for itself.
@@ -287,7 +287,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
             self.heard = true;
             meter::<M>(cx).first_byte(now - sent);
         }
-        match self.ask.answered::<M>(input, cx) {
+        match self.ask.answered(input, cx) {
             Answer::Partial => Step::Continue,
             // More than the answer is an answer to nothing.
             Answer::Complete if input.is_empty() => {

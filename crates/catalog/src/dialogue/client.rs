@@ -1,7 +1,6 @@
 //! The client of a server that speaks something else.
 
 use super::{Expect, Seen};
-use crate::meter::Meter;
 use crate::pace::{Answer, Ask};
 use regex_automata::util::primitives::StateID;
 use sockdrawer::{Context, Input};
@@ -42,7 +41,7 @@ impl Ask for Question {
         cx.send(&self.dialogue.send);
     }
 
-    fn answered<M: Meter>(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Answer {
+    fn answered(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Answer {
         let (taken, answer) = match &self.dialogue.expect {
             Some(expect) => expect.take(&mut self.seen, input.bytes()),
             None => (input.bytes().len(), Answer::Complete),

@@ -1,10 +1,10 @@
 //! The client of `hello`: a greeting, the known answer, the end of the stream.
 
 use super::ANSWER;
-use crate::meter::{Meter, connect_failed};
-use crate::visit::{Talk, Visit};
-use sockdrawer::{ConnectFailure, Context, Input, Local, Peer, Service, Step};
-use std::time::Duration;
+use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
+use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
 
 /// What the client says.
 const GREETING: &[u8] = b"Hello\n";
@@ -22,7 +22,8 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
     type Protocol = Session<M>;
 
     fn open(&self, peer: &Peer) -> Session<M> {
-        Visit::new(Greeting, self.timeout, peer)
+        let connect_time = peer.connect_time();
+        Session { timeout: self.timeout, connect_time, sent: None, received: 0, end: None, meter: PhantomData }
     }
 
     fn local(&self) -> Box<Local> {
@@ -35,35 +36,79 @@ impl<M: Meter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> {
 }
 
 /// One connection of a [`Client`].
-pub type Session<M> = Visit<M, Greeting>;
-
-/// What a [`Client`] says and expects.
 #[derive(Debug)]
-pub struct Greeting;
+pub struct Session<M> {
+    timeout: Duration,
+    connect_time: Duration,
+    sent: Option<Instant>,
+    /// Bytes of the answer.
+    received: usize,
+    end: Option<End>,
+    meter: PhantomData<fn() -> M>,
+}
 
-impl Talk for Greeting {
-    fn speak(&self, cx: &mut Context<'_>) -> Step {
+impl<M: Meter> Session<M> {
+    fn waiting_for(&self) -> Phase {
+        if self.received == ANSWER.len() { Phase::End } else { Phase::Answer }
+    }
+
+    fn fail(&mut self, phase: Phase, errno: Option<i32>, end: End, cx: &mut Context<'_>) -> Step {
+        meter::<M>(cx).failed(phase, errno);
+        self.end = Some(end);
+        if end == End::Lost { Step::Close } else { Step::Abort }
+    }
+}
+
+impl<M: Meter> Protocol for Session<M> {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        meter::<M>(cx).connected(self.connect_time);
+        self.sent = Some(cx.now());
+        cx.set_timer(self.timeout);
         cx.send(GREETING);
         Step::Continue
     }
 
-    fn expects(&self) -> u64 {
-        ANSWER.len() as u64
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        if let Some(sent) = self.sent.filter(|_| self.received == 0) {
+            let now = cx.now();
+            meter::<M>(cx).first_byte(now - sent);
+        }
+        if !ANSWER[self.received..].starts_with(input.bytes()) {
+            return self.fail(Phase::Verify, None, End::Failed, cx);
+        }
+        self.received += input.bytes().len();
+        input.take_all();
+        Step::Continue
     }
 
-    fn hear<M: Meter>(&self, from: u64, input: &mut Input<'_>, _cx: &mut Context<'_>) -> bool {
-        ANSWER[from as usize..].starts_with(input.bytes())
+    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+        let (Phase::End, Some(sent)) = (self.waiting_for(), self.sent) else {
+            return self.fail(Phase::Answer, None, End::Lost, cx);
+        };
+        let (now, scheduled) = (cx.now(), sent.checked_sub(self.connect_time).unwrap_or(sent));
+        meter::<M>(cx).operation(scheduled, sent, now);
+        self.end = Some(End::Complete);
+        Step::Close
     }
 
-    const END_APART: bool = false;
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx)
+    }
+
+    /// It ends by itself, with its answer.
+    fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
+        ended::<M>(cx, why, self.end, self.waiting_for());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
-    use crate::meter::{End, Phase, TIMED_OUT};
-    use sockdrawer::Closed;
     use sockdrawer::testing::Connection;
 
     const TIMEOUT: Duration = Duration::from_secs(30);

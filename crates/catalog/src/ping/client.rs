@@ -1,7 +1,6 @@
 //! The client of `ping`: what it asks.
 
 use super::{PING, PONG};
-use crate::meter::Meter;
 use crate::pace::{Answer, Ask};
 use sockdrawer::{Context, Input};
 
@@ -15,7 +14,7 @@ impl Ask for Question {
         cx.send(PING);
     }
 
-    fn answered<M: Meter>(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Answer {
+    fn answered(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Answer {
         match input.bytes().first_chunk::<4>() {
             Some(PONG) => {
                 input.take(PONG.len());
