@@ -1,23 +1,19 @@
 //! `sockdrawer doctor`: what so many connections need beside what there is, and what mends it.
 
 use crate::arguments::DoctorArguments;
-use crate::load::json;
 use crate::outcome::{Exit, Failure};
-use crate::print::{People, Sink};
+use crate::print::Output;
 use sockdrawer_load::doctor::{Ask, examine};
 
 /// Looks, and says what it found.
 pub(crate) fn run(arguments: DoctorArguments) -> Result<Exit, Failure> {
-    let people = People::beside(arguments.json.as_ref());
-    let sink = arguments.json.map(Sink::open).transpose()?;
+    let mut output = Output::open(arguments.json)?;
     if let Some(process) = arguments.pid.filter(|process| !std::path::Path::new(&format!("/proc/{process}")).exists()) {
         return Err(Failure::usage(format_args!("--pid {process}: there is no such process; look for it with ss -lntp")));
     }
     let ask = Ask { target: arguments.target, connections: arguments.connections.in_memory(), process: arguments.pid };
     let findings = examine(&ask);
-    people.tell(&findings)?;
-    if let Some(sink) = sink {
-        sink.write(json(&findings)?)?;
-    }
+    output.tell(&findings)?;
+    output.report(&findings)?;
     Ok(if findings.ok { Exit::Ok } else { Exit::Preflight })
 }

@@ -3,14 +3,13 @@
 use crate::arguments::{FindArguments, Vary};
 use crate::budget;
 use crate::outcome::{Exit, Failure};
-use crate::print::{self, People, Sink};
+use crate::print::Output;
 use crate::values::number;
 use crate::workload::first_given;
 use crate::{limits, load, plan, thresholds};
 use serde::Serialize;
-use sockdrawer_load::{End, Judgement, Observer, Plan, Progress, Report, Run, Search, Stop, Wall, cause, time};
+use sockdrawer_load::{End, Judgement, Plan, Progress, Report, Search, Stop, Wall, cause, time};
 use std::fmt;
-use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 /// How long the connections of a try are held, or its operations go on, unless something else is said.
@@ -28,14 +27,13 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     if !arguments.load.yes {
         plan::guard(&varied(&base, vary, arguments.max.0))?;
     }
-    let people = People::beside(arguments.load.json.as_ref());
-    let sink = arguments.load.json.take().map(Sink::open).transpose()?;
+    let mut output = Output::open(arguments.load.json.take())?;
     let stop = Stop::new();
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
     let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first.0);
     let mut search = Search::new(first, arguments.max.0);
-    people.tell(format_args!("the most {} that holds, from {first} to at most {}", vary.words(), arguments.max.0))?;
+    output.tell(format_args!("the most {} that holds, from {first} to at most {}", vary.words(), arguments.max.0))?;
     let mut tries = Tries { vary: vary.name(), found: None, wall: None, runs: Vec::new() };
     let mut failure = None;
     while let Some(amount) = search.next() {
@@ -52,7 +50,7 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         if signalled.get().is_some() {
             break;
         }
-        people.tell(tried.line(vary, confirming))?;
+        output.tell(tried.line(vary, confirming))?;
         search.tell(tried.held);
         if !tried.held {
             tries.wall.clone_from(&tried.wall);
@@ -60,10 +58,8 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
         tries.runs.push(tried);
     }
     tries.found = search.found();
-    people.tell(tries.conclusion(vary, &search, failure.is_some() || signalled.get().is_some()))?;
-    if let Some(sink) = sink {
-        sink.write(load::json(&tries)?)?;
-    }
+    output.tell(tries.conclusion(vary, &search, failure.is_some() || signalled.get().is_some()))?;
+    output.report(&tries)?;
     if let Some(failure) = failure {
         return Err(failure);
     }
@@ -127,12 +123,12 @@ fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> 
     if let Err(need) = budget::keep_within(&mut plan, arguments.load.force) {
         return Ok(Tried { amount, held: false, thresholds: Vec::new(), wall: Some(need.wall()), report: None });
     }
-    let on_terminal = stderr().is_terminal();
-    let mut show = Shown { on_terminal, amount: format!("{amount} {}", arguments.vary.words()) };
-    let mut report = Run::start(&plan).map_err(load::failure)?.finish(stop, &mut show)?;
-    if on_terminal {
-        print::rewrite("");
-    }
+    let what = arguments.vary.words();
+    let line = |progress: &Progress| {
+        let (standing, elapsed) = (progress.standing, progress.elapsed.as_secs_f64());
+        format!("{amount} {what}: {standing} connections stand, {elapsed:.1} s")
+    };
+    let mut report = load::one(&plan, stop, line)?;
     if let Some(failure) = nothing_there(&plan, &report) {
         return Err(failure);
     }
@@ -150,21 +146,6 @@ fn nothing_there(plan: &Plan, report: &Report) -> Option<Failure> {
     let cause = cause(&most.phase, &most.errno, None).filter(|_| refuses && report.connections.established == 0)?;
     let targets = plan.targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     Some(Failure::preflight(format_args!("cannot connect to {targets} ({}): {}: {}", most.errno, cause.why, cause.remedy)))
-}
-
-/// Where a try is, in a line that its result takes the place of.
-struct Shown {
-    on_terminal: bool,
-    amount: String,
-}
-
-impl Observer for &mut Shown {
-    fn progress(&mut self, progress: &Progress) {
-        if self.on_terminal {
-            let (amount, standing, elapsed) = (&self.amount, progress.standing, progress.elapsed.as_secs_f64());
-            print::rewrite(format_args!("{amount}: {standing} connections stand, {elapsed:.1} s"));
-        }
-    }
 }
 
 /// What came of a search. Serialized, it is the documented result.

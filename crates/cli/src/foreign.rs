@@ -4,7 +4,7 @@ use crate::arguments::{TrialArguments, Workload as Named};
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
-use crate::print::{People, Sink};
+use crate::print::Output;
 use crate::trial::{Live, exit, until, usage};
 use crate::values::{Count, Seed, Time};
 use sockdrawer_load::Stop;
@@ -23,22 +23,19 @@ pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
 /// Runs the trial and tells what it found.
 pub(crate) fn run(arguments: &TrialArguments) -> Result<Exit, Failure> {
     let options = options(arguments)?;
-    let people = People::beside(arguments.json.as_ref());
-    let sink = arguments.json.clone().map(Sink::open).transpose()?;
+    let mut output = Output::open(arguments.json.clone())?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let trial = Trial::start(&options).map_err(refused)?;
-    people.tell(start(&options))?;
+    output.tell(start(&options))?;
     let mut live = Live::new(options.until);
     let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
     let verdict = Verdict::of(&report);
-    people.tell(Table(&report))?;
-    people.tell(verdict.line(&report))?;
-    if let Some(sink) = sink {
-        sink.write(report.json())?;
-    }
+    output.tell(Table(&report))?;
+    output.tell(verdict.line(&report))?;
+    output.report(&report.json())?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 

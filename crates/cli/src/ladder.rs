@@ -2,12 +2,11 @@
 
 use crate::arguments::LoadArguments;
 use crate::outcome::{Exit, Failure};
-use crate::print::{self, People, Sink};
+use crate::print::Output;
 use crate::values::PositiveTime;
 use crate::workload::{self, first_given, usage};
 use crate::{limits, load, plan};
-use sockdrawer_load::{Ladder, Progress, Report, Row, Rows, Run, Rung, Stop};
-use std::io::{IsTerminal, stderr};
+use sockdrawer_load::{Ladder, Progress, Row, Rows, Stop};
 use std::time::Duration;
 
 /// Each row, unless something else is said.
@@ -24,32 +23,33 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         return Err(usage(format_args!("{option} is for one run, --ladder makes several: leave one out")));
     }
     let ladder = ladder(&arguments)?;
-    let people = People::beside(arguments.json.as_ref());
-    let sink = arguments.json.map(Sink::open).transpose()?;
+    let mut output = Output::open(arguments.json)?;
     let stop = Stop::new();
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
-    people.tell(workload::ladder(&ladder))?;
-    people.tell(Rows::HEAD)?;
+    output.tell(workload::ladder(&ladder))?;
+    output.tell(Rows::HEAD)?;
     let (rungs, mut rows) = (ladder.rungs(), Rows::default());
     for (index, rung) in rungs.iter().enumerate() {
-        let report = one(rung, (index + 1, rungs.len()), &stop)?;
+        let line = |progress: &Progress| {
+            let (row, of, name, elapsed) = (index + 1, rungs.len(), &rung.name, progress.elapsed.as_secs_f64());
+            format!("row {row} of {of}: {name}, {elapsed:.1} s")
+        };
+        let report = load::one(&rung.plan, &stop, line)?;
         // What was cut short is no row to compare with.
         if signalled.get().is_some() {
             break;
         }
-        people.tell(rows.add(rung, report))?;
+        output.tell(rows.add(rung, report))?;
     }
     if rows.runs.len() < rungs.len() {
-        people.tell(format_args!("interrupted after {} of {} rows", rows.runs.len(), rungs.len()))?;
+        output.tell(format_args!("interrupted after {} of {} rows", rows.runs.len(), rungs.len()))?;
     }
     let lessons = rows.lessons();
     if !lessons.is_empty() {
-        people.tell(lessons)?;
+        output.tell(lessons)?;
     }
-    if let Some(sink) = sink {
-        sink.write(load::json(&rows)?)?;
-    }
+    output.report(&rows)?;
     let clean = rows.runs.iter().all(|Row { report, .. }| report.is_clean());
     Ok(signalled.get().map_or(if clean { Exit::Ok } else { Exit::Failed }, |signal| signal.exit()))
 }
@@ -59,20 +59,4 @@ fn ladder(arguments: &LoadArguments) -> Result<Ladder, Failure> {
     let timeout = arguments.operation.timeout.map_or(plan::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
     let messages = workload::messages(&arguments.acks, &arguments.operation, plan::connections(arguments))?;
     Ok(Ladder { duration, messages, timeout })
-}
-
-/// One row. On a terminal, where it is, in a line that the row takes the place of.
-fn one(rung: &Rung, (number, of): (usize, usize), stop: &Stop) -> Result<Report, Failure> {
-    let on_terminal = stderr().is_terminal();
-    let show = |progress: &Progress| {
-        if on_terminal {
-            let (name, elapsed) = (&rung.name, progress.elapsed.as_secs_f64());
-            print::rewrite(format_args!("row {number} of {of}: {name}, {elapsed:.1} s"));
-        }
-    };
-    let report = Run::start(&rung.plan).map_err(load::failure)?.finish(stop, show);
-    if on_terminal {
-        print::rewrite("");
-    }
-    Ok(report?)
 }

@@ -3,12 +3,13 @@
 use crate::arguments::LoadArguments;
 use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
-use crate::print::{People, Sink};
+use crate::print::Output;
 use crate::signals::{self, Signal};
 use crate::{keys, limits, plan, print, progress, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::results::Directory;
-use sockdrawer_load::{Interval, Observer, Orders, Progress, Report, Run, Sample, Stop};
+use sockdrawer_load::{Interval, Observer, Orders, Plan, Progress, Report, Run, Sample, Stop};
+use std::io::{IsTerminal, stderr};
 use std::process;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -25,8 +26,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         print::line(text.trim_end())?;
         return Ok(Exit::Ok);
     }
-    let people = People::beside(arguments.json.as_ref());
-    let sink = arguments.json.map(Sink::open).transpose()?;
+    let mut output = Output::open(arguments.json)?;
     let directory = arguments.out.as_deref().map(|path| Directory::create(path, &text)).transpose().map_err(Failure::usage)?;
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
@@ -36,8 +36,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
         orders = orders.up_to(most);
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
-    people.tell(words::start(&plan) + &words)?;
-    people.tell(&budget)?;
+    output.tell(words::start(&plan) + &words)?;
+    output.tell(&budget)?;
     let running = Run::start(&plan).map_err(failure)?.obeying(&orders);
     let keys = keys::listen(&orders);
     if keys.is_some() {
@@ -54,8 +54,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     thresholds::judge(&arguments.threshold, &mut report)?;
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
-    let written = sink.map_or(Ok(()), |sink| sink.write(json(&report)?));
-    let told = people.tell(&report);
+    let written = output.report(&report);
+    let told = output.tell(&report);
     kept.and(written).and(told)?;
     Ok(signalled.get().map_or(verdict(&report), |signal| signal.exit()))
 }
@@ -78,8 +78,23 @@ impl Observer for &mut Watching {
     }
 }
 
+/// One run of several. On a terminal `line` says where it is, and is wiped out at its end.
+pub(crate) fn one(plan: &Plan, stop: &Stop, line: impl Fn(&Progress) -> String) -> Result<Report, Failure> {
+    let on_terminal = stderr().is_terminal();
+    let show = |progress: &Progress| {
+        if on_terminal {
+            print::rewrite(line(progress));
+        }
+    };
+    let report = Run::start(plan).map_err(failure)?.finish(stop, show);
+    if on_terminal {
+        print::rewrite("");
+    }
+    Ok(report?)
+}
+
 /// What the pool calls its limit is an option here.
-pub(crate) fn failure(error: Error) -> Failure {
+fn failure(error: Error) -> Failure {
     match error {
         Error::LimitTooHigh { .. } => workload::usage(format_args!("--connections is too high: {error}")),
         error => error.into(),
@@ -92,10 +107,6 @@ pub(crate) fn verdict(report: &Report) -> Exit {
     }
     let of_the_run = if report.is_clean() { Exit::Ok } else { Exit::Failed };
     thresholds::verdict(&report.thresholds).unwrap_or(of_the_run)
-}
-
-pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string(report).map_err(Failure::not_json)
 }
 
 /// The first signal ends the run, and what was reached is reported; the second ends the program.

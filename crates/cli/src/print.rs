@@ -3,6 +3,7 @@
 use crate::outcome::Failure;
 use crate::values::Destination;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -22,14 +23,14 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
 /// Where a report is written at the end of a run; opened before it, so that no run is spent on a file that cannot be written. What
 /// the file held before stays until then: a run that fails leaves the last report as it was.
 #[derive(Debug)]
-pub(crate) enum Sink {
+enum Sink {
     Stdout,
     File(Target),
 }
 
 /// A file that is open for a report.
 #[derive(Debug)]
-pub(crate) struct Target {
+struct Target {
     path: PathBuf,
     file: File,
     /// It was not there before, and nothing is written yet.
@@ -39,7 +40,7 @@ pub(crate) struct Target {
 impl Sink {
     /// # Errors
     /// When the file cannot be written or created.
-    pub(crate) fn open(destination: Destination) -> Result<Sink, Failure> {
+    fn open(destination: Destination) -> Result<Sink, Failure> {
         match destination {
             Destination::Stdout => Ok(Sink::Stdout),
             Destination::File(path) => {
@@ -53,10 +54,10 @@ impl Sink {
     ///
     /// # Errors
     /// When it cannot be written; a reader that went away is none.
-    pub(crate) fn write(self, report: impl fmt::Display) -> Result<(), Failure> {
+    fn write(&mut self, report: impl fmt::Display) -> Result<(), Failure> {
         match self {
             Sink::Stdout => line(report),
-            Sink::File(mut target) => target.write(report).map_err(|error| Failure::run(cannot_write(&target.path, &error))),
+            Sink::File(target) => target.write(report).map_err(|error| Failure::run(cannot_write(&target.path, &error))),
         }
     }
 }
@@ -115,29 +116,40 @@ pub(crate) fn tell_within(within: Duration, text: impl fmt::Display) {
     }
 }
 
-/// Where people read: standard output, or standard error while standard output carries a report for programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum People {
-    Stdout,
-    Stderr,
+/// What a command says: words for people, and at the end a report for programs where one was asked for.
+#[derive(Debug)]
+pub(crate) struct Output {
+    report: Option<Sink>,
 }
 
-impl People {
-    /// Not where the report goes.
-    pub(crate) fn beside(report: Option<&Destination>) -> People {
-        if report == Some(&Destination::Stdout) { People::Stderr } else { People::Stdout }
+impl Output {
+    /// # Errors
+    /// When the file of the report cannot be written or created.
+    pub(crate) fn open(report: Option<Destination>) -> Result<Output, Failure> {
+        Ok(Output { report: report.map(Sink::open).transpose()? })
     }
 
+    /// On standard output, or on standard error while standard output carries the report.
+    ///
     /// # Errors
     /// When standard output cannot be written; a reader that went away is none.
-    pub(crate) fn tell(self, text: impl fmt::Display) -> Result<(), Failure> {
-        match self {
-            People::Stdout => line(text),
-            People::Stderr => {
+    pub(crate) fn tell(&self, text: impl fmt::Display) -> Result<(), Failure> {
+        match self.report {
+            Some(Sink::Stdout) => {
                 tell(text);
                 Ok(())
             }
+            _ => line(text),
         }
+    }
+
+    /// Writes the report, where one was asked for.
+    ///
+    /// # Errors
+    /// When it cannot be written; a reader that went away is none.
+    pub(crate) fn report(&mut self, report: &impl Serialize) -> Result<(), Failure> {
+        let Some(sink) = &mut self.report else { return Ok(()) };
+        sink.write(serde_json::to_string(report).map_err(Failure::not_json)?)
     }
 }
 
@@ -187,7 +199,7 @@ mod tests {
         fs::remove_file(&path).expect("it is there");
         let elsewhere = Destination::File(path.join("nowhere"));
         assert_eq!(Sink::open(elsewhere).expect_err("no such folder").exit, crate::outcome::Exit::Usage);
-        Sink::open(Destination::File("/dev/null".into())).and_then(|sink| sink.write("x")).expect("a device takes it");
+        Sink::open(Destination::File("/dev/null".into())).and_then(|mut sink| sink.write("x")).expect("a device takes it");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::arguments::{self, TrialArguments};
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
-use crate::print::{self, People, Sink};
+use crate::print::{self, Output};
 use crate::values::{Count, PositiveTime, Seed};
 use sockdrawer::{Address, Model, testing};
 use sockdrawer_load::Stop;
@@ -23,8 +23,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// Runs the trial and tells what it found.
 pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let mut options = options(&arguments)?;
-    let people = People::beside(arguments.json.as_ref());
-    let sink = arguments.json.map(Sink::open).transpose()?;
+    let mut output = Output::open(arguments.json)?;
     // The network belongs to a thread and those it starts: this comes before any other thread.
     let shared_network = match arguments.listen {
         Some(_) => Some("with --listen the network is shared with others".to_owned()),
@@ -35,19 +34,17 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
     let trial = Trial::start(&options)?;
-    people.tell(start(&options))?;
+    output.tell(start(&options))?;
     if let Some(why) = shared_network {
-        people.tell(format_args!("the kernel's count of connections is not compared: {why}"))?;
+        output.tell(format_args!("the kernel's count of connections is not compared: {why}"))?;
     }
     let mut live = Live::new(options.until);
     let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
     let verdict = Verdict::of(&report);
-    people.tell(Table(&report))?;
-    people.tell(verdict.line(&report))?;
-    if let Some(sink) = sink {
-        sink.write(report.json())?;
-    }
+    output.tell(Table(&report))?;
+    output.tell(verdict.line(&report))?;
+    output.report(&report.json())?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 

@@ -63,9 +63,9 @@ fn phases(samples: &[Sample]) -> Vec<(f64, f64, &'static str)> {
 
 /// A line of a chart.
 pub(super) struct Line {
-    pub(super) name: String,
+    name: String,
     /// How it looks: the class of its stroke.
-    pub(super) style: String,
+    style: String,
     /// The least and the most of each point; None where nothing was measured.
     values: Vec<Option<(f64, f64)>>,
 }
@@ -93,15 +93,23 @@ impl Line {
 
 /// A chart.
 pub(super) struct Chart {
-    pub(super) title: &'static str,
+    title: &'static str,
     /// What one has to know to read it.
-    pub(super) note: &'static str,
-    pub(super) unit: Unit,
-    pub(super) logarithmic: bool,
-    pub(super) lines: Vec<Line>,
+    note: &'static str,
+    unit: Unit,
+    is_logarithmic: bool,
+    lines: Vec<Line>,
 }
 
 impl Chart {
+    pub(super) fn linear(title: &'static str, note: &'static str, unit: Unit, lines: Vec<Line>) -> Chart {
+        Chart { title, note, unit, is_logarithmic: false, lines }
+    }
+
+    pub(super) fn logarithmic(title: &'static str, note: &'static str, unit: Unit, lines: Vec<Line>) -> Chart {
+        Chart { is_logarithmic: true, ..Chart::linear(title, note, unit, lines) }
+    }
+
     /// Without the lines of what was never measured; None where nothing was.
     pub(super) fn measured(mut self) -> Option<Chart> {
         self.lines.retain(|line| line.most().is_some());
@@ -111,7 +119,7 @@ impl Chart {
     /// The chart as a part of a page, with this number.
     pub(super) fn draw(&self, times: &Times, number: usize) -> String {
         let values = self.lines.iter().flat_map(|line| line.values.iter().flatten()).flat_map(|(low, high)| [*low, *high]);
-        let scale = if self.logarithmic { Scale::logarithmic(self.unit, values) } else { Scale::linear(self.unit, values) };
+        let scale = if self.is_logarithmic { Scale::logarithmic(self.unit, values) } else { Scale::linear(self.unit, values) };
         let Chart { title, note, .. } = self;
         let axis = if scale.is_logarithmic() { " Logarithmic axis." } else { "" };
         let (legend, grid, lines) = (self.legend(), grid(times, &scale), self.paths(times, &scale));

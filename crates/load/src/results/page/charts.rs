@@ -24,17 +24,7 @@ const PERCENTILES: [(&str, &str, Percentile); 5] = [
 /// All that have something in them, with the lines that have.
 pub(super) fn charts(times: &Times, samples: &[Sample]) -> Vec<Chart> {
     let charts = Charts { times, samples };
-    let of_clients = [
-        charts.connections(),
-        charts.connects(),
-        charts.operations(),
-        charts.operation(),
-        charts.connect(),
-        charts.lag(),
-        charts.errors(),
-    ];
-    let of_servers = [charts.cpu(), charts.each(), charts.memory(), charts.bits(), charts.packets(), charts.switches()];
-    of_clients.into_iter().chain(of_servers).filter_map(Chart::measured).collect()
+    charts.of_clients().into_iter().chain(charts.of_servers()).filter_map(Chart::measured).collect()
 }
 
 struct Charts<'a> {
@@ -56,54 +46,28 @@ impl Charts<'_> {
         PERCENTILES.map(|(name, style, at)| self.line(name, style, |sample| at(of(sample)))).into()
     }
 
-    fn connections(&self) -> Chart {
+    fn of_clients(&self) -> [Chart; 7] {
         let standing = self.line("standing", "c1 area", |sample| Some(float(sample.standing)));
         let target = self.line("target", "c6 dashed", |sample| Some(float(sample.target)));
-        let lines = vec![standing, target];
-        Chart {
-            title: "Connections",
-            note: "Those that stand, and those that are wanted.",
-            unit: Unit::Count,
-            logarithmic: false,
-            lines,
-        }
-    }
-
-    fn operations(&self) -> Chart {
-        let lines = vec![self.line("operations", "c1 area", |sample| Some(sample.per_second.operations))];
-        Chart { title: "Operations", note: "That ended well, per second.", unit: Unit::Rate, logarithmic: false, lines }
-    }
-
-    fn connects(&self) -> Chart {
-        let lines = vec![self.line("connects", "c1 area", |sample| Some(sample.per_second.connects))];
-        Chart {
-            title: "Connects",
-            note: "Connections that came to stand, per second.",
-            unit: Unit::Rate,
-            logarithmic: false,
-            lines,
-        }
-    }
-
-    fn operation(&self) -> Chart {
-        let lines = self.percentiles(|sample| &sample.latency_us.operation);
-        let note = "From when an operation was due to its end.";
-        Chart { title: "Latency of operations", note, unit: Unit::Time, logarithmic: true, lines }
-    }
-
-    fn connect(&self) -> Chart {
-        let lines = self.percentiles(|sample| &sample.latency_us.connect);
-        Chart { title: "Latency of connects", note: "Until a connection stood.", unit: Unit::Time, logarithmic: true, lines }
-    }
-
-    fn lag(&self) -> Chart {
-        let lines = self.percentiles(|sample| &sample.latency_us.lag);
-        let note = "How late this side was to begin what was due: where it is long, the client is the limit.";
-        Chart { title: "Pacing lag", note, unit: Unit::Time, logarithmic: true, lines }
+        let connects = self.line("connects", "c1 area", |sample| Some(sample.per_second.connects));
+        let operations = self.line("operations", "c1 area", |sample| Some(sample.per_second.operations));
+        let operation = self.percentiles(|sample| &sample.latency_us.operation);
+        let connect = self.percentiles(|sample| &sample.latency_us.connect);
+        let lag = self.percentiles(|sample| &sample.latency_us.lag);
+        let late = "How late this side was to begin what was due: where it is long, the client is the limit.";
+        [
+            Chart::linear("Connections", "Those that stand, and those that are wanted.", Unit::Count, vec![standing, target]),
+            Chart::linear("Connects", "Connections that came to stand, per second.", Unit::Rate, vec![connects]),
+            Chart::linear("Operations", "That ended well, per second.", Unit::Rate, vec![operations]),
+            Chart::logarithmic("Latency of operations", "From when an operation was due to its end.", Unit::Time, operation),
+            Chart::logarithmic("Latency of connects", "Until a connection stood.", Unit::Time, connect),
+            Chart::logarithmic("Pacing lag", late, Unit::Time, lag),
+            Chart::linear("Errors", "So far, by what was waited for and what came.", Unit::Count, self.errors()),
+        ]
     }
 
     /// So far: in a line that rises, none is lost between two points.
-    fn errors(&self) -> Chart {
+    fn errors(&self) -> Vec<Line> {
         let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for error in self.samples.iter().flat_map(|sample| &sample.errors) {
             let most = kinds.entry((&error.phase, &error.errno)).or_default();
@@ -127,62 +91,38 @@ impl Charts<'_> {
         if !rest.is_empty() {
             lines.push(self.line("all others", "c6 dashed", |sample| so_far(&rest, sample)));
         }
-        Chart {
-            title: "Errors",
-            note: "So far, by what was waited for and what came.",
-            unit: Unit::Count,
-            logarithmic: false,
-            lines,
-        }
+        lines
     }
 
-    fn cpu(&self) -> Chart {
-        let client = self.line("client", "c1", |sample| sample.client.cpu);
-        let lines = vec![client, self.server("server", "c3", |server| server.cpu)];
-        Chart { title: "CPU", note: "CPUs that each end kept busy.", unit: Unit::Cpus, logarithmic: false, lines }
-    }
-
-    fn each(&self) -> Chart {
+    fn of_servers(&self) -> [Chart; 6] {
         let each = |bytes: fn(&ServerSample) -> Option<u64>| {
             move |sample: &Sample| {
                 let standing = Some(float(sample.standing)).filter(|standing| *standing > 0.0)?;
                 Some(float(bytes(sample.server.as_ref()?)?) / standing)
             }
         };
-        let lines = vec![
+        let cpu = vec![self.line("client", "c1", |sample| sample.client.cpu), self.server("server", "c3", |server| server.cpu)];
+        let of_each = vec![
             self.line("server", "c3", each(|server| server.pss_bytes.or(server.rss_bytes))),
             self.line("kernel, sockets", "c2", each(|server| server.socket_bytes)),
         ];
-        let note = "Memory divided by the connections that stand; what a server needs without any is in it.";
-        Chart { title: "Memory per connection", note, unit: Unit::Bytes, logarithmic: true, lines }
-    }
-
-    fn memory(&self) -> Chart {
-        let client = self.line("client", "c1", |sample| sample.client.rss_bytes.map(float));
-        let server = self.server("server", "c3", |server| server.pss_bytes.or(server.rss_bytes).map(float));
-        let lines = vec![client, server, self.server("kernel, sockets", "c2", |server| server.socket_bytes.map(float))];
-        Chart {
-            title: "Memory",
-            note: "Of all processes of each end, and of the kernel.",
-            unit: Unit::Bytes,
-            logarithmic: false,
-            lines,
-        }
-    }
-
-    fn bits(&self) -> Chart {
-        let lines = vec![self.server("in", "c1", |server| server.bits_in), self.server("out", "c3", |server| server.bits_out)];
-        Chart { title: "Bits", note: "Of the server's network.", unit: Unit::BitsPerSecond, logarithmic: false, lines }
-    }
-
-    fn packets(&self) -> Chart {
-        let lines =
+        let memory = vec![
+            self.line("client", "c1", |sample| sample.client.rss_bytes.map(float)),
+            self.server("server", "c3", |server| server.pss_bytes.or(server.rss_bytes).map(float)),
+            self.server("kernel, sockets", "c2", |server| server.socket_bytes.map(float)),
+        ];
+        let bits = vec![self.server("in", "c1", |server| server.bits_in), self.server("out", "c3", |server| server.bits_out)];
+        let packets =
             vec![self.server("in", "c1", |server| server.packets_in), self.server("out", "c3", |server| server.packets_out)];
-        Chart { title: "Packets", note: "Of the server's network.", unit: Unit::Rate, logarithmic: false, lines }
-    }
-
-    fn switches(&self) -> Chart {
-        let lines = vec![self.server("switches", "c1", |server| server.context_switches_per_second)];
-        Chart { title: "Context switches", note: "Of the server's threads.", unit: Unit::Rate, logarithmic: false, lines }
+        let switches = vec![self.server("switches", "c1", |server| server.context_switches_per_second)];
+        let divided = "Memory divided by the connections that stand; what a server needs without any is in it.";
+        [
+            Chart::linear("CPU", "CPUs that each end kept busy.", Unit::Cpus, cpu),
+            Chart::logarithmic("Memory per connection", divided, Unit::Bytes, of_each),
+            Chart::linear("Memory", "Of all processes of each end, and of the kernel.", Unit::Bytes, memory),
+            Chart::linear("Bits", "Of the server's network.", Unit::BitsPerSecond, bits),
+            Chart::linear("Packets", "Of the server's network.", Unit::Rate, packets),
+            Chart::linear("Context switches", "Of the server's threads.", Unit::Rate, switches),
+        ]
     }
 }
