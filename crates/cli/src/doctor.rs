@@ -11,7 +11,7 @@ pub(crate) fn run(arguments: DoctorArguments) -> Result<Exit, Failure> {
     if let Some(process) = arguments.pid.filter(|process| !std::path::Path::new(&format!("/proc/{process}")).exists()) {
         return Err(Failure::usage(format_args!("--pid {process}: there is no such process; look for it with ss -lntp")));
     }
-    let ask = Ask { target: arguments.target, connections: arguments.connections.in_memory(), process: arguments.pid };
+    let ask = Ask { target: arguments.target, connections: arguments.connections, process: arguments.pid };
     let findings = examine(&ask);
     output.tell(&findings)?;
     output.report(&findings)?;

@@ -25,15 +25,15 @@ pub(crate) fn run(mut arguments: FindArguments) -> Result<Exit, Failure> {
     let base = base(&mut arguments)?;
     // As far as it may go: a search that is refused half-way has told nothing.
     if !arguments.load.yes {
-        plan::guard(&varied(&base, vary, arguments.max.0))?;
+        plan::guard(&varied(&base, vary, arguments.max))?;
     }
     let mut output = Output::open(arguments.load.json.take())?;
     let stop = Stop::new();
     let signalled = load::stop_by_signals(&stop)?;
     limits::raise();
-    let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first.0);
-    let mut search = Search::new(first, arguments.max.0);
-    output.tell(format_args!("the most {} that holds, from {first} to at most {}", vary.words(), arguments.max.0))?;
+    let first = arguments.load.connections.filter(|_| vary == Vary::Connections).map_or(FIRST, |first| first as u64);
+    let mut search = Search::new(first, arguments.max);
+    output.tell(format_args!("the most {} that holds, from {first} to at most {}", vary.words(), arguments.max))?;
     let mut tries = Tries { vary: vary.name(), found: None, wall: None, runs: Vec::new() };
     let mut failure = None;
     while let Some(amount) = search.next() {

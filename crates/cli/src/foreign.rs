@@ -6,7 +6,7 @@ use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::trial::{Live, exit, until, usage};
-use crate::values::{Count, Seed, Time};
+use crate::values::{chosen_seed, count};
 use sockdrawer_load::Stop;
 use sockdrawer_trial::command::{Options, Refused, Table, Trial, Workload};
 use sockdrawer_trial::{Until, Verdict};
@@ -56,7 +56,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
             );
             return Err(usage(line));
         }
-        (None, Some(number)) if number.parse::<Count>().is_ok() => {
+        (None, Some(number)) if count::<u64>(number).is_ok() => {
             return Err(usage(format_args!("--change needs a TARGET and a command: did you mean `--changes {number}`?")));
         }
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
@@ -79,11 +79,11 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         target: target.clone(),
         workload: workload(arguments)?,
         command: command.clone(),
-        every: arguments.every.map_or(EVERY, |Time(time)| time),
+        every: arguments.every.unwrap_or(EVERY),
         until: until(arguments),
-        connections: arguments.connections.in_memory(),
-        kept: usize::try_from(arguments.kept.0).unwrap_or(usize::MAX),
-        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        connections: arguments.connections,
+        kept: arguments.kept,
+        seed: arguments.seed.unwrap_or_else(chosen_seed),
     })
 }
 

@@ -3,7 +3,6 @@
 use crate::arguments::LoadArguments;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
-use crate::values::PositiveTime;
 use crate::workload::{self, first_given, usage};
 use crate::{limits, load, plan};
 use sockdrawer_load::{Ladder, Progress, Row, Rows, Stop};
@@ -55,8 +54,8 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
 }
 
 fn ladder(arguments: &LoadArguments) -> Result<Ladder, Failure> {
-    let duration = arguments.duration.map_or(DURATION, |PositiveTime(duration)| duration);
-    let timeout = arguments.operation.timeout.map_or(plan::LONG_TIMEOUT, |PositiveTime(timeout)| timeout);
+    let duration = arguments.duration.unwrap_or(DURATION);
+    let timeout = arguments.operation.timeout.unwrap_or(plan::LONG_TIMEOUT);
     let messages = workload::messages(&arguments.acks, &arguments.operation, plan::connections(arguments))?;
     Ok(Ladder { duration, messages, timeout })
 }

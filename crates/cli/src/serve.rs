@@ -5,7 +5,7 @@ use crate::log::Log;
 use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::signals;
-use crate::values::{Count, PeerLimit, Rate, Time};
+use crate::values::PeerLimit;
 use crate::{events, limits, print, program};
 use sockdrawer::{
     AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
@@ -134,12 +134,12 @@ fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
 
 /// The high arguments: what the pool is asked to be.
 fn config(arguments: ServeArguments, log: Option<&Log>) -> Result<Config, Failure> {
-    let (model, workers) = (model(&arguments), arguments.workers.map(Count::in_memory));
+    let (model, workers) = (model(&arguments), arguments.workers);
     fits(model, &arguments)?;
     // Where there is no choice of workers, a job runs where its connection runs, and slow waits there.
     let mut config = Config::accept(behaviour(&arguments, workers != Some(0))?).model(model);
     if let Some(loops) = arguments.loops {
-        config = config.loops(loops.in_memory());
+        config = config.loops(loops);
     }
     if has_loops(model) {
         let loops = config.loops;
@@ -147,22 +147,22 @@ fn config(arguments: ServeArguments, log: Option<&Log>) -> Result<Config, Failur
     }
     config = config.admission(limits(&arguments));
     if let Some(processes) = arguments.processes {
-        config = config.processes(processes.in_memory());
+        config = config.processes(processes);
     }
     if let Some(capacity) = arguments.capacity {
-        config = config.capacity(capacity.in_memory());
+        config = config.capacity(capacity);
     }
     if let Some(time) = arguments.spin {
-        config = config.spin(time.0);
+        config = config.spin(time);
     }
     if let Some(limit) = arguments.limit {
-        config = config.limit(limit.in_memory());
+        config = config.limit(limit);
     }
     if arguments.protocol == Protocol::Http {
         config.settings.max_partial = sockdrawer_catalog::http::MAX_HEAD;
         config.settings.idle = Some(HTTP_IDLE);
     }
-    if let Some(Time(idle)) = arguments.idle {
+    if let Some(idle) = arguments.idle {
         config.settings.idle = Some(idle).filter(|idle| !idle.is_zero());
     }
     if let Some(log) = log.cloned() {
@@ -217,9 +217,9 @@ fn limits(arguments: &ServeArguments) -> Limits {
     });
     if let Some(PeerLimit { most, prefix }) = arguments.max_per_peer {
         let prefixes = Prefixes { v4: prefix, v6: 4 * prefix };
-        limits = limits.per_peer(PerPeer { prefixes, ..PerPeer::address(most.in_memory()) });
+        limits = limits.per_peer(PerPeer { prefixes, ..PerPeer::address(most) });
     }
-    if let Some(Rate(rate)) = arguments.accept_rate {
+    if let Some(rate) = arguments.accept_rate {
         // More than fits is no burst that anybody could make.
         let burst = (rate / 10.0).ceil() as u32;
         limits = limits.rate(AcceptRate::new(rate, burst.max(1)));
@@ -236,7 +236,7 @@ fn behaviour(arguments: &ServeArguments, in_worker: bool) -> Result<Behaviour, F
         Protocol::Hello => Hello.behaviour(),
         Protocol::Ping => Ping.behaviour(),
         Protocol::Http => {
-            let slow_duration = arguments.slow_duration.map_or(Http::default().slow_duration, |time| time.0);
+            let slow_duration = arguments.slow_duration.unwrap_or(Http::default().slow_duration);
             Http { slow_duration, in_worker }.behaviour()
         }
         Protocol::Acks => Acks { pattern: arguments.ack.unwrap_or_default() }.behaviour(),

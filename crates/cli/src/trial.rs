@@ -5,7 +5,7 @@ use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::{self, Output};
-use crate::values::{Count, PositiveTime, Seed};
+use crate::values::chosen_seed;
 use sockdrawer::{Address, Model, testing};
 use sockdrawer_load::Stop;
 use sockdrawer_trial::kinds::{Options, Sabotage, Table, Trial, loopback};
@@ -59,14 +59,14 @@ pub(crate) fn exit(verdict: &Verdict) -> Exit {
 fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     let mut options = Options {
         model: tried(arguments.model.unwrap_or_default())?,
-        connections: arguments.connections.in_memory(),
-        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        connections: arguments.connections,
+        seed: arguments.seed.unwrap_or_else(chosen_seed),
         sabotage: arguments.sabotage.map(sabotage),
         ..Options::default()
     };
     options.kept = match arguments.kept {
-        Count(0) => return Err(usage("--kept: at least one, because changes are looked at on kept connections")),
-        Count(kept) => usize::try_from(kept).unwrap_or(usize::MAX),
+        0 => return Err(usage("--kept: at least one, because changes are looked at on kept connections")),
+        kept => kept,
     };
     options.listen = match &arguments.listen {
         None => options.listen,
@@ -80,8 +80,8 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
 /// When a trial ends.
 pub(crate) fn until(arguments: &TrialArguments) -> Until {
     match (arguments.changes, arguments.seconds) {
-        (Some(changes), _) => Until::Changes(changes.0),
-        (None, Some(PositiveTime(time))) => Until::Passed(time),
+        (Some(changes), _) => Until::Changes(changes),
+        (None, Some(time)) => Until::Passed(time),
         (None, None) => Until::Passed(LASTS),
     }
 }

@@ -1,7 +1,7 @@
 //! The options of `sockdrawer find`: those of `load`, and what is varied.
 
 use super::load::LoadArguments;
-use crate::values::Positive;
+use crate::values::positive;
 use clap::{Args, ValueEnum};
 
 /// `sockdrawer find`.
@@ -11,8 +11,8 @@ pub(crate) struct FindArguments {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "connections")]
     pub(crate) vary: Vary,
     /// The most to try.
-    #[arg(long, value_name = "N", default_value = "1m")]
-    pub(crate) max: Positive,
+    #[arg(long, value_name = "N", value_parser = positive::<u64>, default_value = "1m")]
+    pub(crate) max: u64,
     /// What each try does; --connections is where a search for connections begins.
     #[command(flatten)]
     pub(crate) load: LoadArguments,

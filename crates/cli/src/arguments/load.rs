@@ -2,11 +2,13 @@
 
 use crate::names::Protocol;
 use crate::thresholds;
-use crate::values::{Destination, LocalPorts, Positive, PositiveTime, ProcessCount, ProcessId, Ramp, Rate, Seed, Source, Target};
+use crate::values::{Destination, Source, Target, local_ports, positive, positive_time, process, processes, rate, seed, stage};
 use crate::workload::{AcksArguments, HttpArguments, OperationArguments};
 use clap::Args;
 use sockdrawer_load::results::Threshold;
+use sockdrawer_load::{Processes, Stage};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `sockdrawer load`.
 #[derive(Debug, Args)]
@@ -19,41 +21,41 @@ pub(crate) struct LoadArguments {
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
     /// Connections at once [default: 64].
-    #[arg(short, long, value_name = "N")]
-    pub(crate) connections: Option<Positive>,
+    #[arg(short, long, value_name = "N", value_parser = positive::<usize>)]
+    pub(crate) connections: Option<usize>,
     /// How many connections there are over time, from none on: within 30 s to 10k, within 2 minutes to 100k, within 30 s to none.
-    #[arg(long, value_name = "T:N,...", value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
-    pub(crate) stage: Vec<Ramp>,
+    #[arg(long, value_name = "T:N,...", value_parser = stage, value_delimiter = ',', conflicts_with_all = ["connections", "connect_rate", "duration"])]
+    pub(crate) stage: Vec<Stage>,
     /// A connection ends by itself so long after it stands, and another takes its place.
-    #[arg(long, value_name = "T")]
-    pub(crate) lifetime: Option<PositiveTime>,
+    #[arg(long, value_name = "T", value_parser = positive_time)]
+    pub(crate) lifetime: Option<Duration>,
     /// End after so many operations of all connections: round trips of ping and echo, connections of hello, requests of http,
     /// messages of acks.
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) operations: Option<Positive>,
+    #[arg(short = 'n', long, value_name = "N", value_parser = positive::<u64>)]
+    pub(crate) operations: Option<u64>,
     /// End so long after the first connect [default without -n and --hold: 10s].
-    #[arg(short, long, value_name = "T", conflicts_with = "hold")]
-    pub(crate) duration: Option<PositiveTime>,
+    #[arg(short, long, value_name = "T", value_parser = positive_time, conflicts_with = "hold")]
+    pub(crate) duration: Option<Duration>,
     /// End so long after the last connection stands.
-    #[arg(long, value_name = "T")]
-    pub(crate) hold: Option<PositiveTime>,
+    #[arg(long, value_name = "T", value_parser = positive_time)]
+    pub(crate) hold: Option<Duration>,
     /// The most connects per second [default: for ping and echo 1000, or 100 to public addresses; else as fast as it goes].
-    #[arg(long, value_name = "R")]
-    pub(crate) connect_rate: Option<Rate>,
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub(crate) connect_rate: Option<f64>,
     #[command(flatten)]
     pub(crate) operation: OperationArguments,
     /// Local addresses and networks to connect from, taken in turn: 127.0.0.2,127.0.1.0/24.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) source: Vec<Source>,
     /// The first and the last local port to connect from: 20000-29999 [default: those that the machine has for it].
-    #[arg(long, value_name = "A-B")]
-    pub(crate) local_ports: Option<LocalPorts>,
+    #[arg(long, value_name = "A-B", value_parser = local_ports)]
+    pub(crate) local_ports: Option<(u16, u16)>,
     /// A Unix socket to take orders at while the run goes on: +N, -N, =N, interval T, suspend, resume, next, stop, status.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
     /// Processes that run the clients; auto: more than one where descriptors are too few for one [default: auto].
-    #[arg(long, value_name = "N|auto")]
-    pub(crate) processes: Option<ProcessCount>,
+    #[arg(long, value_name = "N|auto", value_parser = processes)]
+    pub(crate) processes: Option<Processes>,
     /// A file with options: long names as keys; what the command line says counts more.
     #[arg(long, value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
@@ -67,8 +69,8 @@ pub(crate) struct LoadArguments {
     #[arg(long)]
     pub(crate) yes: bool,
     /// Processes of the server to watch: 7,8 [default: those that listen at the targets, where they are of this machine].
-    #[arg(long, value_name = "PID,...", value_delimiter = ',')]
-    pub(crate) server_pid: Vec<ProcessId>,
+    #[arg(long, value_name = "PID,...", value_parser = process, value_delimiter = ',')]
+    pub(crate) server_pid: Vec<u32>,
     /// What the result must be, or the program ends with 99: p99<50ms, failed<0.1%, lost==0, connect.p99<1s; repeat it for more.
     #[arg(long, value_name = "EXPR", value_parser = thresholds::parse_for_one)]
     pub(crate) threshold: Vec<Threshold>,
@@ -79,8 +81,8 @@ pub(crate) struct LoadArguments {
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
     /// echo: chooses the bytes of messages; http: chooses among the pages of --mix [default: chosen and printed].
-    #[arg(long, value_name = "S")]
-    pub(crate) seed: Option<Seed>,
+    #[arg(long, value_name = "S", value_parser = seed)]
+    pub(crate) seed: Option<u64>,
     /// Options of acks.
     #[command(flatten)]
     pub(crate) acks: AcksArguments,

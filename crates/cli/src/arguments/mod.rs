@@ -10,11 +10,12 @@ pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 
 use crate::names::{self, Protocol};
-use crate::values::{Count, Destination, PeerLimit, Positive, PositiveTime, Rate, Seed, Time};
+use crate::values::{Destination, PeerLimit, count, positive, positive_time, rate, seed, time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
 use std::ffi::OsString;
+use std::time::Duration;
 
 /// Holds sockets so that the program around them can change.
 #[derive(Debug, Parser)]
@@ -61,24 +62,24 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
     /// prefork, loops and tasks: threads that run connections [default: one for each CPU; prefork: one in each process].
-    #[arg(long, value_name = "N")]
-    pub(crate) loops: Option<Positive>,
+    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
+    pub(crate) loops: Option<usize>,
     /// prefork, loops and tasks: threads that run slow jobs; 0 runs them in the loops [default: as many as loops].
-    #[arg(long, value_name = "N")]
-    pub(crate) workers: Option<Count>,
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub(crate) workers: Option<usize>,
     /// prefork: processes [default: one for each CPU].
-    #[arg(long, value_name = "N")]
-    pub(crate) processes: Option<Positive>,
+    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
+    pub(crate) processes: Option<usize>,
     /// Connections for which each loop keeps memory ready; not a limit.
-    #[arg(long, value_name = "N")]
-    pub(crate) capacity: Option<Count>,
+    #[arg(long, value_name = "N", value_parser = count::<usize>)]
+    pub(crate) capacity: Option<usize>,
     /// loops, prefork and single: how long a loop that had something to do asks for more before it sleeps: latency for CPU
     /// [default: not at all].
-    #[arg(long, value_name = "T")]
-    pub(crate) spin: Option<Time>,
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) spin: Option<Duration>,
     /// The most connections at once [default: as many as descriptors allow].
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<Positive>,
+    #[arg(long, value_name = "N", value_parser = positive::<usize>)]
+    pub(crate) limit: Option<usize>,
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,
@@ -87,18 +88,18 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N[/PREFIX]")]
     pub(crate) max_per_peer: Option<PeerLimit>,
     /// The most connections accepted in a second, with bursts of a tenth of that; those that come faster wait.
-    #[arg(long, value_name = "R")]
-    pub(crate) accept_rate: Option<Rate>,
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub(crate) accept_rate: Option<f64>,
     /// Close a connection that brings nothing whole and takes nothing for so long, or a quarter longer; 0: never
     /// [default: http: 60s; else never].
-    #[arg(long, value_name = "T")]
-    pub(crate) idle: Option<Time>,
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) idle: Option<Duration>,
     /// Tell events on standard error, one line each.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// http: how long the slow answer takes [default: 30ms].
-    #[arg(long, value_name = "T")]
-    pub(crate) slow_duration: Option<Time>,
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) slow_duration: Option<Duration>,
     /// acks: when messages are acknowledged: reply, read, timer=5ms, async=20,5ms or every=K [default: read].
     #[arg(long, value_name = "HOW")]
     pub(crate) ack: Option<AckPattern>,
@@ -120,8 +121,8 @@ pub(crate) struct DoctorArguments {
     /// The server; none: this machine as a client.
     pub(crate) target: Option<Address>,
     /// Connections at once.
-    #[arg(short, long, value_name = "N", default_value = "10k")]
-    pub(crate) connections: Positive,
+    #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "10k")]
+    pub(crate) connections: usize,
     /// The server's process [default: the one that listens at TARGET, on this machine].
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
@@ -140,8 +141,8 @@ pub(crate) struct TrialArguments {
     #[arg(long, value_name = "COMMAND")]
     pub(crate) change: Option<String>,
     /// TARGET: from the start of one command to the start of the next; 0 is back to back [default: 2s].
-    #[arg(long, value_name = "T")]
-    pub(crate) every: Option<Time>,
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) every: Option<Duration>,
     /// TARGET: what the clients say: echo, ping or http [default: echo].
     #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) workload: Option<Workload>,
@@ -149,20 +150,20 @@ pub(crate) struct TrialArguments {
     #[arg(long, value_name = "PATH")]
     pub(crate) request_path: Option<String>,
     /// End after so many changes.
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
-    pub(crate) changes: Option<Positive>,
+    #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "seconds")]
+    pub(crate) changes: Option<u64>,
     /// End after so many seconds [default: 10].
-    #[arg(long, value_name = "N")]
-    pub(crate) seconds: Option<PositiveTime>,
+    #[arg(long, value_name = "N", value_parser = positive_time)]
+    pub(crate) seconds: Option<Duration>,
     /// Clients that connect, exchange and close all the time.
-    #[arg(long, value_name = "N", default_value = "24")]
-    pub(crate) connections: Positive,
+    #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value = "24")]
+    pub(crate) connections: usize,
     /// Connections kept from the first to the last change.
-    #[arg(long, value_name = "N", default_value = "100")]
-    pub(crate) kept: Count,
+    #[arg(long, value_name = "N", value_parser = count::<usize>, default_value = "100")]
+    pub(crate) kept: usize,
     /// What random choices begin with [default: chosen and printed].
-    #[arg(long, value_name = "S")]
-    pub(crate) seed: Option<Seed>,
+    #[arg(long, value_name = "S", value_parser = seed)]
+    pub(crate) seed: Option<u64>,
     /// Break the server inside this program on purpose, to see that the trial notices.
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) sabotage: Option<Sabotage>,

@@ -11,10 +11,10 @@ pub(crate) use text::text;
 use crate::arguments::LoadArguments;
 use crate::names::Protocol;
 use crate::outcome::Failure;
-use crate::values::{LocalPorts, Positive, PositiveTime, ProcessCount, Rate, Seed};
+use crate::values::chosen_seed;
 use crate::workload::{first_given, messages, round_trips, usage, wanted};
 use sockdrawer::Address;
-use sockdrawer_load::{End, Hello, Life, Plan, Stage, Workload};
+use sockdrawer_load::{End, Hello, Life, Plan, Workload};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -34,26 +34,25 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     let targets: Vec<Address> = arguments.targets.iter().flat_map(|target| target.0.iter().cloned()).collect();
     let sources: Vec<IpAddr> = arguments.source.iter().flat_map(|source| source.addresses()).collect();
     sources_fit(&sources, &targets)?;
-    let stages: Vec<Stage> = arguments.stage.iter().map(|ramp| ramp.0).collect();
     let connect_rate = match arguments.connect_rate {
-        Some(Rate(rate)) => Some(rate),
-        None if stages.is_empty() => default_connect_rate(&workload, &targets),
+        Some(rate) => Some(rate),
+        None if arguments.stage.is_empty() => default_connect_rate(&workload, &targets),
         None => None,
     };
     let plan = Plan {
         targets,
         sources,
-        local_ports: arguments.local_ports.map(|LocalPorts(first, last)| (first, last)),
+        local_ports: arguments.local_ports,
         connections: connections(arguments),
-        stages,
-        operations: arguments.operations.map(|operations| operations.0),
+        stages: arguments.stage.clone(),
+        operations: arguments.operations,
         end: end(arguments, &workload, connect_rate)?,
         connect_rate,
-        timeout: arguments.operation.timeout.map_or(default_timeout(&workload), |PositiveTime(timeout)| timeout),
-        lifetime: arguments.lifetime.map(|PositiveTime(lifetime)| lifetime),
-        server_pids: arguments.server_pid.iter().map(|pid| pid.0).collect(),
-        processes: arguments.processes.map(|ProcessCount(processes)| processes).unwrap_or_default(),
-        seed: arguments.seed.unwrap_or_else(Seed::chosen).0,
+        timeout: arguments.operation.timeout.unwrap_or_else(|| default_timeout(&workload)),
+        lifetime: arguments.lifetime,
+        server_pids: arguments.server_pid.clone(),
+        processes: arguments.processes.unwrap_or_default(),
+        seed: arguments.seed.unwrap_or_else(chosen_seed),
         ..Plan::new(workload)
     };
     if plan.connections == 0 {
@@ -67,8 +66,8 @@ pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
 
 /// The most at once.
 pub(crate) fn connections(arguments: &LoadArguments) -> usize {
-    let most = arguments.stage.iter().map(|ramp| ramp.0.connections).max();
-    most.unwrap_or(arguments.connections.map_or(64, Positive::in_memory))
+    let most = arguments.stage.iter().map(|stage| stage.connections).max();
+    most.unwrap_or(arguments.connections.unwrap_or(64))
 }
 
 /// Connections that stay are spread, so that a server is not asked for all of them in one moment. Where it is far away, there is
@@ -123,7 +122,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
 }
 
 fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>) -> Result<End, Failure> {
-    let in_stages = arguments.stage.last().map(|ramp| ramp.0.connections);
+    let in_stages = arguments.stage.last().map(|stage| stage.connections);
     match (arguments.duration, arguments.hold) {
         (_, Some(_)) if workload.properties().life.renews() => {
             let name = workload.name();
@@ -135,8 +134,8 @@ fn end(arguments: &LoadArguments, workload: &Workload, connect_rate: Option<f64>
         (_, Some(_)) if in_stages == Some(0) => {
             Err(usage("--hold: no connection is left after the last --stage: leave one out, or write no 0 there"))
         }
-        (_, Some(PositiveTime(hold))) => Ok(End::AfterLastConnect(hold)),
-        (Some(PositiveTime(duration)), None) => Ok(End::AfterFirstConnect(duration)),
+        (_, Some(hold)) => Ok(End::AfterLastConnect(hold)),
+        (Some(duration), None) => Ok(End::AfterFirstConnect(duration)),
         (None, None) if in_stages.is_some() => Ok(End::AfterStages),
         (None, None) if arguments.operations.is_some() => Ok(End::Never),
         (None, None) => {
@@ -174,7 +173,7 @@ fn sources_fit(sources: &[IpAddr], targets: &[Address]) -> Result<(), Failure> {
 pub(crate) mod tests {
     use super::*;
     use crate::arguments::Command;
-    use sockdrawer_load::{Processes, Question, RoundTrips};
+    use sockdrawer_load::{Processes, Question, RoundTrips, Stage};
 
     pub(crate) fn planned(words: &str) -> Result<Plan, Failure> {
         planned_by(&words.split_whitespace().collect::<Vec<_>>())

@@ -1,6 +1,6 @@
 //! A plan as the text of a file that `--plan` reads as the same plan again.
 
-use crate::values::{LocalPorts, ProcessCount, Ramp, Source, Target};
+use crate::values::{Source, Target, processes_text, stage_text};
 use crate::workload::{Lines, told};
 use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{End, Plan};
@@ -15,7 +15,7 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
     if plan.stages.is_empty() {
         lines.count("connections", plan.connections as u64);
     } else {
-        lines.add("stage", plan.stages.iter().map(|stage| Ramp(*stage).to_string()).collect::<Vec<_>>());
+        lines.add("stage", plan.stages.iter().map(stage_text).collect::<Vec<_>>());
     }
     told(&plan.workload).keys(plan, &mut lines);
     if let Some(operations) = plan.operations {
@@ -37,12 +37,12 @@ pub(crate) fn text(plan: &Plan, thresholds: &[Threshold]) -> String {
         lines.add("source", Source::texts(&plan.sources));
     }
     if let Some((first, last)) = plan.local_ports {
-        lines.add("local-ports", LocalPorts(first, last).to_string());
+        lines.add("local-ports", format!("{first}-{last}"));
     }
     if !plan.server_pids.is_empty() {
         lines.add("server-pid", plan.server_pids.iter().map(|pid| i64::from(*pid)).collect::<Vec<_>>());
     }
-    lines.add("processes", ProcessCount(plan.processes).to_string());
+    lines.add("processes", processes_text(plan.processes));
     lines.count("seed", plan.seed);
     if !thresholds.is_empty() {
         lines.add("threshold", thresholds.iter().map(ToString::to_string).collect::<Vec<_>>());

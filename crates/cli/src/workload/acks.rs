@@ -4,7 +4,7 @@ use super::Told;
 use super::lines::Lines;
 use super::options::{OperationArguments, first_given, usage};
 use crate::outcome::Failure;
-use crate::values::{Positive, Rate, Size, Time, number};
+use crate::values::{number, positive};
 use clap::Args;
 use sockdrawer_catalog::acks::{AckPattern, MAX_PAYLOAD};
 use sockdrawer_catalog::time;
@@ -25,11 +25,11 @@ pub(crate) struct AcksArguments {
     #[arg(long, value_name = "HOW")]
     pub(crate) ack: Option<AckPattern>,
     /// acks: messages in one write [default: 1000, or as many as --window allows].
-    #[arg(long, value_name = "K")]
-    pub(crate) batch: Option<Positive>,
+    #[arg(long, value_name = "K", value_parser = positive::<u64>)]
+    pub(crate) batch: Option<u64>,
     /// acks: the most messages of a connection without ack; then it waits for one [default: 100000, or --batch if that is more].
-    #[arg(long, value_name = "W")]
-    pub(crate) window: Option<Positive>,
+    #[arg(long, value_name = "W", value_parser = positive::<u64>)]
+    pub(crate) window: Option<u64>,
     /// acks: run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],
     /// and compare them.
     #[arg(long, conflicts_with_all = ["ack", "connections", "operations", "stage", "hold", "connect_rate", "interval", "rate", "source", "local_ports", "processes", "server_pid", "dry_run", "seed"])]
@@ -51,11 +51,11 @@ impl AcksArguments {
 /// The messages that are asked for, or what makes no sense about them.
 pub(crate) fn messages(arguments: &AcksArguments, options: &OperationArguments, connections: usize) -> Result<Messages, Failure> {
     let AcksArguments { ack, batch, window, .. } = arguments;
-    let size = options.size.map_or(SIZE, |Size(size)| size);
+    let size = options.size.unwrap_or(SIZE);
     if size > MAX_PAYLOAD {
         return Err(usage(format_args!("--size {size}: a payload has at most {MAX_PAYLOAD} bytes, write less")));
     }
-    let (batch, window) = match (batch.map(|batch| batch.0), window.map(|window| window.0)) {
+    let (batch, window) = match (*batch, *window) {
         (Some(batch), Some(window)) if window < batch => {
             return Err(usage(format_args!(
                 "--window {window} is smaller than --batch {batch}: a batch would never be sent; raise --window or lower --batch"
@@ -87,8 +87,8 @@ pub(crate) fn messages(arguments: &AcksArguments, options: &OperationArguments, 
 /// From one message of a connection to its next.
 fn interval(options: &OperationArguments, connections: usize) -> Result<Duration, Failure> {
     match (options.interval, options.rate) {
-        (Some(Time(interval)), _) => Ok(interval),
-        (None, Some(Rate(rate))) => {
+        (Some(interval), _) => Ok(interval),
+        (None, Some(rate)) => {
             let each = Duration::try_from_secs_f64(connections as f64 / rate).unwrap_or(Duration::MAX);
             // Zero would be back to back.
             if each.is_zero() {

@@ -133,7 +133,7 @@ pub(crate) fn wanted(
         Some(Closing::Fin) => Some(Close::Fin),
         Some(Closing::Rst) => Some(Close::Rst),
     };
-    Ok(Wanted { pages, close, rate: options.rate.map(|rate| rate.0) })
+    Ok(Wanted { pages, close, rate: options.rate })
 }
 
 impl Told for Wanted {

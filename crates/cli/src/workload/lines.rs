@@ -1,6 +1,7 @@
 //! Lines of a plan.
 
-use crate::values::{Rate, Time};
+use crate::values::rate_text;
+use sockdrawer_catalog::time;
 use std::time::Duration;
 use toml::Value;
 
@@ -14,7 +15,7 @@ impl Lines {
     }
 
     pub(crate) fn time(&mut self, key: &str, time: Duration) {
-        self.add(key, Time(time).to_string());
+        self.add(key, time::format(time));
     }
 
     /// As a number where TOML has it.
@@ -26,7 +27,7 @@ impl Lines {
     }
 
     pub(crate) fn rate(&mut self, key: &str, rate: f64) {
-        let text = Rate(rate).to_string();
+        let text = rate_text(rate);
         match text.parse::<i64>() {
             Ok(whole) => self.add(key, whole),
             Err(_) => self.add(key, text),

@@ -2,28 +2,29 @@
 
 use crate::names::Protocol::{self, Acks, Echo, Http, Ping};
 use crate::outcome::Failure;
-use crate::values::{Bytes, PositiveTime, Rate, Size, Time};
+use crate::values::{Bytes, positive_time, rate, size, time};
 use clap::Args;
 use sockdrawer_catalog::dialogue::Expect;
 use std::fmt;
+use std::time::Duration;
 
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
     /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
-    #[arg(long, value_name = "T")]
-    pub(crate) interval: Option<Time>,
+    #[arg(long, value_name = "T", value_parser = time)]
+    pub(crate) interval: Option<Duration>,
     /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
     /// most -c at once [default: as fast as it goes].
-    #[arg(long, value_name = "R", conflicts_with = "interval")]
-    pub(crate) rate: Option<Rate>,
+    #[arg(long, value_name = "R", value_parser = rate, conflicts_with = "interval")]
+    pub(crate) rate: Option<f64>,
     /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
     /// and acks].
-    #[arg(long, value_name = "T")]
-    pub(crate) timeout: Option<PositiveTime>,
+    #[arg(long, value_name = "T", value_parser = positive_time)]
+    pub(crate) timeout: Option<Duration>,
     /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
-    #[arg(long, value_name = "B")]
-    pub(crate) size: Option<Size>,
+    #[arg(long, value_name = "B", value_parser = size)]
+    pub(crate) size: Option<u32>,
     /// ping, echo: bytes to send instead, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
     #[arg(long, value_name = "S", conflicts_with = "size")]
     pub(crate) send: Option<Bytes>,

@@ -4,7 +4,7 @@ use super::Told;
 use super::lines::Lines;
 use super::options::{OperationArguments, usage};
 use crate::outcome::Failure;
-use crate::values::{Bytes, Size, Time, number};
+use crate::values::{Bytes, number};
 use sockdrawer_catalog::time;
 use sockdrawer_load::{Plan, Question, RoundTrips};
 use std::time::Duration;
@@ -28,11 +28,11 @@ pub(crate) fn round_trips(of_echo: bool, options: &OperationArguments, has_targe
         (None, Some(_)) => {
             return Err(usage("--expect without --send: say what is sent, or leave it out: the workload knows its own answers"));
         }
-        (None, None) if of_echo => Question::Echo { size: size.map_or(SIZE, |Size(size)| size) },
+        (None, None) if of_echo => Question::Echo { size: size.unwrap_or(SIZE) },
         (None, None) => Question::Ping,
     };
     let default = if of_echo { Duration::ZERO } else { PING_INTERVAL };
-    Ok(RoundTrips { interval: interval.map_or(default, |Time(interval)| interval), question })
+    Ok(RoundTrips { interval: interval.unwrap_or(default), question })
 }
 
 impl Told for RoundTrips {
