@@ -22,7 +22,10 @@ mod error;
 mod event_loop;
 #[cfg(feature = "processes")]
 mod exec;
+mod ipc;
 pub mod layer;
+mod limit;
+mod listen;
 mod model;
 mod net;
 mod observe;
@@ -34,6 +37,7 @@ mod sys;
 #[cfg(feature = "tokio")]
 pub mod tasks;
 pub mod testing;
+mod wake;
 
 pub use admission::{
     AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer, PerPeer, Prefixes,

@@ -7,38 +7,26 @@ mod trouble;
 
 pub(crate) use retiring::Retiring;
 
+use super::incoming::Incoming;
 use super::io::Io;
-use super::limiter::{Permit, Waiter};
-use super::listener::ListenSocket;
-use super::listener_state::{AcceptState, ListenerState};
-use super::policy::Policy;
 use super::shared::Shared;
 use crate::config::Reject;
+use crate::limit::limiter::Waiter;
+use crate::limit::policy::Policy;
+use crate::listen::socket::ListenSocket;
+use crate::listen::state::{AcceptState, ListenerState};
 use crate::observe::Event as Told;
-use crate::protocol::Side;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Interest};
 use admitting::{PolicyView, Waiting};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trouble::{Trouble, trouble};
 
 /// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
 const STARVED: Duration = Duration::from_millis(100);
-
-/// A connection on its way into a loop.
-pub(crate) struct Incoming {
-    pub(crate) socket: OwnedFd,
-    pub(crate) permit: Permit,
-    pub(crate) remote: Option<SocketAddr>,
-    pub(crate) side: Side,
-    /// Both zero where this side accepted.
-    pub(crate) lag: Duration,
-    pub(crate) connect_time: Duration,
-}
 
 /// The accepting part of a loop.
 pub(super) struct Acceptor {

@@ -1,20 +1,32 @@
 //! The connections of one event loop: how one enters, what epoll says of it, and all that they need meanwhile.
 
-use super::acceptor::Incoming;
+mod calling;
+mod closing;
+pub(super) mod connecting;
+mod delegation;
+mod ending;
+mod idle;
+mod interest;
+mod jobs;
+mod orders;
+mod reading;
+mod writing;
+
 use super::buffer::Buffers;
-use super::child_page::ChildPage;
 use super::generation::Generation;
 use super::generations::Generations;
 use super::inbox::Inbox;
+use super::incoming::Incoming;
 use super::io::Io;
-use super::limiter::Permit;
 use super::shared::Shared;
 use super::slot::Flags;
 use super::slots::Slots;
 use super::snapshot::SnapshotCell;
 use super::timers::Timers;
-use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES, calling, connecting, idle, reading};
+use super::{ENDS_PER_TURN, PREPARED_BYTES, READ_BYTES};
 use crate::behaviour::{Answer, More, Panicked};
+use crate::ipc::child_page::ChildPage;
+use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::protocol::{ConnectionId, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
@@ -41,7 +53,7 @@ pub(crate) struct Connections {
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
     /// Connections that are watched for the idle timeout.
-    pub(super) idle: HashMap<u32, idle::Seen>,
+    idle: HashMap<u32, idle::Seen>,
     /// Every target there was; connecting slots name theirs by its place.
     pub(super) targets: Vec<Address>,
     /// What came of connects since the event loop looked last.
@@ -174,6 +186,22 @@ impl Connections {
     pub(crate) fn reserve(&mut self, capacity: usize) {
         self.slots.reserve(capacity);
         self.generations.active().table.reserve(capacity);
+    }
+
+    pub(super) fn fire_timers(&mut self) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut due = std::mem::take(&mut self.timers.due);
+        self.timers.wheel.advance(&mut self.slots, now, &mut due);
+        for slot in due.drain(..) {
+            // A callback earlier in this list may have ended the connection, or set its timer again.
+            if self.slots.at(slot).is_taken() && !self.slots.at(slot).timer.is_set() {
+                self.timer_due(slot, now);
+            }
+        }
+        self.timers.due = due;
     }
 
     /// Visits what each generation's service made for this loop.

@@ -1,12 +1,13 @@
 //! Beginning connects: the acceptor's mirror. It takes a permit, makes a socket and puts it into a slot while the handshake runs.
 
-use super::connecting::{Connects, internet};
 use super::connections::Connections;
+use super::connections::connecting::{Connects, internet};
 use super::dialer::Dialer;
 use super::io::Io;
-use super::limiter::{Permit, Waiter};
 use super::ports::Ports;
 use crate::config::Late;
+use crate::limit::limiter::Waiter;
+use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::protocol::ConnectFailure;
 use crate::sys::{self, Errno};
@@ -167,7 +168,7 @@ impl Connector {
             self.next = Next::Moment(self.rests_until.map_or(due, |rested| rested.max(due)));
             return false;
         }
-        let Some(permit) = connections.io.shared.limiter.take() else {
+        let Some(permit) = Permit::take(&connections.io.shared.limiter) else {
             if dialer.connecting.late == Late::Forget {
                 // Whoever has a permit first goes on, and what is due then is another matter.
                 self.give_back();

@@ -1,9 +1,9 @@
 //! Generations: one version of the service and of per-connection settings, and the connections made under it. A pool has one
 //! switch; a loop looks at it once for each connection it accepts.
 
-use super::shared_counters::SharedCounters;
 use crate::behaviour::{AnyService, Kind, Panicked, TableBox};
 use crate::config::Settings;
+use crate::ipc::shared_counters::SharedCounters;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;

@@ -1,22 +1,14 @@
 //! A loop's inbox: the only way for other threads to reach its connections.
 
 use super::EventLoop;
-use super::acceptor::Incoming;
+use super::incoming::Incoming;
 use super::lease::Returned;
 use crate::protocol::{JobResult, Note, NotifyError, Post, Tag};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Mutex, OnceLock, lock};
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::wake::Wake;
 use std::sync::Arc;
-
-/// A number that no other thread has at the same time, and not 0.
-fn this_thread() -> usize {
-    thread_local! {
-        static HERE: u8 = const { 0 };
-    }
-    HERE.with(|here| std::ptr::from_ref(here) as usize)
-}
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
 pub(crate) enum Message {
@@ -35,18 +27,12 @@ pub(crate) enum Message {
 /// What the control plane asks, run on the loop's thread between two events.
 pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
 
-/// Letters in the order they came. Its memory is kept, so that steady traffic allocates nothing.
+/// Messages in the order they came. Its memory is kept, so that steady traffic allocates nothing.
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
-    /// Set by the first message after the loop last looked: one ring for many messages.
-    notified: AtomicBool,
-    /// The thread that looks at `rung` each time before it waits, so that it need not ring for itself. 0: none does.
-    reader: AtomicUsize,
-    /// None yet in an event loop that has had nothing to wait for.
-    event: OnceLock<OwnedFd>,
-    /// The most notes that may wait; jobs, connections and orders are bounded elsewhere and never refused.
+    pub(crate) wake: Arc<Wake>,
+    /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
-    system: Arc<dyn System>,
 }
 
 #[derive(Default)]
@@ -60,29 +46,13 @@ struct Queue {
 impl Inbox {
     pub(crate) fn new(system: Arc<dyn System>, bound: usize) -> Result<Arc<Inbox>, Errno> {
         let inbox = Inbox::asleep(system, bound);
-        inbox.event()?;
+        inbox.wake.event()?;
         Ok(inbox)
     }
 
-    /// One that nobody waits for yet.
+    /// One without an event: its loop waits for nothing yet.
     pub(crate) fn asleep(system: Arc<dyn System>, bound: usize) -> Arc<Inbox> {
-        Arc::new(Inbox {
-            queue: Mutex::default(),
-            notified: AtomicBool::new(false),
-            reader: AtomicUsize::new(0),
-            event: OnceLock::new(),
-            bound: AtomicUsize::new(bound),
-            system,
-        })
-    }
-
-    /// What is rung. Made now if it was not.
-    pub(crate) fn event(&self) -> Result<BorrowedFd<'_>, Errno> {
-        if self.event.get().is_none() {
-            // Another thread's is as good.
-            let _ = self.event.set(self.system.event()?);
-        }
-        Ok(self.event.get().expect("just set").as_fd())
+        Arc::new(Inbox { queue: Mutex::default(), wake: Wake::new(system), bound: AtomicUsize::new(bound) })
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -98,7 +68,7 @@ impl Inbox {
             }
             queue.messages.push(message);
         }
-        self.wake();
+        self.wake.wake();
         Ok(())
     }
 
@@ -115,37 +85,18 @@ impl Inbox {
             queue.notes += 1;
             queue.messages.push(Message::Command(command));
         }
-        self.wake();
+        self.wake.wake();
         true
-    }
-
-    /// Makes the loop turn.
-    pub(crate) fn wake(&self) {
-        if !self.notified.swap(true, Ordering::AcqRel) && self.reader.load(Ordering::Relaxed) != this_thread() {
-            // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
-            // Who has no event yet looks at `rung` before it waits for the first time.
-            let _ = self.event.get().map(|event| self.system.notify(event.as_fd()));
-        }
-    }
-
-    /// Says that this thread will look whether it has rung before each wait, and runs nothing else in between.
-    pub(crate) fn read_here(&self) {
-        self.reader.store(this_thread(), Ordering::Relaxed);
-    }
-
-    /// Whether there is something to take.
-    pub(crate) fn is_notified(&self) -> bool {
-        self.notified.load(Ordering::Acquire)
     }
 
     /// Swaps the waiting messages for the empty `into`.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
         // Nearly always it has not: what nobody writes stays in every processor's cache, and is not copied for a forked process.
-        if !self.is_notified() {
+        if !self.wake.is_notified() {
             return;
         }
-        // First: a message put in after the swap below rings again.
-        self.notified.swap(false, Ordering::AcqRel);
+        // First: a message put in after the swap below is a notice again.
+        self.wake.clear();
         let mut queue = lock(&self.queue);
         std::mem::swap(&mut queue.messages, into);
         queue.notes = 0;
@@ -172,7 +123,7 @@ impl Post for Inbox {
             queue.notes += 1;
             queue.messages.push(Message::Note(token, note));
         }
-        self.wake();
+        self.wake.wake();
         Ok(())
     }
 
@@ -198,26 +149,6 @@ mod tests {
         inbox.take(&mut messages);
         assert_eq!(messages.len(), 3);
         assert!(inbox.post(1, note()).is_ok());
-    }
-
-    #[test]
-    fn only_other_threads_ring() {
-        let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
-        let rings = |inbox: &Inbox| {
-            let mut events = crate::sys::Events::with_capacity(1);
-            let epoll = Kernel.epoll().expect("an epoll");
-            Kernel.watch_event(epoll.as_fd(), inbox.event().expect("an event"), 0).expect("watched");
-            Kernel.wait(epoll.as_fd(), &mut events, Some(std::time::Duration::ZERO)).expect("waits");
-            events.len()
-        };
-        inbox.read_here();
-        inbox.wake();
-        assert_eq!((inbox.is_notified(), rings(&inbox)), (true, 0));
-        inbox.take(&mut Vec::new());
-        std::thread::scope(|scope| {
-            scope.spawn(|| inbox.wake());
-        });
-        assert_eq!((inbox.is_notified(), rings(&inbox)), (true, 1));
     }
 
     #[test]

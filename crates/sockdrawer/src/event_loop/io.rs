@@ -55,7 +55,7 @@ impl Io {
     pub(super) fn awaken(&mut self) -> Result<(), Errno> {
         if self.epoll.0.is_none() {
             let epoll = self.system.epoll()?;
-            self.system.watch_event(epoll.as_fd(), self.inbox.event()?, INBOX_TOKEN)?;
+            self.system.watch_event(epoll.as_fd(), self.inbox.wake.event()?, INBOX_TOKEN)?;
             if let Some(bell) = self.shared.limiter.event() {
                 self.system.watch_event(epoll.as_fd(), bell, INBOX_TOKEN)?;
             }

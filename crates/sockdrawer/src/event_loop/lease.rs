@@ -2,7 +2,7 @@
 //! both sides share; the [`Lease`] is the other side's right to the socket, and gives it back when it is dropped.
 
 use super::inbox::{Inbox, Message};
-use super::limiter::Permit;
+use crate::listen::permit::Permit;
 use crate::protocol::{ConnectionId, Delegate, Note, Peer, Side};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
@@ -31,6 +31,20 @@ impl Lessor for Inbox {
             _ => Ok(()),
         }
     }
+}
+
+/// A connection that is given away.
+pub(crate) enum Delegation {
+    /// As soon as all is sent.
+    Pending(Delegate),
+    Leased {
+        leased: Arc<Leased>,
+        socket: Arc<OwnedFd>,
+        /// It waits to be taken, and epoll tells when its peer ends it.
+        watched: bool,
+        /// It is being purged: when it comes back, it ends by then.
+        purge_by: Option<Instant>,
+    },
 }
 
 /// A queue in which connections wait to be taken.

@@ -2,49 +2,30 @@
 //! worker. One [`EventLoop`] belongs to one thread; the descriptor moves rightwards only, and other threads reach an event loop by messages.
 
 pub(crate) mod acceptor;
-pub(crate) mod alarms;
 mod buffer;
-mod calling;
-pub(crate) mod child_page;
-mod closing;
-mod connecting;
 pub(crate) mod connections;
 mod connector;
 pub(crate) mod delegates;
-mod delegation;
 pub(crate) mod dialer;
-pub(crate) mod ending;
+pub(crate) mod endings;
 pub(crate) mod generation;
 mod generations;
 pub(crate) mod here;
-mod idle;
 pub(crate) mod inbox;
-mod interest;
+pub(crate) mod incoming;
 mod io;
-mod jobs;
 pub(crate) mod lease;
-pub(crate) mod limiter;
-pub(crate) mod listener;
-pub(crate) mod listener_state;
 pub(crate) mod notifier;
-pub(crate) mod orders;
-mod pace;
-pub(crate) mod peer_counts;
-pub(crate) mod policy;
 mod ports;
-mod reading;
-pub(crate) mod reuseport_group;
 #[cfg(all(test, shuttle))]
 mod schedules;
 mod shared;
-pub(crate) mod shared_counters;
 mod slot;
 mod slots;
 pub(crate) mod snapshot;
 mod timer;
 mod timers;
 pub(crate) mod worker;
-mod writing;
 
 use crate::behaviour::Panicked;
 use crate::config::Reject;
@@ -54,15 +35,15 @@ use crate::sync::lock;
 use crate::sys::{Errno, Events, Interest, panics};
 pub(crate) use shared::{Basis, Placement, Shared};
 
+use crate::limit::limiter::Waiter;
 use acceptor::Acceptor;
 use connections::Connections;
 use connector::Connector;
 use dialer::Dialer;
-use ending::Endings;
+use endings::Endings;
 use inbox::{Inbox, Message};
-use limiter::Waiter;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -135,7 +116,7 @@ impl EventLoop {
 
     fn empty(index: Option<usize>, shared: Arc<Shared>, inbox: Arc<Inbox>, capacity: usize) -> EventLoop {
         let at_once = capacity.min(64);
-        let waiter = || Waiter::new(shared.limiter.clone(), inbox.clone());
+        let waiter = || Waiter::new(shared.limiter.clone(), inbox.wake.clone());
         EventLoop {
             acceptor: Acceptor::new(waiter(), shared.policy.get()),
             connector: Connector::new(waiter()),
@@ -284,7 +265,7 @@ impl EventLoop {
 
     /// Whether messages wait that the inbox does not ring for again.
     pub(crate) fn has_messages(&self) -> bool {
-        !self.unread.is_empty() || self.connections.io.inbox.is_notified()
+        !self.unread.is_empty() || self.connections.io.inbox.wake.is_notified()
     }
 
     /// When there is something to do even if nothing comes.
@@ -295,7 +276,7 @@ impl EventLoop {
 
     /// What has events when the event loop has: for a thread that waits elsewhere.
     #[cfg(feature = "tokio")]
-    pub(crate) fn epoll(&self) -> std::io::Result<OwnedFd> {
+    pub(crate) fn epoll(&self) -> std::io::Result<std::os::fd::OwnedFd> {
         self.connections.io.epoll.as_fd().try_clone_to_owned()
     }
 

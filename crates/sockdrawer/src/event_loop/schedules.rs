@@ -3,14 +3,16 @@
 
 use super::generation::{Generation, Switch};
 use super::inbox::{Inbox, Message};
-use super::limiter::{Limiter, Permit, Waiter};
-use super::shared_counters::SharedCounters;
 use super::slots::Slots;
 use crate::behaviour::Behaviour;
 use crate::config::Settings;
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::limiter::{Limiter, Waiter};
+use crate::listen::permit::Permit;
 use crate::protocol::{Context, Input, Note, Peer, Protocol, Service, Step};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use crate::sys::{Events, Kernel, System};
+use crate::wake::Wake;
 use shuttle::thread;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -38,7 +40,7 @@ impl Ear {
     fn new() -> Ear {
         let inbox = Inbox::new(Arc::new(Kernel), 1_000).expect("an inbox");
         let epoll = Kernel.epoll().expect("an epoll");
-        Kernel.watch_event(epoll.as_fd(), inbox.event().expect("an event"), 0).expect("watched");
+        Kernel.watch_event(epoll.as_fd(), inbox.wake.event().expect("an event"), 0).expect("watched");
         Ear { inbox, epoll }
     }
 
@@ -61,7 +63,7 @@ impl Ear {
 /// Takes a permit as a loop does.
 fn take(limiter: &Arc<Limiter>, waiter: &mut Waiter, ear: &Ear) -> Permit {
     loop {
-        if let Some(permit) = limiter.take() {
+        if let Some(permit) = Permit::take(limiter) {
             waiter.leave();
             return permit;
         }
@@ -75,7 +77,7 @@ fn take(limiter: &Arc<Limiter>, waiter: &mut Waiter, ear: &Ear) -> Permit {
 /// A loop that has so many connections, one after the other, and how many there are at once.
 fn serve(limiter: &Arc<Limiter>, connections: usize, open: &AtomicUsize, most: usize) {
     let ear = Ear::new();
-    let mut waiter = Waiter::new(limiter.clone(), ear.inbox.clone());
+    let mut waiter = Waiter::new(limiter.clone(), ear.inbox.wake.clone());
     let mut slots = Slots::with_capacity(1, limiter.clone());
     let socket = || std::fs::File::open("/dev/null").expect("/dev/null").into();
     for _ in 0..connections {
@@ -123,7 +125,7 @@ fn a_loop_that_waits_no_more_keeps_nothing_back() {
     check(|| {
         contend(1, 1, |limiter| {
             let ear = Ear::new();
-            let mut waiter = Waiter::new(limiter.clone(), ear.inbox.clone());
+            let mut waiter = Waiter::new(limiter.clone(), ear.inbox.wake.clone());
             waiter.wait();
             thread::yield_now();
             waiter.leave();
@@ -135,12 +137,12 @@ fn a_loop_that_waits_no_more_keeps_nothing_back() {
 fn a_loop_that_died_waiting_keeps_nothing_back() {
     check(|| {
         contend(1, 1, |limiter| {
-            let mut waiter = Waiter::new(limiter.clone(), Inbox::asleep(Arc::new(Kernel), 1));
+            let mut waiter = Waiter::new(limiter.clone(), Wake::new(Arc::new(Kernel)));
             waiter.wait();
             thread::yield_now();
             drop(waiter);
             let ear = Ear::new();
-            drop(take(limiter, &mut Waiter::new(limiter.clone(), ear.inbox.clone()), &ear));
+            drop(take(limiter, &mut Waiter::new(limiter.clone(), ear.inbox.wake.clone()), &ear));
         });
     });
 }

@@ -1,18 +1,18 @@
 //! What the loops of a pool share, and where connections run in models in which that is elsewhere.
 
-use super::acceptor::Incoming;
-use super::alarms::Teller;
 use super::delegates::Delegates;
 use super::generation::{Generation, Switch};
 use super::inbox::Inbox;
-use super::limiter::Limiter;
+use super::incoming::Incoming;
 use super::notifier::Notifier;
-use super::policy::{CurrentPolicy, Policy};
-use super::shared_counters::{MOST_LOOPS, SharedCounters};
 use super::worker::Workers;
 use super::{EventLoop, here};
 use crate::admission::Admission;
 use crate::config::Config;
+use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
+use crate::limit::alarms::Teller;
+use crate::limit::limiter::Limiter;
+use crate::limit::policy::{CurrentPolicy, Policy};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::observe::{Event as Told, Observer};

@@ -1,9 +1,11 @@
 //! The record of a connection, whatever protocol runs on it. It survives its protocol, to linger.
 
-use super::slots::NO_LISTENER;
 use super::timer::Node;
 use crate::protocol::{ConnectionId, Side};
 use std::os::fd::OwnedFd;
+
+/// In a slot, of a connection that came in at no listener.
+pub(super) const NO_LISTENER: u16 = 0;
 
 /// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
 /// address, is asked there when somebody wants it.

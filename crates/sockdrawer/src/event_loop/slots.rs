@@ -1,20 +1,18 @@
 //! The connections of a loop by number, their permits, and what few of them have.
 
-use super::delegation::Delegation;
-use super::ending::Endings;
-use super::limiter::{Limiter, Permit};
-use super::listener_state::ListenerState;
-use super::peer_counts::PeerCount;
-use super::slot::{Flags, Slot, token};
+use super::endings::Endings;
+use super::lease::Delegation;
+use super::slot::{Flags, NO_LISTENER, Slot, token};
 use super::timer::{NONE, Node};
 use crate::chunks::Chunks;
+use crate::limit::limiter::Limiter;
+use crate::limit::peer_counts::PeerCount;
+use crate::listen::permit::Permit;
+use crate::listen::state::ListenerState;
 use crate::protocol::Tag;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// In a slot, of a connection that came in at no listener.
-pub(super) const NO_LISTENER: u16 = 0;
 
 /// What few connections have.
 #[derive(Default)]
@@ -257,12 +255,12 @@ mod tests {
     fn a_token_goes_stale_with_its_connection() {
         let limiter = Limiter::new(10);
         let mut slots = Slots::with_capacity(1, limiter.clone());
-        let slot = slots.take(socket(), limiter.take().expect("free"));
+        let slot = slots.take(socket(), Permit::take(&limiter).expect("free"));
         let token = slots.token(slot);
         assert_eq!(slots.find(token), Some(slot));
         drop(slots.give_up(slot));
         assert_eq!((slots.find(token), limiter.taken()), (None, 0));
-        let again = slots.take(socket(), limiter.take().expect("free"));
+        let again = slots.take(socket(), Permit::take(&limiter).expect("free"));
         assert_eq!(again, slot);
         assert_eq!(slots.find(token), None);
         assert_eq!(slots.find(0), None, "no connection has token 0");
@@ -278,10 +276,10 @@ mod tests {
     fn grow_and_use_again(capacity: usize) {
         let limiter = Limiter::new(10_000);
         let mut slots = Slots::with_capacity(capacity, limiter.clone());
-        let taken: Vec<u32> = (0..3000).map(|_| slots.take(socket(), limiter.take().expect("free"))).collect();
+        let taken: Vec<u32> = (0..3000).map(|_| slots.take(socket(), Permit::take(&limiter).expect("free"))).collect();
         let length = slots.len();
         taken.iter().for_each(|slot| slots.leave(*slot));
-        let mut again: Vec<u32> = (0..3000).map(|_| slots.take(socket(), limiter.take().expect("free"))).collect();
+        let mut again: Vec<u32> = (0..3000).map(|_| slots.take(socket(), Permit::take(&limiter).expect("free"))).collect();
         again.sort_unstable();
         again.dedup();
         assert_eq!((again.len(), slots.len(), slots.taken()), (3000, length, 3000));

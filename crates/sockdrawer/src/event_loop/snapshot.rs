@@ -1,6 +1,6 @@
 //! What others can read of a connection while its thread does not answer, because user code has it.
 
-use super::listener_state::ListenerState;
+use crate::listen::state::ListenerState;
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionState, ConnectionStatus};
 use crate::operation::{Selector, Traits};

@@ -205,7 +205,8 @@ fn is_before(one: u32, other: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_loop::limiter::Limiter;
+    use crate::limit::limiter::Limiter;
+    use crate::listen::permit::Permit;
 
     struct Random(u64);
 
@@ -223,7 +224,7 @@ mod tests {
         let mut slots = Slots::with_capacity(count, limiter.clone());
         for _ in 0..count {
             let socket = std::fs::File::open("/dev/null").expect("/dev/null");
-            slots.take(socket.into(), limiter.take().expect("free"));
+            slots.take(socket.into(), Permit::take(&limiter).expect("free"));
         }
         slots
     }

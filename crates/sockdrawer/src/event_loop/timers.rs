@@ -1,6 +1,5 @@
 //! The timers of a loop's connections: one node each in the wheel, and what the wheel cannot say.
 
-use super::connections::Connections;
 use super::slot::Flags;
 use super::slots::Slots;
 use super::timer::{self, Wheel};
@@ -8,10 +7,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 pub(super) struct Timers {
-    wheel: Wheel,
+    pub(super) wheel: Wheel,
     /// Deadlines farther than the wheel can say; hardly ever any.
     far: HashMap<u32, Instant>,
-    due: Vec<u32>,
+    pub(super) due: Vec<u32>,
 }
 
 impl Timers {
@@ -50,23 +49,5 @@ impl Timers {
     /// The rest of a deadline that the wheel could not say at once.
     pub(super) fn take_far(&mut self, slot: u32) -> Option<Instant> {
         if self.far.is_empty() { None } else { self.far.remove(&slot) }
-    }
-}
-
-impl Connections {
-    pub(super) fn fire_timers(&mut self) {
-        if self.timers.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        let mut due = std::mem::take(&mut self.timers.due);
-        self.timers.wheel.advance(&mut self.slots, now, &mut due);
-        for slot in due.drain(..) {
-            // A callback earlier in this list may have ended the connection, or set its timer again.
-            if self.slots.at(slot).is_taken() && !self.slots.at(slot).timer.is_set() {
-                self.timer_due(slot, now);
-            }
-        }
-        self.timers.due = due;
     }
 }

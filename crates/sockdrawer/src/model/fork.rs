@@ -1,15 +1,15 @@
 //! The model `fork`: a helper process without threads accepts, and forks a process of its own for each connection.
 
 use crate::behaviour::Kind;
-use crate::event_loop::acceptor::Incoming;
-use crate::event_loop::child_page::ChildPage;
 use crate::event_loop::generation::Generation;
-use crate::event_loop::limiter::Permit;
-use crate::event_loop::listener::ListenSocket;
-use crate::event_loop::peer_counts::PeerCounts;
-use crate::event_loop::policy::Policy;
-use crate::event_loop::shared_counters::{MOST_CHILDREN, SharedCounters};
+use crate::event_loop::incoming::Incoming;
 use crate::event_loop::{EventLoop, Placement};
+use crate::ipc::child_page::ChildPage;
+use crate::ipc::shared_counters::{MOST_CHILDREN, SharedCounters};
+use crate::limit::peer_counts::PeerCounts;
+use crate::limit::policy::Policy;
+use crate::listen::permit::Permit;
+use crate::listen::socket::ListenSocket;
 use crate::net::Address;
 use crate::observe::{Counts, Event};
 use crate::protocol::ConnectionId;
@@ -355,7 +355,7 @@ impl Children {
             && child.why.is_none()
         {
             let number = usize::try_from(signal).unwrap_or_default();
-            if number < crate::event_loop::shared_counters::MOST_SIGNALS {
+            if number < crate::ipc::shared_counters::MOST_SIGNALS {
                 shared.shared_counters.signalled(number).fetch_add(1, Ordering::Relaxed);
             }
             shared.tell(&Event::ChildKilled { id: child.id, signal });

@@ -85,7 +85,7 @@ pub(super) fn live(event_loop: EventLoop, run: impl FnOnce(&mut EventLoop)) -> O
 
 fn run(event_loop: &mut EventLoop, turns: &TurnCounter) {
     let mut events = Events::with_capacity(EVENTS_PER_TURN);
-    event_loop.inbox().read_here();
+    event_loop.inbox().wake.read_here();
     while !event_loop.stopping {
         event_loop.turn(&mut events, |sleeping| turns.sleeping(sleeping));
         turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);

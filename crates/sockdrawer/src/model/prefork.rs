@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Model};
 use crate::error::Error;
-use crate::event_loop::shared_counters::{MOST_LOOPS, MOST_PROCESSES};
+use crate::ipc::shared_counters::{MOST_LOOPS, MOST_PROCESSES};
 
 /// Helpers that a configuration asks for; the model `fork` has one, that forks.
 pub(crate) fn processes(config: &Config) -> usize {

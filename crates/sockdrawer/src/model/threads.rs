@@ -2,8 +2,8 @@
 //! whose connection ended waits a while for the next.
 
 use crate::config::Config;
-use crate::event_loop::acceptor::Incoming;
 use crate::event_loop::inbox::{Inbox, Message};
+use crate::event_loop::incoming::Incoming;
 use crate::event_loop::snapshot::SnapshotCell;
 use crate::event_loop::{EventLoop, Placement, Shared, here};
 use crate::observe::counters::Counters;
@@ -118,7 +118,7 @@ impl Threads {
     fn serve(&self, event_loop: &mut EventLoop, own: &Arc<Thread>) {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         let mut served = 0;
-        event_loop.inbox().read_here();
+        event_loop.inbox().wake.read_here();
         while !event_loop.stopping {
             event_loop.turn(&mut events, |_| ());
             // There is a thread for each: what is a loop's share for many would be there for each of them.

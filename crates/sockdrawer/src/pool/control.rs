@@ -8,7 +8,7 @@ use super::supervise::{self, Report};
 use crate::clock::deadline;
 use crate::config::{Config, Revision};
 use crate::error::Error;
-use crate::event_loop::listener_state::AcceptState;
+use crate::listen::state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Counts, Event, Readiness, Status};
 use crate::operation::{Drain, Drained};

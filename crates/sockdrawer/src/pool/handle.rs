@@ -10,7 +10,7 @@ use crate::behaviour::Behaviour;
 use crate::config::{Config, Part, Reject};
 use crate::error::Error;
 use crate::event_loop::here;
-use crate::event_loop::listener_state::AcceptState;
+use crate::listen::state::AcceptState;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};

@@ -6,7 +6,7 @@ use super::members::Members;
 use crate::clock::deadline;
 use crate::config::{Config, Part};
 use crate::error::Error;
-use crate::event_loop::listener_state::AcceptState;
+use crate::listen::state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Readiness, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};

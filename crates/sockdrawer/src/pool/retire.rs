@@ -4,7 +4,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::event_loop::listener::{ListenSocket, Listener, Ownership};
+use crate::listen::listener::{Listener, Ownership};
+use crate::listen::socket::ListenSocket;
 use crate::net::Address;
 use crate::observe::Event;
 use crate::sync::{Condvar, Mutex, OnceLock, lock, wait_timeout};

@@ -2,8 +2,8 @@
 
 use crate::config::{Config, Connecting, Endpoint, Listening, Model};
 use crate::error::Error;
-use crate::event_loop::alarms::MOST_ALARMS;
-use crate::event_loop::listener::{MAX_SOCKETS, SOCKETS};
+use crate::limit::alarms::MOST_ALARMS;
+use crate::listen::listener::{MAX_SOCKETS, SOCKETS};
 use crate::model;
 use crate::net::{Address, ListenOptions};
 use crate::sys;
@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn every_loop_of_every_process_has_as_many_sockets() {
-        let sockets = |model, processes, loops| sockets_per_address(&Config::accept(Echo).model(model).processes(processes).loops(loops));
+        let sockets =
+            |model, processes, loops| sockets_per_address(&Config::accept(Echo).model(model).processes(processes).loops(loops));
         for (processes, loops, expected) in [(1, 1, 16), (4, 1, 16), (6, 1, 18), (5, 2, 20), (24, 1, 24), (64, 4, 256)] {
             assert_eq!(sockets(Model::Prefork, processes, loops), expected, "{processes} processes of {loops} loops");
         }

@@ -1,12 +1,13 @@
 //! Accepting: one connection for each event, each with a permit; and the way of a connection into this event loop, or to where it runs.
 
-use super::{Accepted, HeldSocket, Incoming, Retiring, State, admitting};
+use super::{Accepted, HeldSocket, Retiring, State, admitting};
 use crate::admission::Capacity;
 use crate::event_loop::EventLoop;
 use crate::event_loop::inbox::Message;
-use crate::event_loop::limiter::Permit;
-use crate::event_loop::listener::ListenSocket;
-use crate::event_loop::listener_state::{AcceptState, ListenerState};
+use crate::event_loop::incoming::Incoming;
+use crate::listen::permit::Permit;
+use crate::listen::socket::ListenSocket;
+use crate::listen::state::{AcceptState, ListenerState};
 use crate::protocol::{Peer, Side};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
@@ -113,7 +114,7 @@ impl EventLoop {
 
     /// What this loop itself has open, beside sockets.
     pub(crate) fn descriptors(&self) -> Result<[RawFd; 2], Errno> {
-        Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.event()?.as_raw_fd()])
+        Ok([self.connections.io.epoll.as_fd().as_raw_fd(), self.connections.io.inbox.wake.event()?.as_raw_fd()])
     }
 
     /// Room that came free, the end of a pause, sockets that are to go.
@@ -365,7 +366,7 @@ impl EventLoop {
                 continue;
             }
             // Who has no listener was not let in; who has no address, not even any more, is not known by it.
-            let came_in = self.connections.slots.at(slot).listener != crate::event_loop::slots::NO_LISTENER;
+            let came_in = self.connections.slots.at(slot).listener != crate::event_loop::slot::NO_LISTENER;
             if came_in
                 && let Some(peer) = self.connections.remote(slot)
                 && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)

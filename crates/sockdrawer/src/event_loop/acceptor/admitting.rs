@@ -5,10 +5,11 @@ use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
 use crate::config::Reject;
 use crate::event_loop::connections::Connections;
 use crate::event_loop::io::Io;
-use crate::event_loop::limiter::{Permit, Waiter};
-use crate::event_loop::listener_state::ListenerState;
-use crate::event_loop::peer_counts::PeerCount;
-use crate::event_loop::policy::Policy;
+use crate::limit::limiter::Waiter;
+use crate::limit::peer_counts::PeerCount;
+use crate::limit::policy::Policy;
+use crate::listen::permit::Permit;
+use crate::listen::state::ListenerState;
 use crate::observe::Event as Told;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -215,7 +216,7 @@ impl Acceptor {
         }
         let listeners = &mut self.listeners;
         let at = listeners.iter().position(|waiting| Arc::ptr_eq(&waiting.listener, listener)).unwrap_or_else(|| {
-            let waiter = Waiter::new(listener.limiter.clone(), io.inbox.clone());
+            let waiter = Waiter::new(listener.limiter.clone(), io.inbox.wake.clone());
             listeners.push(Waiting { listener: listener.clone(), waiter });
             listeners.len() - 1
         });

@@ -1,8 +1,8 @@
 //! What a timer costs while few or many others are armed. `bench/growth` asks for up to a million of them.
 
 use super::{NONE, Wheel};
-use crate::event_loop::limiter::Limiter;
 use crate::event_loop::slots::Slots;
+use crate::limit::limiter::Limiter;
 use std::time::{Duration, Instant};
 
 /// Deadlines lie within this, as those of connections do that ask once a minute.

@@ -3,7 +3,7 @@
 use super::Loops;
 use super::shutdown::Shutdown;
 use crate::event_loop::EventLoop;
-use crate::event_loop::ending::Endings;
+use crate::event_loop::endings::Endings;
 use crate::event_loop::inbox::{Command, Inbox, Message};
 use crate::operation::{Drain, Drained, Selector};
 use crate::pool::control::Core;

@@ -4,7 +4,7 @@ use super::Loops;
 use super::shutdown::Shutdown;
 use crate::clock::deadline;
 use crate::event_loop::acceptor::Retiring;
-use crate::event_loop::listener_state::AcceptState;
+use crate::listen::state::AcceptState;
 use crate::model::loops::TurnCounter;
 use crate::operation::{Drain, Drained};
 use crate::pool::control::{Control, Core};

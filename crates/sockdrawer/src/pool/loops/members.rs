@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::here;
-use crate::event_loop::limiter::Limiter;
-use crate::event_loop::listener_state::{AcceptState, ListenerState};
 use crate::event_loop::notifier::Notifier;
+use crate::limit::limiter::Limiter;
+use crate::listen::state::{AcceptState, ListenerState};
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};
@@ -169,7 +169,7 @@ impl Members for Loops {
     fn beat(_: &Core<Loops>, _index: usize, running: &LoopHandle) -> Option<u64> {
         let turn = running.running.turns.turn();
         // A runtime that is busy with other tasks turns its event loop only when there is something for it.
-        turn.inspect(|_| running.inbox.wake())
+        turn.inspect(|_| running.inbox.wake.wake())
     }
 
     fn patience(config: &Config) -> Duration {

@@ -3,17 +3,18 @@
 use crate::admission::Limits;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
-use crate::event_loop::acceptor::Incoming;
-use crate::event_loop::child_page::ChildPage;
 use crate::event_loop::delegates::Delegates;
-use crate::event_loop::ending::Endings;
+use crate::event_loop::endings::Endings;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::Inbox;
-use crate::event_loop::limiter::{Limiter, Permit};
-use crate::event_loop::shared_counters::SharedCounters;
+use crate::event_loop::incoming::Incoming;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, Shared};
 use crate::exec;
+use crate::ipc::child_page::ChildPage;
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::limiter::Limiter;
+use crate::listen::permit::Permit;
 use crate::model::fork::{ChildMain, NewChild};
 use crate::observe::{Event, Observer};
 use crate::operation::Selector;
@@ -103,7 +104,7 @@ impl ChildTemplate {
         let shared_counters = SharedCounters::private();
         // Its few numbers lie with what else a child writes.
         let limiter = Limiter::shared(shared_counters.listener(0), 1, None);
-        let permit = limiter.take().expect("the first connection of a limiter for one");
+        let permit = Permit::take(&limiter).expect("the first connection of a limiter for one");
         // A child counts by itself: what its parent counts in is in pages that the parent writes.
         let observer = Arc::<PageObserver>::default();
         let shared = shared(self, shared_counters, limiter, generation.apart(), observer.clone());
@@ -176,7 +177,7 @@ fn run(event_loop: &mut EventLoop) -> Result<(), Errno> {
     let signals = fork::watch_for_end()?;
     event_loop.notice(ASKED, signals.as_fd())?;
     let mut events = Events::with_capacity(4);
-    event_loop.inbox().read_here();
+    event_loop.inbox().wake.read_here();
     let mut asked: Option<Asked> = None;
     while event_loop.connections.count() > 0 {
         event_loop.turn_until = asked.as_ref().and_then(Asked::due);

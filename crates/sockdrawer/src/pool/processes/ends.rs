@@ -3,7 +3,7 @@
 use super::wire::Reply;
 use crate::behaviour::Kind;
 use crate::clock::deadline;
-use crate::event_loop::ending::Endings;
+use crate::event_loop::endings::Endings;
 use crate::model::fork::{Children, KillReason};
 use crate::operation::{Drain, Drained, Outcome};
 use crate::pool::drain::{CUT_WITHIN, Moments, shuffle};

@@ -9,15 +9,15 @@ use super::to_pool::ToPool;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::delegates::Delegates;
-use crate::event_loop::ending::Endings;
+use crate::event_loop::endings::Endings;
 use crate::event_loop::generation::Generation;
 use crate::event_loop::inbox::Inbox;
-use crate::event_loop::limiter::{Limiter, Process};
-use crate::event_loop::listener::ListenSocket;
-use crate::event_loop::listener_state::ListenerState;
-use crate::event_loop::shared_counters::{MOST_LOOPS, SharedCounters};
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
+use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
+use crate::limit::limiter::{Limiter, Process};
+use crate::listen::socket::ListenSocket;
+use crate::listen::state::ListenerState;
 use crate::model::fork::{Child, Children};
 use crate::net::{Address, SocketOptions};
 use crate::observe::{ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, LoopStatus};
@@ -125,7 +125,7 @@ impl Forking {
             EventLoopError::System(errno) => system(errno),
             EventLoopError::Service(panicked) => Refusal::Panicked(panicked.0),
         })?;
-        event_loop.inbox().read_here();
+        event_loop.inbox().wake.read_here();
         let ended = fork::watch_children().map_err(system)?;
         for (number, descriptor) in [(POOL, to_pool.end()), (CHILDREN, ended.as_fd())] {
             event_loop.notice(number, descriptor).map_err(system)?;

@@ -8,10 +8,11 @@ use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Star
 use crate::config::{Config, Listening, Model};
 use crate::error::Error;
 use crate::event_loop::generation::Generation;
-use crate::event_loop::limiter::{Limiter, Process};
-use crate::event_loop::listener::{ListenSocket, Listener};
-use crate::event_loop::listener_state::{AcceptState, ListenerState};
-use crate::event_loop::shared_counters::SharedCounters;
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::limiter::{Limiter, Process};
+use crate::listen::listener::Listener;
+use crate::listen::socket::ListenSocket;
+use crate::listen::state::{AcceptState, ListenerState};
 use crate::observe::Event;
 use crate::operation::Op;
 use crate::pool::control::Core;

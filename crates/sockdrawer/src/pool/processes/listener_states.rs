@@ -1,9 +1,9 @@
 //! The listeners of a helper, by the places of their numbers: sockets that replace others come in by the same listener, because two that
 //! share numbers would wake each other's loops wrongly.
 
-use crate::event_loop::limiter::Process;
-use crate::event_loop::listener_state::ListenerState;
-use crate::event_loop::shared_counters::SharedCounters;
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::limiter::Process;
+use crate::listen::state::ListenerState;
 use crate::net::Address;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -58,7 +58,7 @@ impl Recount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_loop::shared_counters::SharedCounters;
+    use crate::ipc::shared_counters::SharedCounters;
     use crate::sync::atomic::Ordering::SeqCst;
 
     #[test]

@@ -4,7 +4,7 @@ use super::channel::{Ended, Listener};
 use super::helpers::{Helpers, State};
 use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
-use crate::event_loop::shared_counters::SharedCounters;
+use crate::ipc::shared_counters::SharedCounters;
 use crate::observe::Event;
 use crate::pool::control::{Control, Core};
 use crate::pool::supervise::Report;

@@ -1,7 +1,7 @@
 //! What all processes of a pool have counted, in the numbers that they share.
 
 use super::helpers::Helpers;
-use crate::event_loop::shared_counters::{MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
+use crate::ipc::shared_counters::{MOST_LOOPS, MOST_PROCESSES, MOST_SIGNALS};
 use crate::observe::Counts;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::Ordering;

@@ -3,7 +3,7 @@
 
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
-use crate::event_loop::listener_state::AcceptState;
+use crate::listen::state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Selector};

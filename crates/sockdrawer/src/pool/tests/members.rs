@@ -4,10 +4,10 @@
 use super::Echo;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
-use crate::event_loop::limiter::Limiter;
-use crate::event_loop::listener_state::{AcceptState, ListenerState};
 use crate::event_loop::notifier::Notifier;
-use crate::event_loop::shared_counters::SharedCounters;
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::limiter::Limiter;
+use crate::listen::state::{AcceptState, ListenerState};
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};

@@ -1,10 +1,10 @@
 //! Calls of a protocol: what it sees of its connection, and doing as its step says.
 
-use super::SCRATCH_BYTES;
-use super::connections::Connections;
-use super::slot::{Flags, Slot};
+use super::Connections;
 use crate::behaviour::{Answer, Event, More, Table};
 use crate::config::NotesWhenFull;
+use crate::event_loop::SCRATCH_BYTES;
+use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, ConnectionId, Context, Local, Note, Output, Post, Said, Timer};
 use crate::sys::{Errno, panics};
@@ -34,7 +34,7 @@ pub(super) fn context<'a>(
     now: &'a Cell<Option<Instant>>,
     post: &'a Arc<dyn Post>,
 ) -> Context<'a> {
-    let token = super::slot::token(slot, record.version);
+    let token = crate::event_loop::slot::token(slot, record.version);
     let draining = record.flags.any(Flags::DRAINING);
     Context { out, timer, local, now, post, token, id: record.id, generation, draining }
 }
@@ -208,7 +208,7 @@ impl Connections {
     }
 
     /// Somebody speaks to the connection. Above its high-water mark the generation's policy says what it gets.
-    pub(super) fn note(&mut self, token: u64, note: Note) {
+    pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note) {
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else {
             panics::discard(note);
             return;

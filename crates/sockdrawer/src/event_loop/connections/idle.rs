@@ -1,9 +1,9 @@
 //! The idle timeout: a connection ends whose protocol takes no input, and whose peer takes no output, for the time that its generation
 //! allows. A connection that is over with its first read never hears of it: the time begins when epoll is asked to watch.
 
-use super::connections::Connections;
-use super::slot::Flags;
+use super::Connections;
 use crate::clock::deadline;
+use crate::event_loop::slot::Flags;
 use crate::protocol::Closed;
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
 //! How a connection ends. Closing a socket with unread input sends a reset, which can destroy the last answer on its way; so
 //! unless the peer is known to be silent, the socket lingers: it says that no more comes, reads and discards, then closes.
 
+use super::Connections;
 use super::calling::Tail;
-use super::connections::Connections;
-use super::slot::Flags;
 use crate::behaviour::{Event, Panicked};
 use crate::clock::deadline;
+use crate::event_loop::slot::Flags;
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
@@ -336,7 +336,7 @@ impl Connections {
         self.forget_kept(slot);
         self.forget_unsent(slot);
         let record = self.slots.at(slot);
-        let (flags, token) = (record.flags, super::slot::token(slot, record.version));
+        let (flags, token) = (record.flags, crate::event_loop::slot::token(slot, record.version));
         if !flags.any(Flags::CONNECTING) {
             self.io.counters.closed().add(1);
         }

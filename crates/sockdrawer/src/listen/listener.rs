@@ -1,12 +1,13 @@
 //! Listeners: bound sockets, long-lived. A TCP address is many sockets (sockets) that share its port, so that loops come and go
 //! by taking over sockets, and none is closed for it: closing one would reset the connections in its queue.
 
-use super::listener_state::{AcceptState, ListenerState};
 use super::reuseport_group::{Groups, Joining, Membership};
+use super::socket::ListenSocket;
+use super::state::{AcceptState, ListenerState};
 use crate::error::Error;
 use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
 use crate::observe::{ListenerStatus, Readiness};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, System};
 use std::fs::File;
 use std::net::IpAddr;
@@ -113,57 +114,6 @@ impl Drop for OwnedPath {
             // Somebody else may remove it this moment.
             let _ = std::fs::remove_file(&self.path);
         }
-    }
-}
-
-/// One listening socket.
-pub(crate) struct ListenSocket {
-    socket: Arc<OwnedFd>,
-    /// Connections still in the queue that were made before the last change of options: they are given them one by one.
-    stale: AtomicUsize,
-    /// Whether the connections of this socket are spread over all loops by message: it is the only one of its address.
-    spread: AtomicBool,
-    gone: AtomicBool,
-}
-
-impl ListenSocket {
-    pub(crate) fn new(socket: Arc<OwnedFd>, spread: bool) -> Arc<ListenSocket> {
-        Arc::new(ListenSocket {
-            socket,
-            stale: AtomicUsize::new(0),
-            spread: AtomicBool::new(spread),
-            gone: AtomicBool::new(false),
-        })
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
-    pub(crate) fn is_spread(&self) -> bool {
-        self.spread.load(Ordering::Relaxed)
-    }
-
-    /// Whether the connection just accepted needs the options set on itself.
-    pub(crate) fn take_stale(&self) -> bool {
-        self.stale.load(Ordering::Acquire) > 0
-            && self.stale.fetch_update(Ordering::AcqRel, Ordering::Acquire, |stale| stale.checked_sub(1)).is_ok()
-    }
-
-    /// Marks it as no longer listening; true the first time.
-    pub(crate) fn mark_gone(&self) -> bool {
-        !self.gone.swap(true, Ordering::AcqRel)
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
-        system.set_options(self.fd(), options)?;
-        // Who is in the queue now may have been made before.
-        self.stale.store(system.queued(self.fd())?, Ordering::Release);
-        Ok(())
     }
 }
 
@@ -455,6 +405,7 @@ fn listen_error(address: &Address, errno: Errno) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::atomic::AtomicUsize;
     use crate::sys::Kernel;
 
     fn open(address: &Address) -> Result<Listener, Error> {

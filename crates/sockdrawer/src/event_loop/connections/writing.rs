@@ -1,9 +1,9 @@
 //! Output: from a callback to the socket, at once as far as the kernel takes it; the rest when the socket has room.
 
-use super::SCRATCH_BYTES;
-use super::connections::Connections;
-use super::slot::Flags;
+use super::Connections;
 use crate::behaviour::Event;
+use crate::event_loop::SCRATCH_BYTES;
+use crate::event_loop::slot::Flags;
 use crate::protocol::Closed;
 use crate::sys::Errno;
 use std::os::fd::AsFd;

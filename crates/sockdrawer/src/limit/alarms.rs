@@ -1,7 +1,7 @@
 //! Alarms: told once when the pool's connections reach a number, and once when they have fallen to a lower one.
 
-use super::shared_counters::SharedCounters;
 use crate::config::Alarm;
+use crate::ipc::shared_counters::{ALARM_WORDS, SharedCounters};
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
@@ -14,6 +14,8 @@ pub(crate) const MOST_ALARMS: usize = 16;
 const COUNT: usize = 0;
 const RAISED: usize = 1;
 const NUMBERS: usize = 2;
+
+const _: () = assert!(NUMBERS + 2 * MOST_ALARMS == ALARM_WORDS);
 
 /// Who tells events.
 pub(crate) trait Teller: Send + Sync {
@@ -34,8 +36,6 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    pub(crate) const WORDS: usize = NUMBERS + 2 * MOST_ALARMS;
-
     pub(crate) fn tell_by(&self, teller: Weak<dyn Teller>) {
         *lock(&self.teller) = Some(teller);
     }
@@ -131,7 +131,8 @@ fn known(shared_counters: &SharedCounters) -> Vec<Alarm> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_loop::limiter::{Limiter, Permit};
+    use crate::limit::limiter::Limiter;
+    use crate::listen::permit::Permit;
     use std::sync::Arc;
 
     #[derive(Default)]
@@ -157,13 +158,13 @@ mod tests {
         let mut permits: Vec<Permit> = Vec::new();
         for round in 1..=3 {
             while permits.len() < 10 {
-                permits.push(limiter.take().expect("free"));
+                permits.push(Permit::take(&limiter).expect("free"));
             }
             assert_eq!(*lock(&heard.0), [true, false].repeat(round)[..2 * round - 1]);
             for _ in 0..5 {
                 permits.truncate(5);
                 while permits.len() < 9 {
-                    permits.push(limiter.take().expect("free"));
+                    permits.push(Permit::take(&limiter).expect("free"));
                 }
             }
             assert_eq!(lock(&heard.0).len(), 2 * round - 1, "it never fell to 4");
@@ -176,13 +177,13 @@ mod tests {
     #[test]
     fn alarms_change_and_what_is_raised_stays_so() {
         let (limiter, heard) = limiter(&[Alarm { at: 2, clear_at: 0 }]);
-        let permits: Vec<Permit> = (0..3).map(|_| limiter.take().expect("free")).collect();
+        let permits: Vec<Permit> = (0..3).map(|_| Permit::take(&limiter).expect("free")).collect();
         limiter.set_alarms(&[Alarm { at: 3, clear_at: 1 }, Alarm { at: 2, clear_at: 0 }]);
         assert_eq!(*lock(&heard.0), [true, true], "the first one is new, the second is raised already");
         drop(permits);
         assert_eq!(*lock(&heard.0), [true, true, false, false]);
         limiter.set_alarms(&[]);
-        drop((limiter.take(), limiter.take(), limiter.take()));
+        drop((Permit::take(&limiter), Permit::take(&limiter), Permit::take(&limiter)));
         assert_eq!(lock(&heard.0).len(), 4);
     }
 
@@ -198,22 +199,22 @@ mod tests {
 
     #[test]
     fn who_hears_of_an_alarm_may_end_a_connection_while_others_wait() {
-        use crate::event_loop::inbox::Inbox;
-        use crate::event_loop::limiter::Waiter;
+        use crate::limit::limiter::Waiter;
         use crate::sys::Kernel;
+        use crate::wake::Wake;
         let (tells, hears) = crate::sync::mpsc::channel();
         // Left behind where it hangs.
         std::thread::spawn(move || {
             let limiter = Limiter::new(2);
-            let permits = (0..2).map(|_| limiter.take().expect("free")).collect();
+            let permits = (0..2).map(|_| Permit::take(&limiter).expect("free")).collect();
             let ends: Arc<dyn Teller> = Arc::new(Ends(Mutex::new(permits)));
             limiter.alarms.tell_by(Arc::downgrade(&ends));
             limiter.set_alarms(&[Alarm { at: 3, clear_at: 1 }]);
-            let mut waiter = Waiter::new(limiter.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"));
+            let mut waiter = Waiter::new(limiter.clone(), Wake::new(Arc::new(Kernel)));
             waiter.wait();
             // Room for the loop that waits; the permit that it takes raises the alarm.
             limiter.set_limit(3);
-            let permit = limiter.take();
+            let permit = Permit::take(&limiter);
             tells.send((permit.is_some(), waiter.is_called(), limiter.taken())).expect("the test waits");
         });
         let heard = hears.recv_timeout(std::time::Duration::from_secs(20));
@@ -227,7 +228,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..5_000 {
-                        drop((limiter.take(), limiter.take()));
+                        drop((Permit::take(&limiter), Permit::take(&limiter)));
                     }
                 });
             }

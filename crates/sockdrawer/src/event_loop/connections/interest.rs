@@ -1,7 +1,7 @@
 //! What epoll is asked about a connection.
 
-use super::connections::Connections;
-use super::slot::Flags;
+use super::Connections;
+use crate::event_loop::slot::Flags;
 use crate::sys::Interest;
 use std::os::fd::AsFd;
 

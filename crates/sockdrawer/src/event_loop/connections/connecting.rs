@@ -1,11 +1,11 @@
 //! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
-use super::acceptor::Incoming;
-use super::connections::Connections;
-use super::limiter::Permit;
-use super::slot::Flags;
+use super::Connections;
 use crate::behaviour::Panicked;
 use crate::clock::deadline;
+use crate::event_loop::incoming::Incoming;
+use crate::event_loop::slot::Flags;
+use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::observe::Event as Told;
 use crate::protocol::{ConnectFailure, Peer, Side};
@@ -16,21 +16,21 @@ use std::time::{Duration, Instant};
 
 /// What came of connects since the connector looked last.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Connects {
+pub(in crate::event_loop) struct Connects {
     /// Failed, since the last that did not.
-    pub(super) failed: u32,
-    pub(super) established: bool,
+    pub(in crate::event_loop) failed: u32,
+    pub(in crate::event_loop) established: bool,
 }
 
 impl Connects {
-    pub(super) fn take(&mut self) -> Connects {
+    pub(in crate::event_loop) fn take(&mut self) -> Connects {
         std::mem::take(self)
     }
 }
 
 impl Connections {
     /// Takes a slot for a socket whose connect has begun: at this time, and so much later than it was due.
-    pub(super) fn begin_connecting(
+    pub(in crate::event_loop) fn begin_connecting(
         &mut self,
         socket: OwnedFd,
         permit: Permit,
@@ -143,7 +143,7 @@ impl Connections {
         self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
     }
 
-    pub(super) fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
+    pub(in crate::event_loop) fn tell_connect_failed(&mut self, failure: &ConnectFailure) {
         self.io.counters.connect_failed().add(1);
         self.connects.failed += 1;
         let told = self.refresh().and_then(|()| {
@@ -161,7 +161,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn internet(address: &Address) -> Option<SocketAddr> {
+pub(in crate::event_loop) fn internet(address: &Address) -> Option<SocketAddr> {
     match address {
         Address::Tcp(address) => Some(*address),
         Address::Unix(_) | Address::Abstract(_) => None,

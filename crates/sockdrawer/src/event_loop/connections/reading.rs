@@ -1,10 +1,10 @@
 //! Input: from the socket to the protocol.
 
+use super::Connections;
 use super::calling::{Tail, context};
-use super::connections::Connections;
-use super::slot::Flags;
-use super::{PREPARED_BYTES, READS_PER_TURN};
 use crate::behaviour::Answer;
+use crate::event_loop::slot::Flags;
+use crate::event_loop::{PREPARED_BYTES, READS_PER_TURN};
 use crate::protocol::{Closed, Input, Timer};
 use crate::sys::Errno;
 use std::cell::Cell;

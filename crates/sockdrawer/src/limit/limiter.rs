@@ -2,15 +2,13 @@
 //! line: a loop that is called looks again at its listeners. Where it does not, because it is stuck or its process is stopped, the
 //! supervisor calls the next, see [`Limiter::call`]. So nothing is lost with a loop.
 
-use super::alarms::Alarms;
-use super::inbox::Inbox;
-use super::listener_state::ListenerState;
-use super::peer_counts::PeerCount;
-use super::shared_counters::{MOST_PROCESSES, SharedCounters};
 use crate::config::Alarm;
+use crate::ipc::shared_counters::{MOST_PROCESSES, SharedCounters};
+use crate::limit::alarms::Alarms;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::System;
+use crate::wake::Wake;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -36,7 +34,7 @@ struct Line {
 
 /// A loop's place in line.
 struct Place {
-    inbox: Arc<Inbox>,
+    wake: Arc<Wake>,
     called: AtomicBool,
 }
 
@@ -52,47 +50,6 @@ pub(crate) struct Process {
     pub(crate) system: Arc<dyn System>,
 }
 
-/// The right to one connection. It goes back when it is dropped, wherever that is, and with it the place at the listener by which the
-/// connection came in, and its count among its peer's. Empty once it was paid into an account.
-pub(crate) struct Permit {
-    limiter: Option<Arc<Limiter>>,
-    listener: Option<Arc<ListenerState>>,
-    peer_count: Option<Box<PeerCount>>,
-}
-
-impl Permit {
-    fn new(limiter: Arc<Limiter>) -> Permit {
-        Permit { limiter: Some(limiter), listener: None, peer_count: None }
-    }
-
-    pub(crate) fn listener(&self) -> Option<&Arc<ListenerState>> {
-        self.listener.as_ref()
-    }
-
-    /// For an account, which gives all of it back.
-    pub(super) fn into_parts(mut self) -> (Arc<Limiter>, Option<Arc<ListenerState>>, Option<Box<PeerCount>>) {
-        let limiter = self.limiter.take().expect("a permit is paid in once");
-        (limiter, self.listener.take(), self.peer_count.take())
-    }
-
-    pub(super) fn of_parts(
-        limiter: Arc<Limiter>,
-        listener: Option<Arc<ListenerState>>,
-        peer_count: Option<Box<PeerCount>>,
-    ) -> Permit {
-        Permit { limiter: Some(limiter), listener, peer_count }
-    }
-
-    /// How the peer's connections are counted; what counted this one before forgets it.
-    pub(crate) fn count_by(&mut self, peer_count: Option<Box<PeerCount>>) {
-        self.peer_count = peer_count;
-    }
-
-    pub(crate) fn peer_count(&self) -> Option<&PeerCount> {
-        self.peer_count.as_deref()
-    }
-}
-
 /// By which a loop waits for room at one limiter. It leaves the line when it is dropped.
 pub(crate) struct Waiter {
     limiter: Arc<Limiter>,
@@ -101,11 +58,11 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn new(limiter: Arc<Limiter>, inbox: Arc<Inbox>) -> Waiter {
-        Waiter { limiter, place: Arc::new(Place { inbox, called: AtomicBool::new(false) }), waits: false }
+    pub(crate) fn new(limiter: Arc<Limiter>, wake: Arc<Wake>) -> Waiter {
+        Waiter { limiter, place: Arc::new(Place { wake, called: AtomicBool::new(false) }), waits: false }
     }
 
-    /// Stands in line, once; the inbox is woken when there is room and it is this loop's turn. A loop that was called, and came too late for
+    /// Stands in line, once; its loop is woken when there is room and it is this loop's turn. A loop that was called, and came too late for
     /// the permit, is the first again.
     pub(crate) fn wait(&mut self) {
         self.waits = true;
@@ -206,24 +163,19 @@ impl Limiter {
     /// Whether other loops, or loops of other processes, wait and there is no room left for them: a loop that has just taken a permit
     /// stands in line behind them.
     #[inline]
-    pub(super) fn is_contended(&self) -> bool {
+    pub(crate) fn is_contended(&self) -> bool {
         (self.waiting.load(SeqCst) > 0 || (self.process.is_some() && self.shared_counters.waiting().load(SeqCst) > 0))
             && !self.has_room()
     }
 
     /// Whether a loop of this process may have a permit now.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.taken() < self.limit() && self.has_own_room()
-    }
-
-    /// A permit, unless all are taken.
-    pub(crate) fn take(self: &Arc<Limiter>) -> Option<Permit> {
-        self.count_one().then(|| Permit::new(self.clone()))
     }
 
     /// Counts one more for a caller that gives it an owner later, an account or a permit, or puts it back.
     #[inline]
-    pub(super) fn count_one(&self) -> bool {
+    pub(crate) fn count_one(&self) -> bool {
         let Some(taken) = self.add_to_taken() else { return false };
         let held = self.hold();
         self.look_upwards(taken);
@@ -289,7 +241,7 @@ impl Limiter {
     }
 
     #[inline]
-    pub(super) fn put_back(&self) {
+    pub(crate) fn put_back(&self) {
         if let Some((held, _)) = self.own() {
             held.fetch_sub(1, SeqCst);
             if self.waiting.load(SeqCst) > 0 {
@@ -346,7 +298,7 @@ impl Limiter {
             }
             first
         };
-        called.inspect(|place| place.inbox.wake()).is_some()
+        called.inspect(|place| place.wake.wake()).is_some()
     }
 
     /// Calls the next process that waits and is not called yet: one that is stopped is called once.
@@ -384,35 +336,21 @@ impl Limiter {
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.peer_count = None;
-        // Taken last, given back first: a listener never counts more than its pool.
-        if let Some(listener) = self.listener.take() {
-            listener.limiter.put_back();
-        }
-        // The mistake: a permit that no connection used is lost.
-        let lost = cfg!(sockdrawer_broken = "permit-leak");
-        if let Some(limiter) = self.limiter.take().filter(|_| !lost) {
-            limiter.put_back();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listen::permit::Permit;
     use crate::sys::Kernel;
 
     fn waiter(limiter: &Arc<Limiter>) -> Waiter {
-        Waiter::new(limiter.clone(), Inbox::new(Arc::new(Kernel), 16).expect("an inbox"))
+        Waiter::new(limiter.clone(), Wake::new(Arc::new(Kernel)))
     }
 
     #[test]
     fn loops_in_line_are_called_in_turn() {
         let limiter = Limiter::new(1);
         let (mut first, mut second) = (waiter(&limiter), waiter(&limiter));
-        let mut permit = limiter.take();
+        let mut permit = Permit::take(&limiter);
         first.wait();
         second.wait();
         for round in 0..10 {
@@ -420,7 +358,7 @@ mod tests {
             drop(permit.take());
             let (now, then) = if round % 2 == 0 { (&mut first, &second) } else { (&mut second, &first) };
             assert!(now.is_called() && !then.is_called());
-            permit = limiter.take();
+            permit = Permit::take(&limiter);
             assert!(permit.is_some());
             now.wait_again();
         }
@@ -431,12 +369,12 @@ mod tests {
     fn a_loop_that_came_too_late_is_the_first_again() {
         let limiter = Limiter::new(1);
         let (mut late, mut last) = (waiter(&limiter), waiter(&limiter));
-        let mut permit = limiter.take();
+        let mut permit = Permit::take(&limiter);
         late.wait();
         last.wait();
         drop(permit.take());
         assert!(late.is_called());
-        permit = limiter.take();
+        permit = Permit::take(&limiter);
         assert!(limiter.is_contended(), "the loop that took it sees that others wait");
         late.wait();
         drop(permit);
@@ -446,7 +384,7 @@ mod tests {
     #[test]
     fn a_lower_limit_takes_nothing_away() {
         let limiter = Limiter::new(3);
-        let permits: Vec<_> = (0..3).map(|_| limiter.take().expect("free")).collect();
+        let permits: Vec<_> = (0..3).map(|_| Permit::take(&limiter).expect("free")).collect();
         limiter.set_limit(1);
         assert_eq!((limiter.taken(), limiter.limit()), (3, 1));
         let mut waiter = waiter(&limiter);
@@ -463,7 +401,7 @@ mod tests {
     fn a_call_of_a_loop_that_ends_goes_to_the_next() {
         let limiter = Limiter::new(1);
         let (mut dead, mut next) = (waiter(&limiter), waiter(&limiter));
-        let permit = limiter.take();
+        let permit = Permit::take(&limiter);
         dead.wait();
         next.wait();
         drop(permit);
@@ -480,7 +418,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..20_000 {
-                        if let Some(permit) = limiter.take() {
+                        if let Some(permit) = Permit::take(&limiter) {
                             most.fetch_max(limiter.taken(), SeqCst);
                             drop(permit);
                         }

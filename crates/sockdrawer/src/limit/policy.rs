@@ -1,10 +1,10 @@
 //! The admission policy as a loop asks it: guarded, and not at all where its answer is known.
 
-use super::pace::Pace;
-use super::peer_counts::{PeerCount, PeerCounts};
-use super::shared_counters::SharedCounters;
 use crate::admission::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer};
 use crate::config::{OnFull, Reject};
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::pacer::Pace;
+use crate::limit::peer_counts::{PeerCount, PeerCounts};
 use crate::net::Address;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};

@@ -1,120 +1,19 @@
 //! The end of many connections by a deadline: what a drain, a purge and a shutdown ask of a loop, and the count of what came of it.
 
-use super::connections::Connections;
-use super::slot::Flags;
-use crate::clock::deadline;
+use super::Connections;
+use crate::event_loop::endings::Endings;
+use crate::event_loop::slot::Flags;
 use crate::operation::Selector;
 use crate::protocol::Closed;
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use crate::sync::atomic::Ordering::SeqCst;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The last part of a drain's time is for last words: a tenth of it, and no more than this.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Connections that are ended between two looks at events.
 const SLICE: usize = 128;
 /// A lingering connection with more input than this many reads is taken for one that goes on sending.
 const LAST_READS: usize = 4;
-
-/// What came of the connections of one drain, purge or shutdown. Each loop adds the ends of its own connections as they happen.
-pub(crate) struct Endings {
-    /// All of it is over by then.
-    pub(crate) until: Instant,
-    /// Protocols that have not been told yet are told then, whatever they were doing.
-    pub(crate) last_words: Instant,
-    /// Loops that have not said yet which of their connections are meant.
-    silent: AtomicUsize,
-    asked: AtomicUsize,
-    ended: AtomicUsize,
-    cut: AtomicUsize,
-    /// Ended connections whose permit a running job or a handler still has.
-    held: AtomicUsize,
-    /// Connections that are counted as cut and have a socket and a permit still.
-    closing: AtomicUsize,
-    /// The count was told. Connections that have not ended by then were told as cut, so they are.
-    told: AtomicBool,
-}
-
-impl Endings {
-    pub(crate) fn within(time: Duration) -> Arc<Endings> {
-        let now = Instant::now();
-        let last_words = deadline(now, time.saturating_sub((time / 10).min(LAST_WORDS)));
-        let [silent, asked, ended, cut, held, closing] = [const { AtomicUsize::new(0) }; 6];
-        let told = AtomicBool::new(false);
-        Arc::new(Endings { until: deadline(now, time), last_words, silent, asked, ended, cut, held, closing, told })
-    }
-
-    /// A loop is being asked which connections are meant; it has answered, or is gone, when this is dropped.
-    pub(crate) fn loop_asked(self: &Arc<Endings>) -> Silent {
-        self.silent.fetch_add(1, SeqCst);
-        Silent(self.clone())
-    }
-
-    /// Whether every loop has answered and every connection has ended.
-    pub(crate) fn are_over(&self) -> bool {
-        self.silent.load(SeqCst) == 0 && self.left() == 0
-    }
-
-    /// Whether no connection that is counted as cut has a socket any more.
-    pub(crate) fn are_closed(&self) -> bool {
-        self.closing.load(SeqCst) == 0
-    }
-
-    /// Connections asked to end that have not ended.
-    fn left(&self) -> usize {
-        // In this order: a connection is counted as asked before it ends.
-        let over = self.ended.load(SeqCst) + self.cut.load(SeqCst);
-        self.asked.load(SeqCst) - over
-    }
-
-    /// Whether a loop has not answered.
-    pub(crate) fn have_silent_loops(&self) -> bool {
-        self.silent.load(SeqCst) > 0
-    }
-
-    /// Permits in use that are of none of these connections.
-    pub(crate) fn unheard(&self, permits: impl Fn() -> usize) -> usize {
-        // In this order: the permit of a connection goes back before its end is counted.
-        let known = self.left() + self.held.load(SeqCst) + self.closing.load(SeqCst);
-        permits().saturating_sub(known)
-    }
-
-    /// The last word: connections that have ended in order, and those that were cut or are from now on. `permits` are those in use
-    /// where every connection is meant: a loop that has not answered has some of them.
-    pub(crate) fn tell(&self, permits: impl Fn() -> usize) -> (usize, usize) {
-        self.told.store(true, SeqCst);
-        let unheard = self.unheard(permits);
-        let (ended, asked) = (self.ended.load(SeqCst), self.asked.load(SeqCst));
-        (ended, asked - ended + unheard)
-    }
-
-    /// A counted connection is gone: in order, or by a reset; something else still holds its permit. `was_cut`: it was counted as that
-    /// before.
-    pub(super) fn ended(&self, reset: bool, held: bool, was_cut: bool) {
-        self.held.fetch_add(usize::from(held), SeqCst);
-        match (was_cut, reset) {
-            (true, _) => _ = self.closing.fetch_sub(1, SeqCst),
-            (false, true) => _ = self.cut.fetch_add(1, SeqCst),
-            (false, false) => _ = self.ended.fetch_add(1, SeqCst),
-        }
-    }
-
-    /// Connections that were never accepted, and are reset where they wait.
-    pub(super) fn add_cut(&self, count: usize) {
-        self.asked.fetch_add(count, SeqCst);
-        self.cut.fetch_add(count, SeqCst);
-    }
-}
-
-/// A loop that has not answered yet.
-pub(crate) struct Silent(Arc<Endings>);
-
-impl Drop for Silent {
-    fn drop(&mut self) {
-        self.0.silent.fetch_sub(1, SeqCst);
-    }
-}
 
 impl Connections {
     /// Counts the end of these connections from now on. Those that are counted already are left out.
@@ -274,7 +173,7 @@ impl Connections {
 
     /// Ends a connection now: in order where nothing is owed to its peer, else by a reset, which is the only way to tell the peer
     /// that something is missing.
-    pub(super) fn cut(&mut self, slot: u32, why: Closed) {
+    pub(in crate::event_loop) fn cut(&mut self, slot: u32, why: Closed) {
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             return self.connect_failed(slot, crate::sys::Errno::CONNABORTED);
         }
@@ -321,10 +220,9 @@ impl Connections {
         tokens.into_iter().for_each(|token| act(self, token));
         if !rest.is_empty() {
             // A loop that is going ends all of its connections anyway.
-            let _ = self
-                .io
-                .inbox
-                .put(super::inbox::Message::Command(Box::new(move |event_loop| event_loop.connections.in_slices(rest, act))));
+            let _ = self.io.inbox.put(crate::event_loop::inbox::Message::Command(Box::new(move |event_loop| {
+                event_loop.connections.in_slices(rest, act)
+            })));
         }
     }
 }

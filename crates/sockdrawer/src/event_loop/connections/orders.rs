@@ -1,9 +1,9 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
-use super::connections::Connections;
-use super::slot::{Flags, Slot};
-use super::snapshot::Snapshot;
+use super::Connections;
 use crate::behaviour::Panicked;
+use crate::event_loop::slot::{Flags, Slot};
+use crate::event_loop::snapshot::Snapshot;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Selector, Traits};
@@ -107,7 +107,7 @@ impl Connections {
     }
 
     /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
-    pub(super) fn remote(&mut self, slot: u32) -> Option<SocketAddr> {
+    pub(in crate::event_loop) fn remote(&mut self, slot: u32) -> Option<SocketAddr> {
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             return self.connecting_to(slot);
         }
@@ -170,7 +170,7 @@ impl Connections {
     }
 
     /// Names a connection, by order of the control plane or of a handle.
-    pub(super) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
+    pub(in crate::event_loop) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
         let found = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol());
         found.inspect(|slot| self.set_tag(*slot, tag.clone())).is_some()
     }

@@ -1,7 +1,7 @@
 //! The accept rate: one bucket of tokens for the whole pool, as a single number that its processes share.
 
-use super::shared_counters::SharedCounters;
 use crate::admission::AcceptRate;
+use crate::ipc::shared_counters::SharedCounters;
 use crate::sync::atomic::Ordering::SeqCst;
 
 /// The rate. The number is when the bucket will be full of tokens again, in ns of the system's clock: each connection moves it on by

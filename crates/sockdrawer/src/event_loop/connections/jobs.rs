@@ -1,10 +1,10 @@
 //! Jobs: what a protocol asked workers to do, and what came of it.
 
-use super::connections::Connections;
-use super::inbox::Message;
-use super::slot::Flags;
-use super::worker::{Submitted, Task};
+use super::Connections;
 use crate::behaviour::Event;
+use crate::event_loop::inbox::Message;
+use crate::event_loop::slot::Flags;
+use crate::event_loop::worker::{Submitted, Task};
 use crate::observe::Event as Told;
 use crate::protocol::{Closed, Job, JobError, JobResult};
 use crate::sys::panics;
@@ -36,7 +36,7 @@ impl Connections {
         panics::discard(self.io.inbox.put(Message::Done(token, result)));
     }
 
-    pub(super) fn job_done(&mut self, token: u64, mut result: JobResult) {
+    pub(in crate::event_loop) fn job_done(&mut self, token: u64, mut result: JobResult) {
         if let Some(payload) = result.take_panic() {
             let message = panics::message(payload);
             self.io.counters.job_panics().add(1);

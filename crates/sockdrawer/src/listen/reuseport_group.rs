@@ -1,7 +1,7 @@
 //! The sockets that share one port, in the kernel's order: that of their listen(); when one stops, the last takes its place. This
 //! is kept in mind because a program that sends connections to some of them names places.
 
-use super::listener::ListenSocket;
+use super::socket::ListenSocket;
 use crate::net::ListenOptions;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::System;

@@ -1,9 +1,9 @@
 //! What the loops know of one address beside its sockets: its limit, who is in by it, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
-use super::limiter::{Limiter, Process};
-use super::shared_counters::SharedCounters;
 use crate::config::Reject;
+use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::limiter::{Limiter, Process};
 use crate::net::Address;
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, lock};

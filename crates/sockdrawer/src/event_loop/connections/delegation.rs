@@ -1,31 +1,17 @@
 //! Giving a connection away and taking it back. Its slot, its permit and its protocol's state stay; epoll forgets the socket.
 
+use super::Connections;
 use super::calling::Tail;
-use super::connections::Connections;
-use super::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
-use super::slot::Flags;
 use crate::behaviour::Event;
 use crate::clock::deadline;
+use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
+use crate::event_loop::slot::Flags;
 use crate::protocol::{Closed, Delegate, Note, Side};
 use crate::sys::{Errno, panics};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A connection that is given away.
-pub(super) enum Delegation {
-    /// As soon as all is sent.
-    Pending(Delegate),
-    Leased {
-        leased: Arc<Leased>,
-        socket: Arc<OwnedFd>,
-        /// It waits to be taken, and epoll tells when its peer ends it.
-        watched: bool,
-        /// It is being purged: when it comes back, it ends by then.
-        purge_by: Option<Instant>,
-    },
-}
 
 impl Connections {
     /// Step::Delegate: the connection goes as soon as all is sent.
@@ -220,7 +206,7 @@ impl Connections {
     }
 
     /// A connection comes back.
-    pub(super) fn came_back(&mut self, mut returned: Returned) {
+    pub(in crate::event_loop) fn came_back(&mut self, mut returned: Returned) {
         let (received, sent) = self.count_leased(&returned.leased);
         let notes = self.left_notes(&returned.leased);
         let found = self.slots.find(returned.leased.token);

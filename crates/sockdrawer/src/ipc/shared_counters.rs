@@ -1,7 +1,6 @@
 //! What the processes of a pool share: numbers in one page. A pool of one process has the same numbers to itself.
 
-use super::alarms::Alarms;
-use super::child_page::ChildPage;
+use crate::ipc::child_page::ChildPage;
 use crate::observe::counters::Counters;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::sys::Result;
@@ -23,6 +22,9 @@ pub(crate) const MOST_CHILDREN: usize = 16 * 1024;
 /// Addresses of one pool that processes listen on at a time, those included that are gone and still have connections.
 pub(crate) const MOST_DOORS: usize = 1024;
 
+/// The words of the alarms: how many there are, a bit for each that is raised, and two numbers for each of 16.
+pub(crate) const ALARM_WORDS: usize = 2 + 2 * 16;
+
 /// The words of one limiter: six numbers, and two for each process.
 const HELD: usize = 6;
 const GATE: usize = HELD + 2 * MOST_PROCESSES;
@@ -31,7 +33,7 @@ const GATE: usize = HELD + 2 * MOST_PROCESSES;
 const FIRST_GATE: usize = 0;
 const POOL: usize = GATE;
 const ALARMS: usize = POOL + 3;
-const SIGNALS: usize = ALARMS + Alarms::WORDS;
+const SIGNALS: usize = ALARMS + ALARM_WORDS;
 const COUNTERS: usize = SIGNALS + MOST_SIGNALS;
 const CHILDREN: usize = COUNTERS + MOST_PROCESSES * MOST_LOOPS * Counters::WORDS;
 const LISTENERS: usize = CHILDREN + 1;
