@@ -79,7 +79,7 @@ pub enum Event {
     },
     /// A connection was ended by [`Pool::kill`](crate::Pool::kill).
     ConnectionKilled(ConnectionId),
-    /// A loop died and was replaced; its connections are gone.
+    /// A loop died, and its connections with it. Another has its place, unless the loop was not wanted any more.
     LoopReplaced {
         /// Which.
         index: usize,
@@ -103,7 +103,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A process died and was replaced; its connections are gone.
+    /// A process died, and its connections with it. Another has its place, unless the process was not wanted any more.
     ProcessReplaced {
         /// Which.
         index: usize,

@@ -1,6 +1,6 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
-use super::control::{Control, Core, Member};
+use super::control::{Control, Core, Started};
 use super::handle::Applied;
 use super::listeners::{ListenerEntry, Replacing};
 use super::members::{Changing, Members};
@@ -18,9 +18,9 @@ use std::time::Duration;
 struct Prepared<M: Members> {
     next: Option<M::Next>,
     added: Vec<ListenerEntry>,
-    /// By the index of the place that they take.
+    /// By the index of the listener that each replaces.
     replacing: Replacing,
-    started: Vec<Member<M>>,
+    started: Started<M>,
     limit: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ impl<M: Members> Core<M> {
     /// the lock, under which changes come one after another.
     pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let mut control = lock(&self.control);
-        let plan = accept(&control.readiness, (&control.config, control.revision), &wanted)?;
+        let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
         let prepared = self.prepare(&mut control, &plan, &wanted)?;
         let (before, begun) = self.commit(&mut control, wanted, prepared);
         if !plan.changes.is_empty() {
@@ -58,27 +58,28 @@ impl<M: Members> Core<M> {
         for listening in Sockets::between(&running, wanted.listeners()).added {
             added.push(M::open(self, control, &added, (wanted, listening))?);
         }
-        let mut change = Changing { wanted, next, started: Vec::new() };
-        let outcome = M::tune(self, control, wanted).and_then(|()| {
-            let outcome;
-            (change.started, outcome) = self.start_members(control, wanted);
-            outcome.and_then(|()| M::prepare(self, control, &change))
-        });
-        // Last, because connections come to these sockets.
-        match outcome.and_then(|()| self.open_replacements(control, wanted)) {
+        let (started, outcome) = self.start_members(control, wanted);
+        let change = Changing { wanted, next, started };
+        match outcome.and_then(|()| self.prepare_members(control, &change)) {
             Ok(replacing) => Ok(Prepared { next: change.next, started: change.started, added, replacing, limit }),
             Err(error) => {
-                M::undo(self, control, &change);
-                change.started.iter().filter_map(|member| member.running.as_ref()).for_each(M::dismiss);
+                change.started.iter().filter_map(|(_, member)| member.running.as_ref()).for_each(M::dismiss);
                 Err(error)
             }
         }
     }
 
+    fn prepare_members(&self, control: &mut Control<M>, change: &Changing<'_, M>) -> Result<Replacing, Error> {
+        let prepared = M::tune(self, control, change.wanted).and_then(|()| M::prepare(self, control, change));
+        // Last, because connections come to these sockets.
+        let replacing = prepared.and_then(|()| self.open_replacements(control, change.wanted));
+        replacing.inspect_err(|_| M::undo(self, control, change))
+    }
+
     /// Nothing here can fail for a reason that the caller could mend. Returns the configuration before.
     fn commit(&self, control: &mut Control<M>, wanted: Config, prepared: Prepared<M>) -> (Config, Begun) {
         // First: the members hear of the switch.
-        control.members.extend(prepared.started);
+        control.put(prepared.started);
         // Those that are not wanted go on with the connections they have; those that come back are the first of the list.
         for (index, member) in control.members.iter_mut().enumerate() {
             member.active = index < M::wanted(&wanted);
@@ -105,17 +106,22 @@ impl<M: Members> Core<M> {
         let before = std::mem::replace(&mut control.config, wanted);
         self.rebalance(control);
         M::committed(self, control, &before);
-        (before, self.retire_places(control, gone))
+        (before, self.retire_listeners(control, gone))
+    }
+}
+
+/// Whether the pool runs: one that ends is not changed.
+pub(super) fn is_running(readiness: &Readiness) -> Result<(), Error> {
+    match readiness {
+        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => Ok(()),
+        Readiness::Draining => Err(Error::Stopped { reason: "it is draining".to_owned() }),
+        Readiness::Stopped(reason) => Err(Error::Stopped { reason: reason.clone() }),
     }
 }
 
 /// The plan of a change, if it may be made at all.
-fn accept(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -> Result<Plan, Error> {
-    match readiness {
-        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => {}
-        Readiness::Draining => return Err(Error::Stopped { reason: "it is draining".to_owned() }),
-        Readiness::Stopped(reason) => return Err(Error::Stopped { reason: reason.clone() }),
-    }
+fn check(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -> Result<Plan, Error> {
+    is_running(readiness)?;
     let (running, revision) = running;
     if let Some(based_on) = revision.conflicts_with(wanted.based_on) {
         return Err(Error::Conflict { based_on, current: revision.number() });

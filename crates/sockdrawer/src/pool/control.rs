@@ -1,5 +1,6 @@
 //! What a pool is made of, whatever its members are, and what is changed of it under one lock.
 
+use super::change::is_running;
 use super::listeners::Listeners;
 use super::members::Members;
 use super::restarts::{History, PendingRestart};
@@ -41,7 +42,7 @@ pub(crate) struct Control<M: Members> {
     pub(crate) members: Vec<Member<M>>,
     pub(crate) restarts: History,
     /// Parts that are no members are missing until then.
-    pub(crate) others_absent: Option<PendingRestart>,
+    pub(crate) workers_absent: Option<PendingRestart>,
     /// The next member's or address's: one that takes the place of another is another.
     pub(crate) next_number: u64,
     /// The members are being stopped, or have been.
@@ -66,10 +67,23 @@ pub(crate) struct Member<M: Members> {
     pub(crate) seen: (Option<u64>, Instant),
 }
 
+/// Members that a change has started, by their indexes.
+pub(super) type Started<M> = Vec<(usize, Member<M>)>;
+
 impl<M: Members> Control<M> {
     pub(super) fn take_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
+    }
+
+    /// Makes started members the pool's.
+    pub(super) fn put(&mut self, started: Started<M>) {
+        for (index, member) in started {
+            match self.members.get_mut(index) {
+                Some(missing) => *missing = member,
+                None => self.members.push(member),
+            }
+        }
     }
 
     /// Those that run, also those that take no new connections.
@@ -102,7 +116,7 @@ impl<M: Members> Core<M> {
             listeners: Listeners::default(),
             members: Vec::new(),
             restarts: History::default(),
-            others_absent: None,
+            workers_absent: None,
             next_number: 1,
             stopping: false,
             drained: Drained::default(),
@@ -117,7 +131,7 @@ impl<M: Members> Core<M> {
 
     /// Opens the addresses and starts the members. What was started ends when the rest could not be.
     pub(super) fn begin(self: &Arc<Self>, heard: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
-        let begun = self.start_all().and_then(|()| supervise::start(Arc::downgrade(self), heard));
+        let begun = supervise::start(Arc::downgrade(self), heard).and_then(|()| self.start_all());
         begun.inspect_err(|_| self.stop("it could not be started"))
     }
 
@@ -129,7 +143,7 @@ impl<M: Members> Core<M> {
             control.listeners.listening.push(entry);
         }
         let (members, started) = self.start_members(&mut control, &config);
-        control.members = members;
+        control.put(members);
         started?;
         self.tell(&Event::GenerationStarted(control.generation));
         for entry in &control.listeners.listening {
@@ -139,13 +153,17 @@ impl<M: Members> Core<M> {
         Ok(())
     }
 
-    /// Starts as many members as a configuration asks for and the pool does not have. An error leaves those that were started to the caller.
-    pub(super) fn start_members(&self, control: &mut Control<M>, config: &Config) -> (Vec<Member<M>>, Result<(), Error>) {
+    /// Starts those of the members that a configuration asks for which the pool does not have. An error leaves those that were started to the caller.
+    pub(super) fn start_members(&self, control: &mut Control<M>, config: &Config) -> (Started<M>, Result<(), Error>) {
         let mut started = Vec::new();
-        for index in control.members.len()..M::wanted(config) {
+        for index in 0..M::wanted(config) {
+            // One that died, or could not be started, comes back when the policy says.
+            if control.members.get(index).is_some_and(|member| member.running.is_some() || member.absent.is_some()) {
+                continue;
+            }
             let (life, start) = (control.take_number(), M::start(self, control, config, index));
             match M::launch(self, index, life, &start) {
-                Ok(running) => started.push(self.join(control, index, life, running)),
+                Ok(running) => started.push((index, self.join(control, index, life, running))),
                 Err(error) => return (started, Err(error)),
             }
         }
@@ -154,7 +172,7 @@ impl<M: Members> Core<M> {
 
     /// It is one of the pool's from now on.
     pub(super) fn join(&self, control: &mut Control<M>, index: usize, life: u64, running: M::Running) -> Member<M> {
-        M::join(self, control, life, &running);
+        M::join(control, life, &running);
         let seen = (M::beat(self, index, &running), Instant::now());
         Member { running: Some(running), absent: None, active: true, life, stuck: false, seen }
     }
@@ -196,7 +214,7 @@ impl<M: Members> Core<M> {
 
     pub(super) fn set_accept_state(&self, accept_state: &AcceptState) {
         let mut control = lock(&self.control);
-        if !may_change(&control.readiness) || control.accept_state == *accept_state {
+        if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
             return;
         }
         let (before, now) = (control.readiness.clone(), readiness(accept_state));
@@ -276,9 +294,4 @@ fn readiness(accept_state: &AcceptState) -> Readiness {
         AcceptState::Suspended => Readiness::Suspended,
         AcceptState::Refusing(_) => Readiness::Refusing,
     }
-}
-
-/// Whether a pool in this state may be given another accept state.
-fn may_change(readiness: &Readiness) -> bool {
-    matches!(readiness, Readiness::Serving | Readiness::Suspended | Readiness::Refusing)
 }

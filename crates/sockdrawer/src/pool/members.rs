@@ -1,7 +1,7 @@
 //! What runs the connections of a pool: loops of this process, or other processes that run loops. The control plane is written
 //! once, over this trait.
 
-use super::control::{Control, Core, Member};
+use super::control::{Control, Core, Member, Started};
 use super::listeners::ListenerEntry;
 use super::manager::Visit;
 use crate::config::{Config, Listening, Part};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Changing<'a, M: Members> {
     pub(crate) wanted: &'a Config,
     pub(crate) next: Option<M::Next>,
-    pub(crate) started: Vec<Member<M>>,
+    pub(crate) started: Started<M>,
 }
 
 /// One kind of members. A method that is given the control runs under its lock.
@@ -30,7 +30,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     /// What is under the lock, beside what every pool has there.
     type State: Send;
     /// A generation that is not in force yet.
-    type Next: Clone;
+    type Next;
     /// What a member begins with.
     type Start: Send;
     /// What the supervisor hears, beside the end of a member.
@@ -49,7 +49,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
 
     fn system(&self) -> &Arc<dyn System>;
     fn limiter(&self) -> &Arc<Limiter>;
-    /// Rung when something may have changed.
+    /// Notified when something may have changed.
     fn notifier(&self) -> &Notifier;
     /// Tells the pool's observer.
     fn tell(&self, event: &Event);
@@ -91,17 +91,22 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     // Members that come and go.
 
     /// What the member of this index begins with.
-    fn start(core: &Core<Self>, control: &mut Control<Self>, config: &Config, index: usize) -> Self::Start;
+    fn start(core: &Core<Self>, control: &Control<Self>, config: &Config, index: usize) -> Self::Start;
     /// Starts a member; it accepts nothing yet. Without the lock where one is replaced, for it may take its time.
     fn launch(core: &Core<Self>, index: usize, life: u64, start: &Self::Start) -> Result<Self::Running, Error>;
     /// Whether a member that began so may become one of the pool's, after the changes that came meanwhile.
     fn is_current(control: &Control<Self>, start: &Self::Start) -> bool;
     /// It becomes one.
-    fn join(core: &Core<Self>, control: &mut Control<Self>, life: u64, running: &Self::Running);
+    fn join(control: &mut Control<Self>, life: u64, running: &Self::Running);
     /// Ends a member that is not wanted. Its end is no death.
     fn dismiss(running: &Self::Running);
-    /// Something that changes while it turns; None: it waits for something to do. One that is asked again and again has a reason to turn.
+    /// A number that another turn changes; None while the member waits for something to do. Asking also wakes the member: a runtime that is
+    /// busy with other tasks turns its event loop only when there is something for it.
     fn beat(core: &Core<Self>, index: usize, running: &Self::Running) -> Option<u64>;
+    /// Whether a member can be given sockets: it has not ended.
+    fn can_take(_running: &Self::Running) -> bool {
+        true
+    }
     /// Without a turn for so long a member is stuck.
     fn patience(config: &Config) -> Duration;
     /// A member has ended: takes back what it had. Returns what is to be told, and whether its end was wanted.
@@ -125,7 +130,8 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn release(&self, entry: &ListenerEntry, from: &[(&Member<Self>, Vec<usize>)]);
     /// Sockets are where they should be.
     fn balanced(_core: &Core<Self>, _control: &mut Control<Self>) {}
-    /// Has those that hold the sockets of an address accept what waits and then give them up. A channel ends when its member has, or is gone.
+    /// Has those that hold the sockets of an address accept what waits and then give them up. Each channel ends when its member has, or is
+    /// gone.
     fn let_go(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry) -> Vec<mpsc::Receiver<Self::GaveUp>>;
 
     // What a pool's handle asks.

@@ -17,7 +17,9 @@ impl<M: Members> Control<M> {
     /// The members that are given sockets: those that take new connections, but for those that are stuck while others are not.
     fn usable(&self) -> Vec<usize> {
         let usable = |stuck: bool| -> Vec<usize> {
-            let is_usable = |member: &Member<M>| member.active && member.running.is_some() && (stuck || !member.stuck);
+            let is_usable = |member: &Member<M>| {
+                member.active && member.running.as_ref().is_some_and(M::can_take) && (stuck || !member.stuck)
+            };
             (0..self.members.len()).filter(|index| is_usable(&self.members[*index])).collect()
         };
         let turning = usable(false);
@@ -103,14 +105,14 @@ impl<M: Members> Core<M> {
             Replacements::Opened(replacing) => Ok(replacing),
             Replacements::Failed(error, gone) => {
                 self.rebalance(control);
-                self.retire_places(control, gone);
+                self.retire_listeners(control, gone);
                 Err(error)
             }
         }
     }
 
     /// Ends sockets by their numbers, in the background; others have taken the place of those marked so, and accept.
-    pub(super) fn retire_places(&self, control: &mut Control<M>, gone: Vec<(u64, bool)>) -> Begun {
+    pub(super) fn retire_listeners(&self, control: &mut Control<M>, gone: Vec<(u64, bool)>) -> Begun {
         self.retirements.start(control.listeners.retire(gone, &**self.own.system()))
     }
 }

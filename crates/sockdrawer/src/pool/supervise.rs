@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// What the supervisor hears.
 pub(crate) enum Report<N> {
-    /// A member ended, and was not asked to or says nothing of it.
+    /// A member ended; also one that was dismissed, where only the pool can tell the difference.
     Ended {
         index: usize,
         life: u64,
@@ -62,13 +62,19 @@ fn supervise<M: Members>(core: &Weak<Core<M>>, reports: &mpsc::Receiver<Report<M
 
 impl<M: Members> Core<M> {
     /// When all members are looked at next, and when the first of those is due that are to be replaced later.
-    fn next_times(&self, looked: Instant) -> (Instant, Option<Instant>) {
+    pub(super) fn next_times(&self, looked: Instant) -> (Instant, Option<Instant>) {
         let control = lock(&self.control);
-        let absences = control.members.iter().filter_map(|member| member.absent.as_ref()).chain(&control.others_absent);
-        (deadline(looked, M::look_interval(&control.config)), absences.map(|restart| restart.until).min())
+        let look = deadline(looked, M::look_interval(&control.config));
+        if control.is_over() {
+            return (look, None);
+        }
+        // Of a member that is not wanted any more the restart is due when it is wanted again.
+        let missing = control.members.iter().filter(|member| member.active && member.running.is_none());
+        let restarts = missing.filter_map(|member| member.absent.as_ref()).chain(&control.workers_absent);
+        (look, restarts.map(|restart| restart.until).min())
     }
 
-    fn member_ended(self: &Arc<Self>, index: usize, life: u64, reason: &str) {
+    pub(super) fn member_ended(self: &Arc<Self>, index: usize, life: u64, reason: &str) {
         let mut control = lock(&self.control);
         // One that was started for a change that did not come about is no member.
         let known = control.members.get(index).is_some_and(|member| member.life == life);
@@ -81,24 +87,34 @@ impl<M: Members> Core<M> {
             }
             self.rebalance(&mut control);
         }
-        let replaced = !over && control.members[index].active;
+        let active = !over && control.members[index].active;
         drop(control);
         events.iter().for_each(|event| self.tell(event));
         self.own.notifier().notify();
-        if !replaced {
+        if over {
             return;
         }
-        if !was_wanted {
-            let Some(restart) = PendingRestart::decided(self.decide(M::PART, Some(index), reason), reason) else {
-                M::gave_up(self);
-                return self.give_up(format!("{} died too often, the last of: {reason}", parts(M::PART)));
-            };
-            // A change may have done without it meanwhile.
-            if let Some(member) = lock(&self.control).members.get_mut(index).filter(|member| member.life == life) {
-                member.absent = Some(restart);
-            }
+        if active && !was_wanted {
+            let restart = PendingRestart::decided(self.decide(M::PART, Some(index), reason), reason);
+            self.put_off(index, restart, || format!("{} died too often, the last of: {reason}", parts(M::PART)));
+        } else if !was_wanted {
+            // It only ran the connections that it had: others accept in its place already.
+            self.tell(&replaced(M::PART, index, reason.to_owned()));
         }
         self.replace_missing();
+    }
+
+    /// A member is started later; None: never, the policy gave up, and the pool ends in order.
+    fn put_off(self: &Arc<Self>, index: usize, restart: Option<PendingRestart>, why: impl FnOnce() -> String) {
+        let gave_up = restart.is_none();
+        // A change may have started it meanwhile, or done without it.
+        if let Some(member) = lock(&self.control).members.get_mut(index).filter(|member| member.running.is_none()) {
+            member.absent = Some(restart.unwrap_or_else(|| PendingRestart::for_good("the policy gave up")));
+        }
+        if gave_up {
+            M::gave_up(self);
+            self.give_up(why());
+        }
     }
 
     /// A member that is to be started by now: one that died and is due, or that was not wanted for a while.
@@ -112,7 +128,7 @@ impl<M: Members> Core<M> {
         let index = control.members.iter().position(|member| member.active && member.running.is_none() && is_due(member))?;
         let restart = control.members[index].absent.take();
         let (config, life) = (control.config.clone(), control.take_number());
-        Some((index, life, M::start(self, &mut control, &config, index), restart))
+        Some((index, life, M::start(self, &control, &config, index), restart))
     }
 
     /// Replaces what died, or could not be started, and is due.
@@ -144,10 +160,7 @@ impl<M: Members> Core<M> {
         control.restarts.in_all += restart.as_ref().map_or(0, |restart| restart.parts);
         drop(control);
         if let Some(PendingRestart { reason, .. }) = restart {
-            self.tell(&match M::PART {
-                Part::Process => Event::ProcessReplaced { index, reason },
-                _ => Event::LoopReplaced { index, reason },
-            });
+            self.tell(&replaced(M::PART, index, reason));
         }
     }
 
@@ -160,14 +173,7 @@ impl<M: Members> Core<M> {
         });
         let restart = restart.unwrap_or_else(|| PendingRestart::since_now("it could not be started"));
         let later = self.decide_again(M::PART, Some(index), restart, error);
-        let gave_up = later.is_none();
-        if let Some(member) = lock(&self.control).members.get_mut(index) {
-            member.absent = Some(later.unwrap_or_else(|| PendingRestart::for_good("the policy gave up")));
-        }
-        if gave_up {
-            M::gave_up(self);
-            self.give_up(format!("a {} could not be started, the last time because: {error}", M::PART));
-        }
+        self.put_off(index, later, || format!("a {} could not be started, the last time because: {error}", M::PART));
     }
 
     pub(super) fn give_up(self: &Arc<Self>, reason: String) {
@@ -175,18 +181,18 @@ impl<M: Members> Core<M> {
         end_in_order(self.clone(), reason);
     }
 
-    fn look(&self) {
+    pub(super) fn look(&self) {
         let mut control = lock(&self.control);
         if control.is_over() {
             return;
         }
         let events = self.look_for_stuck(&mut control);
+        // First, because what follows may wait for a member. Also what was not taken when it was offered.
+        self.rebalance(&mut control);
         M::look(self, &mut control);
         while control.members.last().is_some_and(|member| member.running.is_none() && !member.active) {
             control.members.pop();
         }
-        // Also what was not taken when it was offered.
-        self.rebalance(&mut control);
         // A member that was called before it was stuck has not looked.
         self.own.limiter().call();
         control.listeners.all().for_each(|entry| entry.state.limiter.call());
@@ -219,6 +225,13 @@ impl<M: Members> Core<M> {
             events.clear();
         }
         events
+    }
+}
+
+fn replaced(part: Part, index: usize, reason: String) -> Event {
+    match part {
+        Part::Process => Event::ProcessReplaced { index, reason },
+        _ => Event::LoopReplaced { index, reason },
     }
 }
 

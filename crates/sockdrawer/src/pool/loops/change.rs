@@ -99,8 +99,8 @@ impl Core<Loops> {
         self.settle(&Core::members_inboxes(control));
     }
 
-    /// Doors were opened or closed; when this returns, every loop knows.
-    pub(crate) fn doors_changed(&self, control: &Control<Loops>) {
+    /// Listeners were opened or closed; when this returns, every loop knows.
+    pub(crate) fn listener_states_changed(&self, control: &Control<Loops>) {
         control.running().for_each(|running| running.command(|event_loop| event_loop.policy_changed()));
         self.settle(&Core::members_inboxes(control));
     }

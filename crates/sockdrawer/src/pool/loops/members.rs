@@ -132,11 +132,11 @@ impl Members for Loops {
         core.pass_accept_state(control);
     }
 
-    fn pass_listener_accept_state(core: &Core<Loops>, control: &Control<Loops>, _place: &ListenerEntry, _intake: &AcceptState) {
-        core.doors_changed(control);
+    fn pass_listener_accept_state(core: &Core<Loops>, control: &Control<Loops>, _: &ListenerEntry, _: &AcceptState) {
+        core.listener_states_changed(control);
     }
 
-    fn start(_: &Core<Loops>, _: &mut Control<Loops>, config: &Config, _index: usize) -> Config {
+    fn start(_: &Core<Loops>, _: &Control<Loops>, config: &Config, _index: usize) -> Config {
         config.clone()
     }
 
@@ -149,7 +149,7 @@ impl Members for Loops {
         true
     }
 
-    fn join(_: &Core<Loops>, control: &mut Control<Loops>, _life: u64, running: &LoopHandle) {
+    fn join(control: &mut Control<Loops>, _life: u64, running: &LoopHandle) {
         running.inbox.set_bound(control.config.inbox);
         let accept_state = control.accept_state.clone();
         running.command(move |event_loop| {
@@ -168,7 +168,6 @@ impl Members for Loops {
 
     fn beat(_: &Core<Loops>, _index: usize, running: &LoopHandle) -> Option<u64> {
         let turn = running.running.turns.turn();
-        // A runtime that is busy with other tasks turns its event loop only when there is something for it.
         turn.inspect(|_| running.inbox.wake.wake())
     }
 

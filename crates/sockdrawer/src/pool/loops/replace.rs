@@ -18,7 +18,7 @@ impl Core<Loops> {
             return;
         }
         let now = Instant::now();
-        let Some(restart) = control.others_absent.take_if(|restart| restart.until <= now) else { return };
+        let Some(restart) = control.workers_absent.take_if(|restart| restart.until <= now) else { return };
         // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the others.
         match self.start_workers(control.config.workers) {
             Ok(()) => {
@@ -29,7 +29,7 @@ impl Core<Loops> {
             Err(error) => {
                 drop(control);
                 match self.decide_again(Part::Worker, None, restart, &error) {
-                    Some(restart) => lock(&self.control).others_absent = Some(restart),
+                    Some(restart) => lock(&self.control).workers_absent = Some(restart),
                     None => self.give_up(format!("a worker could not be started, the last time because: {error}")),
                 }
             }
@@ -77,10 +77,10 @@ impl Core<Loops> {
         };
         let mut control = lock(&self.control);
         // Those that are missing come back together, when the first is due.
-        if let Some(others) = control.others_absent.take() {
+        if let Some(others) = control.workers_absent.take() {
             restart = PendingRestart { until: others.until.min(restart.until), parts: others.parts + 1, ..restart };
         }
-        control.others_absent = Some(restart);
+        control.workers_absent = Some(restart);
         drop(control);
         self.replace_missing();
     }

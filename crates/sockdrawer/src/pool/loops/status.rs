@@ -73,7 +73,10 @@ impl Core<Loops> {
 
     pub(crate) fn crash(&self, part: Part, index: usize) -> bool {
         let inbox = match part {
-            Part::Loop => self.inboxes().get(index).cloned(),
+            Part::Loop => {
+                let control = lock(&self.control);
+                control.members.get(index).and_then(|member| member.running.as_ref()).map(|running| running.inbox.clone())
+            }
             Part::Thread => {
                 let placed: Vec<_> = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()).collect();
                 placed.get(index % placed.len().max(1)).cloned()

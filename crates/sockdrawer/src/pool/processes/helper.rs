@@ -148,7 +148,7 @@ impl Helper {
                     .iter()
                     .filter(|entry| entry.number == listener)
                     .for_each(|entry| entry.state.set_accept_state(&accept_state));
-                self.core.doors_changed(&control);
+                self.core.listener_states_changed(&control);
                 Reply::Done
             }
             Request::Apply(op @ Op::Notify(_), selector) => Reply::Outcome(Box::new(self.core.apply(op, &selector))),

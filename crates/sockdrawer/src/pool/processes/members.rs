@@ -100,7 +100,7 @@ impl Members for Helpers {
 
     fn prepare(_: &Core<Helpers>, control: &Control<Helpers>, change: &Changing<'_, Helpers>) -> Result<(), Error> {
         let Some(next) = &change.next else { return Ok(()) };
-        let started = change.started.iter().filter_map(|member| member.running.as_ref());
+        let started = change.started.iter().filter_map(|(_, member)| member.running.as_ref());
         agree(control.running().chain(started), || Request::Prepare(next.clone()))
     }
 
@@ -145,7 +145,7 @@ impl Members for Helpers {
         }
     }
 
-    fn start(core: &Core<Helpers>, control: &mut Control<Helpers>, config: &Config, index: usize) -> Announced {
+    fn start(core: &Core<Helpers>, control: &Control<Helpers>, config: &Config, index: usize) -> Announced {
         core.announce(control, config, index)
     }
 
@@ -157,12 +157,16 @@ impl Members for Helpers {
         announced.revision == control.revision.number() && announced.start.accept_state == control.accept_state
     }
 
-    fn join(_: &Core<Helpers>, control: &mut Control<Helpers>, life: u64, _running: &Arc<Channel>) {
+    fn join(control: &mut Control<Helpers>, life: u64, _running: &Arc<Channel>) {
         control.own.holders.entry(control.generation).or_default().insert(life);
     }
 
     fn dismiss(channel: &Arc<Channel>) {
         channel.dismiss();
+    }
+
+    fn can_take(channel: &Arc<Channel>) -> bool {
+        !channel.is_closed()
     }
 
     fn beat(core: &Core<Helpers>, index: usize, _running: &Arc<Channel>) -> Option<u64> {

@@ -1,8 +1,8 @@
-//! The control plane over members that are none: whatever is refused, and whenever, a change is whole or has not been, and no socket
+//! The control plane over fake members: whatever is refused, and whenever, a change is whole or has not been, and no socket
 //! is ever without a member that accepts from it.
 
 use super::Echo;
-use crate::config::{Config, Listening, Part};
+use crate::config::{Config, Death, Listening, Part, Replace, RestartPolicy};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
 use crate::ipc::shared_counters::SharedCounters;
@@ -45,6 +45,9 @@ struct Fakes {
     refused: Mutex<Option<usize>>,
     /// Offers are refused at random.
     moods: Mutex<Option<Random>>,
+    told: Mutex<Vec<Event>>,
+    /// The end waits for this.
+    ends: Mutex<()>,
 }
 
 /// Random enough: SplitMix64.
@@ -87,7 +90,7 @@ impl Members for Fakes {
 
     const PART: Part = Part::Loop;
     const SHARE_A_SOCKET: bool = false;
-    const REPLACED_WHILE_DRAINING: bool = false;
+    const REPLACED_WHILE_DRAINING: bool = true;
     const STOP_WITHIN: Duration = Duration::ZERO;
 
     fn system(&self) -> &Arc<dyn System> {
@@ -99,7 +102,9 @@ impl Members for Fakes {
     fn notifier(&self) -> &Notifier {
         &self.notifier
     }
-    fn tell(&self, _: &Event) {}
+    fn tell(&self, event: &Event) {
+        lock(&self.told).push(event.clone());
+    }
     fn waited_code(&self) -> Option<&'static str> {
         None
     }
@@ -133,7 +138,7 @@ impl Members for Fakes {
         core.own.step(Step::Prepare)
     }
     fn undo(core: &Core<Fakes>, _: &Control<Fakes>, change: &Changing<'_, Fakes>) {
-        assert!(change.started.iter().all(|member| member.running.is_some()));
+        assert!(change.started.iter().all(|(_, member)| member.running.is_some()));
         lock(&core.own.steps).push(Step::Undo);
     }
     fn commit(core: &Core<Fakes>, control: &mut Control<Fakes>, _: &Config, next: Option<()>, _: Option<usize>) {
@@ -141,12 +146,14 @@ impl Members for Fakes {
         lock(&core.own.steps).push(Step::Commit);
     }
     fn committed(core: &Core<Fakes>, control: &Control<Fakes>, _: &Config) {
-        assert!(control.listeners.listening.iter().all(|entry| entry.owners.iter().all(|owners| owners.len() == 1)));
+        if control.members.iter().any(|member| member.active && member.running.is_some()) {
+            assert!(control.listeners.listening.iter().all(|entry| entry.owners.iter().all(|owners| owners.len() == 1)));
+        }
         lock(&core.own.steps).push(Step::Committed);
     }
     fn pass_accept_state(_: &Core<Fakes>, _: &mut Control<Fakes>) {}
     fn pass_listener_accept_state(_: &Core<Fakes>, _: &Control<Fakes>, _: &ListenerEntry, _: &AcceptState) {}
-    fn start(_: &Core<Fakes>, _: &mut Control<Fakes>, _: &Config, _: usize) {}
+    fn start(_: &Core<Fakes>, _: &Control<Fakes>, _: &Config, _: usize) {}
     fn launch(core: &Core<Fakes>, index: usize, _: u64, (): &()) -> Result<Fake, Error> {
         core.own.step(Step::Launch(index))?;
         let fake = Fake::default();
@@ -156,7 +163,7 @@ impl Members for Fakes {
     fn is_current(_: &Control<Fakes>, (): &()) -> bool {
         true
     }
-    fn join(_: &Core<Fakes>, _: &mut Control<Fakes>, _: u64, _: &Fake) {}
+    fn join(_: &mut Control<Fakes>, _: u64, _: &Fake) {}
     fn dismiss(fake: &Fake) {
         fake.0.dismissed.store(true, SeqCst);
     }
@@ -206,7 +213,8 @@ impl Members for Fakes {
     fn crash(_: &Core<Fakes>, _: Part, _: usize) -> bool {
         false
     }
-    fn end(_: &Core<Fakes>, _: Drain) -> (Drained, Instant) {
+    fn end(core: &Core<Fakes>, _: Drain) -> (Drained, Instant) {
+        drop(lock(&core.own.ends));
         (Drained::default(), Instant::now())
     }
     fn stop(_: &Core<Fakes>, _: Instant) {}
@@ -222,6 +230,8 @@ fn pool(members: usize) -> Arc<Core<Fakes>> {
         launched: Mutex::default(),
         refused: Mutex::default(),
         moods: Mutex::default(),
+        told: Mutex::default(),
+        ends: Mutex::default(),
     };
     let (core, heard) = Core::new(own, config, 1, ());
     core.begin(heard).expect("nothing is refused");
@@ -317,6 +327,80 @@ fn no_socket_is_without_a_member_whatever_members_refuse_and_whenever_they_die()
         control.members.iter_mut().for_each(|member| (member.active, member.stuck) = (true, false));
         _ = control.members[0].running.get_or_insert_default();
         core.rebalance(&mut control);
+        assert!(control.listeners.all().flat_map(|entry| &entry.owners).all(|owners| owners.len() == 1), "seed {seed}");
+    }
+}
+
+/// A policy with one answer.
+struct Always(Replace);
+
+impl RestartPolicy for Always {
+    fn decide(&self, _: &Death<'_>) -> Replace {
+        self.0
+    }
+}
+
+/// Kills a member that runs, as the supervisor hears of it. False: there is none of this index.
+fn kill(core: &Arc<Core<Fakes>>, index: usize) -> bool {
+    let life = lock(&core.control).members.get(index).filter(|member| member.running.is_some()).map(|member| member.life);
+    life.inspect(|life| core.member_ended(index, *life, "a test killed it")).is_some()
+}
+
+/// Time passes until every pending restart is due.
+fn all_are_due(core: &Core<Fakes>) {
+    let now = Instant::now();
+    lock(&core.control).members.iter_mut().filter_map(|member| member.absent.as_mut()).for_each(|restart| restart.until = now);
+}
+
+#[test]
+fn after_the_policy_gave_up_no_member_is_started() {
+    let core = pool(2);
+    core.change(core.config().restarts(Always(Replace::GiveUp))).expect("a change of the policy");
+    // The pool drains meanwhile.
+    let ends = lock(&core.own.ends);
+    assert!(kill(&core, 0));
+    for _ in 0..3 {
+        core.look();
+        core.replace_missing();
+    }
+    assert_eq!(lock(&core.own.launched).len(), 2, "the first ones");
+    assert_eq!(core.next_times(Instant::now()).1.filter(|due| *due <= Instant::now()), None);
+    let gave_up = lock(&core.own.told).iter().filter(|event| matches!(event, Event::GaveUp { .. })).count();
+    assert_eq!(gave_up, 1);
+    drop(ends);
+}
+
+#[test]
+fn every_wanted_member_runs_in_the_end_whatever_dies_and_is_refused_meanwhile() {
+    for seed in 0..100 {
+        let core = pool(3);
+        let mut random = Random(seed);
+        core.change(core.config().restarts(Always(Replace::Now))).expect("a change of the policy");
+        for _ in 0..50 {
+            let next = lock(&core.own.steps).len();
+            *lock(&core.own.refused) = (random.below(3) == 0).then_some(next);
+            let which = usize::try_from(random.below(5)).expect("few");
+            match random.below(4) {
+                0 => _ = kill(&core, which),
+                1 => _ = core.change(core.config().loops(which + 1)),
+                2 => core.look(),
+                _ => all_are_due(&core),
+            }
+            core.replace_missing();
+            let due = core.next_times(Instant::now()).1;
+            assert!(due.is_none_or(|due| due > Instant::now()), "seed {seed}: what is due is done, or is due later");
+        }
+        *lock(&core.own.refused) = None;
+        let now = Instant::now();
+        lock(&core.control)
+            .members
+            .iter_mut()
+            .filter_map(|member| member.absent.as_mut())
+            .for_each(|restart| restart.until = now);
+        core.replace_missing();
+        let control = lock(&core.control);
+        let running = control.members.iter().filter(|member| member.active && member.running.is_some()).count();
+        assert_eq!(running, control.config.loops, "seed {seed}");
         assert!(control.listeners.all().flat_map(|entry| &entry.owners).all(|owners| owners.len() == 1), "seed {seed}");
     }
 }
