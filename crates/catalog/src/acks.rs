@@ -76,7 +76,7 @@ impl Service for Acks {
         Ok(connection)
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         false
     }
 

@@ -39,7 +39,7 @@ impl Service for Echo {
         Ok(Connection)
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         false
     }
 

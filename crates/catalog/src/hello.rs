@@ -42,7 +42,7 @@ impl Service for Hello {
         Closing::PeerIsDone
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         false
     }
 

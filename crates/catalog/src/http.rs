@@ -78,7 +78,7 @@ impl Service for Http {
         Closing::PeerIsDone
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         false
     }
 

@@ -40,7 +40,7 @@ impl Service for Ping {
         Ok(Connection { answered: from.u64()? as u32 })
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         false
     }
 

@@ -1,10 +1,10 @@
 //! Blocking code, a thread for each client: lines come back in capitals. A drain ends a client between two reads.
-use sockdrawer::{Behaviour, Config, Connection, Model, Pool, Waited};
+use sockdrawer::{Behaviour, Config, Connection, Model, Pool, Wakeup};
 use std::io::{self, Read, Write};
 
 fn shout(connection: &mut Connection) -> io::Result<()> {
     let mut bytes = [0; 4096];
-    while connection.wait()? == Waited::Input {
+    while connection.wait()? == Wakeup::Input {
         let count = connection.read(&mut bytes)?;
         if count == 0 {
             break;

@@ -1,5 +1,5 @@
 //! Sockets that the pool does not make itself, as from a broker that may do more than this program. This one is of std.
-use sockdrawer::{Address, Config, Context, Error, Input, Listen, Peer, Pool, Protocol, Service, Step, Wanted};
+use sockdrawer::{Address, Config, Context, Error, Input, Listen, ListenRequest, Peer, Pool, Protocol, Service, Step};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 struct Broker;
 
 impl Listen for Broker {
-    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>> {
-        match wanted.address {
-            Address::Tcp(address) if !wanted.joins => Ok(vec![TcpListener::bind(address)?.into()]),
+    fn listen(&self, request: &ListenRequest<'_>) -> io::Result<Vec<OwnedFd>> {
+        match request.address {
+            Address::Tcp(address) if !request.shares_port => Ok(vec![TcpListener::bind(address)?.into()]),
             _ => Err(io::Error::new(io::ErrorKind::Unsupported, "this broker binds TCP addresses, once each")),
         }
     }

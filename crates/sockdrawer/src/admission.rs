@@ -38,7 +38,7 @@ pub trait Admission: Send + Sync + 'static {
     /// A connection waits at a listener. Without room none is accepted, whatever the answer: then `Take` means `Hold`.
     fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
         let _ = request;
-        BeforeAccept::Take
+        BeforeAccept::Accept
     }
 
     /// A connection was accepted, and may be turned away still.
@@ -72,7 +72,7 @@ pub struct AcceptRequest<'a> {
     /// The pool's limit.
     pub limit: usize,
     /// The listener's connections now.
-    pub at_listener: usize,
+    pub listener_connections: usize,
 }
 
 impl<'a> AcceptRequest<'a> {
@@ -81,9 +81,9 @@ impl<'a> AcceptRequest<'a> {
         capacity: Capacity,
         connections: usize,
         limit: usize,
-        at_listener: usize,
+        listener_connections: usize,
     ) -> AcceptRequest<'a> {
-        AcceptRequest { listener, capacity, connections, limit, at_listener }
+        AcceptRequest { listener, capacity, connections, limit, listener_connections }
     }
 }
 
@@ -105,11 +105,11 @@ pub enum Capacity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BeforeAccept {
     /// It is accepted.
-    Take,
+    Accept,
     /// It waits in the kernel until there is room; where there is, the policy is asked again after 100 ms.
-    Hold,
+    Wait,
     /// The whole loop accepts nothing for this long.
-    HoldFor(Duration),
+    Pause(Duration),
     /// It is accepted and turned away.
     Reject(Reject),
 }
@@ -123,12 +123,12 @@ pub struct NewPeer<'a> {
     /// Its peer's address; None for a Unix socket.
     pub address: Option<SocketAddr>,
     /// Other connections of the same peer, by [`Admission::peers`]; None where peers are not counted.
-    pub of_peer: Option<usize>,
+    pub peer_connections: Option<usize>,
 }
 
 impl<'a> NewPeer<'a> {
-    pub(crate) fn new(listener: &'a Address, address: Option<SocketAddr>, of_peer: Option<usize>) -> NewPeer<'a> {
-        NewPeer { listener, address, of_peer }
+    pub(crate) fn new(listener: &'a Address, address: Option<SocketAddr>, peer_connections: Option<usize>) -> NewPeer<'a> {
+        NewPeer { listener, address, peer_connections }
     }
 }
 

@@ -121,7 +121,7 @@ pub struct TableBox {
     pub(crate) local: Box<Local>,
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
-    pub(crate) asks_for_remote: bool,
+    pub(crate) needs_peer_address: bool,
 }
 
 /// A panic of user code that was caught.
@@ -209,10 +209,10 @@ pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
 impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
-        let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.asks_for_remote()));
-        let (local, closing, receiving, asks_for_remote) = said?;
+        let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
+        let (local, closing, receiving, needs_peer_address) = said?;
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, asks_for_remote })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address })
     }
 
     fn kind(&self) -> Kind {

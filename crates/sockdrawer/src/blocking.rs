@@ -38,7 +38,7 @@ pub struct Connection {
 /// What [`Connection::wait`] waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Waited {
+pub enum Wakeup {
     /// Reading does not wait: there is input, or the peer's end.
     Input,
     /// [`Connection::take_note`] has one.
@@ -111,11 +111,11 @@ impl Connection {
     }
 
     /// Waits until there is something to do. Input comes before notes, notes before the wish that it may end: who ends at
-    /// [`Waited::Draining`] has answered all that was received. Who does not end then is told again and again.
+    /// [`Wakeup::Draining`] has answered all that was received. Who does not end then is told again and again.
     ///
     /// # Errors
     /// When the pool has ended the connection, when the read time-out passed, and when the system has no descriptor to wait with.
-    pub fn wait(&mut self) -> io::Result<Waited> {
+    pub fn wait(&mut self) -> io::Result<Wakeup> {
         let until = self.read_timeout.map(|timeout| deadline(Instant::now(), timeout));
         self.listen()?;
         loop {
@@ -124,17 +124,17 @@ impl Connection {
                 return Err(Errno::CONNABORTED.into());
             }
             if self.lease.has_kept() {
-                return Ok(Waited::Input);
+                return Ok(Wakeup::Input);
             }
             let told = match (leased.has_notes(), leased.is_draining()) {
-                (true, _) => Some(Waited::Note),
-                (false, true) => Some(Waited::Draining),
+                (true, _) => Some(Wakeup::Note),
+                (false, true) => Some(Wakeup::Draining),
                 (false, false) => None,
             };
             // What has come is seen before the wish to end: the socket is always asked.
             let until = if told.is_some() { Some(Instant::now()) } else { until };
             match (self.sleep(READ, until)?, told) {
-                (Woken::Ready, _) => return Ok(Waited::Input),
+                (Woken::Ready, _) => return Ok(Wakeup::Input),
                 (_, Some(told)) => return Ok(told),
                 (Woken::TooLate, None) => return Err(io::ErrorKind::TimedOut.into()),
                 (Woken::Rung, None) => {}

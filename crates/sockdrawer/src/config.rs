@@ -1,4 +1,4 @@
-//! What you ask of a pool: typed data, parsed and not validated later.
+//! The configuration of a pool: typed data, parsed and not validated later.
 
 mod restart_policy;
 mod restarts;
@@ -18,8 +18,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All that a pool is asked to be. Change a copy and give it to [`Pool::reconfigure`](crate::Pool::reconfigure). A copy that was
-/// taken from a pool remembers which of its revisions it is based on: see [`Error::Conflict`](crate::Error::Conflict).
+/// The configuration of a pool. To change a running pool, change a copy of its configuration and give it to
+/// [`Pool::reconfigure`](crate::Pool::reconfigure). A copy taken from a pool remembers the revision that it is based on: see
+/// [`Error::Conflict`](crate::Error::Conflict).
 ///
 /// ```
 /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step};
@@ -34,19 +35,19 @@ use std::time::Duration;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// What runs on the connections. A different one is a new generation.
+    /// The code that runs on each connection. A different behaviour starts a new generation.
     pub behaviour: Behaviour,
-    /// Where connections come from.
+    /// Whether connections are accepted or made, with addresses and limits of that.
     pub endpoint: Endpoint,
-    /// Who runs the connections; for life.
+    /// The model that runs the connections; it cannot be changed while the pool runs.
     pub model: Model,
-    /// What each connection is given. Different ones are a new generation.
+    /// Settings of each connection. Different settings start a new generation.
     pub settings: Settings,
-    /// Threads that run connections; with [`Model::Prefork`], in each process.
+    /// Threads that run connections; with [`Model::Prefork`], per process. Default: the number of CPUs.
     pub loops: usize,
-    /// Processes of [`Model::Prefork`]; the other models have no use for it.
+    /// Processes of [`Model::Prefork`]; the other models ignore it. Default: the number of CPUs.
     pub processes: usize,
-    /// Threads that run jobs; 0 runs them in the loops.
+    /// Threads that run jobs; with 0 the loops run them. Default: the number of CPUs.
     pub workers: usize,
     /// Bytes of stack for each thread of [`Model::Threads`], and for each that runs a delegated connection.
     pub stack: usize,

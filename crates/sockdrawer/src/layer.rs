@@ -77,9 +77,10 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Plain bytes the inner protocol may leave untaken; more aborts the connection. The same as a pool's default `max_partial`.
+/// Maximum of plain bytes that the inner protocol may leave untaken; more aborts the connection. Equal to the default of a pool's
+/// `max_partial`.
 const MAX_PLAIN: usize = 64 * 1024;
-/// Buffers of a thread that wait for their next use, and the largest that is kept so.
+/// The number of spare buffers per thread, and the largest capacity in bytes that is kept.
 const SPARE_BUFFERS: usize = 4;
 const SPARE_BYTES: usize = 512 * 1024;
 
@@ -89,23 +90,23 @@ const SPARE_BYTES: usize = 512 * 1024;
 pub enum Progress {
     /// Nothing more can be done until more bytes arrive.
     NeedMore,
-    /// The handshake is over, once for each connection; with the peer's real address where the filter learned it.
+    /// The handshake is complete, once per connection; with the peer's real address if the filter learned it.
     Established(Option<SocketAddr>),
     /// Plain bytes were appended.
     Plain,
-    /// The peer said goodbye: it will send no more plain bytes.
+    /// The peer said goodbye, as by TLS's close_notify: it will send no more plain bytes.
     PeerFinished,
 }
 
-/// The wire bytes are not what the filter speaks, or are forged. The connection is aborted; what the filter appended to go
-/// back, such as an alert, is lost.
+/// The wire bytes are not of the filter's protocol, or are forged. The connection is aborted; what the filter appended for the peer,
+/// such as an alert, is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the layer refused what the peer sent")]
 pub struct Refused;
 
-/// One connection's filter between wire and plain bytes. No I/O and no clock.
+/// Turns the wire bytes of one connection into plain bytes and back. A filter has no I/O and no clock.
 pub trait Filter: Send + 'static {
-    /// The connection is open: say what has to be said first, as a TLS client does.
+    /// The connection is open: a filter that speaks first, as a TLS client does, appends its first bytes.
     fn start(&mut self, _wire: &mut Output) {}
 
     /// Takes wire bytes, which it may change in place, appends plain bytes, and appends to `back` what the peer must get. Called
@@ -115,24 +116,24 @@ pub trait Filter: Send + 'static {
     /// When the bytes are not acceptable.
     fn decode(&mut self, wire: &mut Input<'_>, plain: &mut Vec<u8>, back: &mut Output) -> Result<Progress, Refused>;
 
-    /// Appends what carries `plain`, which is never empty.
+    /// Appends the wire bytes that carry `plain`, which is never empty.
     fn encode(&mut self, plain: &[u8], wire: &mut Output);
 
-    /// Says that no more comes. Called once, after all was encoded.
+    /// Appends the wire bytes that tell the peer that no more comes. Called once, after all output was encoded.
     fn goodbye(&mut self, wire: &mut Output);
 
     /// The peer's stream ended without [`Progress::PeerFinished`].
     ///
     /// # Errors
-    /// When that may be an attack that cuts off the end, as without TLS's close_notify: the connection is aborted.
-    fn cut_off(&mut self) -> Result<(), Refused> {
+    /// When that may be a truncation attack, as without TLS's close_notify: the connection is aborted.
+    fn truncated(&mut self) -> Result<(), Refused> {
         Ok(())
     }
 
     /// Writes the state of an established filter.
     ///
     /// # Errors
-    /// When it cannot be saved; the connection stays where it is.
+    /// When it cannot be saved, which is the default; the connection stays with its service.
     fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
         Err(CannotSave::because("its layer does not save its state"))
     }
@@ -143,34 +144,34 @@ pub trait Filtering: Send + Sync + 'static {
     /// The state of one connection.
     type Filter: Filter;
 
-    /// A new connection's filter.
+    /// Makes the filter of a new connection.
     fn filter(&self, peer: &Peer) -> Self::Filter;
 
-    /// A filter that was saved.
+    /// Makes a filter from the state that [`Filter::save`] wrote.
     ///
     /// # Errors
-    /// When these bytes are not a state this filter knows.
+    /// When these bytes are not a state that this filter knows, which is the default.
     fn restore(&self, _from: &mut Saved<'_>) -> Result<Self::Filter, CannotRestore> {
         Err(CannotRestore::because("its layer does not restore states"))
     }
 
-    /// How long a handshake may take; then the connection is aborted. The time before the inner protocol has a timer.
+    /// The timeout of the handshake, 10 s by default; then the connection is aborted. It uses the timer until the inner protocol has it.
     fn handshake_timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
 
-    /// How a connection may end, given what the inner service says. A filter whose peers say nothing of their own, such as a
-    /// PROXY header, passes `inner` on; one whose peers say goodbye must not.
+    /// How a connection may end, given what the inner service answers. Default: [`Closing::PeerMaySend`]. A filter whose peers send nothing
+    /// of the filter's own at the end, such as a PROXY header, returns `inner`; a filter whose peers say goodbye must not.
     fn closing(&self, _inner: Closing) -> Closing {
         Closing::PeerMaySend
     }
 
-    /// Whether [`Filtering::filter`] looks at [`Peer::remote`]: see [`Service::asks_for_remote`].
-    fn asks_for_remote(&self) -> bool {
+    /// Whether [`Filtering::filter`] needs [`Peer::remote`]: see [`Service::needs_peer_address`]. Default: true.
+    fn needs_peer_address(&self) -> bool {
         true
     }
 
-    /// From what another process builds the same filter.
+    /// The name and options from which another process builds this filter. Default: none.
     fn recipe(&self) -> Option<Recipe> {
         None
     }
@@ -184,7 +185,7 @@ pub struct Layer<F, S> {
 }
 
 impl<F: Filtering, S: Service> Layer<F, S> {
-    /// `service` behind `filtering`.
+    /// A service whose connections pass a filter of `filtering`, then reach `service`.
     pub fn new(filtering: F, service: S) -> Layer<F, S> {
         Layer { filtering, service: Arc::new(service) }
     }
@@ -203,10 +204,11 @@ impl<F: Filtering, S: Service> Layer<F, S> {
     }
 }
 
-/// The options of a layer's recipe: those of the filter and those of the service. A recipe's name is `filter+service`.
+/// Splits the options of a layer's recipe into those of the filter and those of the service. The name of such a recipe is
+/// `filter+service`.
 ///
 /// # Errors
-/// When `options` are not a layer's.
+/// When `options` are not those of a layer's recipe.
 pub fn split_options(options: &[u8]) -> Result<(&[u8], &[u8]), CannotRestore> {
     let mut saved = Saved::new(options);
     Ok((saved.bytes()?, saved.bytes()?))
@@ -242,8 +244,8 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
         self.service.receiving()
     }
 
-    fn asks_for_remote(&self) -> bool {
-        self.filtering.asks_for_remote() || self.service.asks_for_remote()
+    fn needs_peer_address(&self) -> bool {
+        self.filtering.needs_peer_address() || self.service.needs_peer_address()
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, local: &mut Local) {
@@ -263,17 +265,17 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 pub struct Layered<F: Filter, S: Service> {
     filter: F,
     stage: Stage<S>,
-    /// Decoded and not taken by the inner protocol.
+    /// Plain bytes that were decoded and not taken by the inner protocol.
     plain: Vec<u8>,
     job: bool,
     waiting: bool,
-    /// The inner protocol is still to be asked to end: it holds a part of a message that the event loop knows nothing of.
+    /// `draining` of the inner protocol is still to be called: it holds a part of a message that the event loop cannot see.
     drain: bool,
     finish: Finish,
     peer_finished: bool,
 }
 
-/// Boxed, so that the thousands of connections that stand do not carry what a handshake needs.
+/// The handshake is boxed, so that thousands of established connections do not carry the memory that a handshake needs.
 enum Stage<S: Service> {
     Handshake(Box<Handshake<S>>),
     Open(S::Protocol),
@@ -285,7 +287,7 @@ struct Handshake<S> {
     timeout: Duration,
 }
 
-/// How far this side is with saying that no more comes.
+/// How far the end of this side's stream is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finish {
     No,
@@ -332,17 +334,17 @@ impl<F: Filter, S: Service> Layered<F, S> {
         if matches!(step, Step::Finish) { Step::Continue } else { step }
     }
 
-    /// Whether the inner protocol may be offered plain bytes or their end.
+    /// Whether the inner protocol may not be offered plain bytes or their end now.
     fn is_held(&self) -> bool {
         self.job || self.waiting
     }
 
-    /// Whether the inner protocol may be asked to end: nothing partial was received, or it will never be complete.
+    /// Whether the inner protocol may be asked to end: no partial message was received, or it will never be complete.
     fn is_quiet(&self) -> bool {
         !self.job && (self.plain.is_empty() || self.peer_finished)
     }
 
-    /// Offers the plain bytes.
+    /// Offers the plain bytes to the inner protocol.
     fn feed(&mut self, cx: &mut Context<'_>) -> Step {
         if self.plain.is_empty() || self.is_held() {
             return Step::Continue;
@@ -354,8 +356,8 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
     }
 
-    /// After a callback other than `received`: plain bytes that it held back are offered now. The event loop does the same with wire
-    /// bytes, but it knows nothing of those that were decoded already.
+    /// After a callback other than `received`: offers plain bytes that were held back. The event loop offers held wire bytes, but it
+    /// cannot see those that were decoded already.
     fn resume(&mut self, step: Step, was_held: bool, cx: &mut Context<'_>) -> Step {
         let step = match step {
             Step::Continue if was_held => self.feed(cx),
@@ -364,7 +366,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.answer(step, cx)
     }
 
-    /// What the event loop gets: the step, or the `Finish` that is owed. Plain bytes' memory goes back when there are none.
+    /// The step for the event loop: this one, or the `Finish` that is owed. The buffer of plain bytes is given back when it is empty.
     fn answer(&mut self, step: Step, cx: &mut Context<'_>) -> Step {
         let step = match step {
             Step::Continue | Step::Wait if self.drain && self.is_quiet() => {
@@ -393,7 +395,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         self.inner(cx, |protocol, _, cx| protocol.opened(cx))
     }
 
-    /// Decodes all there is, offering what comes out record by record.
+    /// Decodes all wire bytes and offers the plain bytes record by record.
     fn decode_all(&mut self, wire: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if self.plain.capacity() == 0 {
             self.plain = spare::take();
@@ -413,7 +415,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
                 return step;
             }
         }
-        // After its goodbye, what the peer sends means nothing.
+        // Bytes after the peer's goodbye are ignored.
         wire.take_all();
         Step::Continue
     }
@@ -439,7 +441,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         let step = match &self.stage {
             Stage::Handshake(_) => Step::Abort,
             Stage::Open(_) if self.peer_finished => Step::Continue,
-            Stage::Open(_) => match self.filter.cut_off() {
+            Stage::Open(_) => match self.filter.truncated() {
                 Ok(()) => {
                     self.peer_finished = true;
                     self.inner(cx, |protocol, _, cx| protocol.finished(cx))
@@ -466,7 +468,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
-        // Before it was opened nobody has its handle; what the pool tells everybody does not concern it yet.
+        // Before the inner protocol was opened there is no handle to it, and a note of the pool to all connections does not concern it yet.
         let was_held = self.is_held();
         let step = self.inner(cx, |protocol, _, cx| protocol.notified(note, cx));
         self.resume(step, was_held, cx)
@@ -513,7 +515,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
     }
 }
 
-/// Buffers between uses. They belong to the thread, not to the connection: an idle connection holds none, a busy one
+/// Spare buffers. They belong to the thread, not to the connection: an idle connection holds no buffer, and a busy connection
 /// allocates none.
 mod spare {
     use super::{RefCell, SPARE_BUFFERS, SPARE_BYTES};

@@ -3,7 +3,7 @@
 //!
 //! Start at [`Protocol`], what you write, and [`Pool`], what runs it.
 
-// What loops do for the sake of other processes is used by none without them.
+// Without the feature `processes`, the parts of the event loop that serve other processes are unused.
 #![cfg_attr(not(feature = "processes"), allow(dead_code))]
 
 #[cfg(panic = "abort")]
@@ -43,13 +43,13 @@ pub use admission::{
     AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer, PerPeer, Prefixes,
 };
 pub use behaviour::{Behaviour, Build};
-pub use blocking::{Connection, Waited};
+pub use blocking::{Connection, Wakeup};
 pub use config::{
     Alarm, Config, Connecting, Death, Endpoint, Late, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace,
     RestartPolicy, Restarts, Settings,
 };
 pub use error::Error;
-pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, SocketOptions, Wanted};
+pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, ListenRequest, SocketOptions};
 pub use observe::{
     ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
     ProcessStatus, Readiness, Status,
@@ -60,28 +60,29 @@ pub use pool::processes;
 pub use pool::{Applied, Change, How, Plan, Pool};
 pub use protocol::*;
 
-/// Raises this process's descriptor limit as far as it may without privileges; what it is now. A program calls it once, first
-/// of all; the library never does by itself.
+/// Raises the soft limit of this process's descriptors (`RLIMIT_NOFILE`) to the hard limit, and returns the new limit. A program calls
+/// it once, before it starts a pool; the library never calls it.
 ///
 /// # Errors
-/// The system's, which is not expected: the hard limit is always allowed.
+/// The error of setrlimit(2). None is expected: raising the soft limit up to the hard limit is always allowed.
 pub fn raise_descriptor_limit() -> std::io::Result<usize> {
     Ok(sys::raise_descriptor_limit()?)
 }
 
-/// The queue of a socket that listens: connections that are complete and were not accepted yet.
+/// The accept queue of one listening socket: connections whose handshake is complete and that were not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {
-    /// How many wait.
+    /// Connections in the queue.
     pub waiting: u32,
-    /// How many may: what was asked of listen(2), or `net.core.somaxconn` where that was less. The kernel takes one more.
+    /// The maximum: the backlog given to listen(2), or `net.core.somaxconn` if that is less. The kernel takes one more.
     pub backlog: u32,
 }
 
-/// The queues of all sockets that listen for `address` in this network of this machine, whoever has them; empty where there is none.
+/// The accept queues of all sockets that listen at `address` in this network namespace, whichever process owns them; empty if no socket
+/// listens there.
 ///
 /// # Errors
-/// The system's, where it has no sock_diag(7).
+/// The system's error, if the kernel has no sock_diag(7).
 ///
 /// ```
 /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;

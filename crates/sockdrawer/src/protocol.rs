@@ -67,28 +67,31 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// Another connection or thread spoke through a [`Handle`] or the pool. In order for each sender.
+    /// A note arrived, sent through a [`Handle`] or by [`Pool::notify`](crate::Pool::notify). Notes of one sender arrive in order.
     fn notified(&mut self, _note: Note, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
 
-    /// The backlog of unsent output was above the high-water mark and fell to the low one: produce more. Not called where the
-    /// kernel took so much that the mark was not passed.
+    /// The backlog of unsent output was above the high-water mark and fell to the low one: produce more. Not called if the kernel
+    /// took so much of the output that the backlog never passed the mark.
     fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
 
-    /// Please end. Called once, at a quiet point: nothing partial was received and no job runs. Retiring a generation does not
-    /// call it; a drain and a purge do. Returning [`Step::Continue`] means "soon, by myself".
+    /// The pool asks this connection to end. Called once, at a quiet point: no partial message was received and no job runs. A drain and
+    /// a purge call it; retiring a generation does not. [`Step::Continue`] means that the protocol will end the connection soon by itself.
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Close
     }
 
-    /// The last call. Output and timers asked for here are ignored.
+    /// The last callback of a connection, with the reason. Output and timers asked for here are ignored.
     fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {}
 
     /// Writes the state as plain bytes, so that a newer service, or another process, goes on with the connection. Not called
-    /// while a job runs. An error keeps the connection where it is.
+    /// while a job runs.
+    ///
+    /// # Errors
+    /// When the state cannot be saved, which is the default: the connection stays with its service.
     fn save(&mut self, _to: &mut Saver) -> Result<(), CannotSave> {
         Err(CannotSave::because("its protocol does not save its state"))
     }
@@ -102,54 +105,57 @@ pub trait Service: Send + Sync + 'static {
     /// A new connection's state. A panic here ends that connection only.
     fn open(&self, peer: &Peer) -> Self::Protocol;
 
-    /// The state of a connection that an older service saved.
+    /// Makes the state of a connection from what an older service saved.
+    ///
+    /// # Errors
+    /// When these bytes are not a state that this service knows, which is the default: the connection stays with the older service.
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
         Err(CannotRestore::because("its service does not restore states"))
     }
 
-    /// Made once for each loop and generation and reached by [`Context::local`]: histograms, caches, scratch space, without
+    /// State made once per loop and generation, reached by [`Context::local`]: histograms, caches, scratch space, without
     /// a lock and without a pointer per connection.
     fn local(&self) -> Box<Local> {
         Box::new(())
     }
 
-    /// How [`Step::Close`] may end a connection.
+    /// How [`Step::Close`] may end a connection. Default: [`Closing::PeerMaySend`].
     fn closing(&self) -> Closing {
         Closing::PeerMaySend
     }
 
-    /// Whether input comes while the peer does not read.
+    /// Whether `received` is called while the peer does not read. Default: [`Receiving::UntilFull`].
     fn receiving(&self) -> Receiving {
         Receiving::UntilFull
     }
 
-    /// Whether [`Service::open`] looks at [`Peer::remote`]. Where nobody does, neither it nor the model nor the pool's policy, those who
-    /// are accepted come without it, which saves about 2 % of a short connection.
-    fn asks_for_remote(&self) -> bool {
+    /// Whether [`Service::open`] needs the peer's address, [`Peer::remote`]. Default: true. If neither the service nor the model nor the
+    /// admission policy needs it, the kernel is not asked for it, which saves about 2 % of a short connection's CPU time.
+    fn needs_peer_address(&self) -> bool {
         true
     }
 
-    /// A connect towards a target failed; there is no connection and no protocol. Connect pools only.
+    /// A connect failed; there is no connection and no protocol. Only in a pool that connects.
     fn connect_failed(&self, _failure: &ConnectFailure, _local: &mut Local) {}
 
-    /// From what another process builds the same service. Models that run in other processes need it.
+    /// The name and options from which another process builds this service. Needed by models that run in other processes. Default: none.
     fn recipe(&self) -> Option<Recipe> {
         None
     }
 }
 
-/// What [`Service::local`] makes.
+/// Per-loop state of a service, made by [`Service::local`].
 pub type Local = dyn Any + Send;
 
-/// What a callback asks for.
+/// What a callback asks the loop to do next.
 #[non_exhaustive]
 #[must_use]
 pub enum Step {
     /// Go on.
     Continue,
-    /// Go on, but call neither `received` nor `finished` until another callback returned something else: backpressure.
+    /// Go on, but call neither `received` nor `finished` until another callback has returned a different step: backpressure.
     Wait,
-    /// Run this elsewhere. One job at a time: until [`Protocol::done`], `received` and `finished` wait; all else comes.
+    /// Run this job on a worker. One job at a time: until [`Protocol::done`], `received` and `finished` wait; other callbacks come.
     Work(Job),
     /// Send what was appended, then give the whole connection to blocking code on a thread of its own. Until it comes back no
     /// callback comes but [`Protocol::closed`]. Not under a layer, and not while a job runs.
@@ -176,7 +182,7 @@ impl std::fmt::Debug for Step {
     }
 }
 
-/// What the service promises about its peers, which decides how [`Step::Close`] ends a connection.
+/// A service's promise about its peers, which decides how [`Step::Close`] ends a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Closing {
     /// The peer may have more under way. The connection says that no more comes, then lingers, reading and discarding, so that
@@ -191,10 +197,10 @@ pub enum Closing {
 /// What a connection does with input while its unsent output is above the high-water mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Receiving {
-    /// It waits in the socket until [`Protocol::writable`]: who sends questions and reads no answers is slowed down.
+    /// Input waits in the socket until [`Protocol::writable`]: a peer that sends questions and reads no answers is slowed down.
     #[default]
     UntilFull,
-    /// It comes all the same. For protocols whose output does not grow with their input, such as a client that streams and is
+    /// Input is received all the same. For protocols whose output does not grow with their input, such as a client that streams and is
     /// answered: if both ends waited until the other reads, they would wait for ever.
     Always,
 }
@@ -211,17 +217,17 @@ pub enum Closed {
     Error(i32),
     /// A callback panicked.
     Panicked,
-    /// More input was left untaken than `max_partial`.
+    /// The protocol left more input untaken than [`Settings::max_partial`](crate::Settings::max_partial).
     TooLong,
-    /// Its protocol took nothing, and its peer neither, for as long as the generation's `idle` allows.
+    /// The idle timeout passed ([`Settings::idle`](crate::Settings::idle)): the protocol took no input and the peer no output.
     Idle,
-    /// A note arrived above the high-water mark and the policy is to close.
+    /// A note arrived above the high-water mark, under [`NotesWhenFull::Close`](crate::NotesWhenFull::Close).
     Overflow,
-    /// The pool purged it.
+    /// The connection was purged: [`Pool::purge`](crate::Pool::purge).
     Purged,
-    /// The pool killed it.
+    /// The connection was killed: [`Pool::kill`](crate::Pool::kill).
     Killed,
-    /// It goes on under another service, which restored its state.
+    /// The connection goes on under another service, which restored its state.
     Adopted,
 }
 
@@ -232,18 +238,18 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// All of `bytes`, none taken.
+    /// Input of all these bytes, none of them taken.
     pub fn new(bytes: &'a mut [u8]) -> Input<'a> {
         Input { bytes, taken: 0 }
     }
 
-    /// What is there and not taken.
+    /// The bytes that were received and not taken.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
 
-    /// The same, to change in place.
+    /// The bytes that were received and not taken, to change in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.taken..]
     }
@@ -251,43 +257,43 @@ impl<'a> Input<'a> {
     /// Takes the first `count` bytes.
     ///
     /// # Panics
-    /// When there are fewer: a bug of the protocol, which ends its connection.
+    /// When there are fewer than `count`: a bug of the protocol, which ends its connection.
     #[inline]
     pub fn take(&mut self, count: usize) {
         assert!(count <= self.bytes.len() - self.taken, "a protocol took more than there is");
         self.taken += count;
     }
 
-    /// Takes all there is.
+    /// Takes all bytes.
     #[inline]
     pub fn take_all(&mut self) {
         self.taken = self.bytes.len();
     }
 
-    /// How many bytes were taken.
+    /// The number of bytes taken.
     #[inline]
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Whether all was taken.
+    /// Whether all bytes were taken.
     pub fn is_empty(&self) -> bool {
         self.taken == self.bytes.len()
     }
 }
 
-/// Bytes to send. It belongs to the loop, not to the connection: what does not leave at once is kept by the event loop.
+/// Bytes to send. The buffer belongs to the loop, not to the connection: bytes that the kernel does not take at once are copied by the loop.
 #[derive(Default)]
 pub struct Output {
     pub(crate) bytes: Vec<u8>,
     /// Unsent bytes of this connection from before.
     pub(crate) backlog: usize,
     pub(crate) high_water: usize,
-    /// What the callback said about its connection; hardly ever anything.
+    /// A tag or a report of the callback about its connection; rare.
     pub(crate) said: Option<Box<Said>>,
 }
 
-/// What a callback says about its connection.
+/// A tag and a report that a callback gave its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub(crate) tag: Option<Tag>,
@@ -295,7 +301,7 @@ pub(crate) struct Said {
 }
 
 impl Output {
-    /// An empty one with this high-water mark, for a layer's inner protocol.
+    /// An empty output with this high-water mark in bytes, for a layer's inner protocol.
     pub fn with_high_water(high_water: usize) -> Output {
         Output { bytes: Vec::new(), backlog: 0, high_water, said: None }
     }
@@ -306,23 +312,23 @@ impl Output {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What was appended since the callback began.
+    /// The bytes appended since the callback began.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The same, to change in place: a prepared block is appended at once and its numbers written into it.
+    /// The bytes appended since the callback began, to change in place: a prepared block is appended at once and its numbers written into it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// Forgets what was appended, keeping the memory.
+    /// Discards what was appended and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Bytes until the high-water mark, unsent ones included. Advice: more is kept too, but `received` then waits until the
-    /// peer has read, unless the service is [`Receiving::Always`], and [`Protocol::writable`] says when.
+    /// Bytes left below the high-water mark, unsent bytes counted. Advice: more is kept too, but `received` then waits until the
+    /// peer has read, unless the service is [`Receiving::Always`]; [`Protocol::writable`] tells when it has.
     pub fn room(&self) -> usize {
         self.high_water.saturating_sub(self.backlog + self.bytes.len())
     }
@@ -347,11 +353,11 @@ pub enum Side {
     Connected,
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     remote: Option<SocketAddr>,
-    /// Nobody wanted to know.
+    /// The kernel was not asked for the peer's address.
     unnamed: bool,
     side: Side,
     lag: Duration,
@@ -359,7 +365,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// One that was accepted and not asked for.
+    /// An accepted peer whose address the kernel was not asked for.
     pub(crate) const UNNAMED: Peer =
         Peer { remote: None, unnamed: true, side: Side::Accepted, lag: Duration::ZERO, connect_time: Duration::ZERO };
 
@@ -368,29 +374,29 @@ impl Peer {
         Peer { remote, unnamed: false, side, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
 
-    /// Its address; None for a Unix socket, for a service that does not [ask for it](Service::asks_for_remote), and where the service came
-    /// into force in the moment of the accept and the peer was gone already.
+    /// The peer's address. None for a Unix socket, for a service that [does not need it](Service::needs_peer_address), and if the service
+    /// came into force at the moment of the accept and the peer was gone already.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
 
-    /// Whether it was accepted or connected.
+    /// Whether the connection was accepted or made by connecting.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// From the start of the connect until it stood; zero on the accepting side.
+    /// The time from the start of the connect until the connection was established; zero on the accepting side.
     pub fn connect_time(&self) -> Duration {
         self.connect_time
     }
 
-    /// From when the connect was due until it began, where [`Connecting::rate`](crate::Connecting::rate) is a schedule
-    /// ([`Late::MakeUp`](crate::Late::MakeUp)): whoever measures one adds it to the connect time. Else zero.
+    /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::Connecting::rate) is a schedule
+    /// ([`Late::MakeUp`](crate::Late::MakeUp)); otherwise zero. A measurement of a schedule adds it to the connect time.
     pub fn lag(&self) -> Duration {
         self.lag
     }
 
-    /// The same peer behind another address, for layers that learn the real one.
+    /// This peer with another address, for layers that learn the real one.
     #[must_use]
     pub fn with_remote(&self, remote: SocketAddr) -> Peer {
         Peer { remote: Some(remote), unnamed: false, ..self.clone() }
@@ -414,32 +420,32 @@ impl Peer {
 /// A connect that did not become a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectFailure {
-    /// Where to; None for a Unix socket.
+    /// The target's address; None for a Unix socket.
     pub target: Option<SocketAddr>,
-    /// Why: the errno; `ETIMEDOUT` also for the pool's own time-out, `ECONNREFUSED` also for a connection to itself.
+    /// The errno; `ETIMEDOUT` also for the pool's own timeout, `ECONNREFUSED` also for a connection to itself.
     pub errno: i32,
-    /// How long it took.
+    /// The time from the start of the connect to the failure.
     pub after: Duration,
-    /// How late it began: see [`Peer::lag`].
+    /// How late the connect began: see [`Peer::lag`].
     pub lag: Duration,
 }
 
 /// What a callback asked of the connection's one timer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// Nothing: it stays as it was.
+    /// The timer stays as it was.
     #[default]
     Keep,
     Off,
     At(Instant),
 }
 
-/// The connection, as its protocol sees it during one callback. Never the descriptor.
+/// A connection as its protocol sees it during one callback. It gives no access to the descriptor.
 pub struct Context<'a> {
     pub(crate) out: &'a mut Output,
     pub(crate) timer: &'a mut Timer,
     pub(crate) local: &'a mut Local,
-    /// Read at the first question, then the same for the whole callback.
+    /// The clock is read at the first call of [`Context::now`]; the value holds for the whole callback.
     pub(crate) now: &'a Cell<Option<Instant>>,
     pub(crate) post: &'a Arc<dyn Post>,
     pub(crate) token: u64,
@@ -455,12 +461,12 @@ impl Context<'_> {
         self.out.push(bytes);
     }
 
-    /// The output, to append to it and to ask for the room left.
+    /// The output: append to it, or ask how much fits below the high-water mark.
     pub fn out(&mut self) -> &mut Output {
         self.out
     }
 
-    /// The time, exact; the same for the whole callback. Costs nothing where it is not asked.
+    /// The time, read from the clock at the first call in a callback and unchanged until the callback ends. Not calling it costs nothing.
     pub fn now(&self) -> Instant {
         self.now.get().unwrap_or_else(|| {
             let now = Instant::now();
@@ -469,41 +475,41 @@ impl Context<'_> {
         })
     }
 
-    /// Sets the connection's one timer, in place of what was set before. Never early; late by up to 17 µs, and in a pool that does not
-    /// connect by 50 µs more, which the kernel may let a thread wait longer; then come the wake-up and what the loop is busy with.
+    /// Sets the connection's one timer; an earlier setting is replaced. It never fires early. It fires up to 17 µs late, and in a pool
+    /// that accepts up to 50 µs more, the timer slack of a thread in Linux; the wake-up and whatever the loop is busy with come on top.
     pub fn set_timer(&mut self, after: Duration) {
-        // Farther than the clock can say is never.
+        // A time that the clock cannot represent never comes.
         *self.timer = self.now().checked_add(after).map_or(Timer::Off, Timer::At);
     }
 
-    /// The same for a point in time.
+    /// Sets the connection's one timer to a point in time: see [`Context::set_timer`].
     pub fn set_timer_at(&mut self, at: Instant) {
         *self.timer = Timer::At(at);
     }
 
-    /// Sets the timer off.
+    /// Stops the timer.
     pub fn clear_timer(&mut self) {
         *self.timer = Timer::Off;
     }
 
-    /// A way to speak to this connection from anywhere, that outlives it harmlessly.
+    /// A handle that sends notes to this connection from any thread. It may outlive the connection.
     pub fn handle(&self) -> Handle {
         Handle { post: self.post.clone(), token: self.token }
     }
 
-    /// Calls this connection by a short text, for [`Selector::Tag`](crate::Selector::Tag) and lists: more than 64 bytes are cut off,
-    /// an empty text takes the tag away. It stays when another service adopts the connection.
+    /// Gives this connection a tag, a short text for [`Selector::Tag`](crate::Selector::Tag) and lists. A tag has at most 64 bytes, the
+    /// rest is cut off; an empty text removes it. It stays when another service adopts the connection.
     pub fn tag(&mut self, text: &str) {
         self.out.said.get_or_insert_default().tag = Some(tag(text));
     }
 
-    /// Tells the pool's observer something about this connection, as [`Event::Reported`](crate::Event::Reported): the peer's mistake, for
-    /// example, for which it is ended. The last report of a callback counts; at most ten a second are told for each loop.
+    /// Reports something about this connection to the pool's observer, as [`Event::Reported`](crate::Event::Reported): for example the
+    /// peer's mistake for which it is ended. Only the last report of a callback counts; a loop passes on at most ten per second.
     pub fn report(&mut self, message: impl Into<String>) {
         self.out.said.get_or_insert_default().report = Some(message.into());
     }
 
-    /// What [`Service::local`] made for this loop and generation; None when it is of another type.
+    /// The state that [`Service::local`] made for this loop and generation; None if its type is not `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
     }
@@ -523,7 +529,7 @@ impl Context<'_> {
         self.draining
     }
 
-    /// For layers: the inner protocol writes to `out`; all else is the connection's own.
+    /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.
     pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
         out.backlog = self.out.backlog + self.out.bytes.len();
         let result = call(&mut Context {
@@ -549,8 +555,8 @@ impl Context<'_> {
 /// Name and options from which another process builds the same service.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Recipe {
-    /// The name it is registered by.
+    /// The name under which the service is registered: see `sockdrawer::processes`.
     pub name: String,
-    /// Its options, in a form of the service's own.
+    /// The service's options, in a format of its own.
     pub options: Vec<u8>,
 }

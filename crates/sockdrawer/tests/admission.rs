@@ -120,7 +120,7 @@ impl Admission for Plain {
     fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
         assert!(request.connections <= request.limit);
         self.0.fetch_add(1, SeqCst);
-        BeforeAccept::Take
+        BeforeAccept::Accept
     }
 }
 
@@ -221,7 +221,7 @@ struct Deny(Ipv4Addr, Arc<AtomicUsize>);
 
 impl Admission for Deny {
     fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
-        self.1.fetch_max(peer.of_peer.expect("peers are counted"), SeqCst);
+        self.1.fetch_max(peer.peer_connections.expect("peers are counted"), SeqCst);
         let denied = peer.address.is_some_and(|address| address.ip() == self.0);
         if denied { AfterAccept::Reject(Reject::Bytes(b"no"[..].into())) } else { AfterAccept::Keep }
     }

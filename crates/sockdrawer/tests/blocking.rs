@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read_all, start};
-use sockdrawer::{Behaviour, Config, Connection, ConnectionState, Drain, Model, Pool, Selector, Waited};
+use sockdrawer::{Behaviour, Config, Connection, ConnectionState, Drain, Model, Pool, Selector, Wakeup};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Echoes until the peer's end, or the pool's wish; `!` is an error of the handler, `?` a panic.
 fn echo(connection: &mut Connection) -> io::Result<()> {
     let mut bytes = [0; 4096];
-    while connection.wait()? == Waited::Input {
+    while connection.wait()? == Wakeup::Input {
         let count = connection.read(&mut bytes)?;
         if count == 0 {
             break;

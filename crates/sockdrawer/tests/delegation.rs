@@ -9,7 +9,7 @@ use scene::{Giving, Scene, Told, echo_until_asked, line};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
     Address, After, Closed, Config, ConnectionState, Context, Delegate, Drain, Drained, Input, Note, Peer, Pool, Protocol,
-    Selector, Service, Step, Waited,
+    Selector, Service, Step, Wakeup,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -128,7 +128,7 @@ fn a_drain_ends_a_handler_at_its_quiet_point() {
 fn a_connection_that_comes_back_is_asked_then() {
     in_time(|| {
         let scene = Scene::new(|connection| match connection.wait() {
-            Ok(Waited::Draining) => After::Return(Note::value("back".to_owned())),
+            Ok(Wakeup::Draining) => After::Return(Note::value("back".to_owned())),
             other => panic!("{other:?}"),
         });
         let mut stream = scene.given(b"!");
@@ -172,7 +172,7 @@ fn a_purge_delivers_what_was_written_and_ends_what_goes_on() {
 fn a_purge_ends_what_comes_back_in_time() {
     in_time(|| {
         let scene = Scene::new(|connection| {
-            while connection.wait().expect("not yet the deadline") != Waited::Draining {}
+            while connection.wait().expect("not yet the deadline") != Wakeup::Draining {}
             After::Return(Note::value("goodbye".to_owned()))
         });
         let mut stream = scene.given(b"!");
@@ -265,7 +265,7 @@ fn notes_reach_who_has_the_connection_and_the_rest_the_protocol() {
     let may_go = Mutex::new(may_go);
     let scene = Scene::new(move |connection| {
         for expected in [&b"1"[..], b"2"] {
-            assert_eq!(connection.wait().expect("a note"), Waited::Note);
+            assert_eq!(connection.wait().expect("a note"), Wakeup::Note);
             assert_eq!(connection.take_note().expect("it said so").bytes(), Some(expected));
         }
         may_go.lock().expect("no panic").recv_timeout(PATIENCE).expect("told");

@@ -5,7 +5,7 @@ mod common;
 use common::{PATIENCE, address, connect, echoes, overflow, read_all};
 use sockdrawer::{
     Behaviour, Config, Connection, Context, Drain, Endpoint, Event, Input, Model, Peer, Pool, Protocol, Recipe, Selector,
-    Service, Step, Waited,
+    Service, Step, Wakeup,
 };
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -174,7 +174,7 @@ fn a_program_hears_that_it_is_to_end() {
 /// Answers lines by the number of its process, until there are no more or the pool asks it to end.
 fn answer() -> Behaviour {
     let handler = |connection: &mut Connection| {
-        while connection.wait()? == Waited::Input {
+        while connection.wait()? == Wakeup::Input {
             let read = connection.read(&mut [0; 64])?;
             if read == 0 {
                 break;

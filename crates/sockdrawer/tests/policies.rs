@@ -17,10 +17,10 @@ struct Forever(Arc<AtomicUsize>);
 impl Admission for Forever {
     fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
         if request.capacity == Capacity::Free {
-            return BeforeAccept::Take;
+            return BeforeAccept::Accept;
         }
         self.0.fetch_add(1, SeqCst);
-        BeforeAccept::HoldFor(Duration::MAX)
+        BeforeAccept::Pause(Duration::MAX)
     }
 }
 
@@ -46,8 +46,8 @@ impl Admission for Counts {
         if request.connections >= 3 {
             return BeforeAccept::Reject(Reject::Fin);
         }
-        self.0.lock().expect("no panic").push((request.connections, request.at_listener));
-        BeforeAccept::Take
+        self.0.lock().expect("no panic").push((request.connections, request.listener_connections));
+        BeforeAccept::Accept
     }
 }
 

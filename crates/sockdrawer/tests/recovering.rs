@@ -290,7 +290,7 @@ fn a_loop_that_cannot_be_started_is_a_matter_of_the_policy() {
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = events.clone();
         let service = Counted { left: AtomicUsize::new(2), waits: None };
-        let restarts = Restarts { most: 3, within: Duration::from_secs(60) };
+        let restarts = Restarts { max: 3, within: Duration::from_secs(60) };
         let config = Config::accept(service).loops(2).restarts(restarts).observer(move |event: &Event| {
             told.lock().expect("no panic").push(format!("{event:?}"));
         });

@@ -28,7 +28,7 @@ impl Service for Naming {
         }
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         self.asks
     }
 }

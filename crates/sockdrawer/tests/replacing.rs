@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Echo, PATIENCE, address, alone, connect, echoes, percentile, start};
-use sockdrawer::{Address, Bind, Config, Drain, Endpoint, Error, How, Listen, ListenOptions, Listening, Model, Pool, Wanted};
+use sockdrawer::{
+    Address, Bind, Config, Drain, Endpoint, Error, How, Listen, ListenOptions, ListenRequest, Listening, Model, Pool,
+};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -244,7 +246,7 @@ struct Broker {
 }
 
 impl Listen for Broker {
-    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>> {
+    fn listen(&self, wanted: &ListenRequest<'_>) -> io::Result<Vec<OwnedFd>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match wanted.address {
             // Many, of which the pool knows no order.

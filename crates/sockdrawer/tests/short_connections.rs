@@ -44,7 +44,7 @@ impl Service for Served {
         Closing::PeerIsDone
     }
 
-    fn asks_for_remote(&self) -> bool {
+    fn needs_peer_address(&self) -> bool {
         false
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ack;
 use super::parse::{HEADER, MAX_PAYLOAD, SizeOrder};
-use sockdrawer::{Behaviour, Connection, Waited};
+use sockdrawer::{Behaviour, Connection, Wakeup};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ impl Reader<'_> {
                 Err(error) if error.kind() != ErrorKind::TimedOut => return Err(error),
                 Err(_) if !idle => self.flush()?,
                 Err(_) => {
-                    if self.wait()? == Waited::Draining {
+                    if self.wait()? == Wakeup::Draining {
                         return Ok(false);
                     }
                 }
@@ -95,12 +95,12 @@ impl Reader<'_> {
     }
 
     /// Waits between two messages; what is due meanwhile is acknowledged. Notes are nothing to it.
-    fn wait(&mut self) -> io::Result<Waited> {
+    fn wait(&mut self) -> io::Result<Wakeup> {
         loop {
             self.connection.set_read_timeout(self.patience());
             match self.connection.wait() {
                 Err(error) if error.kind() == ErrorKind::TimedOut => self.flush()?,
-                Ok(Waited::Note) => drop(self.connection.take_note()),
+                Ok(Wakeup::Note) => drop(self.connection.take_note()),
                 waited => return waited,
             }
         }

@@ -66,7 +66,7 @@ impl Limits {
             }
         }
         match &self.per_peer {
-            Some(peer) if peer.most == 0 => {
+            Some(peer) if peer.max == 0 => {
                 Err(("admission.per_peer", "0 connections for each peer serve nobody: use at least 1"))
             }
             Some(peer) if peer.prefixes.v4 > 32 || peer.prefixes.v6 > 128 => {
@@ -92,7 +92,7 @@ impl Admission for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PerPeer {
     /// The most.
-    pub most: usize,
+    pub max: usize,
     /// Who counts as one peer.
     pub prefixes: Prefixes,
     /// How those above are turned away.
@@ -101,8 +101,8 @@ pub struct PerPeer {
 
 impl PerPeer {
     /// For each address; those above see an orderly end.
-    pub fn address(most: usize) -> PerPeer {
-        PerPeer { most, prefixes: Prefixes::ADDRESS, reject: Reject::Fin }
+    pub fn address(max: usize) -> PerPeer {
+        PerPeer { max, prefixes: Prefixes::ADDRESS, reject: Reject::Fin }
     }
 }
 
@@ -114,13 +114,13 @@ pub struct AcceptRate {
     /// The most at once, after a while without any.
     pub burst: u32,
     /// What happens to those that come faster.
-    pub above: OnFull,
+    pub on_excess: OnFull,
 }
 
 impl AcceptRate {
     /// Those that come faster wait.
     pub fn new(per_second: f64, burst: u32) -> AcceptRate {
-        AcceptRate { per_second, burst, above: OnFull::Backpressure }
+        AcceptRate { per_second, burst, on_excess: OnFull::Backpressure }
     }
 
     /// From one connection to the next.

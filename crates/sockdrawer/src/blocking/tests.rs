@@ -254,7 +254,7 @@ fn a_lack_of_descriptors_is_an_error_of_the_wait_and_of_nothing_else() {
     assert_eq!(connection.wait().map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));
     assert_eq!(connection.read(&mut [0]).map_err(errno), Err(Some(Errno::MFILE.raw_os_error())));
     stream.write_all(b"x").expect("it stands");
-    assert_eq!(connection.wait().expect("now there is one"), Waited::Input);
+    assert_eq!(connection.wait().expect("now there is one"), Wakeup::Input);
     assert_eq!((connection.read(&mut [0; 2]).expect("a byte"), system.left()), (1, 0));
     drop((connection, stream));
     assert_empty(&pool);

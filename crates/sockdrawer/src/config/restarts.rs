@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Restarts {
     /// Restarts.
-    pub most: usize,
+    pub max: usize,
     /// Within this time.
     pub within: Duration,
 }
@@ -16,14 +16,14 @@ pub struct Restarts {
 /// 10 within 10 s.
 impl Default for Restarts {
     fn default() -> Restarts {
-        Restarts { most: 10, within: Duration::from_secs(10) }
+        Restarts { max: 10, within: Duration::from_secs(10) }
     }
 }
 
 impl RestartPolicy for Restarts {
     fn decide(&self, death: &Death<'_>) -> Replace {
         let recent = death.restarts.iter().filter(|at| death.at.duration_since(**at) < self.within).count();
-        if recent >= self.most { Replace::GiveUp } else { Replace::Now }
+        if recent >= self.max { Replace::GiveUp } else { Replace::Now }
     }
 
     fn data(&self) -> Option<Restarts> {
@@ -41,14 +41,14 @@ mod tests {
     fn only_restarts_within_the_time_count() {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let policy = Restarts { most: 2, within: Duration::from_secs(10) };
+        let policy = Restarts { max: 2, within: Duration::from_secs(10) };
         let decide = |second, restarts: &[u64]| {
             let restarts: Vec<Instant> = restarts.iter().map(|second| at(*second)).collect();
             policy.decide(&Death { part: Part::Loop, index: Some(0), reason: "a bug", at: at(second), restarts: &restarts })
         };
         assert_eq!((decide(20, &[]), decide(20, &[19])), (Replace::Now, Replace::Now));
         assert_eq!((decide(20, &[11, 19]), decide(20, &[10, 19])), (Replace::GiveUp, Replace::Now));
-        let never = Restarts { most: 0, within: Duration::MAX };
+        let never = Restarts { max: 0, within: Duration::MAX };
         assert_eq!(never.decide(&Death { part: Part::Loop, index: None, reason: "", at: start, restarts: &[] }), Replace::GiveUp);
     }
 }

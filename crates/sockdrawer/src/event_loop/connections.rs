@@ -160,7 +160,7 @@ impl Connections {
         // An event loop for one connection is told by no other's what it has to keep.
         let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
         self.read_most = if self.io.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
-        self.names_peers = table.asks_for_remote || self.io.shared.placement.is_some();
+        self.names_peers = table.needs_peer_address || self.io.shared.placement.is_some();
         self.generations.switch_to(epoch, generation, table);
         Ok(())
     }

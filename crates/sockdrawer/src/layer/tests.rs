@@ -64,7 +64,7 @@ impl Filter for XorState {
     fn goodbye(&mut self, wire: &mut Output) {
         wire.push(&[GOODBYE]);
     }
-    fn cut_off(&mut self) -> Result<(), Refused> {
+    fn truncated(&mut self) -> Result<(), Refused> {
         if self.strict { Err(Refused) } else { Ok(()) }
     }
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {

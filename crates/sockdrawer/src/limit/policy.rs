@@ -72,7 +72,7 @@ impl Policy {
         peer: Option<SocketAddr>,
     ) -> (Result<Option<Box<PeerCount>>, Reject>, Panicked) {
         let per_peer = self.limits.as_ref().and_then(|limits| limits.per_peer.as_ref());
-        let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.most);
+        let most = per_peer.map_or(usize::MAX, |per_peer| per_peer.max);
         let entered = match (&self.peer_counts, peer) {
             (Some(peer_counts), Some(peer)) => Some(peer_counts.enter(peer.ip(), most)),
             _ => None,
@@ -103,12 +103,12 @@ impl Drop for Policy {
 
 fn by_limits(limits: &Limits, room: Capacity) -> BeforeAccept {
     let above = match room {
-        Capacity::Free => return BeforeAccept::Take,
+        Capacity::Free => return BeforeAccept::Accept,
         Capacity::PoolFull | Capacity::ListenerFull => &limits.on_full,
-        Capacity::TooFast => limits.rate.as_ref().map_or(&limits.on_full, |rate| &rate.above),
+        Capacity::TooFast => limits.rate.as_ref().map_or(&limits.on_full, |rate| &rate.on_excess),
     };
     match above {
-        OnFull::Backpressure => BeforeAccept::Hold,
+        OnFull::Backpressure => BeforeAccept::Wait,
         OnFull::Reject(reject) => BeforeAccept::Reject(reject.clone()),
     }
 }

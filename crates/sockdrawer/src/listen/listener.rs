@@ -5,7 +5,7 @@ use super::reuseport_group::{Groups, Joining, Membership};
 use super::socket::ListenSocket;
 use super::state::{AcceptState, ListenerState};
 use crate::error::Error;
-use crate::net::{Address, Bound, Listen, ListenOptions, SocketOptions, Wanted, real_address};
+use crate::net::{Address, Bound, Listen, ListenOptions, ListenRequest, SocketOptions, real_address};
 use crate::observe::{ListenerStatus, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, System};
@@ -261,10 +261,10 @@ impl Listener {
 }
 
 impl Ask<'_> {
-    fn wanted<'a>(&'a self, address: &'a Address, joins: bool) -> Wanted<'a> {
+    fn wanted<'a>(&'a self, address: &'a Address, shares_port: bool) -> ListenRequest<'a> {
         let Ask { system, options, accepted, backlog, sockets, .. } = *self;
         let sockets = if matches!(address, Address::Tcp(_)) { sockets } else { 1 };
-        Wanted { address, options, sockets, backlog, joins, accepted, system }
+        ListenRequest { address, options, sockets, backlog, shares_port, accepted, system }
     }
 
     /// A listener of sockets that this module has bound.
@@ -283,7 +283,7 @@ impl Ask<'_> {
     }
 
     /// A listener of sockets that somebody else has made.
-    fn opened_by(&self, by: &dyn Listen, wanted: &Wanted<'_>) -> Result<Listener, Error> {
+    fn opened_by(&self, by: &dyn Listen, wanted: &ListenRequest<'_>) -> Result<Listener, Error> {
         let address = wanted.address;
         let fail = |source| Error::Listen { address: address.clone(), source, remedy: "it was asked of Config::listen_by" };
         let sockets = by.listen(wanted).map_err(fail)?;

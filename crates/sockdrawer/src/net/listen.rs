@@ -68,7 +68,7 @@ impl ListenOptions {
 }
 
 /// Listening sockets that a pool wants from [`Listen`].
-pub struct Wanted<'a> {
+pub struct ListenRequest<'a> {
     /// Where. Port 0 stands for a free one.
     pub address: &'a Address,
     /// With which options.
@@ -79,7 +79,7 @@ pub struct Wanted<'a> {
     pub backlog: u32,
     /// The pool listens at this very address already, and retires those sockets afterwards: the new ones have to share the
     /// port with them (`SO_REUSEPORT`).
-    pub joins: bool,
+    pub shares_port: bool,
     pub(crate) accepted: &'a SocketOptions,
     pub(crate) system: &'a dyn System,
 }
@@ -88,16 +88,16 @@ pub struct Wanted<'a> {
 /// them from a broker with more rights.
 ///
 /// ```
-/// use sockdrawer::{Bind, Listen, Wanted};
+/// use sockdrawer::{Bind, Listen, ListenRequest};
 /// use std::os::fd::OwnedFd;
 ///
 /// /// Says what it binds.
 /// struct Talking;
 ///
 /// impl Listen for Talking {
-///     fn listen(&self, wanted: &Wanted<'_>) -> std::io::Result<Vec<OwnedFd>> {
-///         eprintln!("binding {}", wanted.address);
-///         Bind.listen(wanted)
+///     fn listen(&self, request: &ListenRequest<'_>) -> std::io::Result<Vec<OwnedFd>> {
+///         eprintln!("binding {}", request.address);
+///         Bind.listen(request)
 ///     }
 /// }
 /// ```
@@ -107,7 +107,7 @@ pub trait Listen: Send + Sync + 'static {
     ///
     /// # Errors
     /// Any; the start or change fails with it and leaves everything as it was.
-    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>>;
+    fn listen(&self, request: &ListenRequest<'_>) -> io::Result<Vec<OwnedFd>>;
 
     /// Whether nobody else has these sockets, so that the pool may keep new connections away from one that it retires, and end its
     /// listening. No by default: then they are only emptied and closed, and go on at whoever else has them.
@@ -121,9 +121,9 @@ pub trait Listen: Send + Sync + 'static {
 pub struct Bind;
 
 impl Listen for Bind {
-    fn listen(&self, wanted: &Wanted<'_>) -> io::Result<Vec<OwnedFd>> {
-        let bound = Bound::bind(wanted)?;
-        bound.listen(wanted).map_err(|(errno, _)| errno.into())
+    fn listen(&self, request: &ListenRequest<'_>) -> io::Result<Vec<OwnedFd>> {
+        let bound = Bound::bind(request)?;
+        bound.listen(request).map_err(|(errno, _)| errno.into())
     }
 
     fn exclusive(&self) -> bool {
@@ -138,34 +138,34 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(crate) fn bind(wanted: &Wanted<'_>) -> Result<Bound, Errno> {
-        if wanted.joins {
-            let bind = |_| open(wanted, wanted.address, true);
-            let sockets = (0..wanted.sockets.max(1)).map(bind).collect::<Result<_, _>>()?;
+    pub(crate) fn bind(request: &ListenRequest<'_>) -> Result<Bound, Errno> {
+        if request.shares_port {
+            let bind = |_| open(request, request.address, true);
+            let sockets = (0..request.sockets.max(1)).map(bind).collect::<Result<_, _>>()?;
             return Ok(Bound { sockets, listening: 0 });
         }
-        let first = open(wanted, wanted.address, false)?;
-        wanted.system.listen(first.as_fd(), wanted.backlog)?;
+        let first = open(request, request.address, false)?;
+        request.system.listen(first.as_fd(), request.backlog)?;
         let mut bound = Bound { sockets: vec![first], listening: 1 };
-        let Address::Tcp(asked) = wanted.address else { return Ok(bound) };
-        if wanted.sockets > 1 {
+        let Address::Tcp(asked) = request.address else { return Ok(bound) };
+        if request.sockets > 1 {
             let first = bound.sockets[0].as_fd();
-            let real = real_address(wanted.system, *asked, first)?;
-            wanted.system.share_port(first)?;
-            for _ in 1..wanted.sockets {
-                let socket = open(wanted, &real, true)?;
-                wanted.system.listen(socket.as_fd(), wanted.backlog)?;
+            let real = real_address(request.system, *asked, first)?;
+            request.system.share_port(first)?;
+            for _ in 1..request.sockets {
+                let socket = open(request, &real, true)?;
+                request.system.listen(socket.as_fd(), request.backlog)?;
                 bound.sockets.push(socket);
             }
-            bound.listening = wanted.sockets;
+            bound.listening = request.sockets;
         }
         Ok(bound)
     }
 
     /// All listen now. On failure, gives back those that do: somebody may have connected.
-    pub(crate) fn listen(mut self, wanted: &Wanted<'_>) -> Result<Vec<OwnedFd>, (Errno, Vec<OwnedFd>)> {
+    pub(crate) fn listen(mut self, request: &ListenRequest<'_>) -> Result<Vec<OwnedFd>, (Errno, Vec<OwnedFd>)> {
         for at in self.listening..self.sockets.len() {
-            if let Err(errno) = wanted.system.listen(self.sockets[at].as_fd(), wanted.backlog) {
+            if let Err(errno) = request.system.listen(self.sockets[at].as_fd(), request.backlog) {
                 self.sockets.truncate(at);
                 return Err((errno, self.sockets));
             }
@@ -174,15 +174,15 @@ impl Bound {
     }
 }
 
-fn open(wanted: &Wanted<'_>, address: &Address, share: bool) -> Result<OwnedFd, Errno> {
-    let system = wanted.system;
+fn open(request: &ListenRequest<'_>, address: &Address, share: bool) -> Result<OwnedFd, Errno> {
+    let system = request.system;
     let socket = system.socket(address)?;
-    system.set_listen_options(socket.as_fd(), wanted.options)?;
+    system.set_listen_options(socket.as_fd(), request.options)?;
     if share {
         system.share_port(socket.as_fd())?;
     }
     system.bind(socket.as_fd(), address)?;
-    system.set_options(socket.as_fd(), wanted.accepted)?;
+    system.set_options(socket.as_fd(), request.accepted)?;
     Ok(socket)
 }
 

@@ -5,6 +5,6 @@ mod listen;
 mod options;
 
 pub use address::{Address, AddressError};
-pub use listen::{Bind, Listen, ListenOptions, Wanted};
+pub use listen::{Bind, Listen, ListenOptions, ListenRequest};
 pub(crate) use listen::{Bound, real_address};
 pub use options::{Keepalive, SocketOptions};

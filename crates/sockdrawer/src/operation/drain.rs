@@ -14,7 +14,7 @@ pub struct Drain {
     /// So many of those that stand and were not asked yet, chosen at random, or all where there are fewer; with processes each takes
     /// its part.
     /// Who had no turn before the deadline stays. None, and always when a pool ends: all.
-    pub at_most: Option<usize>,
+    pub max_connections: Option<usize>,
     /// Before [`Pool::shutdown`](crate::Pool::shutdown) stops accepting, readiness is false for so long, for those who send
     /// connections here to notice.
     pub notice: Duration,
@@ -23,7 +23,7 @@ pub struct Drain {
 impl Drain {
     /// All at once, with this deadline.
     pub fn within(deadline: Duration) -> Drain {
-        Drain { deadline, rate: None, at_most: None, notice: Duration::ZERO }
+        Drain { deadline, rate: None, max_connections: None, notice: Duration::ZERO }
     }
 
     /// At most so many a second.
@@ -35,8 +35,8 @@ impl Drain {
 
     /// So many, chosen at random.
     #[must_use]
-    pub fn at_most(mut self, connections: usize) -> Drain {
-        self.at_most = Some(connections);
+    pub fn max_connections(mut self, connections: usize) -> Drain {
+        self.max_connections = Some(connections);
         self
     }
 

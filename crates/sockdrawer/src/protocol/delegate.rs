@@ -1,14 +1,14 @@
-//! A connection given away for a time: to blocking code, or to whatever else reads and writes it meanwhile.
+//! Delegates: code outside the loop that reads and writes a whole connection for a time.
 
 use super::Note;
 use std::any::Any;
 
-/// Code that takes over a whole connection: [`Step::Delegate`](crate::Step::Delegate). [`Delegate::new`] makes one of a closure
-/// that reads and writes and may wait.
+/// Code that takes over a whole connection: [`Step::Delegate`](crate::Step::Delegate). [`Delegate::new`] makes a delegate from a closure
+/// that reads, writes and may block.
 pub struct Delegate {
-    /// What is given is a hold on the connection, whose type only those know who have sockets.
+    /// Its argument is the event loop's `Hold` on the connection, as `Any`: this module is below those that know sockets.
     pub(crate) take: Take,
-    /// Whether it may wait, and needs a thread of its own for that.
+    /// Whether the code may block, and so needs a thread of its own.
     pub(crate) blocks: bool,
 }
 
@@ -20,12 +20,12 @@ impl std::fmt::Debug for Delegate {
     }
 }
 
-/// What becomes of a connection after its [`Delegate`].
+/// How a connection goes on after its [`Delegate`].
 #[derive(Debug)]
 pub enum After {
-    /// It comes back: [`Protocol::notified`](crate::Protocol::notified) gets this note, `received` what was not read, and `notified`
-    /// the notes that came meanwhile and were not taken.
+    /// The connection returns to its protocol: [`Protocol::notified`](crate::Protocol::notified) gets this note, `received` the input that
+    /// was not read, and `notified` the notes that came meanwhile and were not taken.
     Return(Note),
-    /// It ends, as with [`Step::Close`](crate::Step::Close).
+    /// The connection ends, as with [`Step::Close`](crate::Step::Close).
     End,
 }

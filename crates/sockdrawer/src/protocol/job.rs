@@ -1,10 +1,10 @@
-//! Jobs: work too slow for a loop, and what came of it.
+//! Jobs, which are work too slow for a loop, and their results.
 
 use crate::sys::inline::{InlineCall, InlineValue};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Work too slow for a loop: runs on a worker, or in place where there are none.
+/// Work too slow for a loop. It runs on a worker; with 0 workers it runs in the loop.
 pub struct Job(Call);
 
 enum Call {
@@ -44,17 +44,17 @@ struct Failure {
 }
 
 impl JobResult {
-    /// Of a job that was not run.
+    /// The result of a job that was not run.
     pub(crate) fn refused(error: JobError) -> JobResult {
         JobResult(Err(Failure { error, panic: None }))
     }
 
-    /// What a panicking job threw, for whoever counts it.
+    /// The payload of the job's panic, for the caller that counts panics.
     pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
         self.0.as_mut().err()?.panic.take()
     }
 
-    /// What the job returned.
+    /// The value that the job returned.
     ///
     /// # Errors
     /// When it panicked or was never run.

@@ -4,14 +4,14 @@ use super::tag::{Tag, tag};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Where handles put their notes: a loop's inbox, or a test's.
+/// Where handles put notes: the inbox of a loop, or of a test.
 pub(crate) trait Post: Send + Sync {
     fn post(&self, token: u64, note: Note) -> Result<(), NotifyError>;
-    /// False when there is no room.
+    /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
 }
 
-/// A way to speak to one connection from another connection or thread. Once the connection is gone, notes are dropped.
+/// Sends notes to one connection from another connection or thread. Once the connection is gone, notes are dropped.
 #[derive(Clone)]
 pub struct Handle {
     pub(crate) post: Arc<dyn Post>,
@@ -19,16 +19,16 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Brings `note` to the connection's [`Protocol::notified`](crate::Protocol::notified), never waiting. Notes of one sender arrive in order.
+    /// Sends `note` to the connection's [`Protocol::notified`](crate::Protocol::notified), without blocking. Notes of one sender arrive in order.
     ///
     /// # Errors
-    /// When the loop's inbox is full; the note comes back.
+    /// When the loop's inbox is full; the error carries the note.
     pub fn notify(&self, note: impl Into<Note>) -> Result<(), NotifyError> {
         self.post.post(self.token, note.into())
     }
 
-    /// Calls the connection by a short text, as [`Context::tag`](crate::Context::tag) does, never waiting; after the notes that were
-    /// sent before. False, and nothing is done, when the loop's inbox is full.
+    /// Gives the connection a tag, as [`Context::tag`](crate::Context::tag) does, without blocking; in order with the notes of this sender.
+    /// Returns false, and does nothing, if the loop's inbox is full.
     pub fn tag(&self, text: &str) -> bool {
         self.post.tag(self.token, tag(text))
     }
@@ -40,22 +40,22 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-/// What a handle or the pool tells a connection.
+/// A message to a connection, from a [`Handle`] or the pool.
 #[non_exhaustive]
 pub enum Note {
-    /// Bytes shared by all who get them.
+    /// Bytes, shared by all receivers.
     Bytes(Arc<[u8]>),
-    /// Any value, for one.
+    /// Any value, for a single receiver.
     Value(Box<dyn Any + Send>),
 }
 
 impl Note {
-    /// Any value, for [`Note::take`] on the other side.
+    /// A note that carries any value; the receiver gets it by [`Note::take`].
     pub fn value<T: Any + Send>(value: T) -> Note {
         Note::Value(Box::new(value))
     }
 
-    /// The bytes, when it carries bytes.
+    /// The bytes of the note; None if it carries a value.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Note::Bytes(bytes) => Some(bytes),
@@ -63,7 +63,10 @@ impl Note {
         }
     }
 
-    /// The value, when it is a `T`; else the note again.
+    /// The value of the note, if it is a `T`.
+    ///
+    /// # Errors
+    /// The note itself, if it carries bytes or a value of another type.
     pub fn take<T: Any>(self) -> Result<T, Note> {
         match self {
             Note::Value(value) => value.downcast().map(|value| *value).map_err(Note::Value),
@@ -87,7 +90,7 @@ impl std::fmt::Debug for Note {
     }
 }
 
-/// A note that could not be brought.
+/// Why a note was not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifyError {

@@ -14,13 +14,13 @@ impl Saver {
         self.bytes.extend(value.to_le_bytes());
     }
 
-    /// Appends bytes and their count.
+    /// Appends the number of bytes, then the bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.u64(bytes.len() as u64);
         self.bytes.extend(bytes);
     }
 
-    /// What was written.
+    /// All bytes written so far.
     pub fn written(&self) -> &[u8] {
         &self.bytes
     }
@@ -41,14 +41,14 @@ impl<'a> Saved<'a> {
     /// The next number.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the state ends before a whole number.
     pub fn u64(&mut self) -> Result<u64, CannotRestore> {
         let (value, rest) = self.bytes.split_first_chunk().ok_or_else(CannotRestore::too_short)?;
         self.bytes = rest;
         Ok(u64::from_le_bytes(*value))
     }
 
-    /// The next bytes.
+    /// The next byte string.
     ///
     /// # Errors
     /// When there are fewer than were written.
@@ -60,25 +60,25 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// Why a state cannot be saved, now or ever; the connection stays where it is.
+/// Why a state cannot be saved, now or ever; the connection stays with its service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CannotSave(Cow<'static, str>);
 
 impl CannotSave {
-    /// With the reason, as operators read it in [`Adopted::reasons`](crate::Adopted::reasons).
+    /// An error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
     pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotSave {
         CannotSave(reason.into())
     }
 }
 
-/// Why these bytes are not a state that this service knows; the connection stays where it is.
+/// Why these bytes are not a state that this service knows; the connection stays with its old service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CannotRestore(Cow<'static, str>);
 
 impl CannotRestore {
-    /// With the reason, as operators read it in [`Adopted::reasons`](crate::Adopted::reasons).
+    /// An error with this reason, which operators read in [`Adopted::reasons`](crate::Adopted::reasons).
     pub fn because(reason: impl Into<Cow<'static, str>>) -> CannotRestore {
         CannotRestore(reason.into())
     }

@@ -1,16 +1,16 @@
-//! Tags: what a protocol, or the program around a pool, calls a connection.
+//! Tags: short texts that a protocol, or the program around a pool, gives to connections.
 
 use std::sync::Arc;
 
-/// Bytes of a tag.
-const MOST: usize = 64;
+/// The maximum length of a tag in bytes.
+const MAX: usize = 64;
 
-/// A short text. An empty one stands for none.
+/// The tag of a connection; an empty text means none.
 pub(crate) type Tag = Arc<str>;
 
-/// This text as a tag: as much of it as fits.
+/// Makes a tag of this text, cut to [`MAX`] bytes at the boundary of a character.
 pub(crate) fn tag(text: &str) -> Tag {
-    text[..text.floor_char_boundary(MOST)].into()
+    text[..text.floor_char_boundary(MAX)].into()
 }
 
 #[cfg(test)]
@@ -20,7 +20,7 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_between_two_characters() {
         assert_eq!(&*tag("tenant-7"), "tenant-7");
-        assert_eq!(tag(&"x".repeat(100)).len(), MOST);
+        assert_eq!(tag(&"x".repeat(100)).len(), MAX);
         let umlauts = tag(&format!("x{}", "ä".repeat(100)));
         assert_eq!((umlauts.len(), umlauts.chars().count()), (63, 32));
     }

@@ -3,7 +3,7 @@
 use crate::common::{PATIENCE, connect, start};
 use sockdrawer::{
     After, Closed, Config, Connection, ConnectionState, ConnectionStatus, Context, Delegate, Event, Handle, Input, Note, Peer,
-    Pool, Protocol, Selector, Service, Step, Waited,
+    Pool, Protocol, Selector, Service, Step, Wakeup,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -156,7 +156,7 @@ pub(crate) fn line(connection: &mut Connection) -> String {
 /// Until the pool or the peer ends it: waits, and echoes.
 pub(crate) fn echo_until_asked(connection: &mut Connection) -> After {
     let mut bytes = [0; 4096];
-    while let Ok(Waited::Input) = connection.wait() {
+    while let Ok(Wakeup::Input) = connection.wait() {
         match connection.read(&mut bytes) {
             Ok(count) if count > 0 => connection.write_all(&bytes[..count]).expect("the peer reads"),
             _ => break,

@@ -70,14 +70,14 @@ struct Own {
 impl Admission for Own {
     fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
         match (request.capacity, &self.on_full) {
-            (Capacity::Free, _) => BeforeAccept::Take,
-            (_, OnFull::Backpressure) => BeforeAccept::Hold,
+            (Capacity::Free, _) => BeforeAccept::Accept,
+            (_, OnFull::Backpressure) => BeforeAccept::Wait,
             (_, OnFull::Reject(reject)) => BeforeAccept::Reject(reject.clone()),
         }
     }
 
     fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
-        self.of_peer.store(peer.of_peer.expect("peers are counted, and have addresses"), SeqCst);
+        self.of_peer.store(peer.peer_connections.expect("peers are counted, and have addresses"), SeqCst);
         AfterAccept::Keep
     }
 

@@ -46,13 +46,13 @@ impl Acceptor {
     #[inline(never)]
     pub(super) fn hold_or_reject(&mut self, connections: &mut Connections, index: usize) -> Option<Accepted> {
         let answer = self.ask_before(&connections.io, &self.listener_of(index));
-        if let BeforeAccept::Take = answer {
+        if let BeforeAccept::Accept = answer {
             return None;
         }
         self.give_room_back(&connections.io, index);
         let time = match answer {
             BeforeAccept::Reject(reject) => return Some(self.turn_away(connections, index, &reject)),
-            BeforeAccept::HoldFor(time) => time,
+            BeforeAccept::Pause(time) => time,
             _ => HELD,
         };
         // Nothing is accepted for so long, though there is room.
@@ -102,7 +102,7 @@ impl Acceptor {
         let listener = &self.listener_of(index);
         match self.ask(&connections.io, listener, room) {
             BeforeAccept::Reject(reject) => self.turn_away(connections, index, &reject),
-            BeforeAccept::HoldFor(time) if !time.is_zero() => {
+            BeforeAccept::Pause(time) if !time.is_zero() => {
                 self.pause(&connections.io, crate::clock::deadline(Instant::now(), time))
             }
             _ if room == Capacity::ListenerFull => {
@@ -123,20 +123,20 @@ impl Acceptor {
         let now = crate::sys::monotonic();
         if let Some(from) = self.view.reserved {
             if from > now {
-                return BeforeAccept::HoldFor(Duration::from_nanos(from - now));
+                return BeforeAccept::Pause(Duration::from_nanos(from - now));
             }
             self.view.reserved = None;
-            return BeforeAccept::Take;
+            return BeforeAccept::Accept;
         }
         if pace.take(now) {
-            return BeforeAccept::Take;
+            return BeforeAccept::Accept;
         }
         match self.ask(io, listener, Capacity::TooFast) {
             BeforeAccept::Reject(reject) => BeforeAccept::Reject(reject),
             _ => {
                 let from = pace.reserve(now);
                 self.view.reserved = Some(from);
-                BeforeAccept::HoldFor(Duration::from_nanos(from.saturating_sub(now)))
+                BeforeAccept::Pause(Duration::from_nanos(from.saturating_sub(now)))
             }
         }
     }
@@ -146,8 +146,9 @@ impl Acceptor {
         let limiter = &io.shared.limiter;
         // Where there is room, the permits of the one that waits are taken already.
         let own = usize::from(matches!(room, Capacity::Free | Capacity::TooFast));
-        let (connections, at_listener) = (limiter.taken().saturating_sub(own), listener.limiter.taken().saturating_sub(own));
-        let request = AcceptRequest::new(&listener.address, room, connections, limiter.limit(), at_listener);
+        let (connections, listener_connections) =
+            (limiter.taken().saturating_sub(own), listener.limiter.taken().saturating_sub(own));
+        let request = AcceptRequest::new(&listener.address, room, connections, limiter.limit(), listener_connections);
         let (answer, panicked) = policy.before(&request);
         self.count_policy_panic(io, panicked);
         answer
