@@ -1,7 +1,8 @@
-//! Who is let in: a policy of two questions, asked before and after each accept.
+//! Admission: a policy that is asked before and after each accept.
 //!
 //! The pool itself keeps the count of connections and never exceeds its limits: a policy decides only what happens at a limit, and
-//! whom it turns away. So a policy may be swapped while the pool runs, and no connection is closed and none is forgotten by it.
+//! which connections are turned away. So a policy may be replaced while the pool runs: no connection is closed, and every connection
+//! stays counted.
 
 mod limits;
 
@@ -12,13 +13,13 @@ use crate::net::Address;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// An admission policy. [`Limits`] is the default one, and data; write another for what it cannot say.
+/// An admission policy. The default is [`Limits`], which is data; implement this trait for what `Limits` cannot express.
 ///
-/// It is asked on the pool's loops, between two connections, so it must be quick and must not wait. A panic in it is caught, counted
-/// and told; that connection is decided by the default policy.
+/// The pool's loops call it between two connections, so it must be quick and must not block. A panic in it is caught, counted and
+/// reported; the default policy decides about that connection.
 ///
-/// A policy of your own cannot reach other processes: [`Model::Fork`](crate::Model::Fork) and
-/// [`Model::Prefork`](crate::Model::Prefork) take only `Limits`.
+/// Other processes cannot call a policy of your own: [`Model::Fork`](crate::Model::Fork) and
+/// [`Model::Prefork`](crate::Model::Prefork) accept only `Limits`.
 ///
 /// ```
 /// use sockdrawer::{Admission, AfterAccept, NewPeer, Reject};
@@ -35,24 +36,25 @@ use std::time::Duration;
 /// }
 /// ```
 pub trait Admission: Send + Sync + 'static {
-    /// A connection waits at a listener. Without room none is accepted, whatever the answer: then `Take` means `Hold`.
+    /// Called when a connection waits at a listener. Without capacity none is accepted: then `Accept` is treated as `Wait`.
     fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
         let _ = request;
         BeforeAccept::Accept
     }
 
-    /// A connection was accepted, and may be turned away still.
+    /// Called when a connection was accepted, which may still be turned away.
     fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
         let _ = peer;
         AfterAccept::Keep
     }
 
-    /// The lengths of prefixes by which the pool is to count peers; None, as here: it counts none, which costs nothing.
+    /// The prefix lengths by which the pool counts connections per peer. None, the default: connections per peer are not counted, which
+    /// costs nothing.
     fn peers(&self) -> Option<Prefixes> {
         None
     }
 
-    /// The default policy, if this is it: what can be said as data is decided without a call, and reaches other processes.
+    /// The policy as data, if it is the default one: such a policy decides without a call, and in other processes too.
     #[doc(hidden)]
     fn limits(&self) -> Option<&Limits> {
         None
@@ -63,15 +65,15 @@ pub trait Admission: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AcceptRequest<'a> {
-    /// Where it waits.
+    /// The listener at which the connection waits.
     pub listener: &'a Address,
-    /// Whether there is room.
+    /// Whether a limit leaves room for the connection.
     pub capacity: Capacity,
-    /// The pool's connections now.
+    /// The number of connections of the pool now.
     pub connections: usize,
-    /// The pool's limit.
+    /// The maximum of connections of the pool.
     pub limit: usize,
-    /// The listener's connections now.
+    /// The number of connections of the listener now.
     pub listener_connections: usize,
 }
 
@@ -91,26 +93,26 @@ impl<'a> AcceptRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capacity {
-    /// Yes.
+    /// It may be accepted.
     Free,
     /// The pool is at its limit.
     PoolFull,
-    /// The listener is at its limit; others may go on.
+    /// The listener is at its limit; other listeners may go on.
     ListenerFull,
-    /// There is, but the last ones came faster than [`AcceptRate`] allows.
+    /// No limit is reached, but the last connections came faster than [`AcceptRate`] allows.
     TooFast,
 }
 
-/// The answer before accept.
+/// What is done with a connection that waits at a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BeforeAccept {
-    /// It is accepted.
+    /// The connection is accepted.
     Accept,
-    /// It waits in the kernel until there is room; where there is, the policy is asked again after 100 ms.
+    /// The connection waits in the kernel until a limit leaves room; if there is room already, the policy is asked again after 100 ms.
     Wait,
-    /// The whole loop accepts nothing for this long.
+    /// The loop that asked accepts no connection, at any listener, for this long.
     Pause(Duration),
-    /// It is accepted and turned away.
+    /// The connection is accepted and turned away.
     Reject(Reject),
 }
 
@@ -118,11 +120,11 @@ pub enum BeforeAccept {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct NewPeer<'a> {
-    /// Where it came in.
+    /// The listener that accepted the connection.
     pub listener: &'a Address,
-    /// Its peer's address; None for a Unix socket.
+    /// The peer's address; None for a Unix socket.
     pub address: Option<SocketAddr>,
-    /// Other connections of the same peer, by [`Admission::peers`]; None where peers are not counted.
+    /// The number of other connections of this peer, as [`Admission::peers`] tells peers apart; None if they are not counted.
     pub peer_connections: Option<usize>,
 }
 
@@ -132,29 +134,29 @@ impl<'a> NewPeer<'a> {
     }
 }
 
-/// The answer after accept.
+/// What is done with an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AfterAccept {
-    /// It stays.
+    /// The connection stays.
     Keep,
-    /// It is turned away, and counted as rejected.
+    /// The connection is turned away, and counted as rejected.
     Reject(Reject),
 }
 
-/// By how many leading bits of their addresses peers are told apart.
+/// The prefix lengths by which peers are told apart: addresses with equal leading bits are one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Prefixes {
-    /// Of 32.
+    /// Bits of an IPv4 address, at most 32.
     pub v4: u8,
-    /// Of 128.
+    /// Bits of an IPv6 address, at most 128.
     pub v6: u8,
 }
 
 impl Prefixes {
-    /// Each address by itself.
+    /// Each address is a peer of its own.
     pub const ADDRESS: Prefixes = Prefixes { v4: 32, v6: 128 };
 
-    /// What is common to the peer's neighbors. An IPv4 address in IPv6's clothes is one of IPv4.
+    /// The leading bits of the peer's address. An IPv4-mapped IPv6 address counts as IPv4.
     pub(crate) fn of(self, peer: IpAddr) -> u128 {
         const V4: u128 = 0xffff_0000_0000;
         match peer.to_canonical() {

@@ -1,19 +1,18 @@
 //! A table that grows, and whose entries never move.
 
-/// Entries in a chunk: a number that is known when this is compiled, because entries are looked up all the time, and a small one,
-/// because many loops have a single connection.
+/// Entries per chunk: a constant, because entries are looked up all the time, and small, because many loops have a single connection.
 pub(crate) const CHUNK: usize = 16;
 
-/// Entries by number, each of which is made once and stays.
+/// A table of entries by number. An entry is made once and never moves.
 pub(crate) struct Chunks<T> {
     made: Vec<Box<[T; CHUNK]>>,
-    /// Memory for more of them.
+    /// Memory for more chunks.
     room: Vec<Vec<T>>,
     length: u32,
 }
 
 impl<T> Chunks<T> {
-    /// Room for `capacity` entries without asking for memory.
+    /// A table with memory for `capacity` entries.
     pub(crate) fn with_capacity(capacity: usize) -> Chunks<T> {
         let mut chunks = Chunks { made: Vec::new(), room: Vec::new(), length: 0 };
         chunks.reserve(capacity);
@@ -27,12 +26,12 @@ impl<T> Chunks<T> {
         self.made.reserve(self.room.len());
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn len(&self) -> u32 {
         self.length
     }
 
-    /// One entry more; its number. All are made by the same `empty`.
+    /// Adds an entry and returns its number. The entries of a new chunk are all made by `empty`.
     pub(crate) fn add(&mut self, empty: impl FnMut() -> T) -> u32 {
         let number = self.length;
         self.length = number.checked_add(1).expect("fewer than 4 billion entries");
@@ -50,7 +49,7 @@ impl<T> Chunks<T> {
         &mut self.made[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    /// None where there is none yet.
+    /// The entry of this number; None if there is none yet.
     #[inline(always)]
     pub(crate) fn get(&mut self, number: u32) -> Option<&mut T> {
         Some(&mut self.made.get_mut(number as usize / CHUNK)?[number as usize % CHUNK])

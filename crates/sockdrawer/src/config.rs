@@ -49,45 +49,46 @@ pub struct Config {
     pub processes: usize,
     /// Threads that run jobs; with 0 the loops run them. Default: the number of CPUs.
     pub workers: usize,
-    /// Bytes of stack for each thread of [`Model::Threads`], and for each that runs a delegated connection.
+    /// Bytes of stack per thread of [`Model::Threads`], and per thread that runs a delegated connection. Default: 256 KiB.
     pub stack: usize,
-    /// Jobs that may wait for a worker; beyond it a job ends with [`JobError::QueueFull`](crate::JobError::QueueFull).
+    /// Maximum of jobs that wait for a worker; another job ends with [`JobError::QueueFull`](crate::JobError::QueueFull). Default:
+    /// 65,536.
     pub worker_queue: usize,
-    /// The most threads for delegated connections, started on demand; beyond it they wait, first in first out. With
-    /// [`Model::Threads`] there are as many as connections.
+    /// Maximum of threads for delegated connections, started on demand; more delegations wait, first in, first out. Default: 1,024.
+    /// [`Model::Threads`] has as many as connections.
     pub delegates: usize,
-    /// Connections for which memory is kept ready in each loop. Not a limit.
+    /// Connections per loop for which memory is allocated in advance. Not a limit. Default: 1,024.
     pub capacity: usize,
-    /// How long a loop that had something to do asks for more before it sleeps. Zero, the default: not at all. One connection that
-    /// asks, waits and asks again gets its answers without two wake-ups each; who has many busy ones pays CPU for little. At most a
-    /// second. Not with [`Model::Threads`], [`Model::Fork`] and [`Model::Tasks`].
+    /// How long a loop that had something to do polls for more before it sleeps. Zero, the default: it sleeps at once. A connection that
+    /// asks and waits in turn gets each answer without two wake-ups; with many busy connections it costs CPU time for little gain. At
+    /// most a second. Not with [`Model::Threads`], [`Model::Fork`] and [`Model::Tasks`].
     pub spin: Duration,
-    /// The most connections at once; None: as many as descriptors allow.
+    /// Maximum of connections at once. None, the default: as many as the process's descriptors allow.
     pub limit: Option<usize>,
-    /// Who is let in: [`Limits`], or a policy of your own.
+    /// The admission policy: [`Limits`], or your own.
     pub admission: Arc<dyn Admission>,
-    /// Numbers of connections that are told when they are reached.
+    /// Numbers of connections at which an event is sent. Default: none.
     pub alarms: Vec<Alarm>,
-    /// The most generations that may be live at once, the one in force included: at least 2. While there are as many, a change that
-    /// needs another is refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: 65,000.
+    /// Maximum of live generations, the one in force included: at least 2. At the maximum, a change that needs another generation is
+    /// refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: 65,000.
     pub max_generations: Option<usize>,
-    /// Notes that may wait in a loop's inbox; beyond it a sender gets [`NotifyError::Full`](crate::NotifyError::Full).
+    /// Maximum of notes in a loop's inbox; at the maximum a sender gets [`NotifyError::Full`](crate::NotifyError::Full). Default: 65,536.
     pub inbox: usize,
-    /// What is done when a loop, a worker or a process dies.
+    /// Decides what is done when a loop, a worker or a process dies. Default: [`Restarts::default`].
     pub restarts: Arc<dyn RestartPolicy>,
-    /// How long a loop may spend in one turn before it is reported and its listeners move.
+    /// How long a loop may spend in one turn before it is reported as stuck and its listeners move to other loops. Default: 5 s.
     pub stuck_after: Duration,
-    /// Who is told of what happens.
+    /// Receives the pool's events. Default: [`NoObserver`].
     pub observer: Arc<dyn Observer>,
-    /// Who makes listening sockets. Those that are there stay when it is another.
+    /// Makes listening sockets. Sockets that are open stay when this changes.
     pub(crate) listen_by: Option<Arc<dyn Listen>>,
     pub(crate) system: Arc<dyn System>,
-    /// Of which pool and revision it is a copy; None: it was made from nothing.
+    /// The pool and revision that this configuration was copied from; None if it was made from nothing.
     pub(crate) based_on: Option<Stamp>,
 }
 
-/// Who runs the connections. The protocol is the same under each; what a model cannot do is refused when the pool starts, with an
-/// error that names the model and what to use instead.
+/// What runs the connections: threads, processes or loops. A protocol is written once for all models. What a model cannot do is refused
+/// when the pool starts, with an error that names the model and what to use instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Model {
@@ -97,20 +98,20 @@ pub enum Model {
     Threads,
     /// A process for each connection. Needs the feature `processes`.
     Fork,
-    /// N processes, each of which runs loops. Needs the feature `processes`.
+    /// N processes, each with loops. Needs the feature `processes`.
     Prefork,
-    /// N threads, each with many connections.
+    /// N threads, each an event loop with many connections.
     #[default]
     Loops,
-    /// Loops that are runtimes of async tasks. Needs the feature `tokio`.
+    /// Event loops that are runtimes of async tasks. Needs the feature `tokio`.
     Tasks,
 }
 
 impl Model {
-    /// All of them.
+    /// All models.
     pub const ALL: [Model; 6] = [Model::Single, Model::Threads, Model::Fork, Model::Prefork, Model::Loops, Model::Tasks];
 
-    /// Its name, as on the command line.
+    /// The model's name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Model::Single => "single",
@@ -122,13 +123,13 @@ impl Model {
         }
     }
 
-    /// Whether it has any number of loops and workers. The others have one place that accepts, and run jobs where the connection
+    /// Whether the model has any number of loops and workers. The other models accept in one loop, and run jobs where the connection
     /// runs.
     pub(crate) fn has_loops(self) -> bool {
         matches!(self, Model::Prefork | Model::Loops | Model::Tasks)
     }
 
-    /// Whether connections live in other processes.
+    /// Whether connections run in other processes.
     pub(crate) fn has_processes(self) -> bool {
         matches!(self, Model::Fork | Model::Prefork)
     }
@@ -140,49 +141,49 @@ impl std::fmt::Display for Model {
     }
 }
 
-/// Where connections come from.
+/// Whether a pool accepts connections or makes them.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Endpoint {
-    /// They are accepted.
+    /// The pool accepts connections.
     Accept {
-        /// From here.
+        /// The addresses to listen at.
         listeners: Vec<Listening>,
-        /// The most that wait in the kernel, for each socket; the kernel cuts it to `net.core.somaxconn`.
+        /// Maximum of connections in the accept queue, per listening socket; the kernel cuts it to `net.core.somaxconn`. Default: 4,096.
         backlog: u32,
     },
-    /// They are made.
+    /// The pool makes connections.
     Connect(Connecting),
 }
 
-/// One place to accept from.
+/// An address to listen at, with the options and the limit of its sockets.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// The address.
     pub address: Address,
-    /// A socket that already listens there, from a parent or systemd. It is never closed by the pool's last word: its owner
-    /// keeps the `Arc`.
+    /// A socket that already listens at this address, from a parent process or systemd. The pool shares it: its owner keeps the `Arc`, and
+    /// the socket is closed when the last copy is dropped.
     pub inherited: Option<Arc<OwnedFd>>,
-    /// What its sockets are given before they are bound. Other ones are new sockets at the same address.
+    /// Options that the sockets get before they are bound. Changing them replaces the sockets at the address.
     pub options: ListenOptions,
-    /// The most connections at once that came in here; None: as many as the pool's limit allows. Changed in place.
+    /// Maximum of connections at once that were accepted here. None: only the pool's limit counts. Changed in place.
     pub limit: Option<usize>,
 }
 
 impl Listening {
-    /// A new socket at this address, without a limit of its own.
+    /// New sockets at this address, with default options and without a limit of their own.
     pub fn new(address: Address) -> Listening {
         Listening { address, inherited: None, options: ListenOptions::default(), limit: None }
     }
 
-    /// The most connections at once that came in here.
+    /// Maximum of connections at once that were accepted here.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Listening {
         self.limit = Some(limit);
         self
     }
 
-    /// Whether both mean the same sockets, whatever else differs.
+    /// Whether both describe the same sockets, whatever their limits.
     pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
         self.address == other.address
             && self.options == other.options
@@ -200,32 +201,31 @@ impl PartialEq for Listening {
     }
 }
 
-/// Towards whom, how many and how fast.
+/// The targets of a pool that connects, and how many connects it makes at what rate.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Connecting {
-    /// Taken in turn.
+    /// Addresses to connect to, taken in turn.
     pub targets: Vec<Address>,
-    /// Local addresses; the next one is taken when each target had its turn, so that every source gets to every target. None: the
+    /// Local addresses; the pool goes on to the next when each target had its turn, so that every source reaches every target. Empty: the
     /// kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// From and to, both included: the local ports of these connections, within the range that the system gives out (sysctl
-    /// `net.ipv4.ip_local_port_range`), which the kernel lets nobody leave. Takes Linux 6.3; before, connects fail with
-    /// `ENOPROTOOPT`. None: that whole range. A target's own port is never used: where nobody listens, a connect from it would meet
-    /// itself.
+    /// The first and the last local port of these connections, within the range of the system (sysctl `net.ipv4.ip_local_port_range`):
+    /// the kernel ignores ports outside it. Needs Linux 6.3; on older kernels connects fail with `ENOPROTOOPT`. None: the whole range of
+    /// the system. The port of a target is never used: if no server listens there, such a connect would connect to itself.
     pub local_ports: Option<(u16, u16)>,
-    /// How many connects in all; None: whenever one ends, another is made.
+    /// Total number of connects. None: each connection that ends is replaced by a new connect.
     pub total: Option<u64>,
-    /// Connects per second; None: as fast as it goes.
+    /// Connects per second. None: as fast as possible.
     pub rate: Option<f64>,
-    /// What becomes of connects that could not begin when the rate had them due.
+    /// Whether connects that could not begin when the rate had them due are made up for.
     pub late: Late,
-    /// How long one connect may take.
+    /// The timeout of a connect.
     pub timeout: Duration,
 }
 
 impl Connecting {
-    /// To `targets`, one connect for each that ends, as fast as it goes, 5 s each.
+    /// Connects to `targets`: a new connect for each connection that ends, as fast as possible, with a timeout of 5 s.
     pub fn to(targets: Vec<Address>) -> Connecting {
         Connecting {
             targets,
@@ -239,38 +239,37 @@ impl Connecting {
     }
 }
 
-/// What becomes of a connect that was due and could not begin, because as many connections as the limit allows stood, or the loop
-/// was busy.
+/// What becomes of a connect that was due and could not begin, because the pool was at its limit or the loop was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Late {
-    /// What is late by more than 100 ms is not made up for, so that no burst follows a pause: for a rate that is a limit.
+    /// A connect that is late by more than 100 ms is not made up for, so that no burst follows a pause: for a rate that is a limit.
     #[default]
     Forget,
-    /// Each is made up for, as soon as there is room: for a schedule. [`Peer::lag`](crate::Peer::lag) tells how late it was.
+    /// Every late connect is made up for as soon as the limit allows: for a schedule. [`Peer::lag`](crate::Peer::lag) tells how late it was.
     MakeUp,
 }
 
-/// What each connection of one generation is given.
+/// Settings of the connections of a generation.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Options of accepted sockets.
+    /// Options of the sockets of connections.
     pub options: SocketOptions,
-    /// Unsent bytes above which `received` waits, and the note policy begins.
+    /// The high-water mark: unsent bytes above which `received` waits and `notes_when_full` applies. Default: 64 KiB.
     pub high_water: usize,
-    /// Unsent bytes below which `writable` comes.
+    /// The low-water mark: unsent bytes below which `writable` is called. Default: 32 KiB.
     pub low_water: usize,
-    /// The most input that a protocol may leave untaken.
+    /// Maximum of input, in bytes, that a protocol may leave untaken. Default: 64 KiB.
     pub max_partial: usize,
-    /// What a connection above its high-water mark does with a note.
+    /// What a connection above its high-water mark does with a note. Default: [`NotesWhenFull::Drop`].
     pub notes_when_full: NotesWhenFull,
-    /// How long a connection may stay without its protocol taking input or its peer taking output; then it is closed. It may take a
-    /// quarter longer, and does not count while a job runs, the protocol waits ([`Step::Wait`](crate::Step::Wait)) or has its timer set,
-    /// or the connection is delegated. None, the default: for ever.
+    /// The idle timeout: a connection is closed when for this long its protocol took no input and its peer no output. It may take a quarter
+    /// longer. Time does not count while a job runs, the protocol waits ([`Step::Wait`](crate::Step::Wait)) or has its timer set, or the
+    /// connection is delegated. None, the default: no timeout.
     pub idle: Option<Duration>,
-    /// How long a closed connection reads and discards, waiting for the peer's end.
+    /// How long a closed connection reads and discards, waiting for the peer's end. Default: 2 s.
     pub linger: Duration,
-    /// How long a closed connection tries to send what is left before that.
+    /// How long a closed connection tries to send its unsent output, before it lingers. Default: 30 s.
     pub flush: Duration,
 }
 
@@ -289,54 +288,54 @@ impl Default for Settings {
     }
 }
 
-/// What a receiver above its high-water mark gets.
+/// What happens to a note whose receiver is above its high-water mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum NotesWhenFull {
-    /// Every note, whatever memory its answers take.
+    /// The note is delivered; the memory that answers take is not bounded.
     Keep,
-    /// Nothing until it has read; what was dropped is counted.
+    /// The note is dropped and counted, until the peer has read.
     Drop,
-    /// Its end.
+    /// The connection is closed.
     Close,
 }
 
-/// What happens to a connection above the limit.
+/// What happens to a connection above a limit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum OnFull {
-    /// It waits in the kernel's queue.
+    /// It waits in the kernel's accept queue.
     Backpressure,
-    /// It is accepted and ended.
+    /// It is accepted and turned away.
     Reject(Reject),
 }
 
 /// How a connection is turned away.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Reject {
-    /// It sees an orderly end.
+    /// The peer sees an orderly end (FIN).
     Fin,
-    /// It sees a reset.
+    /// The peer sees a reset (RST).
     Reset,
-    /// It gets these bytes, then an orderly end.
+    /// The peer gets these bytes, then an orderly end.
     Bytes(Arc<[u8]>),
 }
 
-/// A number of connections that is told when it is reached, and when it is past. Between the two numbers nothing is told, so that a
-/// count that sways does not tell again and again.
+/// A number of connections at which an event is sent, and a lower one at which the alarm is cleared. Between the two numbers no event is
+/// sent, so that a count that sways does not repeat them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Alarm {
-    /// Raised when the pool has so many connections.
+    /// The alarm is raised when the pool has this many connections.
     pub at: usize,
-    /// Cleared when it has this few again; below `at`.
+    /// The alarm is cleared when the pool has only this many connections again; less than `at`.
     pub clear_at: usize,
 }
 
 impl Config {
-    /// A pool that accepts; add addresses with [`Config::listen`].
+    /// The configuration of a pool that accepts; add addresses with [`Config::listen`].
     pub fn accept(behaviour: impl Into<Behaviour>) -> Config {
         Config::new(behaviour.into(), Endpoint::Accept { listeners: Vec::new(), backlog: 4096 })
     }
 
-    /// A pool that connects.
+    /// The configuration of a pool that connects.
     pub fn connect(behaviour: impl Into<Behaviour>, connecting: Connecting) -> Config {
         Config::new(behaviour.into(), Endpoint::Connect(connecting))
     }
@@ -370,32 +369,41 @@ impl Config {
         }
     }
 
-    /// Accepts there too.
+    /// Adds an address to listen at.
+    ///
+    /// # Panics
+    /// For a pool that connects.
     #[must_use]
     pub fn listen(self, address: Address) -> Config {
         self.listen_with(address, ListenOptions::default())
     }
 
-    /// Accepts there too, from sockets with these options.
+    /// Adds an address to listen at, with sockets that have these options.
+    ///
+    /// # Panics
+    /// For a pool that connects.
     #[must_use]
     pub fn listen_with(self, address: Address, options: ListenOptions) -> Config {
         self.listening(Listening { options, ..Listening::new(address) })
     }
 
-    /// Who makes listening sockets from now on.
+    /// Sets what makes listening sockets from now on. Default: [`Bind`](crate::Bind).
     #[must_use]
     pub fn listen_by(mut self, listen: impl Listen) -> Config {
         self.listen_by = Some(Arc::new(listen));
         self
     }
 
-    /// Accepts from a socket that already listens.
+    /// Adds a socket that already listens at `address`: see [`Listening::inherited`].
+    ///
+    /// # Panics
+    /// For a pool that connects.
     #[must_use]
     pub fn inherit(self, address: Address, socket: Arc<OwnedFd>) -> Config {
         self.listening(Listening { inherited: Some(socket), ..Listening::new(address) })
     }
 
-    /// Accepts there too, with what else is to be said about it.
+    /// Adds an address to listen at, with its options and limit.
     ///
     /// # Panics
     /// For a pool that connects.
@@ -408,15 +416,15 @@ impl Config {
         self
     }
 
-    /// Another behaviour: a new generation.
+    /// Sets the code that runs on each connection. A different behaviour starts a new generation.
     #[must_use]
     pub fn behaviour(mut self, behaviour: impl Into<Behaviour>) -> Config {
         self.behaviour = behaviour.into();
         self
     }
 
-    /// Who runs the connections. Also sets what follows from it: `single`, `threads` and `fork` have one place that accepts and no
-    /// workers, `prefork` has one loop and one worker in each process.
+    /// Sets the model that runs the connections, and the loops and workers that follow from it: `single`, `threads` and `fork` have one
+    /// loop that accepts and no workers, `prefork` has one loop and one worker per process.
     #[must_use]
     pub fn model(mut self, model: Model) -> Config {
         self.model = model;
@@ -428,118 +436,119 @@ impl Config {
         self
     }
 
-    /// Processes of [`Model::Prefork`].
+    /// Sets the number of processes of [`Model::Prefork`].
     #[must_use]
     pub fn processes(mut self, processes: usize) -> Config {
         self.processes = processes;
         self
     }
 
-    /// Threads that run connections.
+    /// Sets the number of threads that run connections.
     #[must_use]
     pub fn loops(mut self, loops: usize) -> Config {
         self.loops = loops;
         self
     }
 
-    /// Threads that run jobs.
+    /// Sets the number of threads that run jobs; with 0 the loops run them.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Config {
         self.workers = workers;
         self
     }
 
-    /// Bytes of stack for each thread of [`Model::Threads`], and for each that runs a delegated connection.
+    /// Sets the bytes of stack per thread of [`Model::Threads`], and per thread that runs a delegated connection.
     #[must_use]
     pub fn stack(mut self, bytes: usize) -> Config {
         self.stack = bytes;
         self
     }
 
-    /// The most threads for delegated connections.
+    /// Sets the maximum of threads for delegated connections.
     #[must_use]
     pub fn delegates(mut self, delegates: usize) -> Config {
         self.delegates = delegates;
         self
     }
 
-    /// Connections for which memory is kept ready in each loop.
+    /// Sets the connections per loop for which memory is allocated in advance. Not a limit.
     #[must_use]
     pub fn capacity(mut self, capacity: usize) -> Config {
         self.capacity = capacity;
         self
     }
 
-    /// How long a loop that had something to do asks for more before it sleeps: [`Config::spin`](struct@Config).
+    /// Sets how long a loop that had something to do polls for more before it sleeps: [`Config::spin`](struct@Config).
     #[must_use]
     pub fn spin(mut self, time: Duration) -> Config {
         self.spin = time;
         self
     }
 
-    /// The most connections at once.
+    /// Sets the maximum of connections at once.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Config {
         self.limit = Some(limit);
         self
     }
 
-    /// Who is let in.
+    /// Sets the admission policy.
     #[must_use]
     pub fn admission(mut self, policy: impl Admission) -> Config {
         self.admission = Arc::new(policy);
         self
     }
 
-    /// What happens above a limit: the short way to set it in [`Limits`]. A policy of your own is replaced by them.
+    /// Sets what happens to connections above a limit: short for [`Limits::on_full`]. An admission policy of your own is replaced by
+    /// [`Limits`].
     #[must_use]
     pub fn on_full(self, on_full: OnFull) -> Config {
         let limits = self.limits().cloned().unwrap_or_default();
         self.admission(limits.on_full(on_full))
     }
 
-    /// The default admission policy, if it is in use.
+    /// The [`Limits`], if the admission policy is the default one.
     pub fn limits(&self) -> Option<&Limits> {
         self.admission.limits()
     }
 
-    /// Numbers of connections that are told when they are reached, 16 at most.
+    /// Sets the numbers of connections at which an event is sent, at most 16.
     #[must_use]
     pub fn alarms(mut self, alarms: Vec<Alarm>) -> Config {
         self.alarms = alarms;
         self
     }
 
-    /// The most generations that may be live at once.
+    /// Sets the maximum of live generations; None: 65,000.
     #[must_use]
-    pub fn max_generations(mut self, most: Option<usize>) -> Config {
-        self.max_generations = most;
+    pub fn max_generations(mut self, max: Option<usize>) -> Config {
+        self.max_generations = max;
         self
     }
 
-    /// What each connection is given.
+    /// Sets the settings of each connection. Different settings start a new generation.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Config {
         self.settings = settings;
         self
     }
 
-    /// What is done when a part dies: [`Restarts`], or a policy of your own.
+    /// Sets the restart policy: [`Restarts`], or your own.
     #[must_use]
     pub fn restarts(mut self, policy: impl RestartPolicy) -> Config {
         self.restarts = Arc::new(policy);
         self
     }
 
-    /// Who is told of what happens.
+    /// Sets the observer, which receives the pool's events.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Config {
         self.observer = Arc::new(observer);
         self
     }
 
-    /// Forgets of which revision of a pool it is a copy, for going back to an older one: it is applied whatever the pool is now, and
-    /// undoes what was changed meanwhile.
+    /// Removes the revision that this copy is based on, to go back to an older configuration: it is applied whatever the pool's revision
+    /// is now, and undoes what was changed meanwhile.
     #[must_use]
     pub fn unconditional(mut self) -> Config {
         self.based_on = None;

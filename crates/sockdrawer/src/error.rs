@@ -1,17 +1,17 @@
-//! Errors, by who is at fault and what to do.
+//! The errors of a pool: each says what failed, why, and what to do.
 
 use crate::config::Model;
 use crate::net::Address;
 use std::io;
 
-/// Why a pool could not be started, changed or asked. Each prints as one line: what, why, what to do.
+/// Why a pool could not be started, changed or asked. Each error prints as one line: what failed, why, what to do.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else listens there, possibly another instance of the same program.
+    /// Another socket listens at the address, possibly of another instance of this program.
     #[error("cannot listen on {0}: the address is in use; stop what listens there (ss -lnp shows it) or choose another")]
     AddressInUse(Address),
-    /// The system does not let this user listen there.
+    /// The system does not let this user listen at the address.
     #[error("cannot listen on {address}: permission denied; {remedy}")]
     PermissionDenied {
         /// The address.
@@ -43,77 +43,77 @@ pub enum Error {
         /// The highest limit that works.
         fits: usize,
     },
-    /// A setting makes no sense by itself or beside another.
+    /// A setting makes no sense by itself or together with another.
     #[error("{setting}: {reason}")]
     Invalid {
-        /// Which setting.
+        /// The name of the setting.
         setting: &'static str,
         /// What is wrong with it and what to do.
         reason: String,
     },
-    /// The model cannot do what was asked.
+    /// The model cannot do what was asked for.
     #[error("the model {model} cannot {what}: {remedy}")]
     NotInModel {
-        /// Which model.
+        /// The model.
         model: Model,
-        /// What it cannot do.
+        /// What the model cannot do.
         what: &'static str,
-        /// What does it.
+        /// What to use instead.
         remedy: &'static str,
     },
-    /// The pool does not listen there.
+    /// The pool does not listen at the address.
     #[error("the pool does not listen on {address}: it listens on {}; name one of them, with its port", list(known))]
     NoSuchListener {
         /// The address that was named.
         address: Address,
-        /// Where it does.
+        /// The addresses at which the pool listens.
         known: Vec<Address>,
     },
-    /// One of the pool's processes refuses; the pool goes on as it was.
+    /// One of the pool's processes refused the change; the pool goes on as it was.
     #[error("a process of the pool refuses: {reason}")]
     InProcess {
         /// Why.
         reason: String,
     },
-    /// The change would need another pool.
+    /// The setting cannot be changed in a running pool: start another pool.
     #[error("{setting} cannot be changed while the pool runs: {reason}")]
     CannotChange {
-        /// Which setting.
+        /// The name of the setting.
         setting: &'static str,
         /// Why, and what to do.
         reason: String,
     },
-    /// The pool was changed since the wanted configuration was taken from it; nothing was done.
+    /// The pool was changed since this configuration was copied from it; nothing was done.
     #[error(
         "the configuration changed meanwhile: it is based on revision {based_on}, the pool is at {current}; take pool.config() again and apply the change to that"
     )]
     Conflict {
-        /// The revision that the wanted configuration is based on.
+        /// The revision that the configuration is based on.
         based_on: u64,
-        /// The pool's.
+        /// The revision of the pool.
         current: u64,
     },
-    /// Another generation would be one more than [`Config::max_generations`](crate::Config::max_generations); the pool goes on as it
-    /// was.
+    /// The change needs another generation, and the maximum, [`Config::max_generations`](crate::Config::max_generations), is reached; the
+    /// pool goes on as it was.
     #[error(
         "{live} generations live, the oldest holds {}: let them be adopted, drain or purge them",
         Connections(*.connections)
     )]
     TooManyGenerations {
-        /// Generations in force or with connections.
+        /// The number of generations that are in force or have connections.
         live: usize,
-        /// The number of the oldest.
+        /// The number of the oldest generation.
         oldest: u32,
-        /// Connections of the oldest.
+        /// The connections of the oldest generation.
         connections: usize,
     },
-    /// User code failed while a change was prepared; the pool goes on as it was.
+    /// User code panicked while a change was prepared; the pool goes on as it was.
     #[error("the new service panicked in `local`: {message}; the pool goes on as it was")]
     ServicePanicked {
         /// The panic's message.
         message: String,
     },
-    /// A loop has more notes to bring than its inbox holds.
+    /// A loop's inbox is full of notes.
     #[error("a loop's inbox is full of notes: send less, or again later")]
     InboxFull,
     /// The pool was shut down, or gave up after too many restarts.
@@ -132,7 +132,7 @@ pub enum Error {
     },
 }
 
-/// A number of connections, as people write it.
+/// A number of connections as text, with commas: "41,210 connections".
 struct Connections(usize);
 
 impl std::fmt::Display for Connections {
@@ -148,7 +148,7 @@ impl std::fmt::Display for Connections {
     }
 }
 
-/// The same line: `fn main() -> Result<(), Error>` prints this form.
+/// Prints the line of `Display`: `fn main() -> Result<(), Error>` prints errors by `Debug`.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)

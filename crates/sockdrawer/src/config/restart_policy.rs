@@ -1,4 +1,4 @@
-//! What is done when a part of a pool dies.
+//! Restart policies: what is done when a part of a pool dies.
 
 use super::Restarts;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Part {
-    /// A loop; the one that accepts in models that accept in one place.
+    /// A loop; in models with a single loop, the one that accepts.
     Loop,
     /// A thread that runs jobs.
     Worker,
-    /// A thread of [`Model::Threads`](crate::Model::Threads). There is none to be replaced: the next connection gets another.
+    /// A thread of [`Model::Threads`](crate::Model::Threads). It is not replaced: the next connection gets another thread.
     Thread,
-    /// A process of [`Model::Fork`](crate::Model::Fork) or [`Model::Prefork`](crate::Model::Prefork). A connection's own process is
-    /// none of these: it takes nothing with it but its connection.
+    /// A helper process of [`Model::Fork`](crate::Model::Fork) or [`Model::Prefork`](crate::Model::Prefork). A connection's own process is
+    /// not such a part: when it dies, only its connection is lost.
     Process,
 }
 
@@ -29,43 +29,43 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// A part died.
+/// The death of a part, as a [`RestartPolicy`] sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Death<'a> {
-    /// What it was.
+    /// The kind of part that died.
     pub part: Part,
-    /// Which of several, where they have numbers: a loop, a process.
+    /// The number of the part, if such parts have numbers: a loop, a process.
     pub index: Option<usize>,
-    /// The panic's message, how the process ended, or why the part could not be started: that counts as a death too.
+    /// The panic's message, how the process ended, or why the part could not be started, which counts as a death too.
     pub reason: &'a str,
-    /// When it was noticed.
+    /// When the death was noticed.
     pub at: Instant,
-    /// When parts of the pool were replaced before, whatever they were, oldest first: at most the last 10,000.
+    /// When parts of the pool, of any kind, were replaced before, oldest first: at most the last 10,000.
     pub restarts: &'a [Instant],
 }
 
-/// What a [`RestartPolicy`] wants.
+/// The decision of a [`RestartPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// At once. Where it could not be started, after a pause: 100 ms the first time, at most 1 s.
+    /// The part is replaced at once. If it could not be started, after a pause: 100 ms the first time, at most 1 s.
     Now,
-    /// After so long; until then the others do its work. A [`Part::Thread`] has no successor to wait for.
+    /// The part is replaced after this time; until then the others do its work. Without effect for a [`Part::Thread`].
     After(Duration),
-    /// Not at all: the pool accepts what waits, drains and stops, and says why.
+    /// The part is not replaced: the pool accepts what waits, drains and stops, and reports why.
     GiveUp,
 }
 
 /// Decides what is done when a part of a pool dies. The default is [`Restarts`].
 ///
-/// Called on the pool's supervising thread, for one death after another: until it has returned nothing else is replaced. It must not
-/// wait for its pool. A panic in it is told, and the default decides in its place.
+/// It is called on the pool's supervising thread, for one death after another: until it has returned, nothing else is replaced. It must
+/// not wait for its pool. A panic in it is reported, and the default policy decides in its place.
 ///
 /// ```
 /// use sockdrawer::{Death, Replace, RestartPolicy};
 /// use std::time::Duration;
 ///
-/// /// Never gives up, but takes its time: twice as long for each death of the last minute.
+/// /// Never gives up: each death within the last minute doubles the pause.
 /// struct Patience;
 ///
 /// impl RestartPolicy for Patience {
@@ -79,11 +79,11 @@ pub enum Replace {
 /// }
 /// ```
 pub trait RestartPolicy: Send + Sync + 'static {
-    /// What to do about this death.
+    /// Decides about this death.
     fn decide(&self, death: &Death<'_>) -> Replace;
 
-    /// The same policy as data, for the pool's other processes, which replace their own loops and workers and cannot ask it. None:
-    /// there it is `Restarts::default()`.
+    /// This policy as data, for the pool's helper processes, which replace their own loops and workers and cannot call the policy. With
+    /// None, the default, they use `Restarts::default()`.
     fn data(&self) -> Option<Restarts> {
         None
     }

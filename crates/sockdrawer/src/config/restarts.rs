@@ -1,15 +1,15 @@
-//! The restart policy that a pool has unless it is given another: so many restarts within so much time are normal.
+//! The default restart policy: a maximum of restarts within a time.
 
 use super::restart_policy::{Death, Replace, RestartPolicy};
 use std::time::Duration;
 
-/// How many restarts of parts are normal: more within the time, and the pool stops accepting, drains and stops. Each part is replaced
-/// at once.
+/// The default restart policy: each part is replaced at once, up to a maximum of restarts within a time. At the next death the pool stops
+/// accepting, drains and stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Restarts {
-    /// Restarts.
+    /// Maximum of restarts within the time.
     pub max: usize,
-    /// Within this time.
+    /// The time in which restarts are counted.
     pub within: Duration,
 }
 

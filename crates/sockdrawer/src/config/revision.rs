@@ -1,4 +1,4 @@
-//! Which configuration a change is based on, so that two changes made at once do not undo each other.
+//! Revisions: the configuration that a change is based on, so that two changes at the same time do not undo each other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,14 +13,14 @@ impl PoolNumber {
     }
 }
 
-/// How often a pool was changed. Changed under the lock of the pool's changes.
+/// The number of changes of a pool. Modified under the lock of the pool's changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revision {
     pool: PoolNumber,
     number: u64,
 }
 
-/// Of which pool, and at which of its revisions, a configuration was taken.
+/// The pool and the revision from which a configuration was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pool: PoolNumber,
@@ -28,7 +28,7 @@ pub(crate) struct Stamp {
 }
 
 impl Revision {
-    /// Of a pool that begins.
+    /// The revision of a new pool.
     pub(crate) fn first() -> Revision {
         Revision { pool: PoolNumber::next(), number: 1 }
     }
@@ -37,18 +37,18 @@ impl Revision {
         self.number
     }
 
-    /// What a configuration is given that is taken now.
+    /// The stamp of a configuration that is copied now.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp { pool: self.pool, number: self.number }
     }
 
-    /// The revision that a configuration of this pool is based on, where that is an older one. One that was made from nothing, or
+    /// The revision that a configuration of this pool is based on, if it is an older one. A configuration that was made from nothing, or
     /// taken from another pool, is based on none.
     pub(crate) fn conflicts_with(&self, stamp: Option<Stamp>) -> Option<u64> {
         stamp.filter(|stamp| stamp.pool == self.pool && stamp.number != self.number).map(|stamp| stamp.number)
     }
 
-    /// A change was applied.
+    /// Counts a change that was applied.
     pub(crate) fn raise(&mut self) {
         self.number += 1;
     }

@@ -1,4 +1,4 @@
-//! Addresses as people write them, parsed once and printed in the same form.
+//! Addresses: parsed from text, and printed as text that parses again.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -6,24 +6,24 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `sun_path` has 108 bytes (unix(7)): one is the NUL after a path, or the one before an abstract name.
+/// `sun_path` has 108 bytes (unix(7)): one of them is the NUL after a path, or before an abstract name.
 const UNIX_MAX: usize = 107;
 
-/// Where to listen or connect to.
+/// An address to listen at or to connect to: TCP or Unix.
 ///
-/// [`Address::parse`] and [`FromStr`] take:
+/// [`Address::parse`] and [`FromStr`] accept:
 ///
-/// | form | is |
+/// | text | address |
 /// | --- | --- |
-/// | `127.0.0.1:9000`, `[::1]:9000` | that address and port |
-/// | `localhost:9000`, `:9000`, `9000` | 127.0.0.1, so that nothing is reachable from outside by accident |
+/// | `127.0.0.1:9000`, `[::1]:9000` | this IP address and port |
+/// | `localhost:9000`, `:9000`, `9000` | 127.0.0.1 and this port, so that no server is reachable from outside by accident |
 /// | `example.org:9000` | the first address that the system's resolver gives, asked while parsing |
 /// | `unix:/run/name.sock` | a Unix socket with a path |
 /// | `unix:@name` | a Unix socket with a name in Linux's abstract namespace, without a file |
 ///
-/// Port 0 means, for a listener, a free port of the system's choice. In Unix addresses `\xNN` stands for a byte and `\\` for a
-/// backslash; what [`Display`](fmt::Display) prints parses to the same address again (an IPv6 flow label, which no text form
-/// has, is left out).
+/// For a listener, port 0 means a free port that the system chooses. In Unix addresses `\xNN` stands for a byte and `\\` for a
+/// backslash. The text that [`Display`](fmt::Display) prints parses to an equal address (except for an IPv6 flow label, which has no
+/// text form).
 ///
 /// ```
 /// use sockdrawer::Address;
@@ -34,7 +34,7 @@ const UNIX_MAX: usize = 107;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Address {
-    /// TCP.
+    /// A TCP address: IPv4 or IPv6, and a port.
     Tcp(SocketAddr),
     /// A Unix socket with a path.
     Unix(PathBuf),
@@ -86,36 +86,36 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a text is no address, and what to write instead.
+/// Why a text is not an address, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// There is nothing, or nothing after `unix:`.
+    /// The text, or what follows `unix:`, is empty.
     #[error("the address {0:?} is empty: write HOST:PORT, such as 127.0.0.1:9000, or unix:/path")]
     Empty(String),
-    /// A host and no port.
+    /// The text has a host and no port.
     #[error("the address {0:?} has no port: write HOST:PORT, such as 127.0.0.1:9000")]
     NoPort(String),
-    /// The port is no number.
+    /// The port is not a number.
     #[error("the port {port:?} of {address:?} is not a number: write one from 0 to 65535")]
     BadPort {
         /// The whole address.
         address: String,
-        /// What stands in place of the port.
+        /// The text in place of the port.
         port: String,
     },
-    /// The port is too large a number.
+    /// The port is a number above 65,535.
     #[error("the port {port} of {address:?} is out of range: write one from 0 to 65535")]
     PortOutOfRange {
         /// The whole address.
         address: String,
-        /// The number.
+        /// The port as written.
         port: String,
     },
-    /// `*` in place of the host: it would say nothing about IPv6.
+    /// `*` in place of the host, which leaves open whether IPv6 is meant.
     #[error("\"*\" is not a host: did you mean 0.0.0.0:{port} and [::]:{port}?")]
     Star {
-        /// The port after it, or `PORT`.
+        /// The port after the `*`, or `PORT`.
         port: String,
     },
     /// An IPv6 address whose end cannot be told from the port.
@@ -126,7 +126,7 @@ pub enum AddressError {
     BadHost {
         /// The host.
         host: String,
-        /// What is wrong with it.
+        /// What is wrong with the host.
         why: String,
     },
     /// A path, or an abstract name, without `unix:`.
@@ -148,7 +148,7 @@ pub enum AddressError {
     BadEscape(String),
 }
 
-/// `resolve` turns a host's name into an address, or says why not.
+/// Parses an address; `resolve` turns a host's name into an address, or returns why it cannot.
 fn parse(text: &str, resolve: &dyn Fn(&str, u16) -> Result<SocketAddr, String>) -> Result<Address, AddressError> {
     if let Some(rest) = text.strip_prefix("unix:") {
         return parse_unix(text, rest);
@@ -214,7 +214,7 @@ fn parse_host(
         let is_ip = host.parse::<Ipv6Addr>().is_ok();
         return Err(if is_ip { AddressError::NeedsBrackets(text.to_owned()) } else { bad("a name has no colon") });
     }
-    // A resolver would take these too, after seconds of asking, and some read 10.1 as 10.0.0.1.
+    // A resolver would accept these too, after seconds of queries, and some read 10.1 as 10.0.0.1.
     if host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(bad("an IPv4 address has four numbers from 0 to 255"));
     }
@@ -242,7 +242,7 @@ fn parse_unix(text: &str, rest: &str) -> Result<Address, AddressError> {
     Ok(Address::Unix(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
 }
 
-/// The bytes behind `text`; None when a backslash begins no escape.
+/// The bytes that `text` stands for; None if a backslash begins no escape.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! Listening sockets: what they are given before they are bound, and who makes them.
+//! Listening sockets: the options they get before they are bound, and the trait that makes them.
 
 use super::{Address, SocketOptions};
 use crate::sys::{Errno, System};
@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// The kernel keeps 16 bytes for the name of a device, the last one a NUL.
 const DEVICE_MAX: usize = 15;
 
-/// Options that a TCP listener has from before it is bound, for life. A pool that runs is given other ones like anything else:
-/// [`Pool::reconfigure`](crate::Pool::reconfigure) opens new sockets at the same address and retires the old ones, and no connection is lost.
+/// Options of a TCP listener that must be set before the socket is bound. In a running pool they change like any setting:
+/// [`Pool::reconfigure`](crate::Pool::reconfigure) opens new sockets at the address and retires the old ones; no connection is lost.
 ///
-/// All are off by default.
+/// All options are off by default.
 ///
 /// ```
 /// # use sockdrawer::{Config, Context, Input, ListenOptions, Peer, Protocol, Service, Step};
@@ -29,19 +29,19 @@ const DEVICE_MAX: usize = 15;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// `[::]` takes no connections of IPv4 (`IPV6_V6ONLY`), so that `0.0.0.0` can be listened on as well. Off: as
-    /// `net.ipv6.bindv6only` says, which is usually both.
+    /// `[::]` accepts no IPv4 connections (`IPV6_V6ONLY`), so that the pool can listen at `0.0.0.0` as well. Off: as the sysctl
+    /// `net.ipv6.bindv6only` says, by default both.
     pub v6_only: bool,
-    /// An address that this machine does not have, or not yet (`IP_FREEBIND`).
+    /// The address may be one that this machine does not have, or not yet (`IP_FREEBIND`).
     pub freebind: bool,
-    /// Connections to any address that are routed here, for transparent proxies (`IP_TRANSPARENT`). Needs CAP_NET_ADMIN.
+    /// Accept connections to any address that are routed here, for transparent proxies (`IP_TRANSPARENT`). Needs CAP_NET_ADMIN.
     pub transparent: bool,
-    /// Only connections that come in by this network device (`SO_BINDTODEVICE`); its name has at most 15 bytes.
+    /// Accept only connections that arrive by this network device (`SO_BINDTODEVICE`); its name has at most 15 bytes.
     pub device: Option<String>,
 }
 
 impl ListenOptions {
-    /// Whether they make sense at `address`; what is wrong and what to do.
+    /// Checks whether these options make sense at `address`; the error says what is wrong and what to do.
     pub(crate) fn check(&self, address: &Address) -> Result<(), String> {
         if *self == ListenOptions::default() {
             return Ok(());
@@ -61,37 +61,37 @@ impl ListenOptions {
         Ok(())
     }
 
-    /// Whether sockets with these and with `other` options share their port as one group, among whose members the kernel chooses.
+    /// Whether sockets with these options and with `other` are members of one `SO_REUSEPORT` group, among which the kernel chooses.
     pub(crate) fn same_group(&self, other: &ListenOptions) -> bool {
         self.v6_only == other.v6_only && self.device == other.device
     }
 }
 
-/// Listening sockets that a pool wants from [`Listen`].
+/// The listening sockets that a pool asks [`Listen`] for.
 pub struct ListenRequest<'a> {
-    /// Where. Port 0 stands for a free one.
+    /// The address to listen at. Port 0 means a free port.
     pub address: &'a Address,
-    /// With which options.
+    /// The options that the sockets should have before they are bound.
     pub options: &'a ListenOptions,
-    /// How many sockets the pool would like for it, so that several loops accept without a word among each other. One is enough.
+    /// The number of sockets that the pool would like, so that several loops accept without coordination. One is enough.
     pub sockets: usize,
-    /// The most connections that may wait at each.
+    /// Maximum of connections in the accept queue of each socket.
     pub backlog: u32,
-    /// The pool listens at this very address already, and retires those sockets afterwards: the new ones have to share the
+    /// The pool listens at this address already, and retires those sockets afterwards: the new sockets have to share the
     /// port with them (`SO_REUSEPORT`).
     pub shares_port: bool,
     pub(crate) accepted: &'a SocketOptions,
     pub(crate) system: &'a dyn System,
 }
 
-/// Who makes listening sockets: [`Bind`], unless [`Config::listen_by`](crate::Config::listen_by) names another, such as one that gets
-/// them from a broker with more rights.
+/// Makes listening sockets. The default is [`Bind`]; [`Config::listen_by`](crate::Config::listen_by) sets another, such as one that gets
+/// its sockets from a broker with more rights.
 ///
 /// ```
 /// use sockdrawer::{Bind, Listen, ListenRequest};
 /// use std::os::fd::OwnedFd;
 ///
-/// /// Says what it binds.
+/// /// Prints each address that it binds.
 /// struct Talking;
 ///
 /// impl Listen for Talking {
@@ -102,21 +102,21 @@ pub struct ListenRequest<'a> {
 /// }
 /// ```
 pub trait Listen: Send + Sync + 'static {
-    /// Makes one socket or more that listen at the wanted address. The pool makes them non-blocking and gives them the options of
-    /// its connections. It is called while a pool is started or changed, by one thread at a time for each pool, and should not wait long.
+    /// Makes at least one socket that listens at the requested address. The pool makes the sockets non-blocking and gives them the options
+    /// of its connections. It is called while a pool is started or changed, by one thread at a time per pool, and should not block for long.
     ///
     /// # Errors
-    /// Any; the start or change fails with it and leaves everything as it was.
+    /// Any error; the start or change of the pool fails with it and leaves everything as it was.
     fn listen(&self, request: &ListenRequest<'_>) -> io::Result<Vec<OwnedFd>>;
 
-    /// Whether nobody else has these sockets, so that the pool may keep new connections away from one that it retires, and end its
-    /// listening. No by default: then they are only emptied and closed, and go on at whoever else has them.
+    /// Whether no other process has these sockets, so that the pool may steer new connections away from a socket that it retires, and end
+    /// its listening. False by default: then retired sockets are only emptied and closed, and go on listening in other processes.
     fn exclusive(&self) -> bool {
         false
     }
 }
 
-/// Binds sockets of this process: the first alone, so that a second program is refused, then the others beside it.
+/// Binds sockets of this process: the first alone, so that a second program is refused, then the others, which share its port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bind;
 
@@ -131,7 +131,7 @@ impl Listen for Bind {
     }
 }
 
-/// Sockets that are bound. Where they join others, none listens yet.
+/// Bound sockets. If they share the port of sockets that listen already, none of them listens yet.
 pub(crate) struct Bound {
     sockets: Vec<OwnedFd>,
     listening: usize,
@@ -162,7 +162,7 @@ impl Bound {
         Ok(bound)
     }
 
-    /// All listen now. On failure, gives back those that do: somebody may have connected.
+    /// Makes all sockets listen. On failure it returns those that do, because clients may have connected to them.
     pub(crate) fn listen(mut self, request: &ListenRequest<'_>) -> Result<Vec<OwnedFd>, (Errno, Vec<OwnedFd>)> {
         for at in self.listening..self.sockets.len() {
             if let Err(errno) = request.system.listen(self.sockets[at].as_fd(), request.backlog) {
@@ -186,7 +186,7 @@ fn open(request: &ListenRequest<'_>, address: &Address, share: bool) -> Result<O
     Ok(socket)
 }
 
-/// The address that was asked for, with the port that the system chose.
+/// The requested address, with the port that the system chose.
 pub(crate) fn real_address(system: &dyn System, asked: SocketAddr, socket: BorrowedFd<'_>) -> Result<Address, Errno> {
     let port = system.local_address(socket)?.map_or(asked.port(), |real| real.port());
     let mut real = asked;

@@ -1,4 +1,4 @@
-//! Addresses and options: where a pool listens, what it connects to, and how its sockets are set.
+//! Addresses and socket options: where a pool listens, what it connects to, and the options of its sockets.
 
 mod address;
 mod listen;

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// Options of a TCP connection. Listeners carry them, so that an accepted connection costs no system call for them; after a
-/// change, connections that already waited in the kernel get them one by one.
+/// Options of a TCP connection. An accepted socket inherits them from its listener, which costs no system call; after a change,
+/// connections that waited in the accept queue already are set one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct SocketOptions {
     /// Send small segments at once (`TCP_NODELAY`). On by default.
     pub nodelay: bool,
-    /// Probe silent peers (`SO_KEEPALIVE` and its three numbers).
+    /// Probe silent peers (`SO_KEEPALIVE` and its three numbers). None, the default: no probes.
     pub keepalive: Option<Keepalive>,
-    /// How long sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT`).
+    /// How long sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT`). None: the kernel's default.
     pub user_timeout: Option<Duration>,
     /// Size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles it). None: the kernel tunes it.
     pub receive_buffer: Option<u32>,
@@ -19,14 +19,14 @@ pub struct SocketOptions {
     pub send_buffer: Option<u32>,
 }
 
-/// When a silent peer is probed. Whole seconds.
+/// When a silent peer is probed. The kernel counts whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Keepalive {
-    /// Silence before the first probe.
+    /// The time without input before the first probe (`TCP_KEEPIDLE`).
     pub idle: Duration,
-    /// Between probes.
+    /// The time between probes (`TCP_KEEPINTVL`).
     pub interval: Duration,
-    /// Probes without answer before the connection fails.
+    /// The number of probes without an answer after which the connection fails (`TCP_KEEPCNT`).
     pub probes: u32,
 }
 

@@ -1,11 +1,11 @@
-//! Counters: one set per loop, written by that loop alone, merged when read.
+//! Counters: one set per loop, written by that loop alone, added up when read.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::sys::shared::Words;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a pool counted since it started. Numbers only grow.
+/// The counters of a pool since it started. They only grow.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub struct Counts {
@@ -19,13 +19,13 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// None of them higher than this.
+/// These counters, each at most `most`.
             pub(crate) fn at_most(self, most: u64) -> Counts {
                 Counts { $($name: self.$name.min(most),)* }
             }
         }
 
-        /// The place of each counter among a loop's.
+/// The index of each counter in a loop's set.
         #[allow(non_camel_case_types)]
         enum Place {
             $($name,)*
@@ -33,19 +33,19 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// How many there are.
+/// The number of counters.
             pub(crate) const WORDS: usize = Place::count as usize;
 
             $(pub(crate) fn $name(&self) -> Counter<'_> {
                 Counter(&self.words[self.first + Place::$name as usize])
             })*
 
-            /// Adds what was counted elsewhere.
+/// Adds counts from another process or loop.
             pub(crate) fn add_all(&self, counts: &Counts) {
                 $(self.$name().add(counts.$name);)*
             }
 
-            /// Begins again.
+/// Sets all counters to 0.
             pub(crate) fn clear(&self) {
                 $(self.$name().0.store(0, Ordering::Relaxed);)*
             }
@@ -54,9 +54,9 @@ macro_rules! counters {
                 $(counts.$name = counts.$name.saturating_add(self.$name().get());)*
             }
 
-            /// All together, while others count: never more have ended than begun.
+/// The sum of all sets, while loops count: `closed` is never higher than what was begun.
             pub(crate) fn sum(all: impl Iterator<Item = Counters> + Clone) -> Counts {
-                // What ends was counted as begun before that, so it is read first.
+// A connection is counted as begun before it is counted as closed, so `closed` is read first.
                 let closed = all.clone().map(|one| one.closed().get()).sum();
                 fence(Ordering::SeqCst);
                 let mut counts = Counts::default();
@@ -75,7 +75,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// In memory that other processes read, too.
+    /// Counters in memory that other processes read too.
     pub(crate) fn at(words: Words, first: usize) -> Counters {
         Counters { words, first }
     }
@@ -99,13 +99,13 @@ counters! {
     connects,
     /// Connections that ended, for whatever reason; those turned away are not among them.
     closed,
-    /// Connections turned away above the limit. They are counted as accepted, too.
+/// Connections turned away above the limit. They are counted as accepted too.
     rejected,
     /// Bytes received.
     bytes_in,
     /// Bytes sent.
     bytes_out,
-    /// Panics of callbacks and services. One connection may count more than one: in a callback, then in Drop.
+/// Panics of callbacks and services. A connection may count several: in a callback, then in Drop.
     panics,
     /// Connections that ended by an error of their socket.
     errors,
@@ -113,17 +113,17 @@ counters! {
     too_long,
     /// Connections that their protocol ended by [`Step::Abort`](crate::Step::Abort).
     aborted,
-    /// Connections that a panic of their protocol or of the code that had them ended.
+/// Connections ended by a panic of their protocol, or of the code that they were delegated to.
     crashed,
     /// Connections closed because a note came while the peer did not read.
     overflow,
-    /// Connections that were purged, or were still there at the deadline of a drain, and owed their peers nothing.
+/// Connections that were purged, or were still open at the deadline of a drain, and owed their peers nothing.
     purged,
     /// Connections ended by [`Pool::kill`](crate::Pool::kill), and those of a loop that died.
     killed,
-    /// Connections reset although their peers had something to come: output that was not taken in time, or an answer.
+/// Connections reset although they owed their peers something: output that the peer did not take in time, or an answer.
     cut,
-    /// Connections that ended by the idle timeout.
+/// Connections closed by the idle timeout.
     idle,
     /// Jobs handed to workers or run in place.
     jobs,
@@ -137,7 +137,7 @@ counters! {
     untaken,
     /// Notes brought to connections.
     notes,
-    /// Notes dropped because the receiver was above its high-water mark, or away with too many that it did not take.
+/// Notes dropped because the receiver was above its high-water mark, or was delegated and did not take its notes.
     notes_dropped,
     /// Connections moved to a newer generation.
     adopted,
@@ -147,13 +147,13 @@ counters! {
     accept_failed,
     /// Pauses of accepting because the system had no descriptor, memory or thread, or denied it.
     accept_starved,
-    /// `accept4` that found nothing.
+/// Calls of `accept4` that found no connection.
     accept_empty,
-    /// Turns of the loops.
+/// Turns of the loops. A turn is one wait for events and the work that follows.
     turns,
 }
 
-/// A number with one writer: a load and a store, no locked instruction.
+/// A counter with a single writer: a load and a store, no locked instruction.
 pub(crate) struct Counter<'a>(&'a AtomicU64);
 
 impl Counter<'_> {

@@ -1,4 +1,4 @@
-//! Every event a pool emits. This file is their specification.
+//! Every event that a pool emits. This file is their specification.
 
 use super::Readiness;
 use crate::config::Alarm;
@@ -6,118 +6,117 @@ use crate::net::Address;
 use crate::protocol::ConnectionId;
 use std::time::Duration;
 
-/// Something that happened in a pool. What happens for every connection is counted, not told: see [`Counts`](crate::Counts).
+/// Something that happened in a pool. What happens with every connection is counted and sends no event: see [`Counts`](crate::Counts).
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Event {
-    /// Connections are accepted there from now on. Once for each address.
+    /// The pool accepts connections at this address from now on. Sent once per address.
     Listening(Address),
-    /// An address was removed; what waited in its queue was accepted first.
+    /// An address was removed; the connections in its accept queue were accepted first.
     ListenerRemoved(Address),
-    /// New sockets have taken the place of others at this address; what waited at those was accepted, and they are closed.
+    /// New sockets replaced those at this address; the connections in the old queues were accepted, and the old sockets are closed.
     ListenerReplaced(Address),
-    /// A listening socket no longer listens: somebody who shares it shut it down.
+    /// A listening socket no longer listens: another process that shares it shut it down.
     ListenerGone(Address),
-    /// `accept4` ran into a limit of the system, or is denied, and pauses. Once for each pause, not for each failure.
+    /// `accept4` failed at a limit of the system, or was denied, and accepting pauses. Sent once per pause, not per failure.
     AcceptStarved {
-        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM; EPERM, EACCES or another where seccomp or a security module denies it; EAGAIN where there was no thread for a connection that was accepted,
-        /// which is served when there is one.
+        /// The errno: EMFILE, ENFILE, ENOBUFS or ENOMEM; EPERM, EACCES or another if seccomp or a security module denies it; EAGAIN if
+        /// there was no thread for an accepted connection, which is served as soon as there is one.
         errno: i32,
     },
     /// Accepting goes on after [`Event::AcceptStarved`].
     AcceptResumed,
-    /// The pool takes connections from now on, or does not. Told before its listeners stop.
+    /// The pool's readiness changed: it takes connections from now on, or does not. Sent before its listeners stop.
     ReadinessChanged(Readiness),
-    /// So many connections: an alarm of [`Config::alarms`](crate::Config::alarms). Once, until it is cleared.
+    /// An alarm of [`Config::alarms`](crate::Config::alarms) was reached. Sent once, until the alarm is cleared.
     AlarmRaised {
-        /// Which.
+        /// The alarm.
         alarm: Alarm,
         /// Connections at that moment.
         connections: usize,
     },
-    /// So few connections again, after [`Event::AlarmRaised`].
+    /// The number of connections fell to [`Alarm::clear_at`] after [`Event::AlarmRaised`].
     AlarmCleared {
-        /// Which.
+        /// The alarm.
         alarm: Alarm,
         /// Connections at that moment.
         connections: usize,
     },
-    /// The admission policy panicked. The connection it was asked about was decided by the default policy. At most ten a second are
-    /// told, all are counted.
+    /// The admission policy panicked; the default policy decided about that connection. At most ten events per second are sent, all
+    /// panics are counted.
     AdmissionPanicked {
         /// The panic's message.
         message: String,
     },
-    /// A new generation is in force: every connection accepted from now on has it.
+    /// A new generation is in force: every connection accepted from now on belongs to it.
     GenerationStarted(u32),
     /// The last connection of a retired generation ended.
     GenerationEnded(u32),
-    /// User code panicked. It cost this connection only. At most ten a second are told, all are counted.
+    /// User code panicked, which ended this connection and no other. At most ten events per second are sent, all panics are counted.
     ConnectionPanicked {
-        /// Whose.
+        /// The connection.
         id: ConnectionId,
         /// The panic's message.
         message: String,
     },
-    /// A protocol said this about its connection, by [`Context::report`](crate::Context::report). At most ten a second are told.
+    /// A protocol reported something by [`Context::report`](crate::Context::report). At most ten events per second are sent.
     Reported {
-        /// Whose.
+        /// The connection.
         id: ConnectionId,
-        /// What it said.
+        /// The text of the report.
         message: String,
     },
-    /// A job panicked; its connection was told so and lives. Told and counted like a connection's panic.
+    /// A job panicked; its connection gets [`JobError::Panicked`](crate::JobError::Panicked) and lives. At most ten events per second are sent.
     JobPanicked {
         /// The panic's message.
         message: String,
     },
-    /// User code panicked where there is no connection: in `connect_failed`, or in a restart policy, in whose place the default
-    /// decided.
+    /// User code panicked outside of a connection: in `connect_failed`, or in a restart policy, in whose place the default policy decided.
     ServicePanicked {
         /// The panic's message.
         message: String,
     },
     /// A connection was ended by [`Pool::kill`](crate::Pool::kill).
     ConnectionKilled(ConnectionId),
-    /// A loop died, and its connections with it. Another has its place, unless the loop was not wanted any more.
+    /// A loop died, and its connections with it. It was replaced, unless the loop was not wanted any more.
     LoopReplaced {
-        /// Which.
+        /// The loop's number.
         index: usize,
         /// The panic's message.
         reason: String,
     },
-    /// A loop has not ended its turn for this long; its listeners moved to the others.
+    /// A loop has not ended its turn for longer than [`Config::stuck_after`](crate::Config::stuck_after); its listeners moved to other loops.
     LoopStuck {
-        /// Which.
+        /// The loop's number.
         index: usize,
-        /// For how long.
+        /// How long the turn has lasted.
         since: Duration,
     },
     /// A loop that was stuck turns again.
     LoopRecovered {
-        /// Which.
+        /// The loop's number.
         index: usize,
     },
-    /// A loop that was asked for could not be started: the others do its work.
+    /// A loop could not be started: the other loops do its work.
     LoopNotStarted {
         /// Why.
         reason: String,
     },
-    /// A process died, and its connections with it. Another has its place, unless the process was not wanted any more.
+    /// A helper process died, and its connections with it. It was replaced, unless the process was not wanted any more.
     ProcessReplaced {
-        /// Which.
+        /// The process's number in the pool.
         index: usize,
-        /// How it ended.
+        /// How the process ended.
         reason: String,
     },
     /// A connection's own process was ended by a signal that the pool did not send: a crash in foreign code, or a kill from elsewhere.
     ChildKilled {
-        /// Whose.
+        /// The connection.
         id: ConnectionId,
         /// The signal's number.
         signal: i32,
     },
-    /// A process could not be started: the others do its work.
+    /// A helper process could not be started: the other processes do its work.
     ProcessNotStarted {
         /// Why.
         reason: String,
@@ -139,9 +138,9 @@ pub enum Event {
     },
 }
 
-/// Told of every [`Event`], on the thread where it happened: it must be quick and must not wait.
+/// Receives every [`Event`], on the thread on which it happened. It must be quick and must not block or call the methods of its pool.
 pub trait Observer: Send + Sync + 'static {
-    /// One event.
+    /// Called for each event.
     fn event(&self, event: &Event);
 }
 
@@ -151,7 +150,7 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
     }
 }
 
-/// Tells nobody.
+/// An observer that ignores all events.
 #[derive(Clone, Copy, Debug)]
 pub struct NoObserver;
 

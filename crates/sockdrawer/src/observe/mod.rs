@@ -1,4 +1,4 @@
-//! What a pool tells: events as they happen, counters that only grow, status when asked. The library prints and logs nothing.
+//! Observability: events as they happen, counters that only grow, status on request. The library prints and logs nothing.
 
 pub(crate) mod counters;
 mod events;

@@ -1,4 +1,4 @@
-//! What a pool is right now.
+//! The status of a pool.
 
 use super::Counts;
 use crate::net::Address;
@@ -6,34 +6,33 @@ use crate::protocol::{ConnectionId, Side};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A pool at one moment. Read from running threads: numbers may be a few microseconds apart, the permits are exact.
+/// The status of a pool at one moment. Numbers of running threads may be a few microseconds apart; the count of permits is exact.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// Whether it takes connections.
+    /// Whether the pool takes connections.
     pub readiness: Readiness,
-    /// How often it was changed, from 1: see [`Error::Conflict`](crate::Error::Conflict).
+    /// The revision of the configuration; the first is 1: see [`Error::Conflict`](crate::Error::Conflict).
     pub revision: u64,
-    /// The generation that new connections get.
+    /// The generation in force, to which new connections belong.
     pub generation: u32,
     /// All generations that are in force or have connections, oldest first.
     pub generations: Vec<GenerationStatus>,
-    /// Permits taken: connections, those that linger, and dead ones whose job still runs.
+    /// Permits in use: connections, among them those that linger, and ended connections whose job still runs.
     pub connections: usize,
-    /// The most permits.
+    /// Maximum of permits.
     pub limit: usize,
-    /// Where it listens.
+    /// The addresses at which the pool listens.
     pub listeners: Vec<ListenerStatus>,
-    /// Addresses, or former sockets of one, that get no new connections any more and are emptied before they close.
+    /// Removed addresses, and replaced sockets, that get no new connections and are emptied before they are closed.
     pub retiring: usize,
-    /// Its processes, where it has some beside this one.
+    /// The pool's helper processes, in models that have them.
     pub processes: Vec<ProcessStatus>,
-    /// How many of its connections' own processes each signal ended, by the signal's number. Those that the pool sent are not among
-    /// them.
+    /// How many processes of connections were ended by a signal, by the signal's number. Signals that the pool sent are not counted.
     pub signalled: Vec<(i32, u64)>,
-    /// Its loops, parked ones too.
+    /// The pool's loops, parked ones included.
     pub loops: Vec<LoopStatus>,
-    /// Threads of [`Model::Threads`](crate::Model::Threads), those that wait for a connection too.
+    /// Threads of [`Model::Threads`](crate::Model::Threads), those that wait for a connection included.
     pub threads: usize,
     /// Worker threads.
     pub workers: usize,
@@ -43,15 +42,15 @@ pub struct Status {
     pub delegates: usize,
     /// Delegated connections that wait for a thread.
     pub delegates_waiting: usize,
-    /// All counters.
+    /// The sum of all counters.
     pub counts: Counts,
-    /// Loops, workers and processes replaced so far, and threads that died. What a process had replaced in it is not counted any more
-    /// when it is gone.
+    /// The number of restarts: loops, workers and processes that were replaced, and threads that died. Restarts inside a helper process are
+    /// no longer counted when that process is gone.
     pub restarts: usize,
 }
 
 impl Status {
-    /// The number of live generations: the one in force and those with connections.
+    /// The number of live generations: the one in force, and older ones with connections.
     pub fn live_generations(&self) -> usize {
         self.generations.len()
     }
@@ -60,115 +59,115 @@ impl Status {
 /// Whether a pool takes connections.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Readiness {
-    /// Yes.
+    /// It takes connections.
     Serving,
-    /// No: they wait in the kernel.
+    /// It is suspended: connections wait in the kernel.
     Suspended,
-    /// No: they are accepted and turned away.
+    /// It refuses: connections are accepted and turned away.
     Refusing,
-    /// No: it is ending.
+    /// It is draining: it ends.
     Draining,
-    /// No more, for this reason.
+    /// It has stopped, for this reason.
     Stopped(String),
 }
 
-/// One generation.
+/// The status of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GenerationStatus {
-    /// Its number.
+    /// The generation's number.
     pub id: u32,
-    /// Its connections.
+    /// The generation's connections.
     pub connections: usize,
 }
 
-/// One address.
+/// The status of an address at which a pool listens.
 #[derive(Clone, Debug)]
 pub struct ListenerStatus {
     /// The address, with the real port.
     pub address: Address,
-    /// Connections that came in here, those that linger included.
+    /// Connections that were accepted here, those that linger included.
     pub connections: usize,
-    /// The most of them; None: as many as the pool's limit allows.
+    /// Maximum of such connections; None: only the pool's limit counts.
     pub limit: Option<usize>,
-    /// Whether it takes connections; it does so only while the pool does.
+    /// Whether the listener takes connections, which it does only while the pool does.
     pub readiness: Readiness,
-    /// Connections that wait in the kernel to be accepted.
+    /// Connections in the accept queue.
     pub queued: usize,
-    /// The most that wait there, as was asked for: the kernel cuts it to `net.core.somaxconn`.
+    /// Maximum of connections in the accept queue, as configured: the kernel cuts it to `net.core.somaxconn`.
     pub backlog: u32,
-    /// Listening sockets.
+    /// The number of listening sockets.
     pub sockets: usize,
 }
 
-/// One process.
+/// The status of a helper process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// Its number in the system.
+    /// The process id.
     pub pid: u32,
-    /// Its connections.
+    /// The process's connections.
     pub connections: usize,
-    /// Whether it takes new ones.
+    /// Whether the process takes new connections.
     pub active: bool,
 }
 
-/// One loop.
+/// The status of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LoopStatus {
-    /// Its connections.
+    /// The loop's connections.
     pub connections: usize,
-    /// Connections it accepted since it started, or replaced another.
+    /// Connections that the loop accepted since it started, or since it replaced a loop that died.
     pub accepted: u64,
-    /// Whether it takes new ones.
+    /// Whether the loop takes new connections.
     pub active: bool,
-    /// Whether it has not turned for too long.
+    /// Whether the loop's turn has lasted longer than [`Config::stuck_after`](crate::Config::stuck_after).
     pub stuck: bool,
 }
 
-/// One connection.
+/// The status of a connection.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
-    /// Its number.
+    /// The connection's number.
     pub id: ConnectionId,
-    /// Its generation.
+    /// The number of the connection's generation.
     pub generation: u32,
-    /// Its peer; None for a Unix socket.
+    /// The peer's address; None for a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// Where it came in; None for one that was made by connecting.
+    /// The listener that accepted the connection; None for a connection made by connecting.
     pub listener: Option<Address>,
-    /// Accepted or connected.
+    /// Whether the connection was accepted or made by connecting.
     pub side: Side,
-    /// Since it opened, exact to about a second.
+    /// The time since the connection opened, exact to about a second.
     pub age: Duration,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// What it is doing.
+    /// What the connection is doing.
     pub state: ConnectionState,
-    /// Whether it was asked to end.
+    /// Whether the connection was asked to end.
     pub draining: bool,
-    /// What it is called, by its protocol or by [`Pool::tag`](crate::Pool::tag).
+    /// The tag given by the protocol or by [`Pool::tag`](crate::Pool::tag).
     pub tag: Option<String>,
 }
 
-/// What a connection is doing: of several things the first of these.
+/// What a connection is doing. If several apply, the first of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// It is not connected yet.
+    /// The connect has not completed yet.
     Connecting,
-    /// It is given away, or about to be: [`Step::Delegate`](crate::Step::Delegate). Or it is in a process of its own, which alone
-    /// knows what it is doing.
+    /// The connection is delegated, or about to be: [`Step::Delegate`](crate::Step::Delegate). Or it runs in a process of its own, which
+    /// alone knows what it is doing.
     Delegated,
-    /// A job of it runs, or a callback that has not returned when it was asked for.
+    /// A job of the connection runs, or a callback that had not returned when the status was taken.
     Working,
     /// The kernel has not taken all of its output.
     Sending,
-    /// Its protocol said [`Step::Wait`](crate::Step::Wait).
+    /// The protocol returned [`Step::Wait`](crate::Step::Wait).
     Waiting,
     /// Part of a message was received.
     Receiving,
-    /// It waits for its peer.
+    /// The connection waits for its peer.
     Idle,
 }

@@ -1,46 +1,45 @@
-//! How connections are asked to end, and what came of it.
+//! Drains: how connections are asked to end, and the result.
 
 use std::time::Duration;
 
-/// How connections are asked to end.
+/// How connections are asked to end: deadline, rate and number.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Drain {
-    /// When it is over, counted from the call, or from the end of `notice`. In its last tenth, and for a second at most, protocols
-    /// that wait for the rest of a message or for a job are told too, for last words. What is left at the end is cut off: a
-    /// connection that owes its peer nothing ends in order, any other by a reset.
+    /// The deadline, counted from the call, or from the end of `notice`. In the last tenth of this time, and for a second at most,
+    /// connections that wait for the rest of a message or for a job are asked to end too, for last words. At the deadline, a connection
+    /// that owes its peer nothing ends in order; any other is cut off by a reset.
     pub deadline: Duration,
-    /// The most to ask in a second, in random order; None: all at once.
+    /// Maximum of connections asked to end per second, in random order. None: all at once.
     pub rate: Option<f64>,
-    /// So many of those that stand and were not asked yet, chosen at random, or all where there are fewer; with processes each takes
-    /// its part.
-    /// Who had no turn before the deadline stays. None, and always when a pool ends: all.
-    pub max_connections: Option<usize>,
-    /// Before [`Pool::shutdown`](crate::Pool::shutdown) stops accepting, readiness is false for so long, for those who send
-    /// connections here to notice.
+    /// Maximum of connections asked to end, chosen at random from the open ones that were not asked yet; each process takes its part of
+    /// them. A connection that had no turn before the deadline stays open. None: all; a shutdown always asks all.
+    pub at_most: Option<usize>,
+    /// How long [`Pool::shutdown`](crate::Pool::shutdown) goes on accepting after readiness is false, so that a load balancer can notice.
+    /// Default: 0.
     pub notice: Duration,
 }
 
 impl Drain {
-    /// All at once, with this deadline.
+    /// A drain that asks all connections at once, with this deadline.
     pub fn within(deadline: Duration) -> Drain {
-        Drain { deadline, rate: None, max_connections: None, notice: Duration::ZERO }
+        Drain { deadline, rate: None, at_most: None, notice: Duration::ZERO }
     }
 
-    /// At most so many a second.
+    /// Sets the maximum of connections asked to end per second.
     #[must_use]
     pub fn rate(mut self, per_second: f64) -> Drain {
         self.rate = Some(per_second);
         self
     }
 
-    /// So many, chosen at random.
+    /// Sets the maximum of connections asked to end, chosen at random.
     #[must_use]
-    pub fn max_connections(mut self, connections: usize) -> Drain {
-        self.max_connections = Some(connections);
+    pub fn at_most(mut self, connections: usize) -> Drain {
+        self.at_most = Some(connections);
         self
     }
 
-    /// Before a shutdown stops accepting, readiness is false for so long.
+    /// Sets how long a shutdown goes on accepting after readiness is false.
     #[must_use]
     pub fn notice(mut self, notice: Duration) -> Drain {
         self.notice = notice;
@@ -48,15 +47,15 @@ impl Drain {
     }
 }
 
-/// How a drain went.
+/// The result of a drain, a purge or a shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drained {
-    /// Connections that matched, or as many of them as were to end; `ended` and `cut` together.
+    /// Connections that were to end: the sum of `ended` and `cut`.
     pub asked: usize,
-    /// Of these, ended in order: everything that was written to them is delivered, or on its way in the kernel's hands.
+    /// Connections that ended in order: all their output was taken by the kernel, which delivers it.
     pub ended: usize,
-    /// Of these, cut off: output was not taken in time, a request not answered, or the connection was never accepted. Their peers
-    /// see a reset.
+    /// Connections that were cut off: output was not taken in time, a request was not answered, or the connection was never accepted.
+    /// Their peers see a reset.
     pub cut: usize,
 }
 

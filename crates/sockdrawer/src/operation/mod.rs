@@ -1,5 +1,5 @@
-//! What can be asked of connections, wherever they run: which ones, what is to be done, and an answer that can be summed. A new operation
-//! is a variant of [`Op`], an arm of `EventLoop::apply`, and a method of [`Pool`](crate::Pool).
+//! Operations on connections, in any loop or process: a selector, what is done, and an outcome that can be summed. A new operation is a
+//! variant of [`Op`], an arm of `EventLoop::apply`, and a method of [`Pool`](crate::Pool).
 
 mod drain;
 mod selector;
@@ -16,50 +16,50 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is done to each connection that is meant.
+/// An operation on each connection that matches a selector.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Op {
-    /// It is counted.
+    /// Counts the connections.
     Count,
     List,
-    /// It ends with a reset.
+    /// Ends connections with a reset.
     Kill,
-    /// It is called so; not at all by an empty text.
+    /// Sets the tag; an empty text removes it.
     Tag(String),
     Notify(Arc<[u8]>),
-    /// It gets these socket options.
+    /// Sets socket options.
     SetOptions(SocketOptions),
-    /// Its socket options are read.
+    /// Reads the socket options.
     Options,
-    /// It moves to the newest generation, if it is of an older one.
+    /// Moves connections of older generations to the newest.
     Adopt,
-    /// It is asked to end. The deadline is kept by the control plane of its process.
+    /// Asks connections to end. The control plane of their process keeps the deadline.
     Drain(Drain),
-    /// It ends within this time.
+    /// Ends connections within this time.
     Purge(Duration),
-    /// Nothing: whatever runs it answers. The time at which it is asked, in ns of the clock that all processes share.
+    /// Answers only. Carries the time of the question, in ns of the clock that all processes share.
     Ping(u64),
 }
 
-/// What came of an operation.
+/// The result of an operation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Connections that it was done to.
+    /// Connections to which the operation was applied.
     pub(crate) done: usize,
-    /// All that those have who answered, meant or not.
+    /// All connections of the loops and processes that answered, whether they match or not.
     pub(crate) connections: usize,
     pub(crate) list: Vec<ConnectionStatus>,
     pub(crate) options: Option<SocketOptions>,
     pub(crate) adopted: Adopted,
     pub(crate) drained: Drained,
-    /// The longest time from asking until a loop or process looked at the question.
+    /// The longest time from the question until a loop or process looked at it.
     pub(crate) slowest: Duration,
-    /// Loops and processes that did not answer in time, or had no room for the question.
+    /// Loops and processes that did not answer in time, or whose inbox was full.
     pub(crate) silent: usize,
 }
 
 impl Outcome {
-    /// Of so many loops or processes, from the answers that come. Where one connection is meant, the first that has it is enough.
+    /// The sum of the answers of `asked` loops or processes. For [`Selector::Id`], the first answer that has the connection is enough.
     pub(crate) fn gathered(asked: usize, answers: impl Iterator<Item = Outcome>, selector: &Selector) -> Outcome {
         let (mut sum, mut heard) = (Outcome::default(), 0);
         for answer in answers {
@@ -93,23 +93,23 @@ impl std::ops::AddAssign for Outcome {
     }
 }
 
-/// How an adoption went.
+/// The result of [`Pool::adopt`](crate::Pool::adopt).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// Connections that have the newest generation now.
+    /// Connections that moved to the newest generation.
     pub moved: usize,
-    /// Connections of older ones that stayed.
+    /// Connections that stayed with their older generation.
     pub stayed: usize,
-    /// Why, for each that stayed: the text of [`CannotSave`](crate::CannotSave) or [`CannotRestore`](crate::CannotRestore), or what
-    /// else kept it.
+    /// Why connections stayed: the text of [`CannotSave`](crate::CannotSave) or [`CannotRestore`](crate::CannotRestore), or another
+    /// reason, with the connections that stayed for it.
     pub reasons: BTreeMap<String, Vec<ConnectionId>>,
-    /// Connections that could not be asked, because user code keeps their loop from answering. Some may be of the newest generation.
+    /// Connections that could not be asked, because user code keeps their loop busy. Some may belong to the newest generation already.
     pub unasked: usize,
 }
 
 impl Adopted {
-    /// One connection has moved, or stayed for this reason.
+    /// Adds a connection that moved, or stayed for this reason.
     pub(crate) fn add(&mut self, id: ConnectionId, moved: Result<(), String>) {
         match moved {
             Ok(()) => self.moved += 1,

@@ -1,4 +1,4 @@
-//! Which connections an operation means.
+//! Selectors: the connections that an operation applies to.
 
 use crate::net::Address;
 use crate::observe::{ConnectionState, ConnectionStatus};
@@ -6,20 +6,20 @@ use crate::protocol::{ConnectionId, Side};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// What a connection is chosen by.
+/// The properties of a connection that a selector looks at.
 pub(crate) struct Traits<'a> {
     pub(crate) id: ConnectionId,
     pub(crate) generation: u32,
-    /// Only where the selector asks for it: it costs a system call.
+    /// The peer's address, only if the selector needs it: it costs a system call.
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) age: Duration,
-    /// Where it was accepted, as far as that is known.
+    /// The listener that accepted the connection, if known.
     pub(crate) listener: Option<&'a Address>,
     pub(crate) tag: Option<&'a str>,
 }
 
 impl Traits<'_> {
-    /// The same in a list of connections, with what is asked of a connection only then.
+    /// An entry for a list of connections: these properties, and those that only a list shows.
     pub(crate) fn status(self, side: Side, bytes: (u64, u64), state: ConnectionState, draining: bool) -> ConnectionStatus {
         let Traits { id, generation, peer, age, listener, tag } = self;
         let (bytes_in, bytes_out) = bytes;
@@ -28,47 +28,47 @@ impl Traits<'_> {
     }
 }
 
-/// Connections of a pool. An operation takes those that match at the moment each loop hears of it.
+/// Selects connections of a pool. Each loop matches its connections at the moment it receives the operation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Selector {
-    /// All.
+    /// All connections.
     All,
-    /// One.
+    /// The connection with this number.
     Id(ConnectionId),
-    /// Those of this generation.
+    /// Connections of this generation.
     Generation(u32),
-    /// Those of generations before this one.
+    /// Connections of generations before this one.
     Before(u32),
-    /// Those whose peer is in this network: an address and the length of its prefix.
+    /// Connections whose peer is in this network: an address and a prefix length. Never matches a Unix socket.
     Peers(IpAddr, u8),
-    /// Those open for at least this long, exact to about a second.
+    /// Connections open for at least this long, exact to about a second.
     OlderThan(Duration),
-    /// Those called so: see [`Context::tag`](crate::Context::tag) and [`Pool::tag`](crate::Pool::tag).
+    /// Connections with this tag: see [`Context::tag`](crate::Context::tag) and [`Pool::tag`](crate::Pool::tag).
     Tag(String),
-    /// Those accepted at this address, by its real port.
+    /// Connections accepted at this address, with the port that the system chose.
     Listener(Address),
-    /// Those that the other does not mean.
+    /// Connections that this selector does not match.
     Not(Box<Selector>),
-    /// Those that each of these means; of none, all.
+    /// Connections that all of these selectors match; an empty list matches all.
     Every(Vec<Selector>),
-    /// Those that one of these means; of none, none.
+    /// Connections that at least one of these selectors matches; an empty list matches none.
     Any(Vec<Selector>),
 }
 
 impl Selector {
-    /// Those called so.
+    /// Connections with this tag.
     pub fn tag(text: impl Into<String>) -> Selector {
         Selector::Tag(text.into())
     }
 
-    /// Those that both mean.
+    /// Connections that both selectors match.
     ///
     /// ```
     /// use sockdrawer::Selector;
-    /// // What a tenant has left of old versions.
-    /// let meant = Selector::tag("tenant-7").and(Selector::Before(9));
-    /// assert_eq!(meant, Selector::Every(vec![Selector::Tag("tenant-7".to_owned()), Selector::Before(9)]));
+    /// // Connections of a tenant that run versions before 9.
+    /// let old = Selector::tag("tenant-7").and(Selector::Before(9));
+    /// assert_eq!(old, Selector::Every(vec![Selector::Tag("tenant-7".to_owned()), Selector::Before(9)]));
     /// ```
     #[must_use]
     pub fn and(self, other: Selector) -> Selector {
@@ -81,7 +81,7 @@ impl Selector {
         }
     }
 
-    /// Those that this one or the other means.
+    /// Connections that this selector or the other matches.
     #[must_use]
     pub fn or(self, other: Selector) -> Selector {
         match self {
@@ -113,7 +113,7 @@ impl Selector {
         }
     }
 
-    /// Whether a part of it is of this kind.
+    /// Whether this selector, or a part of it, is of this kind.
     fn has(&self, kind: &impl Fn(&Selector) -> bool) -> bool {
         kind(self)
             || match self {
@@ -124,7 +124,7 @@ impl Selector {
     }
 }
 
-/// Those that it does not mean.
+/// Connections that the selector does not match.
 impl std::ops::Not for Selector {
     type Output = Selector;
 
