@@ -1,4 +1,4 @@
-//! What a pool runs, without its type: one service becomes, for each loop, a slab of states behind one virtual call per event.
+//! The code that a pool runs, with its type erased: for each loop, a service becomes a slab of states behind one virtual call per event.
 
 use crate::chunks::Chunks;
 use crate::protocol::{
@@ -10,7 +10,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What a pool runs.
+/// The code that a pool runs on its connections: a [`Service`], a blocking or async handler, or another program.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Behaviour {
@@ -20,13 +20,13 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// A service that is not what users write as one.
+    /// A behaviour of a service that this library wrote, for a handler or a program.
     pub(crate) fn of_kind(service: impl Service, kind: Kind) -> Behaviour {
         let service: Arc<dyn AnyService> = Arc::new(Slabs(Arc::new(service)));
         Behaviour::Protocol(Arc::new(Described { recipe: None, kind, service }))
     }
 
-    /// The same, with a recipe from which another process builds it: a handler has none of its own, and a service's own is
+    /// Adds a recipe from which another process builds this behaviour. A handler has no recipe of its own; that of a service is
     /// [`Service::recipe`].
     #[must_use]
     pub fn with_recipe(self, recipe: Recipe) -> Behaviour {
@@ -44,7 +44,7 @@ impl Behaviour {
     }
 }
 
-/// Builds a behaviour from the options of its [`Recipe`]: see [`Service::recipe`].
+/// Builds a behaviour from the options of its [`Recipe`]; registered under the recipe's name.
 pub type Build = fn(&[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
 
 impl<S: Service> From<S> for Behaviour {
@@ -59,29 +59,30 @@ impl<S: Service> From<Arc<S>> for Behaviour {
     }
 }
 
-/// A service without its type: makes one table for each loop.
+/// A service with its type erased, which makes a table of states for each loop.
 pub trait AnyService: Send + Sync {
     #[doc(hidden)]
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
     #[doc(hidden)]
     fn kind(&self) -> Kind;
-    /// From what another process builds it.
+    /// The recipe from which another process builds the service.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
-    /// Where its connections wait for those who take them, of a type that these know.
+    /// The queue in which connections wait for a [`Pool::listener`](crate::Pool::listener), as `Any`: its type belongs to the feature
+    /// `tokio`.
     #[doc(hidden)]
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 }
 
-/// What a behaviour is made of; a model need not run all.
+/// The kind of a behaviour. A model need not run all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// A [`Service`].
     Protocol,
-    /// A handler that reads, writes and waits.
+    /// A handler that reads, writes and blocks.
     Blocking,
     /// Another program.
     Program,
@@ -90,7 +91,7 @@ pub enum Kind {
     Task,
 }
 
-/// A service, and what it does not say itself.
+/// A service, with a kind and a recipe that replace its own.
 struct Described {
     service: Arc<dyn AnyService>,
     kind: Kind,
@@ -115,7 +116,7 @@ impl AnyService for Described {
     }
 }
 
-/// What a loop has of a generation, opaque to the outside.
+/// The states and properties of a generation in one loop; opaque outside of this library.
 pub struct TableBox {
     pub(crate) table: Box<dyn Table>,
     pub(crate) local: Box<Local>,
@@ -128,33 +129,33 @@ pub struct TableBox {
 #[derive(Clone, Debug)]
 pub struct Panicked(pub(crate) String);
 
-/// The states of one generation in one loop, without their type. One virtual call for each event.
+/// The states of one generation in one loop, with their type erased: one virtual call per event.
 pub(crate) trait Table: Send {
-    /// Makes a state and lets it speak. An error is a panic before there was one.
+    /// Makes a state and calls its `opened`. An error is a panic before the state was made.
     fn open(&mut self, peer: &Peer, cx: &mut Context<'_>, more: &mut Option<More>) -> Result<(u32, Answer), Panicked>;
     fn restore(&mut self, peer: &Peer, from: &mut Saved<'_>) -> Result<Result<u32, CannotRestore>, Panicked>;
     fn received(&mut self, slot: u32, input: &mut Input<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn dispatch(&mut self, slot: u32, event: Event<'_>, cx: &mut Context<'_>, more: &mut Option<More>) -> Answer;
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
-    /// Tells the state and drops it.
+    /// Calls `closed` of the state and drops it.
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked>;
     fn connect_failed(&mut self, failure: &ConnectFailure, local: &mut Local) -> Result<(), Panicked>;
     fn live(&self) -> usize;
     fn reserve(&mut self, capacity: usize);
 }
 
-/// What happened to a connection, other than that input came.
+/// An event of a connection, other than input.
 pub(crate) enum Event<'e> {
     Finished,
     Timeout,
-    /// For the callback to take, as the note is.
+    /// The callback takes the value out of the option; `Notified` does likewise.
     Done(&'e mut Option<JobResult>),
     Notified(&'e mut Option<Note>),
     Writable,
     Draining,
 }
 
-/// What a callback answered, in a byte: nearly all say `Continue`, and a [`Step`] has room for a job.
+/// The answer of a callback in a byte: nearly all are `Continue`, while a [`Step`] is as large as a job.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     Continue,
@@ -162,11 +163,11 @@ pub(crate) enum Answer {
     Finish,
     Close,
     Abort,
-    /// It is in what stands beside.
+    /// The answer is in the [`More`] beside it.
     More,
 }
 
-/// An answer that is more than a word.
+/// An answer that carries a value.
 pub(crate) enum More {
     Work(Job),
     Delegate(Delegate),
@@ -203,7 +204,7 @@ fn guarded<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| Panicked(panics::message(payload)))
 }
 
-/// Makes slabs of one type of state.
+/// A service of known type, which makes slabs of its states.
 pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
 
 impl<S: Service> AnyService for Slabs<S> {
@@ -294,7 +295,7 @@ impl<S: Service> Table for Slab<S> {
 }
 
 enum Slot<T> {
-    /// The next free one.
+    /// A free slot, with the number of the next free slot.
     Free(u32),
     Live(T),
 }
@@ -306,7 +307,7 @@ struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Room for `capacity` states without asking for memory.
+    /// A table with memory for `capacity` states.
     fn with_capacity(capacity: usize) -> Slots<T> {
         Slots { made: Chunks::with_capacity(capacity), free: u32::MAX, live: 0 }
     }

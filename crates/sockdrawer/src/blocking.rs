@@ -1,4 +1,4 @@
-//! Connections for blocking code: [`Connection`] reads, writes and waits on the thread that has it.
+//! Connections for blocking code: [`Connection`] reads, writes and waits on the thread that owns it.
 
 use crate::behaviour::{Behaviour, Kind};
 use crate::clock::deadline;
@@ -19,15 +19,15 @@ const READ: Interest = Interest { read: true, write: false };
 const WRITE: Interest = Interest { read: false, write: true };
 
 thread_local! {
-    /// An event wakes a thread that waits; it belongs to the thread, so that a connection needs no second descriptor of its own.
+/// The event descriptor that wakes this thread. It belongs to the thread, so that a connection needs no second descriptor.
     static EVENT: RefCell<Option<Arc<OwnedFd>>> = const { RefCell::new(None) };
 }
 
-/// A connection in the hands of blocking code: [`Step::Delegate`], [`Behaviour::blocking`]. The pool still counts it, lists it,
-/// drains it and ends it.
+/// A connection that blocking code reads and writes: [`Step::Delegate`], [`Behaviour::blocking`]. The pool still counts, lists, drains
+/// and ends it.
 ///
-/// Reading and writing wait as long as it takes, or as long as a time-out says. When the pool has ended the connection, by
-/// [`Pool::kill`](crate::Pool::kill) or at the deadline of a drain or a purge, all fail with [`io::ErrorKind::ConnectionAborted`].
+/// Reads and writes block until they succeed, or until their timeout. When the pool has ended the connection, by
+/// [`Pool::kill`](crate::Pool::kill) or at the deadline of a drain or a purge, they fail with [`io::ErrorKind::ConnectionAborted`].
 pub struct Connection {
     lease: Lease,
     event: Option<Arc<OwnedFd>>,
@@ -35,15 +35,15 @@ pub struct Connection {
     write_timeout: Option<Duration>,
 }
 
-/// What [`Connection::wait`] waited for.
+/// Why [`Connection::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wakeup {
-    /// Reading does not wait: there is input, or the peer's end.
+    /// A read does not block: there is input, or the peer's stream has ended.
     Input,
-    /// [`Connection::take_note`] has one.
+    /// A note waits: take it by [`Connection::take_note`].
     Note,
-    /// The pool asks this connection to end, and nothing that was received is left unread: the moment to do so.
+    /// The pool asks this connection to end, and all received input was read: the right moment to end.
     Draining,
 }
 
@@ -52,7 +52,7 @@ impl Connection {
         Connection { lease, event: None, read_timeout: None, write_timeout: None }
     }
 
-    /// Lends the connection to `call`, and gives it back as `call` says.
+    /// Lends the connection to `call`, and returns it to its loop with the outcome of `call`.
     fn lend(lease: Lease, call: impl FnOnce(&mut Connection) -> LeaseEnd) {
         let mut connection = Connection::new(lease);
         // The call, with what it captured, is dropped inside the guard.
@@ -65,44 +65,43 @@ impl Connection {
         self.lease.leased.id
     }
 
-    /// The number of the generation it belongs to.
+    /// The number of the connection's generation.
     pub fn generation(&self) -> u32 {
         self.lease.leased.generation
     }
 
-    /// Who is at the other end.
+    /// The peer of the connection.
     pub fn peer(&self) -> Peer {
         self.lease.peer()
     }
 
-    /// Whether the pool asks it to end.
+    /// Whether the pool asks the connection to end.
     pub fn draining(&self) -> bool {
         self.lease.leased.is_draining()
     }
 
-    /// When the pool will end this connection, whatever it is doing, if it was asked to end by a deadline: reading and writing fail from
-    /// then on.
+    /// The deadline at which the pool ends this connection, if it was asked to end by one: reads and writes fail from then on.
     pub fn deadline(&self) -> Option<Instant> {
         self.lease.leased.ends_by()
     }
 
-    /// The oldest note that waits: of a [`Handle`](crate::Handle), or of [`Pool::notify`](crate::Pool::notify). Those not taken go
-    /// to the protocol when the connection is back.
+    /// Takes the oldest note, sent by a [`Handle`](crate::Handle) or [`Pool::notify`](crate::Pool::notify); None if there is none. Notes
+    /// that are not taken go to the protocol when the connection returns to it.
     pub fn take_note(&mut self) -> Option<Note> {
         self.lease.leased.take_note()
     }
 
-    /// How long a read or [`Connection::wait`] may take before it fails with [`io::ErrorKind::TimedOut`]; None: for ever.
+    /// Sets the timeout of reads and [`Connection::wait`], which then fail with [`io::ErrorKind::TimedOut`]. None, the default: no timeout.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.read_timeout = timeout;
     }
 
-    /// The same for a write.
+    /// Sets the timeout of writes, which then fail with [`io::ErrorKind::TimedOut`]. None, the default: no timeout.
     pub fn set_write_timeout(&mut self, timeout: Option<Duration>) {
         self.write_timeout = timeout;
     }
 
-    /// Tells the peer that no more comes; it may still send.
+    /// Shuts down the sending side: the peer sees the end of the stream, and may still send.
     ///
     /// # Errors
     /// When the connection is gone.
@@ -110,11 +109,11 @@ impl Connection {
         Ok(self.lease.finish()?)
     }
 
-    /// Waits until there is something to do. Input comes before notes, notes before the wish that it may end: who ends at
-    /// [`Wakeup::Draining`] has answered all that was received. Who does not end then is told again and again.
+    /// Blocks until there is input, a note, or a request of the pool to end. Input comes before notes, and notes before the request to
+    /// end: code that ends at [`Wakeup::Draining`] has seen all that was received. If it does not end, each call returns `Draining` again.
     ///
     /// # Errors
-    /// When the pool has ended the connection, when the read time-out passed, and when the system has no descriptor to wait with.
+    /// When the pool has ended the connection, when the read timeout passed, and when the system has no descriptor to wait with.
     pub fn wait(&mut self) -> io::Result<Wakeup> {
         let until = self.read_timeout.map(|timeout| deadline(Instant::now(), timeout));
         self.listen()?;
@@ -131,7 +130,7 @@ impl Connection {
                 (false, true) => Some(Wakeup::Draining),
                 (false, false) => None,
             };
-            // What has come is seen before the wish to end: the socket is always asked.
+            // Input is seen before a note or the request to end: the socket is always polled.
             let until = if told.is_some() { Some(Instant::now()) } else { until };
             match (self.sleep(READ, until)?, told) {
                 (Woken::Ready, _) => return Ok(Wakeup::Input),
@@ -142,7 +141,7 @@ impl Connection {
         }
     }
 
-    /// Tries `call` until it has something to say, waiting for `interest` in between.
+    /// Repeats `call` until it does not fail with EAGAIN, waiting for `interest` in between.
     fn patiently<T>(
         &mut self,
         interest: Interest,
@@ -156,7 +155,7 @@ impl Connection {
                 Err(Errno::AGAIN) => {
                     until = until.or_else(|| timeout.map(|timeout| deadline(Instant::now(), timeout)));
                     self.listen()?;
-                    // Its end may have come before the event was there to ring.
+                    // The connection may have ended before the event was registered.
                     if !self.lease.leased.has_ended() && self.sleep(interest, until)? == Woken::TooLate {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
@@ -166,7 +165,7 @@ impl Connection {
         }
     }
 
-    /// From here on changes ring this thread's event.
+    /// Makes changes of the connection notify this thread's event from now on.
     fn listen(&mut self) -> io::Result<()> {
         if self.event.is_none() {
             let system = &self.lease.leased.system;
@@ -181,7 +180,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for the socket or the event.
+    /// Waits for the socket, the event or the time.
     fn sleep(&mut self, interest: Interest, until: Option<Instant>) -> io::Result<Woken> {
         let (system, Some(event)) = (&self.lease.leased.system, &self.event) else { return Ok(Woken::Rung) };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -204,7 +203,7 @@ impl Write for Connection {
         self.patiently(WRITE, self.write_timeout, |lease| lease.send(bytes))
     }
 
-    /// Nothing is held back here.
+    /// Does nothing: writes are not buffered.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -226,9 +225,9 @@ impl Drop for Connection {
 }
 
 impl Delegate {
-    /// Code that reads, writes and waits. A panic in it ends the connection with a reset.
+    /// A delegate of a closure that reads, writes and may block. A panic in it ends the connection with a reset.
     ///
-    /// A thread that waits has one descriptor beside those of its connections.
+    /// Each thread that has waited keeps one descriptor beside those of its connections.
     pub fn new(call: impl FnOnce(&mut Connection) -> After + Send + 'static) -> Delegate {
         lease::delegate(true, |lease| {
             Connection::lend(lease, |connection| match call(connection) {
@@ -240,8 +239,8 @@ impl Delegate {
 }
 
 impl Behaviour {
-    /// A handler that has each connection on a thread of its own, from its first byte, and ends it by returning. An error is counted
-    /// and ends it too: what was written is delivered.
+    /// A blocking handler: it is called for each connection on a thread of its own, and the connection ends when it returns. An error is
+    /// counted and ends the connection too. In both cases, what was written is delivered.
     ///
     /// ```no_run
     /// use sockdrawer::{Behaviour, Config, Model, Pool};
@@ -261,7 +260,7 @@ impl Behaviour {
     }
 }
 
-/// Makes what gives each connection to the handler.
+/// The service of a blocking handler.
 struct Handling<F>(Arc<F>);
 
 struct Handled<F>(Arc<F>);

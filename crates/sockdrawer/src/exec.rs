@@ -1,20 +1,20 @@
-//! Another program as a behaviour: one process of it for each connection, which is its standard input and output.
+//! Another program as a behaviour: a process per connection, which has the connection as its standard input and output.
 
 use crate::behaviour::{Behaviour, Kind};
 use crate::protocol::{Context, Input, Peer, Protocol, Recipe, Service, Step};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Names the recipe that every helper knows.
+/// The name of the recipe that every helper process knows.
 pub(crate) const NAME: &str = "sockdrawer exec";
 
 impl Behaviour {
-    /// Runs `program` for each connection, under [`Model::Fork`](crate::Model::Fork): the connection is its standard input and
-    /// output, blocking; its standard error is this program's. When it ends, the connection does, and what it has started in its
-    /// process group is killed. A program that cannot be started ends its connection at once.
+    /// Runs `program` for each connection, under [`Model::Fork`](crate::Model::Fork). The connection is the program's standard input and
+    /// output, in blocking mode; its standard error is that of this process. When the program ends, its connection ends, and all
+    /// processes in its process group are killed. If the program cannot be started, its connection ends at once.
     ///
-    /// A drain waits for it to end by itself; in the last tenth of the time, and for a second at most, it has had SIGTERM, and at the
-    /// deadline SIGKILL. The peer of a program that a signal ends sees a reset.
+    /// A drain waits for the program to end by itself. It gets SIGTERM when a tenth of the time is left, at most a second, and SIGKILL at
+    /// the deadline. The peer of a program that is ended by a signal sees a reset.
     ///
     /// ```
     /// use sockdrawer::{Behaviour, Config, Model};
@@ -29,20 +29,20 @@ impl Behaviour {
     }
 }
 
-/// What [`Behaviour::exec`] put into its recipe, again.
+/// The behaviour of a recipe made by [`Behaviour::exec`].
 pub(crate) fn from_options(options: &[u8]) -> Option<Behaviour> {
     words(options)?;
     let recipe = Recipe { name: NAME.to_owned(), options: options.to_vec() };
     Some(Behaviour::of_kind(Elsewhere, Kind::Program).with_recipe(recipe))
 }
 
-/// The program and its arguments.
+/// The program and its arguments, from the options of a recipe.
 pub(crate) fn words(options: &[u8]) -> Option<Vec<OsString>> {
     let words: Vec<Vec<u8>> = postcard::from_bytes(options).ok()?;
     (!words.is_empty()).then(|| words.into_iter().map(OsString::from_vec).collect())
 }
 
-/// No protocol runs where a program does.
+/// A service whose protocol never runs: a program takes its place.
 struct Elsewhere;
 
 impl Service for Elsewhere {

@@ -1,17 +1,17 @@
-//! The only place of the data and control planes that names `std::sync`, so that a model checker can take its place: with
-//! `--cfg shuttle`, shuttle, whose threads change over at every lock and every atomic.
+//! The only place of the data and control planes that names `std::sync`, so that a model checker can replace it: `--cfg shuttle` uses
+//! shuttle, whose threads may be switched at every lock and every atomic.
 
 use std::sync::PoisonError;
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic, mpsc};
-// Whoever sets one has made its value before: there is nothing to wait for.
+// A value is made before it is set, so a model checker has no waiting to explore here.
 #[cfg(shuttle)]
 pub(crate) use std::sync::OnceLock;
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic, mpsc};
 
-/// Locks, also after a panic of another holder: what the mutexes here protect is valid between any two statements.
+/// Locks a mutex, also after a panic of another holder: the data that the mutexes here protect is valid between any two statements.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -21,7 +21,7 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same, but not longer than `timeout`.
+/// Waits on a condition variable for at most `timeout`; see [`lock`] about poison.
 pub(crate) fn wait_timeout<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,

@@ -1,4 +1,4 @@
-//! The calls that are made for each message and each connection, without a detour where the kernel itself answers.
+//! The system calls made per message and per connection, called directly if the kernel itself answers.
 
 #![allow(unsafe_code)]
 
@@ -8,11 +8,11 @@ use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A [`System`] whose most frequent calls are compiled into the caller. An indirect call costs most right after the kernel ran: what the
-/// processor had learned about it is gone by then.
+/// A [`System`] whose most frequent calls are compiled into the caller. An indirect call costs most right after the kernel ran: the
+/// processor's branch predictions are gone by then.
 pub(crate) struct Calls {
     system: Arc<dyn System>,
-    /// Nobody answers in the kernel's place.
+    /// The system is the kernel, not a test's replacement.
     direct: bool,
 }
 
@@ -46,11 +46,11 @@ impl Calls {
     }
 }
 
-/// Closes it, as dropping does, but by the system call alone: by way of the C library, which looks whether the thread is to be cancelled,
-/// it is 50 instructions more for each connection.
+/// Closes a descriptor by the system call alone. Dropping it goes through the C library, which checks for the cancellation of the thread:
+/// 50 instructions more per connection.
 #[inline]
 pub(crate) fn close(descriptor: OwnedFd) {
-    // SAFETY: it was owned, and `into_raw_fd` has given it up.
+    // SAFETY: the descriptor was owned, and `into_raw_fd` has given up the ownership.
     unsafe { rustix::io::close(descriptor.into_raw_fd()) }
 }
 

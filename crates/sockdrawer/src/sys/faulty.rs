@@ -1,4 +1,4 @@
-//! A kernel that fails when told to, for tests of every path that a system call's error takes.
+//! A system whose calls fail on demand, for tests of every path that the error of a system call takes.
 
 use super::{Errno, Events, Interest, Kernel, Result, System, Woken};
 use crate::net::{Address, ListenOptions, SocketOptions};
@@ -9,11 +9,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The real kernel, but for calls that were told to fail.
+/// The kernel of this machine, except for calls that were told to fail.
 #[derive(Default)]
 pub(crate) struct Faulty(Mutex<VecDeque<(&'static str, Option<Errno>)>>, Mutex<Always>);
 
-/// A call that fails each time, and how often it did.
+/// The errno of a call that always fails, and the number of failures so far.
 #[derive(Default)]
 struct Always {
     call: Option<(&'static str, Errno)>,
@@ -21,32 +21,32 @@ struct Always {
 }
 
 impl Faulty {
-    /// The next `times` calls of this name fail.
+    /// Makes the next `times` calls of this name fail.
     pub(crate) fn fail(&self, call: &'static str, errno: Errno, times: usize) {
         self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, Some(errno)), times));
     }
 
-    /// The next `times` calls of this name do not fail; what is told afterwards is for those that follow.
+    /// Makes the next `times` calls of this name succeed; failures set later apply to the calls that follow.
     pub(crate) fn spare(&self, call: &'static str, times: usize) {
         self.0.lock().expect("no test panics here").extend(std::iter::repeat_n((call, None), times));
     }
 
-    /// Failures that were not met yet.
+    /// The number of failures that have not happened yet.
     pub(crate) fn left(&self) -> usize {
         self.0.lock().expect("no test panics here").len()
     }
 
-    /// All calls of this name fail from now on.
+    /// Makes all calls of this name fail from now on.
     pub(crate) fn fail_always(&self, call: &'static str, errno: Errno) {
         *self.1.lock().expect("no test panics here") = Always { call: Some((call, errno)), met: 0 };
     }
 
-    /// How often a call failed that fails always.
+    /// The number of failures so far of a call that always fails.
     pub(crate) fn met(&self) -> usize {
         self.1.lock().expect("no test panics here").met
     }
 
-    /// All failures that were not met yet are forgotten.
+    /// Removes all failures that have not happened yet.
     pub(crate) fn heal(&self) {
         self.1.lock().expect("no test panics here").call = None;
         self.0.lock().expect("no test panics here").clear();

@@ -1,4 +1,4 @@
-//! Forking a process that has one thread, and what becomes of its children.
+//! Forking a process that has a single thread, and waiting for its children.
 #![allow(unsafe_code)]
 
 use super::Result;
@@ -9,11 +9,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-/// Which of the two this is now.
+/// The process in which `fork` returned.
 pub(crate) enum Forked {
-    /// The one that was there; the number of the new one.
+    /// The parent, with the process id of the child.
     Parent(u32),
-    /// The new one.
+    /// The child.
     Child,
 }
 
@@ -24,16 +24,16 @@ pub(crate) enum Ending {
     Signalled(i32),
 }
 
-// SAFETY: the C library has it under this name and type, glibc since 2.34, musl since 1.2.2.
+// SAFETY: the C library has the function under this name and type, glibc since 2.34, musl since 1.2.2.
 unsafe extern "C" {
-    /// POSIX.1-2024's fork without handlers: what they protect, the locks of other threads, is not there.
+    /// POSIX.1-2024's fork without handlers: there are no other threads, whose locks the handlers protect.
     fn _Fork() -> libc::pid_t;
 }
 
-/// Makes a second process of this one.
+/// Forks this process.
 ///
 /// # Panics
-/// When this process has a second thread, whose locks the new one would never see released.
+/// When this process has a second thread, whose locks would never be released in the child.
 pub(crate) fn fork() -> Result<Forked> {
     // SAFETY: _Fork(3) in a process with one thread: all of its memory is in a state that this thread made. `is_alone` was
     // asserted when the helper began, and a helper that forks starts no thread.
@@ -44,23 +44,23 @@ pub(crate) fn fork() -> Result<Forked> {
     }
 }
 
-/// Whether this process has one thread.
+/// Whether this process has a single thread.
 pub(crate) fn is_alone() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-/// A descriptor that can be read when a child has ended. This process holds SIGCHLD back from then on, and SIGTERM, so that a child
-/// that is asked to end before it is ready for that finds the signal waiting.
+/// A descriptor that becomes readable when a child has ended. This process blocks SIGCHLD from then on, and SIGTERM, so that for a child
+/// that is asked to end before it is ready the signal stays pending.
 pub(crate) fn watch_children() -> Result<OwnedFd> {
     let held_back = set(&[libc::SIGCHLD, libc::SIGTERM]);
-    // SAFETY: sigprocmask(2) reads a valid set; no place for the old one is wanted.
+    // SAFETY: sigprocmask(2) reads a valid set; the old set is not returned.
     if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const held_back, null_mut()) } != 0 {
         return Err(last_error());
     }
     watch(&set(&[libc::SIGCHLD]))
 }
 
-/// A descriptor that can be read when this process, a child, is asked to end.
+/// A descriptor that becomes readable when this process, a child, is asked to end.
 pub(crate) fn watch_for_end() -> Result<OwnedFd> {
     watch(&set(&[libc::SIGTERM]))
 }
@@ -69,7 +69,7 @@ fn watch(signals: &libc::sigset_t) -> Result<OwnedFd> {
     // SAFETY: signalfd(2) reads a valid set and makes a new descriptor.
     match unsafe { libc::signalfd(-1, std::ptr::from_ref(signals), libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) } {
         -1 => Err(last_error()),
-        // SAFETY: it was made just now and belongs to nobody else.
+        // SAFETY: the descriptor was made just now and has no other owner.
         descriptor => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
     }
 }
@@ -86,25 +86,25 @@ fn set(numbers: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Forgets that children ended: they are about to be asked for one by one.
+/// Clears the notice that children ended: the caller asks for them one by one.
 pub(crate) fn clear(watch: BorrowedFd<'_>) {
     let mut told = [0; 512];
-    // It fails when there was nothing to forget.
+    // An error means that there was no notice.
     let _ = rustix::io::read(watch, &mut told);
 }
 
-/// How a child is asked to end: what comes along with its SIGTERM. One that somebody else sends says none of it.
+/// How a child is asked to end: the value that comes with its SIGTERM. A SIGTERM from another sender has no such value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndBy {
-    /// In this time.
+    /// The time in which the child has to end.
     pub(crate) within: Option<Duration>,
-    /// Whatever it is doing is not finished first.
+    /// Whether the child ends without finishing its work first.
     pub(crate) at_once: bool,
 }
 
 impl EndBy {
-    /// By the clock that all processes share, in ms, and a bit for `at_once`; 0 says nothing. Never earlier than `until`: the helper is
-    /// to stop accepting before the permit of a child comes back that ended at the deadline.
+    /// The time by the clock that all processes share, in ms, and a bit for `at_once`; 0 means no value. Never earlier than `until`: the
+    /// helper has to stop accepting before it gets back the permit of a child that ended at the deadline.
     fn word(until: Instant, at_once: bool) -> usize {
         let left = until.saturating_duration_since(Instant::now()).as_nanos();
         let at = (now() + left).div_ceil(NANOS_PER_MS).clamp(1, u128::from(u64::MAX >> 2));
@@ -120,38 +120,38 @@ impl EndBy {
 
 const NANOS_PER_MS: u128 = 1_000_000;
 
-/// In ns.
+/// CLOCK_MONOTONIC in ns.
 fn now() -> u128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u128::from(time.tv_sec.cast_unsigned()) * 1_000_000_000 + u128::from(time.tv_nsec.cast_unsigned())
 }
 
-/// Asks a child to end by then.
+/// Asks a child to end by `until`.
 pub(crate) fn ask_to_end(pid: u32, until: Instant, at_once: bool) {
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(EndBy::word(until, at_once)) };
     if let Ok(pid) = i32::try_from(pid) {
-        // SAFETY: sigqueue(3) takes numbers; the pointer is one, too, and never followed. Where there is no room for what comes along,
-        // the child gets the signal alone.
+        // SAFETY: sigqueue(3) takes numbers; the pointer is a number too, and never followed. If the kernel's queue of signal values is
+        // full, the child gets the signal without a value.
         if unsafe { libc::sigqueue(pid, libc::SIGTERM, value) } != 0 {
             signal(pid.cast_unsigned(), libc::SIGTERM);
         }
     }
 }
 
-/// How this process is asked to end, if it is: by the last SIGTERM that came.
+/// How this process is asked to end, by the last SIGTERM; None if there was none.
 pub(crate) fn asked_to_end(watch: BorrowedFd<'_>) -> Option<EndBy> {
     let mut came = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: read(2) writes at most as many bytes as there is room for.
+    // SAFETY: read(2) writes at most `size` bytes, the size of the buffer.
     let read = unsafe { libc::read(watch.as_raw_fd(), came.as_mut_ptr().cast(), size) };
-    // SAFETY: written from its first byte to its last; all of its fields are integers.
+    // SAFETY: read(2) wrote all bytes; all fields are integers.
     (read == size as isize).then(|| EndBy::of(unsafe { came.assume_init() }.ssi_ptr))
 }
 
-/// A child that has ended, this one or any, also one that a service has started. It stays a zombie, with its number, until it is
-/// reaped.
+/// The process id of an ended child: of child `of`, or of any, also one that a service has started. It stays a zombie, which keeps its
+/// process id, until it is reaped.
 pub(crate) fn ended_child(of: Option<u32>) -> Option<u32> {
-    // SAFETY: all zero is a valid value.
+    // SAFETY: all-zero bytes are a valid siginfo_t.
     let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     let (kind, number) = of.map_or((libc::P_ALL, 0), |pid| (libc::P_PID, pid));
@@ -159,12 +159,12 @@ pub(crate) fn ended_child(of: Option<u32>) -> Option<u32> {
     if unsafe { libc::waitid(kind, number, &raw mut about, options) } != 0 {
         return None;
     }
-    // SAFETY: written by waitid(2), or zero as it was.
+    // SAFETY: the field was written by waitid(2), or is still zero.
     let pid = unsafe { about.si_pid() };
     (pid > 0).then(|| pid.cast_unsigned())
 }
 
-/// How this child ended, which is no zombie from then on. None: it has not.
+/// Reaps a child and returns how it ended; None if it has not ended.
 pub(crate) fn reap(pid: u32) -> Option<Ending> {
     let (_, status) = waitpid(Pid::from_raw(pid.cast_signed()), WaitOptions::NOHANG).ok().flatten()?;
     Some(match status.terminating_signal() {
@@ -173,14 +173,14 @@ pub(crate) fn reap(pid: u32) -> Option<Ending> {
     })
 }
 
-/// Makes a new child its connection's alone: it dies with its parent, and has none of these descriptors of its parent.
+/// Prepares a new child for its connection: it dies with its parent, and closes these ranges of its parent's descriptors.
 pub(crate) fn settle_child(parent: u32, not_its_own: &[(u32, u32)]) -> Result<()> {
     die_with(parent)?;
     not_its_own.iter().try_for_each(|(first, last)| close(*first, *last))
 }
 
-/// The same for one in whose place a program starts: it has its connection, and leads a process group of its own, which is what a
-/// program and all that it starts are ended by.
+/// Prepares a new child in whose place a program starts: it dies with its parent, keeps only its connection and the standard streams, and
+/// leads a process group of its own, by which the program and all processes that it starts are ended.
 pub(crate) fn settle_program(parent: u32, connection: BorrowedFd<'_>) -> Result<()> {
     die_with(parent)?;
     lead_group(0);
@@ -191,16 +191,17 @@ pub(crate) fn settle_program(parent: u32, connection: BorrowedFd<'_>) -> Result<
 
 fn die_with(parent: u32) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    // It may have died before that.
+    // The parent may have died before the signal was set.
     if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()) != Some(parent) {
         exit(1);
     }
     Ok(())
 }
 
-/// Has a child lead a process group; 0: this process. Both sides do so, so that neither has to wait for the other.
+/// Makes a child, or this process if `pid` is 0, the leader of a process group. Parent and child both do so, so that neither waits for the
+/// other.
 pub(crate) fn lead_group(pid: u32) {
-    // SAFETY: setpgid(2) takes numbers. It fails for a child that started its program meanwhile, and has done so itself before.
+    // SAFETY: setpgid(2) takes numbers. It fails for a child that has started its program already, which has called it before.
     let _ = unsafe { libc::setpgid(pid.cast_signed(), 0) };
 }
 
@@ -208,39 +209,39 @@ fn close(first: u32, last: u32) -> Result<()> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: close_range(2) takes numbers. What had these descriptors was left behind by the fork and is never dropped in the
-    // child, which ends by `exit` and returns to no caller.
+    // SAFETY: close_range(2) takes numbers. The owners of these descriptors are values of the parent that are never dropped in the child,
+    // which ends by `exit` and returns to no caller.
     if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// Gives a program that is started in this process's place what it expects: the signals that a helper leaves to its pool, none
-/// of them held back, and standard input and output that block.
+/// Restores what a program started in this process's place expects: default actions for the signals that a helper ignores, an empty signal
+/// mask, and standard input and output in blocking mode.
 pub(crate) fn restore(socket: BorrowedFd<'_>) {
-    // It fails for what is no descriptor only.
+    // It fails only if `socket` is not a descriptor.
     let _ = rustix::io::ioctl_fionbio(socket, false);
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: signal(2) with SIG_DFL installs no code. It fails for bad numbers only.
+        // SAFETY: signal(2) with SIG_DFL installs no code. It fails only for bad numbers.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     let none = set(&[]);
-    // SAFETY: sigprocmask(2) reads a valid set; no place for the old one is wanted. It fails for bad arguments only. After the signals
-    // were given back: one that waits here ends the program as it would have ended it a moment later.
+    // SAFETY: sigprocmask(2) reads a valid set; the old set is not returned. It fails only for bad arguments. It comes after the actions
+    // were restored: a pending signal ends the program now, as it would have ended it a moment later.
     let _ = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, null_mut()) };
 }
 
-/// Ends this process at once: nothing is dropped or flushed, because all of it is the parent's.
+/// Ends this process at once, without dropping or flushing anything: all values are the parent's.
 pub(crate) fn exit(code: i32) -> ! {
     // SAFETY: _exit(2) is always allowed.
     unsafe { libc::_exit(code) }
 }
 
-/// Sends a signal to a child that was not reaped yet. False when there is none.
+/// Sends a signal to a child that was not reaped yet. Returns false if there is no such process.
 pub(crate) fn signal(pid: u32, signal: i32) -> bool {
     // SAFETY: kill(2) takes numbers.
     i32::try_from(pid).is_ok_and(|pid| pid > 0 && unsafe { libc::kill(pid, signal) } == 0)
 }
 
-/// Sends a signal to a process group that a child leads or led that was not reaped yet: until then the number is its own.
+/// Sends a signal to the process group of a child that was not reaped yet: until it is, its process id is not reused.
 pub(crate) fn signal_group(pid: u32, signal: i32) {
     if let Ok(pid) = i32::try_from(pid)
         && pid > 1

@@ -1,4 +1,4 @@
-//! Handshakes under way at a port, and what waits there to be accepted, as the kernel lists them (sock_diag(7)); needs no privilege.
+//! Handshakes under way at a port, and the accept queues there, as the kernel lists them (sock_diag(7)). Needs no privilege.
 
 use super::{Errno, Result};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
@@ -13,25 +13,25 @@ const REQUEST_DUMP: u16 = 0x301;
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
 const TCP: u8 = 6;
-/// The state of a connection whose handshake is not complete, or that is just being put into the queue of its listener.
+/// The state of a connection whose handshake is not complete, or that is being put into the queue of its listener.
 const SYN_RECEIVED: u32 = 3;
 /// The state of a socket that listens.
 const LISTENS: u32 = 10;
-/// In an answer: where the local address is, and the connection's number.
+/// The positions of the local address and of the connection's cookie in an answer.
 const LOCAL: Range<usize> = 8..24;
 const COOKIE: Range<usize> = 44..52;
-/// Of a socket that listens: connections that wait, and how many may.
+/// The positions of the length of a listening socket's queue, and of its maximum, in an answer.
 const WAITING: Range<usize> = 56..60;
 const BACKLOG: Range<usize> = 60..64;
-/// The kernel answers at once, or not at all.
+/// The timeout of an answer: the kernel answers at once, or not at all.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The kernel's numbers of those at this local address; each keeps its number until it is in the queue of its
-/// listener, and is listed until then.
+/// The kernel's cookies of the handshakes at this local address. A handshake is listed, with the cookie that it keeps, until the connection
+/// is in the queue of its listener.
 pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
     let socket = open()?;
     let mut found = Vec::new();
-    // A socket for both families is listed with the newer one.
+    // A socket for both families is listed under IPv6.
     let families: &[AddressFamily] =
         if local.is_ipv6() { &[AddressFamily::INET6, AddressFamily::INET] } else { &[AddressFamily::INET] };
     for family in families {
@@ -47,12 +47,12 @@ pub(super) fn list(local: SocketAddr) -> Result<Vec<u64>> {
     Ok(found)
 }
 
-/// How many connections wait at each socket that listens for this address, and how many may: sockets of the very address, or those of
-/// all addresses where there is none.
+/// For each socket that listens at this address, the length of its accept queue and its maximum. If no socket is bound to this very
+/// address, those that listen at all addresses.
 pub(super) fn queues(local: SocketAddr) -> Result<Vec<(u32, u32)>> {
     let socket = open()?;
     let (mut exact, mut of_all) = (Vec::new(), Vec::new());
-    // One of all IPv6 addresses may take IPv4 too.
+    // A socket that listens at all IPv6 addresses may accept IPv4 too.
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         ask(&socket, family, LISTENS, local.port())?;
         collect(&socket, |message| {
@@ -111,7 +111,7 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Whether the connection is at this address of ours, or any is.
+    /// Whether the local address of the connection is `local`, or `local` is unspecified.
     fn is_at(&self, local: IpAddr) -> bool {
         let Some(told) = self.body.get(LOCAL) else { return false };
         match local {
@@ -127,13 +127,13 @@ impl Message<'_> {
     }
 }
 
-/// Takes one message off the front; None when no whole one is left.
+/// Takes a message off the front; None if no whole message is left.
 fn next<'a>(rest: &mut &'a [u8]) -> Option<Message<'a>> {
     let whole = *rest;
     let length = u32::from_ne_bytes(whole.get(..4)?.try_into().ok()?) as usize;
     let kind = u16::from_ne_bytes(whole.get(4..6)?.try_into().ok()?);
     let body = whole.get(HEADER..length)?;
-    // Each begins at a multiple of four.
+    // Messages begin at multiples of four.
     *rest = whole.get(length.next_multiple_of(4)..).unwrap_or_default();
     Some(Message { kind, body })
 }

@@ -1,13 +1,13 @@
-//! Values and calls kept inline: a job crosses to a worker and its result comes back without an allocation.
+//! Values and calls stored inline: a job goes to a worker, and its result comes back, without an allocation.
 //!
-//! Contract: a `Cell` owns exactly one value of the type it was made with, until it is moved out or dropped. The functions in
+//! Contract: a `Cell` owns exactly one value of the type that it was made with, until the value is moved out or dropped. The functions in
 //! its `Table` are instantiated for that type and are the only code that looks at the bytes.
 #![allow(unsafe_code)]
 
 use std::any::TypeId;
 use std::mem::{MaybeUninit, align_of, size_of};
 
-/// The largest value kept inline, in bytes.
+/// Maximum size of an inline value in bytes.
 pub(crate) const INLINE_BYTES: usize = 96;
 
 #[repr(align(16))]
@@ -17,7 +17,7 @@ struct Table {
     type_id: fn() -> TypeId,
     /// Drops the value at the pointer.
     drop: unsafe fn(*mut u8),
-    /// Calls the `FnOnce` at the pointer, which moves it out. None for plain values.
+    /// Calls the `FnOnce` at the pointer, which moves the closure out. None for plain values.
     call: Option<unsafe fn(*mut u8) -> InlineValue>,
 }
 
@@ -52,39 +52,39 @@ impl Drop for Cell {
 }
 
 /// # Safety
-/// `at` points to an owned, initialised `T` that nobody uses afterwards.
+/// `at` points to an owned, initialised `T` that is not used afterwards.
 unsafe fn drop_at<T>(at: *mut u8) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     unsafe { at.cast::<T>().drop_in_place() }
 }
 
 /// # Safety
-/// `at` points to an owned, initialised `F` that nobody uses afterwards.
+/// `at` points to an owned, initialised `F` that is not used afterwards.
 unsafe fn call_at<T: Send + 'static, F: FnOnce() -> T>(at: *mut u8) -> InlineValue {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of this function.
     let function = unsafe { at.cast::<F>().read() };
     InlineValue::new(function())
 }
 
-/// A `Send` value of any type up to [`INLINE_BYTES`], without a box.
+/// A `Send` value of any type of up to [`INLINE_BYTES`], without a box.
 pub(crate) struct InlineValue(Cell);
 
 // SAFETY: the only constructor asks for `T: Send`, and the value is reached by `self` or `&mut self` alone.
 unsafe impl Send for InlineValue {}
 
 impl InlineValue {
-    /// Keeps `value`; a larger one does not compile.
+    /// Stores `value`; a larger value does not compile.
     pub(crate) fn new<T: Send + 'static>(value: T) -> InlineValue {
         InlineValue(Cell::new(value, const { &Table { type_id: TypeId::of::<T>, drop: drop_at::<T>, call: None } }))
     }
 
-    /// The value, or itself again when it is of another type.
+    /// Takes the value; the error is the unchanged `InlineValue`, if the value is of another type.
     pub(crate) fn take<T: 'static>(self) -> Result<T, InlineValue> {
         if (self.0.table.type_id)() != TypeId::of::<T>() {
             return Err(self);
         }
         let mut cell = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the type was compared; ManuallyDrop keeps the Cell from dropping what is moved out here.
+        // SAFETY: the type was compared; ManuallyDrop keeps the Cell from dropping the value that is moved out here.
         Ok(unsafe { cell.0.pointer().cast::<T>().read() })
     }
 }
@@ -96,13 +96,13 @@ pub(crate) struct InlineCall(Cell);
 unsafe impl Send for InlineCall {}
 
 impl InlineCall {
-    /// Keeps `function`; a larger one does not compile.
+    /// Stores `function`; a larger closure does not compile.
     pub(crate) fn new<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(function: F) -> InlineCall {
         let table = const { &Table { type_id: TypeId::of::<F>, drop: drop_at::<F>, call: Some(call_at::<T, F>) } };
         InlineCall(Cell::new(function, table))
     }
 
-    /// Calls it. A panic of the closure passes through; the closure is gone all the same.
+    /// Calls the closure. A panic of the closure passes through; its captures are dropped all the same.
     pub(crate) fn call(self) -> InlineValue {
         let mut cell = std::mem::ManuallyDrop::new(self);
         let call = cell.0.table.call.expect("made by InlineCall::new");

@@ -1,4 +1,4 @@
-//! The system calls themselves.
+//! The implementation of [`System`] by system calls.
 
 use super::{Errno, Events, Interest, Result, System, Woken, handshakes, milliseconds, options, steering};
 use crate::net::{Address, ListenOptions, SocketOptions};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// The real one.
+/// The kernel of this machine.
 pub(crate) struct Kernel;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -33,7 +33,7 @@ impl System for Kernel {
 
     fn bind(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()> {
         if let Address::Tcp(_) = address {
-            // Else connections in TIME_WAIT from before a restart make this fail.
+            // Without it, connections in TIME_WAIT from before a restart make bind fail.
             sockopt::set_socket_reuseaddr(socket, true)?;
         }
         rustix::net::bind(socket, &any(address)?)
@@ -150,7 +150,7 @@ impl System for Kernel {
     }
 
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()> {
-        // TCP answers a disconnect with a reset. A Unix socket knows neither.
+        // TCP sends a reset for a disconnect. A Unix socket has neither.
         rustix::net::connect_unspec(socket).or_else(|_| rustix::net::shutdown(socket, Shutdown::Both))
     }
 

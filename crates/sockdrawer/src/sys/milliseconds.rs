@@ -1,5 +1,5 @@
-//! Waiting where `epoll_pwait2` is missing: on kernels before 5.11, behind filters of system calls that do not know it (ENOSYS, or
-//! EPERM from older ones), under valgrind 3.19.
+//! Waiting by `epoll_wait`, for systems without `epoll_pwait2`: kernels before 5.11, system call filters that do not know the call (ENOSYS,
+//! or EPERM from older filters), valgrind 3.19.
 #![allow(unsafe_code)]
 
 use super::{Errno, Result};
@@ -7,26 +7,26 @@ use rustix::event::epoll::Event;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-// What the kernel writes, by two names.
+// Both types are the kernel's epoll_event.
 const _: () = assert!(size_of::<Event>() == size_of::<libc::epoll_event>());
 const _: () = assert!(align_of::<Event>() == align_of::<libc::epoll_event>());
 
-/// Waits by `epoll_wait`, up to a millisecond longer than asked: one that ends too early would be asked for again at once.
+/// Waits by `epoll_wait`, up to a millisecond longer than asked: a wait that ended too early would be repeated at once.
 pub(super) fn wait(epoll: BorrowedFd<'_>, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<()> {
     events.clear();
     let room = events.spare_capacity_mut();
     let most = i32::try_from(room.len()).unwrap_or(i32::MAX);
-    // SAFETY: the kernel writes at most `most` events, each of this size, which there is room for.
+    // SAFETY: the kernel writes at most `most` events, each of this size, and the spare capacity has room for them.
     let count = unsafe { libc::epoll_wait(epoll.as_raw_fd(), room.as_mut_ptr().cast(), most, whole(timeout)) };
     let Ok(count) = usize::try_from(count) else {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
     };
-    // SAFETY: it has written so many.
+    // SAFETY: the kernel has written `count` events.
     unsafe { events.set_len(count) };
     Ok(())
 }
 
-/// -1 waits for ever. What is longer than 24 days is woken for nothing once in that time.
+/// The timeout in whole milliseconds, rounded up; -1 waits for ever. A wait longer than 24 days ends early once in that time.
 fn whole(timeout: Option<Duration>) -> i32 {
     timeout.map_or(-1, |time| i32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX))
 }

@@ -1,8 +1,7 @@
-//! Where the operating system and `unsafe` live. Everything else in the crate is safe code over this folder.
+//! System calls and `unsafe` code. All other modules of the crate are safe code over this folder.
 //!
-//! Contract: functions take and return owned or borrowed descriptors, never numbers; every error is the errno; nothing here
-//! decides, retries or remembers. What the data plane and a change call goes through [`System`], so that a test can answer in
-//! the kernel's place.
+//! Contract: functions take and return owned or borrowed descriptors, never numbers; every error is the errno; no function decides,
+//! retries or remembers. The data plane and changes call the kernel through [`System`], so that a test can take the kernel's place.
 
 mod calls;
 mod clock;
@@ -49,14 +48,14 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How many connections wait at each socket of this machine that listens for an address, and how many may.
+/// For each socket that listens at an address: the connections in its accept queue, and their maximum.
 pub(crate) fn accept_queues(address: SocketAddr) -> Result<Vec<(u32, u32)>> {
     handshakes::queues(address)
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
-/// What a descriptor is watched for.
+/// The readiness that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
     pub(crate) read: bool,
@@ -68,13 +67,13 @@ pub(crate) struct Interest {
 pub(crate) enum Woken {
     /// The socket is ready, or broken.
     Ready,
-    /// The event rang; the socket is not ready.
+    /// The event was notified; the socket is not ready.
     Rung,
-    /// Neither, in all that time.
+    /// The time passed without either.
     TooLate,
 }
 
-/// What epoll reported.
+/// A report of epoll for one descriptor.
 #[derive(Clone, Copy)]
 pub(crate) struct Ready {
     pub(crate) token: u64,
@@ -82,7 +81,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Whether there is input, and nothing else.
+    /// Whether there is input, and no other flag.
     pub(crate) fn is_input(self) -> bool {
         self.flags == EventFlags::IN
     }
@@ -95,12 +94,12 @@ impl Ready {
         self.flags.contains(EventFlags::OUT)
     }
 
-    /// EPOLLERR or EPOLLHUP: reported whether watched for or not.
+    /// EPOLLERR or EPOLLHUP, which epoll always reports.
     pub(crate) fn is_broken(self) -> bool {
         self.flags.intersects(EventFlags::ERR | EventFlags::HUP)
     }
 
-    /// EPOLLRDHUP: the peer sends no more than what is there to be read.
+    /// EPOLLRDHUP: the peer's stream has ended; input may still be there to read.
     pub(crate) fn is_ended(self) -> bool {
         self.flags.contains(EventFlags::RDHUP)
     }
@@ -108,7 +107,7 @@ impl Ready {
 
 /// The system calls of the accept, connection and change paths. All sockets are non-blocking and close-on-exec.
 pub(crate) trait System: Send + Sync + 'static {
-    /// Whether this is the kernel, and not who answers in its place.
+    /// Whether this is the kernel, not a test's replacement.
     fn is_kernel(&self) -> bool {
         false
     }
@@ -118,67 +117,68 @@ pub(crate) trait System: Send + Sync + 'static {
     /// Binds a connecting socket to a local address and leaves the port to connect, which finds one that is free towards the
     /// target (`IP_BIND_ADDRESS_NO_PORT`).
     fn bind_source(&self, socket: BorrowedFd<'_>, source: IpAddr) -> Result<()>;
-    /// Of these ports, both included, a connecting socket is given one (`IP_LOCAL_PORT_RANGE`).
+    /// Limits the local port of a connecting socket to this range, both ends included (`IP_LOCAL_PORT_RANGE`).
     fn limit_ports(&self, socket: BorrowedFd<'_>, ports: (u16, u16)) -> Result<()>;
-    /// Lets others bind the same address too (`SO_REUSEPORT`).
+    /// Lets other sockets bind this address too (`SO_REUSEPORT`).
     fn share_port(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// What a listening socket must be given before it is bound.
+    /// Sets the options that a listening socket must have before it is bound.
     fn set_listen_options(&self, socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()>;
-    /// Sends new handshakes to these members of the group that shares the port, by their places in it.
+    /// Steers new handshakes to these members of the `SO_REUSEPORT` group, by their indices in it.
     fn steer(&self, member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()>;
-    /// Ends [`System::steer`]: by hash among all members.
+    /// Ends [`System::steer`]: the kernel chooses by hash among all members again.
     fn unsteer(&self, member: BorrowedFd<'_>) -> Result<()>;
-    /// Lets no new handshake begin at a TCP listener; those that have begun go on.
+    /// Drops the first segment of new handshakes at a TCP listener; handshakes under way go on.
     fn turn_away(&self, listener: BorrowedFd<'_>) -> Result<()>;
-    /// Returns when what the kernel had received before has been dealt with, by the groups and filters of that moment or later
-    /// ones.
+    /// Returns when all segments that the kernel had received before the call were processed, with the groups and filters of that moment
+    /// or later ones.
     fn await_input(&self) -> Result<()>;
-    /// The kernel's numbers of handshakes under way at a local address.
+    /// The kernel's cookies of the handshakes under way at a local address.
     fn handshakes(&self, address: SocketAddr) -> Result<Vec<u64>>;
-    /// Ends listening for all who have the socket. What is in its queue is reset.
+    /// Ends listening in all processes that have the socket. Connections in its queue are reset.
     fn stop_listening(&self, listener: BorrowedFd<'_>) -> Result<()>;
-    /// Also changes the backlog of a socket that listens already.
+    /// Makes a socket listen, or changes the backlog of one that listens already.
     fn listen(&self, socket: BorrowedFd<'_>, backlog: u32) -> Result<()>;
     fn accept(&self, listener: BorrowedFd<'_>) -> Result<OwnedFd>;
-    /// The same, and who is at the other end: None for a Unix socket.
+    /// Accepts a connection, with the peer's address: None for a Unix socket.
     fn accept_named(&self, listener: BorrowedFd<'_>) -> Result<(OwnedFd, Option<SocketAddr>)>;
     fn connect(&self, socket: BorrowedFd<'_>, address: &Address) -> Result<()>;
-    /// The pending error of a socket, cleared by asking.
+    /// Takes the pending error of a socket, which clears it (`SO_ERROR`).
     fn take_error(&self, socket: BorrowedFd<'_>) -> Result<()>;
     /// None for a Unix socket.
+    /// The local address; None for a Unix socket.
     fn local_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
-    /// None for a Unix socket.
+    /// The peer's address; None for a Unix socket.
     fn peer_address(&self, socket: BorrowedFd<'_>) -> Result<Option<SocketAddr>>;
-    /// Whether it still listens (`SO_ACCEPTCONN`).
+    /// Whether the socket listens (`SO_ACCEPTCONN`).
     fn is_listening(&self, socket: BorrowedFd<'_>) -> Result<bool>;
     fn set_nonblocking(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// Connections that wait to be accepted.
+    /// The number of connections in the accept queue.
     fn queued(&self, listener: BorrowedFd<'_>) -> Result<usize>;
-    /// Whether there is input: 0 at the peer's end, `EAGAIN` when there is none. What is there stays.
+    /// Whether there is input, which stays unread: 0 at the end of the peer's stream, `EAGAIN` if there is none.
     fn peek(&self, socket: BorrowedFd<'_>) -> Result<usize>;
     fn receive(&self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize>;
-    /// `more`: hold back a segment that is not full, because more, or the end, follows at once.
+    /// Sends bytes. With `more` the kernel holds back a segment that is not full, because more output, or the end, follows at once.
     fn send(&self, socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Result<usize>;
-    /// Tells the peer that no more comes.
+    /// Shuts down the sending side.
     fn finish(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// Makes the close that follows a reset.
+    /// Makes the following close send a reset (`SO_LINGER` of 0).
     fn reset_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// Undoes that.
+    /// Undoes [`System::reset_on_close`].
     fn end_on_close(&self, socket: BorrowedFd<'_>) -> Result<()>;
-    /// Resets the connection at once, while others still have the socket open.
+    /// Resets the connection at once, although other descriptors of the socket are open.
     fn reset(&self, socket: BorrowedFd<'_>) -> Result<()>;
     fn set_options(&self, socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>;
     fn options(&self, socket: BorrowedFd<'_>) -> Result<SocketOptions>;
-    /// Which of these have something to accept or read, without waiting.
+    /// Tells which of these sockets have something to accept or to read, without waiting.
     fn readable(&self, sockets: &[BorrowedFd<'_>], ready: &mut Vec<bool>) -> Result<()>;
 
     fn epoll(&self) -> Result<OwnedFd>;
-    /// An eventfd.
+    /// Makes an eventfd.
     fn event(&self) -> Result<OwnedFd>;
     fn notify(&self, event: BorrowedFd<'_>) -> Result<()>;
-    /// Makes a wait for this event wait for its next ring.
+    /// Clears an event: a wait for it then waits for the next notification.
     fn unring(&self, event: BorrowedFd<'_>) -> Result<()>;
-    /// Waits until the socket is ready for `interest`, or broken, or the event rings; None waits for ever.
+    /// Waits until the socket is ready for `interest`, or broken, or the event is notified; without a timeout it waits for ever.
     fn wait_for(
         &self,
         socket: BorrowedFd<'_>,
@@ -187,17 +187,17 @@ pub(crate) trait System: Send + Sync + 'static {
         timeout: Option<Duration>,
     ) -> Result<Woken>;
     fn watch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
-    /// Reports each ring once, so that the eventfd need not be read.
+    /// Watches an eventfd so that each notification is reported once, and the eventfd need not be read.
     fn watch_event(&self, epoll: BorrowedFd<'_>, event: BorrowedFd<'_>, token: u64) -> Result<()>;
     fn rewatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<()>;
-    /// Reports once that the peer has ended or reset the connection, and nothing else.
+    /// Watches only for the end or the reset of the connection by its peer, which is reported once.
     fn watch_end(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, token: u64) -> Result<()>;
     fn unwatch(&self, epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> Result<()>;
-    /// None waits for ever. Exact to the clock, not to milliseconds, from kernel 5.11 on.
+    /// Waits for events; without a timeout for ever. Exact to the clock, not to milliseconds, from kernel 5.11 on.
     fn wait(&self, epoll: BorrowedFd<'_>, events: &mut Events, timeout: Option<Duration>) -> Result<()>;
 }
 
-/// The kernel's answers to one wait; reused.
+/// The events of one wait; the memory is reused.
 pub(crate) struct Events(Vec<rustix::event::epoll::Event>);
 
 impl Events {

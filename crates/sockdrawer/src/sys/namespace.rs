@@ -1,4 +1,4 @@
-//! A network of one's own, for tests that compare the kernel's counters.
+//! A private network namespace, for tests that compare the kernel's counters.
 #![allow(unsafe_code)]
 
 use super::Result;
@@ -7,10 +7,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::os::fd::AsRawFd;
 
-/// Moves this thread, and those it starts later, into a new network namespace whose loopback is up. Needs root, or unprivileged
-/// user namespaces.
+/// Moves this thread, and the threads that it starts later, into a new network namespace whose loopback device is up. Needs root, or
+/// unprivileged user namespaces.
 pub(crate) fn private_network() -> Result<()> {
-    // SAFETY: unshare(2) is unsafe for what other threads share; neither flag unshares descriptors or memory.
+    // SAFETY: unshare(2) is unsafe for resources that threads share; neither flag unshares descriptors or memory.
     let alone = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
     if alone.is_err() {
         // SAFETY: as above; NEWUSER fails in a process with several threads.

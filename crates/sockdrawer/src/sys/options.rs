@@ -1,4 +1,4 @@
-//! Socket options, and the few that have no safe wrapper.
+//! Socket options, among them those that have no safe wrapper.
 #![allow(unsafe_code)]
 
 use super::{Errno, Result};
@@ -9,7 +9,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Sets those that are asked for; on a Unix socket, where most do not exist, only the buffers.
+/// Sets the options of a connection. On a Unix socket, which lacks most of them, only the buffer sizes.
 pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()> {
     if let Some(bytes) = options.receive_buffer {
         sockopt::set_socket_recv_buffer_size(socket, bytes as usize)?;
@@ -31,14 +31,14 @@ pub(super) fn set(socket: BorrowedFd<'_>, options: &SocketOptions) -> Result<()>
     sockopt::set_tcp_user_timeout(socket, user_timeout)
 }
 
-/// Before bind. Those that are off are left as the system makes sockets.
+/// Sets the options of a listener, before bind. Options that are off stay as the system makes sockets.
 pub(super) fn set_for_listening(socket: BorrowedFd<'_>, options: &ListenOptions) -> Result<()> {
     let family = sockopt::socket_domain(socket)?;
     let ipv6 = family == AddressFamily::INET6;
     if options.v6_only {
         sockopt::set_ipv6_v6only(socket, true)?;
     }
-    // On an IPv6 socket the options of IPv4 work too, and count for connections of both.
+    // IPv4 options work on an IPv6 socket too, and count for connections of both families.
     if options.freebind {
         set_flag(socket, libc::IPPROTO_IP, libc::IP_FREEBIND)?;
     }
@@ -73,7 +73,7 @@ fn bind_to_device(socket: BorrowedFd<'_>, device: &str) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// What the kernel has now; buffer sizes as the kernel counts them, twice what was asked.
+/// Reads the options of a connection; buffer sizes as the kernel counts them, twice the requested size.
 pub(super) fn get(socket: BorrowedFd<'_>) -> Result<SocketOptions> {
     let bytes = |size: usize| Some(u32::try_from(size).unwrap_or(u32::MAX));
     let mut options = SocketOptions {
@@ -104,7 +104,7 @@ pub(super) fn bind_address_without_port(socket: BorrowedFd<'_>) -> Result<()> {
     set_flag(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
 }
 
-/// `IP_LOCAL_PORT_RANGE`, Linux 6.3: what of the system's own range connect may take. On an IPv6 socket too.
+/// `IP_LOCAL_PORT_RANGE`, Linux 6.3: the part of the system's own port range that connect may use. Works on an IPv6 socket too.
 pub(super) fn set_local_ports(socket: BorrowedFd<'_>, (from, to): (u16, u16)) -> Result<()> {
     // linux/in.h; libc has no name for it.
     const IP_LOCAL_PORT_RANGE: c_int = 51;
@@ -112,7 +112,7 @@ pub(super) fn set_local_ports(socket: BorrowedFd<'_>, (from, to): (u16, u16)) ->
     set_number(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range.cast_signed())
 }
 
-/// For a TCP listener `tcpi_unacked` is the length of its accept queue (tcp_get_info in the kernel). Unix sockets do not tell.
+/// The length of the accept queue: `tcpi_unacked` of a TCP listener (tcp_get_info in the kernel). Unknown, 0, for Unix sockets.
 pub(super) fn accept_queue(listener: BorrowedFd<'_>) -> Result<usize> {
     if sockopt::socket_domain(listener)? == AddressFamily::UNIX {
         return Ok(0);

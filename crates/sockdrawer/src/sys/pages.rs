@@ -1,5 +1,5 @@
-//! Memory straight from the kernel. Pages that nobody touched take none; an allocator may give zeroed memory that was used
-//! before, which it clears and thereby touches from end to end.
+//! Memory directly from the kernel. Pages that were never touched take no memory; zeroed memory of an allocator may have been used before,
+//! and is then cleared, which touches all of it.
 #![allow(unsafe_code)]
 
 use super::Result;
@@ -7,14 +7,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 
-/// Bytes, zero at first.
+/// A range of bytes in a mapping of its own, zero at first.
 pub(crate) struct Pages(NonNull<[u8]>);
 
-// SAFETY: it owns its mapping, as a box owns its bytes.
+// SAFETY: a `Pages` owns its mapping, as a box owns its bytes.
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// So many, more than none.
+    /// Maps `length` bytes, at least one.
     pub(crate) fn new(length: usize) -> Result<Pages> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let at = unsafe { mmap_anonymous(null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
@@ -24,18 +24,18 @@ impl Pages {
 }
 
 impl Pages {
-    /// Their memory goes back to the kernel; they are zero again.
+    /// Returns the memory to the kernel; the bytes are zero again.
     pub(crate) fn give_back(&mut self) {
         if !self.is_empty() {
-            // SAFETY: mapped in `new` with this length, private and anonymous: zeroes are what is read next, and they are valid bytes. It
-            // is borrowed by nobody. Where it is refused, the memory stays.
+            // SAFETY: mapped in `new` with this length, private and anonymous: the next reads see zeroes, which are valid bytes. There are
+            // no borrows. If it fails, the memory stays.
             let _ = unsafe { madvise(self.0.as_ptr().cast(), self.len(), Advice::LinuxDontNeed) };
         }
     }
 }
 
 impl Default for Pages {
-    /// None.
+    /// No bytes, and no mapping.
     fn default() -> Pages {
         Pages(NonNull::slice_from_raw_parts(NonNull::dangling(), 0))
     }
@@ -45,14 +45,14 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped, or empty, until it is dropped, and every bit pattern is a valid byte.
+        // SAFETY: mapped, or empty, until the drop of `self`, and every bit pattern is a valid byte.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; nobody else knows of it.
+        // SAFETY: as above; `self` is borrowed exclusively.
         unsafe { self.0.as_mut() }
     }
 }
@@ -60,7 +60,7 @@ impl DerefMut for Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if !self.is_empty() {
-            // SAFETY: mapped in `new` with this length, and borrowed by nobody. It fails for a bad address only.
+            // SAFETY: mapped in `new` with this length; there are no borrows. It fails only for a bad address.
             let _ = unsafe { munmap(self.0.as_ptr().cast(), self.len()) };
         }
     }

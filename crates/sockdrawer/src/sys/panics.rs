@@ -1,5 +1,5 @@
-//! Panics of user code are caught, counted and told as events; without this each would also print its message, or a backtrace,
-//! to stderr, and a crashing protocol under load would drown the log.
+//! Panics of user code are caught, counted and sent as events. Without this module each panic would also print its message, or a backtrace,
+//! to stderr, and a crashing protocol under load would flood the log.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,7 +10,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps the panic hook from printing for this thread. The hook that was set before is called for all others.
+/// Keeps the panic hook from printing for this thread. For other threads the hook that was set before is called.
 pub(crate) fn quiet_thread() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -24,7 +24,7 @@ pub(crate) fn quiet_thread() {
     QUIET.with(|quiet| quiet.set(true));
 }
 
-/// The message of a caught panic, which is dropped: its payload may be a value of the user's.
+/// The message of a caught panic. The payload, which may be a value of the user's, is dropped.
 pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
     let message = payload
         .downcast_ref::<&str>()
@@ -35,9 +35,9 @@ pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// Drops a value of the user's, whose Drop may do anything, on a thread that must live on. True when it panicked.
+/// Drops a value of the user's, whose Drop may panic, on a thread that must live on. Returns true if it panicked.
 pub(crate) fn discard<T>(value: T) -> bool {
     let dropped = catch_unwind(AssertUnwindSafe(move || drop(value)));
-    // What such a panic carries could panic again: it is left alone.
+    // The payload of such a panic could panic again when it is dropped: it is leaked.
     dropped.map_err(std::mem::forget).is_err()
 }

@@ -10,30 +10,30 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Descriptors in one packet; the kernel takes 253.
+/// Maximum of descriptors per packet; the kernel takes 253.
 pub(crate) const MOST_DESCRIPTORS: usize = 200;
-/// The longest packet. The smallest usual send buffer holds several.
+/// Maximum length of a packet in bytes. The smallest usual send buffer holds several such packets.
 pub(crate) const MOST_BYTES: usize = 32 * 1024;
 
-/// Two ends between which packets keep their bounds. Both block; the first waits for room no longer than `patience`, because the
-/// process at the other end may be stopped.
+/// A pair of connected sockets for packets (SEQPACKET), both in blocking mode. The first waits no longer than `patience` to send, because
+/// the process at the other end may be stopped.
 pub(crate) fn packet_pair(patience: Duration) -> Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&pair.0, sockopt::Timeout::Send, Some(patience))?;
     Ok(pair)
 }
 
-/// Whether this is an end of such a pair, made by a process of the same user.
+/// Whether the socket is an end of a packet pair that a process of this user made.
 pub(crate) fn is_packet_end(socket: BorrowedFd<'_>) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
         && sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
         && sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
-/// Sends one packet, whole. Waits for room unless told not to.
+/// Sends a whole packet. With `wait` it waits until the socket has room.
 ///
 /// # Errors
-/// `EAGAIN` when there is no room, or was none for as long as this end waits.
+/// `EAGAIN` when there is no room, with `wait` after the timeout of this end.
 pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], wait: bool) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -49,11 +49,12 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[B
     }
 }
 
-/// Waits for one packet, unless told not to, and returns its length; None when the other end is gone. Descriptors are close-on-exec.
-/// Those that this process had no room for were closed by the kernel without a word, so who sends says how many there are.
+/// Receives a packet and returns its length; None when the other end is gone. With `wait` it waits for a packet. Descriptors are
+/// close-on-exec. The kernel silently closes descriptors for which this process has no room, so a sender says in the packet how many it
+/// passes.
 ///
 /// # Errors
-/// `EAGAIN` when there is nothing and it must not wait. `EMSGSIZE` when the packet is longer than any of ours.
+/// `EAGAIN` when there is no packet and `wait` is false. `EMSGSIZE` when the packet is longer than [`MOST_BYTES`].
 pub(crate) fn receive_packet(
     socket: BorrowedFd<'_>,
     into: &mut [u8],
@@ -80,9 +81,9 @@ pub(crate) fn receive_packet(
     Ok((received.bytes > 0).then_some(received.bytes))
 }
 
-/// Ends the conversation in both directions; whoever waits on either end sees its end.
+/// Shuts down both directions; a wait on either end sees the end of the stream.
 pub(crate) fn hang_up(socket: BorrowedFd<'_>) {
-    // It fails where the other end is gone already.
+    // An error means that the other end is gone already.
     let _ = rustix::net::shutdown(socket.as_fd(), rustix::net::Shutdown::Both);
 }
 

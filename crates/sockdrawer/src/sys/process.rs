@@ -1,4 +1,4 @@
-//! Processes: starting this program again, and what a helper does with what it was started with.
+//! Helper processes: starting this program again as a helper, and the first steps of a helper.
 #![allow(unsafe_code)]
 
 use super::{Errno, Result};
@@ -10,11 +10,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Helpers have this at the start of their name in process lists, and know themselves by it.
+/// The prefix of a helper's name in process lists, by which a process also knows that it is a helper.
 const MARK: &str = "sockdrawer: ";
 
-/// Starts this program again as a helper with one end of a packet pair as its standard input. No code of this process runs in it,
-/// and nothing is forked that has threads. It is not of the terminal's group: a Ctrl-C is the pool's matter.
+/// Starts this program again as a helper, with one end of a packet pair as its standard input. It is a new program, not a fork of this
+/// process with its threads. It has a process group of its own, so that a Ctrl-C at the terminal reaches only the pool's process.
 pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
     Command::new("/proc/self/exe")
         .arg0(format!("{MARK}{what}"))
@@ -24,18 +24,18 @@ pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
         .spawn()
 }
 
-/// A process by itself and not by its number, which another has as soon as it is reaped: the program around may ignore SIGCHLD, or wait
-/// for any child. None: it is gone already, or there is no descriptor left.
+/// A pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD,
+/// or wait for any child. None if the child is gone already, or no descriptor is left.
 pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(child.id().cast_signed())?, PidfdFlags::empty()).ok()
 }
 
-/// Ends a process at once. False: it was gone.
+/// Kills a process. Returns false if it was gone.
 pub(crate) fn kill(process: &OwnedFd) -> bool {
     pidfd_send_signal(process, Signal::KILL).is_ok()
 }
 
-/// Waits for a process to end, and kills it when it is still there after `within`.
+/// Waits for a process to end, and kills it after `within`.
 pub(crate) fn wait_or_kill(child: &mut Child, itself: Option<&OwnedFd>, within: Duration) -> std::io::Result<ExitStatus> {
     let in_time = || -> Result<bool> {
         let ended = itself.ok_or(Errno::SRCH)?;
@@ -48,13 +48,13 @@ pub(crate) fn wait_or_kill(child: &mut Child, itself: Option<&OwnedFd>, within: 
         }
     };
     if !matches!(in_time(), Ok(true)) {
-        // Without a descriptor to name it by it cannot even be watched: nobody could say for how long it is waited for.
+        // Without a pidfd the process cannot be watched, and a wait for it would have no limit: it is killed.
         itself.map_or_else(|| child.kill(), |itself| Ok(_ = kill(itself)))?;
     }
     child.wait()
 }
 
-/// The packet end that this process was started with, if it is a helper. Its standard input is empty from then on.
+/// The packet end with which this process was started, if it is a helper. Its standard input is empty from then on.
 pub(crate) fn helper_end() -> Option<OwnedFd> {
     let name = std::env::args_os().next()?;
     let stdin = std::io::stdin();
@@ -68,9 +68,8 @@ pub(crate) fn helper_end() -> Option<OwnedFd> {
     Some(end)
 }
 
-/// Makes a new helper its pool's alone: what the pool's process had open without close-on-exec is closed, and signals to end, which
-/// service managers send to all processes, are left to the pool.
-/// Returns the end under the lowest number there is.
+/// Prepares a new helper: closes the descriptors that the pool's process had open without close-on-exec, and ignores signals to end, which
+/// service managers send to all processes: they are handled by the pool's process. Returns the packet end under the lowest free number.
 pub(crate) fn settle_helper(end: OwnedFd) -> Result<OwnedFd> {
     close_others(&end)?;
     let lowest = rustix::io::fcntl_dupfd_cloexec(&end, 3)?;
@@ -88,7 +87,7 @@ pub(crate) fn settle_helper(end: OwnedFd) -> Result<OwnedFd> {
 fn close_others(keep: &OwnedFd) -> Result<()> {
     let keep = keep.as_raw_fd().cast_unsigned();
     for (first, last) in [(3, keep.saturating_sub(1)), (keep + 1, u32::MAX)] {
-        // SAFETY: close_range(2) takes numbers. Nothing in this process owns one of these yet: it runs before all user code.
+        // SAFETY: close_range(2) takes numbers. No value in this process owns these descriptors: this runs before all user code.
         if first <= last && unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
             return Err(last_error());
         }

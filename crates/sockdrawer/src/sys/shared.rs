@@ -1,4 +1,4 @@
-//! Memory that several processes share: words, each of them atomic.
+//! Memory that several processes share: 64-bit atomic words.
 #![allow(unsafe_code)]
 
 use super::Result;
@@ -10,21 +10,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, OnceLock};
 
-// Under a model checker they are objects of it, for one process.
+// Under a model checker the words are its own atomics, for one process.
 #[cfg(shuttle)]
 use crate::sync::atomic::AtomicU64;
 #[cfg(not(shuttle))]
 use std::sync::atomic::AtomicU64;
 
-/// Words in memory of this process alone, or in memory that other processes map too. Where they lie costs nothing to those
-/// who use them. A clone is the same words.
+/// Words in private memory of this process, or in memory that other processes map too; the use of both costs alike. A clone refers to the
+/// same words.
 pub(crate) struct Words<T: ?Sized = [AtomicU64]> {
-    /// Beside its owner and not behind it, so that a word is found by one look: each connection is counted several times.
+    /// A pointer beside the owner, not behind it, so that a word is reached by one dereference: each connection is counted several times.
     words: NonNull<T>,
     memory: Arc<Memory>,
 }
 
-/// Words of which it is known that they are there.
+/// Words whose number is known at compile time.
 pub(crate) type Part<const N: usize> = Words<[AtomicU64; N]>;
 
 struct Memory {
@@ -32,23 +32,23 @@ struct Memory {
     mapped: bool,
 }
 
-// SAFETY: it owns its words, or a mapping that lives as long as it does, and gives out shared references to atomics only.
+// SAFETY: a `Words` shares ownership of its memory, which lives as long as it does, and gives out only shared references to atomics.
 unsafe impl<T: ?Sized + Sync> Send for Words<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Sync> Sync for Words<T> {}
-// SAFETY: as above; it gives out nothing.
+// SAFETY: as above; a `Memory` gives out no references.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Words {
-    /// So many, all zero, for this process alone.
+    /// `count` words, all zero, in private memory of this process.
     pub(crate) fn private(count: usize) -> Words {
         let words: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
         Words::of(NonNull::from(Box::leak(words)), false)
     }
 
-    /// N of them from this one on.
+    /// N of these words, from `first` on.
     pub(crate) fn part<const N: usize>(&self, first: usize) -> Part<N> {
         let words = self[first..].first_chunk().expect("there are as many");
         Words { words: NonNull::from(words), memory: self.memory.clone() }
@@ -58,27 +58,27 @@ impl Words {
         Words { words, memory: Arc::new(Memory { words, mapped }) }
     }
 
-    /// So many, all zero, and the descriptor by which others map them. Words that nobody writes take no memory.
+    /// `count` words, all zero, in shared memory, and the descriptor by which other processes map them. Words never written take no memory.
     pub(crate) fn create(count: usize) -> Result<(Words, OwnedFd)> {
         if cfg!(shuttle) {
             return Err(super::Errno::OPNOTSUPP);
         }
         let file = memfd_create("sockdrawer", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, (count * size_of::<AtomicU64>()) as u64)?;
-        // A process that looks at words that are cut off dies of that.
+        // A process that reads words beyond the end of the file dies of SIGBUS: the size is sealed.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Words::map(file.as_fd(), count)?, file))
     }
 
-    /// What another process created, with the same count. Processes forked from this one do not have it.
+    /// Maps words that another process created, with an equal `count`. Processes forked from this one do not have the mapping.
     pub(crate) fn map(file: BorrowedFd<'_>, count: usize) -> Result<Words> {
         let words = Words::map_from(file, 0, count)?;
-        // SAFETY: mapped just now with this length; the advice concerns forked processes alone, which never look at it.
+        // SAFETY: mapped just now with this length; the advice concerns only forked processes, which never use the mapping.
         unsafe { madvise(words.words.as_ptr().cast(), count * size_of::<AtomicU64>(), Advice::LinuxDontFork) }?;
         Ok(words)
     }
 
-    /// So many of them from this one on, which begins a page.
+    /// Maps `count` words of the file, from `first` on, which is at the start of a page.
     pub(crate) fn map_from(file: BorrowedFd<'_>, first: usize, count: usize) -> Result<Words> {
         if cfg!(shuttle) {
             return Err(super::Errno::OPNOTSUPP);
@@ -94,7 +94,7 @@ impl Words {
         Ok(Words::of(NonNull::slice_from_raw_parts(first, count), true))
     }
 
-    /// Words of one page. Asked once: a forked process that asks again needs the C library's page for it.
+    /// The number of words in a page. Cached: another call of sysconf(3) in a forked process would touch a page of the C library.
     pub(crate) fn in_page() -> usize {
         static WORDS: OnceLock<usize> = OnceLock::new();
         *WORDS.get_or_init(|| {
@@ -116,7 +116,7 @@ impl<T: ?Sized> Deref for Words<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: valid as long as there is the memory, and every bit pattern is; others write through atomics only.
+        // SAFETY: the words are valid as long as the memory, as is every bit pattern; other processes write through atomics only.
         unsafe { self.words.as_ref() }
     }
 }
@@ -125,7 +125,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if self.mapped {
             let size = self.words.len() * size_of::<AtomicU64>();
-            // SAFETY: mapped in `map` with this size; no reference outlives self. It fails for wrong arguments only.
+            // SAFETY: mapped in `map_from` with this size; no reference outlives self. It fails only for wrong arguments.
             let _ = unsafe { munmap(self.words.as_ptr().cast(), size) };
         } else {
             // SAFETY: leaked from a box in `private`.

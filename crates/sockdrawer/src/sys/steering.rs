@@ -1,5 +1,5 @@
-//! Which listening socket of an address gets a new connection, and whether it gets any: small programs of classic BPF, which need no
-//! privilege.
+//! Steering of new connections among the listening sockets of an address, and away from a socket, by small programs of classic BPF, which
+//! need no privilege.
 #![allow(unsafe_code)]
 
 use super::options::last_error;
@@ -10,19 +10,19 @@ use std::mem::size_of;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Where the kernel keeps its random number for such programs.
+/// The offset at which such a program reads a random number of the kernel.
 const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
-/// The flags of a TCP header: their place, and two of them.
+/// The offset of the flags in a TCP header, and two of the flags.
 const TCP_FLAGS: u32 = 13;
 const SYN: u32 = 0x02;
 const ACK: u32 = 0x10;
 
-/// New handshakes go to members of the group with these places, each with the same chance; an older program is replaced.
+/// Steers new handshakes to the members of the group with these indices, each with equal probability. Replaces an older program.
 pub(super) fn steer(member: BorrowedFd<'_>, to: &[Range<usize>]) -> Result<()> {
     attach(member, libc::SO_ATTACH_REUSEPORT_CBPF, &mut choosing(to)?)
 }
 
-/// By hash again, among all members.
+/// Ends steering: the kernel chooses by hash among all members again.
 pub(super) fn unsteer(member: BorrowedFd<'_>) -> Result<()> {
     let none: c_int = 0;
     // SAFETY: setsockopt(2) reads one int from a valid pointer for a descriptor that is borrowed, hence open.
@@ -38,7 +38,7 @@ pub(super) fn unsteer(member: BorrowedFd<'_>) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// No new handshake begins at this socket: its first segment is dropped, and sent again by the peer after a second.
+/// Drops the first segment of new handshakes at this socket; the peer sends it again after a second.
 pub(super) fn turn_away(listener: BorrowedFd<'_>) -> Result<()> {
     let mut program = [
         step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, TCP_FLAGS),
@@ -50,7 +50,7 @@ pub(super) fn turn_away(listener: BorrowedFd<'_>) -> Result<()> {
     attach(listener, libc::SO_ATTACH_FILTER, &mut program)
 }
 
-/// For tests: nothing comes in at this socket any more, as if the network lost it.
+/// For tests: drops all segments to this socket, as if the network lost them.
 #[cfg(test)]
 pub(crate) fn deafen(socket: BorrowedFd<'_>) -> Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, 0)])
@@ -62,9 +62,9 @@ pub(crate) fn undeafen(socket: BorrowedFd<'_>) -> Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &mut [step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX)])
 }
 
-/// Returns when every segment that the kernel was working on has been dealt with. The kernel deals with it on some CPU without
-/// letting a thread run there: where this thread has run since, it is done. Where this thread may not run everywhere, or input is
-/// dealt with by threads as in a real-time kernel, `membarrier` waits for all readers of RCU, which takes up to a hundred times longer.
+/// Returns when every segment that the kernel was processing is done. The kernel processes a segment on some CPU without running a thread
+/// there: once this thread has run on that CPU, the segment is done. If this thread may not run on every CPU, or threads process input, as
+/// in a real-time kernel, `membarrier` waits for all readers of RCU, which takes up to a hundred times longer.
 pub(super) fn await_input() -> Result<()> {
     visit_all_cpus().or_else(|_| await_readers())
 }
@@ -76,7 +76,7 @@ fn await_readers() -> Result<()> {
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 
-/// On more CPUs than this a visit takes longer than RCU.
+/// Maximum of CPUs to visit: with more, the visit takes longer than RCU.
 const MOST_VISITS: usize = 64;
 
 fn visit_all_cpus() -> Result<()> {
@@ -89,14 +89,14 @@ fn visit_all_cpus() -> Result<()> {
     let visited = online.into_iter().try_for_each(|cpu| {
         let mut only = CpuSet::new();
         only.set(cpu);
-        // It returns there.
+        // The call returns on that CPU.
         sched_setaffinity(None, &only)
     });
     sched_setaffinity(None, &before)?;
     visited
 }
 
-/// Such as `0-3,6`.
+/// Parses a list of CPUs such as `0-3,6`.
 fn cpus(list: &str) -> Option<Vec<usize>> {
     let mut found = Vec::new();
     for part in list.split(',') {
@@ -106,7 +106,7 @@ fn cpus(list: &str) -> Option<Vec<usize>> {
     Some(found)
 }
 
-/// A program that returns each place in `to` equally often.
+/// A program that returns each index in `to` with equal probability.
 fn choosing(to: &[Range<usize>]) -> Result<Vec<libc::sock_filter>> {
     let number = |number: usize| u32::try_from(number).map_err(|_| Errno::INVAL);
     let Some((last, others)) = to.split_last() else { return Err(Errno::INVAL) };
@@ -126,14 +126,14 @@ fn choosing(to: &[Range<usize>]) -> Result<Vec<libc::sock_filter>> {
 }
 
 fn step(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    // Codes are of 16 bits; libc has them wider.
+    // Codes have 16 bits; libc's constants are wider.
     libc::sock_filter { code: code as u16, jt, jf, k }
 }
 
 fn attach(socket: BorrowedFd<'_>, option: c_int, program: &mut [libc::sock_filter]) -> Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
     let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel reads a sock_fprog, and through it `len` instructions, all of which live until it returns; the descriptor
+    // SAFETY: the kernel reads a sock_fprog, and through it `len` instructions, which all live until the call returns; the descriptor
     // is borrowed, hence open.
     let result = unsafe {
         libc::setsockopt(

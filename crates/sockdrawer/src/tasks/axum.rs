@@ -1,4 +1,4 @@
-//! `axum::serve(pool.listener(), app)`.
+//! Implements axum's listener, for `axum::serve(pool.listener(), app)`.
 
 use super::{Connection, Context, Listener};
 use axum::extract::connect_info::Connected;
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 impl axum::serve::Listener for Listener {
     type Io = Connection;
-    /// None for a Unix socket.
+    /// The peer's address; None for a Unix socket.
     type Addr = Option<SocketAddr>;
 
     async fn accept(&mut self) -> (Connection, Option<SocketAddr>) {
@@ -22,7 +22,7 @@ impl axum::serve::Listener for Listener {
     }
 }
 
-/// Handlers that take `ConnectInfo<Context>` hear of a drain and of notes, also after an upgrade: serve
+/// Handlers that take `ConnectInfo<Context>` see drains and notes, also after an upgrade of the protocol: serve
 /// `app.into_make_service_with_connect_info::<Context>()`.
 impl Connected<IncomingStream<'_, Listener>> for Context {
     fn connect_info(stream: IncomingStream<'_, Listener>) -> Context {

@@ -1,4 +1,4 @@
-//! A connection in the hands of async code.
+//! Connections for async code.
 
 use super::context::Context;
 use super::let_fall;
@@ -13,17 +13,17 @@ use std::task::{self, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A connection of a pool. It has the permit: as long as this exists, whoever holds it, the connection is counted, listed,
-/// drained, purged and killed as any other. When it is dropped, the connection is over: what was written is delivered, and the
-/// peer sees the end.
+/// A connection that async code reads and writes. As long as this value exists, the connection has its permit and is counted, listed,
+/// drained, purged and killed like any other. When it is dropped, the connection ends: what was written is delivered, and the peer sees
+/// the end.
 ///
-/// It belongs to the runtime on which it is first polled and finds nothing to read, or no room to write.
+/// It belongs to the tokio runtime on which a read or a write first had to wait.
 pub struct Connection {
-    /// Dropped first: nobody watches a socket that went back.
+    /// Dropped first: a socket that returned to its loop must not be registered with the runtime.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
-    /// None when it is dropped.
+    /// None while the connection is dropped.
     lease: Option<Lease>,
-    /// The tasks that read and write; with two halves there are two.
+    /// Wakers of the tasks that read and write; two halves may be in two tasks.
     reader: LeaseWaker,
     writer: LeaseWaker,
     context: Context,
@@ -36,26 +36,26 @@ impl Connection {
         Connection { watched: None, lease: Some(lease), reader, writer, context }
     }
 
-    /// What is known of it, and what it is told.
+    /// The properties of the connection, and what the pool sends it.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Ends the connection with a reset: the peer sees that something is missing, where an orderly end would look complete.
+    /// Ends the connection with a reset: the peer sees that data is missing, whereas an orderly end would look complete.
     pub fn abort(mut self) {
         if let Some(lease) = &mut self.lease {
             lease.outcome = LeaseEnd::Abort;
         }
     }
 
-    /// A half to read and a half to write, for two tasks. When the half that writes is dropped, the peer sees the end of what was
-    /// written; the connection is over when both are.
+    /// Splits the connection into a half that reads and a half that writes, for two tasks. When the writing half is dropped, the peer sees
+    /// the end of the stream; the connection ends when both halves are dropped.
     pub fn into_split(self) -> (ReadHalf, WriteHalf) {
         let whole = Arc::new(Mutex::new(self));
         (ReadHalf(whole.clone()), WriteHalf(whole))
     }
 
-    /// Makes a call on the socket, of up to `length` bytes, when it is ready for it.
+    /// Makes a call on the socket, of up to `length` bytes, when the socket is ready for it.
     fn call(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -64,7 +64,7 @@ impl Connection {
         mut call: impl FnMut(&mut Lease) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
         let lease = self.lease.as_mut().expect("only dropping it takes the lease");
-        // Most peers have sent by now. What was kept is there whatever the socket has.
+        // Most peers have sent by now, so a first read needs no registration. Kept input is there whatever the socket has.
         if self.watched.is_none() || (interest.is_readable() && lease.has_kept()) {
             match call(lease) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -83,7 +83,7 @@ impl Connection {
             };
             let Poll::Ready(ready) = ready else {
                 change.wakes(cx.waker());
-                // It may have ended before this task was known.
+                // The connection may have ended before the waker was registered.
                 return if lease.leased.has_ended() { Poll::Ready(Err(Errno::CONNABORTED.into())) } else { Poll::Pending };
             };
             let mut ready = ready?;
@@ -91,7 +91,7 @@ impl Connection {
                 Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(Errno::INTR) => {}
                 done => {
-                    // A short one took all that there was: no need to ask for more, the next event tells. The end is remembered.
+                    // A short read or write emptied or filled the socket: the next event tells when to go on. The end is remembered.
                     if done.is_ok_and(|count| 0 < count && count < length) {
                         ready.clear_ready();
                     }
@@ -119,27 +119,27 @@ impl AsyncWrite for Connection {
         self.call(cx, Interest::WRITABLE, bytes.len(), |lease| lease.send(bytes))
     }
 
-    /// Nothing is kept back.
+    /// Does nothing: writes are not buffered.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Tells the peer that no more comes.
+    /// Shuts down the sending side: the peer sees the end of the stream.
     fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
         let lease = self.lease.as_mut().expect("only dropping it takes the lease");
         Poll::Ready(match lease.finish() {
-            // It is gone in both directions.
+            // The connection is gone in both directions.
             Err(Errno::NOTCONN) => Ok(()),
             done => done.map_err(io::Error::from),
         })
     }
 }
 
-/// What reads of [`Connection::into_split`].
+/// The reading half of [`Connection::into_split`].
 #[derive(Debug)]
 pub struct ReadHalf(Arc<Mutex<Connection>>);
 
-/// What writes of [`Connection::into_split`].
+/// The writing half of [`Connection::into_split`].
 #[derive(Debug)]
 pub struct WriteHalf(Arc<Mutex<Connection>>);
 
@@ -166,7 +166,7 @@ impl AsyncWrite for WriteHalf {
 impl Drop for WriteHalf {
     fn drop(&mut self) {
         if let Some(lease) = &mut lock(&self.0).lease {
-            // It fails where the connection is gone already.
+            // An error means that the connection is gone already.
             let _ = lease.finish();
         }
     }
@@ -178,7 +178,7 @@ impl Drop for Connection {
         if let Some(lease) = self.lease.take() {
             if std::thread::panicking() { let_fall(lease) } else { drop(lease) }
         }
-        // Who waits for notes or the end of it hears that it is over.
+        // Tasks that wait for notes, or for the request to end, see that the connection has ended.
         self.context.leased.end();
     }
 }

@@ -1,4 +1,4 @@
-//! What async code knows of its connection, and hears from the pool.
+//! The context of a connection in async code: its properties, and requests and notes from the pool.
 
 use crate::event_loop::lease::{LeaseWaker, Leased};
 use crate::protocol::{ConnectionId, Note, Side};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-/// A connection, seen from its code. Clones are cheap, and remain of use when the [`Connection`](super::Connection) is elsewhere,
-/// such as in a WebSocket.
+/// The properties of a connection, and what the pool sends it. Clones are cheap, and work when the [`Connection`](super::Connection) was
+/// moved elsewhere, such as into a WebSocket.
 #[derive(Clone)]
 pub struct Context {
     pub(super) leased: Arc<Leased>,
@@ -21,45 +21,44 @@ impl Context {
         Context { leased, peer }
     }
 
-    /// Its number, as in [`Pool::connections`](crate::Pool::connections).
+    /// The connection's number, as in [`Pool::connections`](crate::Pool::connections).
     pub fn id(&self) -> ConnectionId {
         self.leased.id
     }
 
-    /// The generation it was accepted under.
+    /// The number of the generation under which the connection was accepted.
     pub fn generation(&self) -> u32 {
         self.leased.generation
     }
 
-    /// Its peer; None for a Unix socket.
+    /// The peer's address; None for a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// Accepted or connected.
+    /// Whether the connection was accepted or made by connecting.
     pub fn side(&self) -> Side {
         self.leased.side
     }
 
-    /// Whether the connection was asked to end, or is over.
+    /// Whether the connection was asked to end, or has ended.
     pub fn is_draining(&self) -> bool {
         self.leased.is_draining()
     }
 
-    /// When the pool will end this connection, whatever it is doing, if it was asked to end by a deadline: reading and writing fail from
-    /// then on.
+    /// The deadline at which the pool ends this connection, if it was asked to end by one: reads and writes fail from then on.
     pub fn deadline(&self) -> Option<Instant> {
         self.leased.ends_by()
     }
 
-    /// Waits until the connection is asked to end, or is over. It should finish what it does, say goodbye and be dropped: at
-    /// [`Context::deadline`] nothing can be read or written any more.
+    /// Waits until the connection is asked to end, or has ended. The handler should then finish its work, say goodbye and drop the
+    /// connection: at [`Context::deadline`] reads and writes fail.
     pub async fn draining(&self) {
         self.until(|leased| leased.is_draining().then_some(())).await;
     }
 
-    /// The next note for this connection: see [`Pool::notify`](crate::Pool::notify). None when the connection is over. Notes
-    /// wait until they are taken, 1,024 at most.
+    /// Waits for the next note to this connection: see [`Pool::notify`](crate::Pool::notify). None when the connection has ended. At most
+    /// 1,024 notes wait to be taken; further ones are dropped and counted.
     pub async fn note(&self) -> Option<Note> {
         self.until(|leased| leased.take_note().map(Some).or_else(|| leased.has_ended().then_some(None))).await
     }
@@ -69,7 +68,7 @@ impl Context {
         poll_fn(|cx| {
             let seen = look(&self.leased).or_else(|| {
                 change.wakes(cx.waker());
-                // It may have changed before this task was known.
+                // The state may have changed before the waker was registered.
                 look(&self.leased)
             });
             seen.map_or(Poll::Pending, Poll::Ready)

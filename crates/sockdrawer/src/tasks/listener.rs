@@ -1,4 +1,4 @@
-//! Connections on their way from the loops of a pool to code on another runtime.
+//! The queue of connections from the loops of a pool to code on another runtime.
 
 use super::connection::Connection;
 use crate::event_loop::lease::{Lease, LeaseQueue, Leased};
@@ -16,19 +16,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// Connections that wait to be taken: as many as there are permits. Belongs to one behaviour.
+/// Connections that wait to be taken: at most as many as there are permits. Each queue belongs to one behaviour.
 #[derive(Default)]
 pub(crate) struct Queue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Lease>,
-    /// Of listeners, and of those who wait for the end.
+    /// Wakers of listeners, and of tasks that wait for the end.
     wakers: Vec<Waker>,
     listeners: usize,
-    /// The last listener was dropped: nobody will take what comes.
+    /// The last listener was dropped: connections that come will not be taken.
     deserted: bool,
-    /// No more comes: the behaviour is out of force, or its pool has stopped.
+    /// No more connections come: the behaviour is out of force, or its pool has stopped.
     ended: bool,
 }
 
@@ -36,7 +36,7 @@ impl Queue {
     pub(super) fn put(self: &Arc<Queue>, lease: Lease) {
         let here: Arc<dyn LeaseQueue> = self.clone();
         lease.leased.waits_in(Arc::downgrade(&here));
-        // Outside the lock: it goes back, and its peer sees the end.
+        // Dropped outside the lock: the connection returns to its loop, and its peer sees the end.
         drop(self.change(|state| {
             if state.deserted {
                 return Some(lease);
@@ -57,7 +57,7 @@ impl Queue {
             (change(&mut state), std::mem::take(&mut state.wakers))
         };
         for waker in wakers {
-            // Of a runtime that is not ours.
+            // A waker runs code of a runtime that is not part of this library: it may panic.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(panics::discard);
         }
         done
@@ -79,7 +79,7 @@ impl Queue {
         drop(left);
     }
 
-    /// The next connection; None at the end.
+    /// Polls for the next connection; None at the end.
     fn poll(&self, cx: &Context<'_>) -> Poll<Option<Lease>> {
         self.poll_state(cx, |state| state.waiting.pop_front().map(Some).or(state.ended.then_some(None)))
     }
@@ -103,20 +103,21 @@ impl LeaseQueue for Queue {
             let at = state.waiting.iter().position(|lease| Arc::ptr_eq(&lease.leased, leased));
             at.and_then(|at| state.waiting.remove(at))
         };
-        // Outside the lock: it goes back to its loop.
+        // Dropped outside the lock: the connection returns to its loop.
         given_up.is_some()
     }
 }
 
-/// Where a program takes a pool's connections: `axum::serve(pool.listener(), app)`, or as a stream. Lives on any runtime of tokio.
+/// Takes the connections of a pool: `axum::serve(pool.listener(), app)`, or as a stream. It works on any runtime of tokio.
 ///
-/// It never fails: what accepting meets is the pool's matter. Nothing is lost between the pool and its taker: what nobody takes yet
-/// waits, with its permit, so that a server which does not keep up sees no more connections than the pool's limit. A connection that
-/// ends while it waits is dropped and counted as `untaken`: after a reset by its peer, and in a pool that connects after the peer's end. When the last
-/// listener of a behaviour is dropped, connections that wait for it, and those that still come, are ended in order.
+/// It never fails: errors of accepting are handled by the pool. No connection is lost between the pool and the listener: a connection that
+/// was not taken yet waits, with its permit, so that a server which does not keep up gets no more connections than the pool's limit. A
+/// connection that ends while it waits is dropped and counted as `untaken`: after a reset by its peer, and in a pool that connects also
+/// after the peer's end. When the last listener of a behaviour is dropped, connections that wait, and those that still come, are ended
+/// in order.
 ///
-/// It keeps its pool running. It ends when the pool has stopped, and when its behaviour was replaced and the last connection of it
-/// has ended; `axum::serve` then waits for ever, unless it is told by [`Listener::ended`].
+/// A listener keeps its pool running. It ends when the pool has stopped, and when its behaviour was replaced and the last connection of
+/// that behaviour has ended; `axum::serve` then waits for ever, unless its shutdown signal is [`Listener::ended`].
 pub struct Listener {
     queue: Arc<Queue>,
     pool: Pool,
@@ -128,26 +129,26 @@ impl Listener {
         Listener { queue, pool }
     }
 
-    /// The next connection; None at the end. Nothing is lost when it is not awaited to the end.
+    /// Waits for the next connection; None at the end. Cancel-safe: no connection is lost when the future is dropped.
     pub async fn accept(&mut self) -> Option<Connection> {
         poll_fn(|cx| self.queue.poll(cx)).await.map(Connection::new)
     }
 
-    /// Waits for the end, for `axum::serve(listener, app).with_graceful_shutdown(ended)`.
+    /// A future that waits for the end of the listener, for `axum::serve(listener, app).with_graceful_shutdown(ended)`.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let queue = self.queue.clone();
         poll_fn(move |cx| queue.poll_state(cx, |state| (state.ended && state.waiting.is_empty()).then_some(())))
     }
 
-    /// The first address the pool listens at now; None for a Unix socket.
+    /// The first address at which the pool listens now; None for a Unix socket.
     ///
     /// # Errors
-    /// When it listens nowhere.
+    /// [`io::ErrorKind::AddrNotAvailable`], when the pool listens at no address.
     pub fn local_addr(&self) -> io::Result<Option<SocketAddr>> {
         match self.pool.addresses().first() {
             Some(Address::Tcp(address)) => Ok(Some(*address)),
             Some(_) => Ok(None),
-            None => Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the pool listens nowhere")),
+            None => Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the pool listens at no address")),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Async code on a pool: handlers, and a listener for servers that bring their own, such as axum. Feature `tokio`.
+//! Async code on a pool: handlers, and a listener for servers such as axum that spawn tasks themselves. Feature `tokio`.
 //!
 //! A pool of [`Model::Tasks`](crate::Model::Tasks) has a runtime in each of its loops. A handler's tasks run on the loop that
 //! accepted their connection and never leave its thread, so its futures need not be `Send`. A [`Listener`] carries
-//! connections to any runtime of the program. Either way the pool keeps counting: permit, number, generation and bytes belong to
-//! the [`Connection`], wherever it is moved, and the connection is over when that is dropped.
+//! connections to any runtime of the program. Either way the pool keeps counting: permit, number, generation and byte counts belong to
+//! the [`Connection`], wherever it is moved, and the connection ends when its [`Connection`] is dropped.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -29,15 +29,15 @@ use std::sync::Arc;
 use std::task::Poll;
 
 impl Behaviour {
-    /// A task for each connection, for [`Model::Tasks`](crate::Model::Tasks): `handler` is called, and its future run, on the
-    /// loop that accepted the connection. A panic in it resets the connection that it holds, and nothing else.
+    /// A task for each connection, for [`Model::Tasks`](crate::Model::Tasks): `handler` is called, and its future runs, on the loop that
+    /// accepted the connection. A panic in it resets the connections that its future owns, and no other.
     ///
     /// ```
     /// use sockdrawer::{Behaviour, Config, Model, tasks::{Connection, Context}};
     ///
     /// async fn echo(mut connection: Connection, _context: Context) {
     ///     let (mut reader, mut writer) = tokio::io::split(&mut connection);
-    ///     // A peer that is gone is no fault of this server.
+    ///     // An error means that the peer is gone, which is not this server's fault.
     ///     let _ = tokio::io::copy(&mut reader, &mut writer).await;
     /// }
     ///
@@ -51,15 +51,15 @@ impl Behaviour {
         Behaviour::of_kind(Task(Arc::new(handler)), Kind::Task)
     }
 
-    /// Connections for whoever takes them from [`Pool::listener`](crate::Pool::listener), for
-    /// [`Model::Tasks`](crate::Model::Tasks). Each call makes another queue: a pool that is changed to another one goes on with
-    /// that, and connections of the old one stay with those who took them.
+    /// A queue of connections that are taken from [`Pool::listener`](crate::Pool::listener), for [`Model::Tasks`](crate::Model::Tasks).
+    /// Each call makes another queue. When a pool changes to another queue, its new connections go there, and connections taken from the
+    /// old queue are not affected.
     pub fn listener() -> Behaviour {
         Behaviour::Protocol(Arc::new(Source(Slabs(Arc::new(Queued(Arc::default()))))))
     }
 }
 
-/// Gives each connection to a task of its own.
+/// The service of an async handler: each connection gets a task.
 struct Task<H>(Arc<H>);
 
 impl<H> Clone for Task<H> {
@@ -80,7 +80,7 @@ where
     }
 }
 
-/// Gives each connection to the listeners.
+/// The service of [`Behaviour::listener`]: each connection is put into the queue.
 #[derive(Clone)]
 struct Queued(Arc<Queue>);
 
@@ -92,8 +92,8 @@ impl Service for Queued {
     }
 }
 
-/// The service whose connections go to listeners. It is gone when its behaviour is out of force everywhere, and its last
-/// connection ended.
+/// The service of [`Behaviour::listener`] with its type erased. It is dropped, which ends the queue, when no loop uses its behaviour any
+/// more and its last connection has ended.
 struct Source(Slabs<Queued>);
 
 impl Source {
@@ -120,7 +120,7 @@ impl AnyService for Source {
     }
 }
 
-/// Where a behaviour's connections wait for listeners, if they do.
+/// The queue of a behaviour made by [`Behaviour::listener`].
 pub(crate) fn queue(behaviour: &Behaviour) -> Option<&Arc<Queue>> {
     behaviour.service().queue()?.downcast_ref()
 }
@@ -131,7 +131,7 @@ impl Drop for Source {
     }
 }
 
-/// Who takes connections from the event loop.
+/// Takes connections from the event loop.
 trait Taker: Clone + Send + 'static {
     fn take(self, lease: Lease);
 }
@@ -157,7 +157,7 @@ impl Taker for Queued {
     }
 }
 
-/// A protocol that gives its connection away as soon as it opens.
+/// A protocol that delegates its connection as soon as it opens.
 struct Given<T>(T);
 
 impl<T: Taker> Protocol for Given<T> {
@@ -167,18 +167,18 @@ impl<T: Taker> Protocol for Given<T> {
     }
 
     fn received(&mut self, input: &mut Input<'_>, _cx: &mut protocol::Context<'_>) -> Step {
-        // A connection that came back ends: this is input of its last moments.
+        // A connection that returned from its delegate is ending: input that arrives now is discarded.
         input.take_all();
         Step::Continue
     }
 }
 
 thread_local! {
-    /// What the task that is polled on this thread lets go of by panicking. None where none is polled.
+/// Leases dropped by a panic of the task that is polled on this thread. None while no task is polled.
     static FALLEN: RefCell<Option<Vec<Lease>>> = const { RefCell::new(None) };
 }
 
-/// Runs a handler's future. What it held when it panicked comes back with the panic's message.
+/// Runs a handler's future. Connections that it owned when it panicked return to their loop with the panic's message.
 async fn guarded(handler: impl Future<Output = ()>) {
     let mut handler = pin!(handler);
     poll_fn(|cx| {
@@ -199,7 +199,7 @@ async fn guarded(handler: impl Future<Output = ()>) {
 
 /// Keeps the hold of a panicking task for [`guarded`]; outside of one it comes back without the message.
 fn let_fall(lease: Lease) {
-    // A thread at its very end has no such place any more.
+    // At the very end of a thread its thread-local values are gone already.
     let _ = FALLEN.try_with(move |fallen| {
         if let Some(fallen) = fallen.borrow_mut().as_mut() {
             fallen.push(lease);

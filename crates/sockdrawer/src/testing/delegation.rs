@@ -1,4 +1,4 @@
-//! [`Step::Delegate`](crate::Step::Delegate) under test: the delegate runs, on this thread, over a pair of sockets.
+//! Tests of [`Step::Delegate`](crate::Step::Delegate): the delegate runs on this thread, over a pair of sockets.
 
 use super::Connection;
 use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Lessor, Returned};
@@ -14,13 +14,13 @@ impl Lessor for mpsc::Sender<Returned> {
 }
 
 impl<S: Service> Connection<S> {
-    /// Whether a delegate waits to be run.
+    /// Whether a delegate is pending.
     pub fn has_delegate(&self) -> bool {
         self.delegate.is_some()
     }
 
-    /// Runs the pending delegate, which speaks to `peer` on another thread, until the connection comes back or ends. What was
-    /// received before and not taken is read first; notes sent through handles wait for it.
+    /// Runs the pending delegate, with `peer` on another thread at the other end, until the connection returns or ends. The delegate first
+    /// reads input that was received before and not taken, and gets the notes sent through handles.
     ///
     /// # Panics
     /// When no delegate is pending, when output is still blocked, and when `peer` panics.
@@ -32,7 +32,7 @@ impl<S: Service> Connection<S> {
         let (lessor, comes_back) = mpsc::channel();
         let lease = Lease::new(self.leaving(), Arc::new(ours.into()), Arc::new(lessor));
         for note in self.wire.inbox.take() {
-            // Beyond its bound they are dropped, as on a real connection.
+            // Notes above the maximum are dropped, as on a real connection.
             drop(lease.leased.put_note(note));
         }
         let (back, notes) = std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ impl<S: Service> Connection<S> {
             (delegate.take)(Box::new(lease));
             let mut returned = comes_back.recv().expect("who has a connection gives it back");
             let back = returned.back.take().expect("it comes back once");
-            // Here the socket is closed, so that the peer sees the end.
+            // The socket is closed here, so that the peer sees the end.
             let GivenBack { kept, peer_finished, finished, outcome, .. } = back;
             self.wire.peer_finished |= peer_finished;
             self.wire.finished_sending |= finished;

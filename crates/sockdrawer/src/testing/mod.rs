@@ -1,6 +1,6 @@
-//! Drive a protocol by a script of bytes, time, notes and job results: no sockets, no threads, no sleeps.
+//! Tests of protocols by a script of bytes, time, notes and job results: without sockets, threads and sleeps.
 //!
-//! The rules are those of a real connection: what a protocol leaves untaken comes again with what follows it, `received` and
+//! The rules are those of a real connection: input that a protocol leaves untaken comes again with what follows it, `received` and
 //! `finished` wait while a job runs, after [`Step::Wait`] and above the high-water mark, and a panic ends the connection.
 //!
 //! ```
@@ -50,21 +50,21 @@ mod tests;
 
 pub use breakage::{crash, crash_loop, private_network, reset_queue};
 
-/// Timers that may fire in a row without the fake time moving; more is a protocol that would spin a loop.
+/// Maximum of timers in a row that fire without the fake time moving; more means that the protocol would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;
-/// What a send on a socket whose sending side was shut down fails with.
+/// The errno of a send on a socket whose sending side was shut down.
 const EPIPE: i32 = crate::sys::Errno::PIPE.raw_os_error();
 
 /// The limits of a connection under test. The defaults are those of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that may be left untaken while nothing holds `received` back; more is [`Closed::TooLong`].
+    /// Maximum of bytes left untaken while `received` is not held back; more ends the connection with [`Closed::TooLong`]. Default: 64 KiB.
     pub max_partial: usize,
-    /// Unsent bytes above which `received` and `finished` wait.
+    /// Unsent bytes above which `received` and `finished` wait. Default: 64 KiB.
     pub high_water: usize,
-    /// Unsent bytes below which `writable` is called, once the backlog was above `high_water`.
+    /// Unsent bytes below which `writable` is called, once the backlog was above `high_water`. Default: 32 KiB.
     pub low_water: usize,
-    /// Notes that wait for [`Connection::deliver_notes`]; one more is an error to its sender.
+    /// Maximum of notes that wait for [`Connection::deliver_notes`]; one more is an error for its sender. Default: 1,024.
     pub inbox: usize,
 }
 
@@ -74,12 +74,12 @@ impl Default for Limits {
     }
 }
 
-/// A peer on `side` whose connect took `connect_time`, as only a pool can make it otherwise. At 192.0.2.1:1 (RFC 5737).
+/// A peer at 192.0.2.1:1 (RFC 5737) whose connect took `connect_time`. Outside of tests only a pool makes peers with a connect time.
 pub fn peer(side: Side, connect_time: Duration) -> Peer {
     late_peer(side, Duration::ZERO, connect_time)
 }
 
-/// The same, whose connect began `lag` after it was due.
+/// A peer at 192.0.2.1:1 (RFC 5737) whose connect began `lag` after it was due and took `connect_time`.
 pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
     Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_lag(lag).with_connect_time(connect_time)
 }
@@ -88,7 +88,7 @@ pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
 struct Inbox {
     notes: Mutex<VecDeque<Note>>,
     capacity: usize,
-    /// What the connection is called; empty: nothing.
+    /// The tag of the connection; empty if it has none.
     tag: Mutex<Tag>,
 }
 
@@ -118,16 +118,16 @@ impl Post for Inbox {
     }
 }
 
-/// Facts of the connection that outlive the service that runs it.
+/// The state of the connection that outlives the service that runs it.
 struct Wire {
     peer: Peer,
     limits: Limits,
     reports: Vec<String>,
     now: Instant,
     due: Option<Instant>,
-    /// Received and not taken.
+    /// Input that was received and not taken.
     kept: Vec<u8>,
-    /// Something in `kept` was not offered since it could last be taken.
+    /// Whether `kept` has input that was not offered since `received` was last held back.
     fresh: bool,
     peer_finished: bool,
     told_finished: bool,
@@ -174,7 +174,7 @@ impl<S: Service> Connection<S> {
         Connection::open_with(service, peer(Side::Accepted, Duration::ZERO), Limits::default())
     }
 
-    /// The same with this peer and these limits.
+    /// An accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
     pub fn open_with(service: S, peer: Peer, limits: Limits) -> Connection<S> {
         let inbox = Arc::new(Inbox { notes: Mutex::default(), capacity: limits.inbox, tag: Mutex::default() });
         let wire = Wire {
@@ -227,7 +227,7 @@ impl<S: Service> Connection<S> {
     /// `bytes` arrive one by one, a read for each.
     ///
     /// # Panics
-    /// As [`Connection::receive`].
+    /// After [`Connection::finish`]: a peer that has finished sends no more.
     pub fn receive_split(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.receive(std::slice::from_ref(byte));
@@ -257,23 +257,23 @@ impl<S: Service> Connection<S> {
         self.wire.now = until;
     }
 
-    /// Time passes in which the loop is busy elsewhere: what is due meanwhile is late, and comes with the next
+    /// Lets time pass during which the loop is busy elsewhere: a timer that is due meanwhile is late, and fires with the next
     /// [`Connection::advance`].
     pub fn oversleep(&mut self, by: Duration) {
         self.wire.now += by;
     }
 
-    /// The time the protocol sees.
+    /// The time that the protocol sees.
     pub fn now(&self) -> Instant {
         self.wire.now
     }
 
-    /// How long until the timer is due; None when it is off. Zero when it is overdue.
+    /// The time until the timer is due; None if it is off, zero if it is overdue.
     pub fn timer(&self) -> Option<Duration> {
         self.wire.due.map(|due| due.saturating_duration_since(self.wire.now))
     }
 
-    /// Brings a note at once. Dropped when the connection has ended.
+    /// Delivers a note at once. It is dropped if the connection has ended.
     pub fn notify(&mut self, note: impl Into<Note>) {
         let note = note.into();
         self.event(|protocol, _, cx| protocol.notified(note, cx));
@@ -284,7 +284,7 @@ impl<S: Service> Connection<S> {
         Handle { post: self.wire.post.clone(), token: self.wire.id.0 }
     }
 
-    /// Brings the notes sent through handles until now, those the protocol sent to itself included. Returns how many.
+    /// Delivers the notes sent through handles so far, those that the protocol sent to itself included. Returns their number.
     pub fn deliver_notes(&mut self) -> usize {
         let notes = self.wire.inbox.take();
         let count = notes.len();
@@ -297,7 +297,7 @@ impl<S: Service> Connection<S> {
         self.job.is_some()
     }
 
-    /// Runs the pending job on this thread and brings its result. A dead connection's job runs too; its result is dropped.
+    /// Runs the pending job on this thread and delivers its result. The job of an ended connection runs too; its result is dropped.
     ///
     /// # Panics
     /// When no job is pending.
@@ -306,7 +306,7 @@ impl<S: Service> Connection<S> {
         self.event(|protocol, _, cx| protocol.done(result, cx));
     }
 
-    /// Drops the pending job without running it and brings `error` in place of its result.
+    /// Drops the pending job without running it and delivers `error` in place of its result.
     ///
     /// # Panics
     /// When no job is pending.
@@ -321,7 +321,7 @@ impl<S: Service> Connection<S> {
         self.settle();
     }
 
-    /// While blocked, the peer reads nothing and output becomes backlog. Unblocking sends all of it.
+    /// Blocks or unblocks output. While it is blocked, the peer reads nothing and output becomes backlog; unblocking sends the backlog.
     pub fn block_output(&mut self, blocked: bool) {
         self.wire.blocked = blocked;
         if !blocked {
@@ -329,7 +329,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// The peer reads up to `count` bytes of the backlog; `writable` follows when that leads below the low-water mark.
+    /// The peer reads up to `count` bytes of the backlog; `writable` is called when the backlog falls below the low-water mark.
     pub fn read_backlog(&mut self, count: usize) {
         let count = count.min(self.wire.backlog.len());
         self.wire.sent.extend(self.wire.backlog.drain(..count));
@@ -340,12 +340,12 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Bytes that wait for the peer to read.
+    /// The number of bytes that wait for the peer to read.
     pub fn backlog(&self) -> usize {
         self.wire.backlog.len()
     }
 
-    /// Takes what was sent since the last call.
+    /// Takes the bytes that were sent since the last call.
     pub fn sent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.wire.sent)
     }
@@ -360,12 +360,12 @@ impl<S: Service> Connection<S> {
         self.closed
     }
 
-    /// Whether the peer was told that no more comes: after [`Step::Finish`] or [`Step::Close`].
+    /// Whether the sending side was shut down, by [`Step::Finish`] or [`Step::Close`].
     pub fn finished_sending(&self) -> bool {
         self.wire.finished_sending
     }
 
-    /// The connection ends for a reason that is not the protocol's: [`Closed::Error`], `Purged`, `Killed`, `Overflow`.
+    /// Ends the connection for a reason other than its protocol: [`Closed::Error`], `Purged`, `Killed`, `Overflow`.
     pub fn end(&mut self, why: Closed) {
         let Some(mut state) = self.state.take() else { return };
         self.closed = Some(why);
@@ -394,26 +394,26 @@ impl<S: Service> Connection<S> {
         &self.service
     }
 
-    /// What the connection is called by [`Context::tag`] or [`Handle::tag`]; empty: nothing.
+    /// The tag set by [`Context::tag`] or [`Handle::tag`]; empty if there is none.
     pub fn tag(&self) -> String {
         self.wire.inbox.tag.lock().unwrap_or_else(PoisonError::into_inner).as_ref().to_owned()
     }
 
-    /// What was said by [`Context::report`], oldest first.
+    /// The texts of [`Context::report`], oldest first.
     pub fn reports(&self) -> &[String] {
         &self.wire.reports
     }
 
-    /// What [`Service::local`] made, when it is a `T`.
+    /// The value that [`Service::local`] made, if it is a `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
     }
 
-    /// Moves the connection to another service, as a pool's adopt does: state by `save` and `restore`; socket, untaken input,
-    /// unsent output and timer untouched. The old state is told [`Closed::Adopted`].
+    /// Moves the connection to another service, as [`Pool::adopt`](crate::Pool::adopt) does: the state by `save` and `restore`; socket,
+    /// untaken input, unsent output and timer stay untouched. `closed` of the old state is called with [`Closed::Adopted`].
     ///
     /// # Errors
-    /// The connection as it was, when it has ended, a job runs, it is to be given away, or the state can be neither saved nor restored.
+    /// The connection as it was, when it has ended, a job runs, it is to be delegated, or the state cannot be saved or restored.
     pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Connection<T>, Box<Connection<S>>> {
         let Some(state) = self.state.as_mut().filter(|_| self.job.is_none() && self.delegate.is_none()) else {
             return Err(Box::new(self));
@@ -439,13 +439,13 @@ impl<S: Service> Connection<S> {
         Ok(Connection { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire })
     }
 
-    /// One callback and what it asked for, then whatever may follow from it.
+    /// Makes a callback and does what it asks for, then makes the callbacks that may follow from it.
     fn event(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
         self.callback(callback);
         self.settle();
     }
 
-    /// Offers what may be offered, in the order of a real connection: input, the peer's end, the wish to drain.
+    /// Makes the callbacks that are due, in the order of a real connection: input, the peer's end, the request to drain.
     fn settle(&mut self) {
         while self.state.is_some() && self.job.is_none() && self.delegate.is_none() {
             let open = !self.wire.waiting && !self.is_paused();
@@ -465,7 +465,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// After `received`: is what was left a message's first part, or was the protocol stopped before it could take more?
+    /// After `received`: decides whether the input left is the first part of a message, or the protocol was held back before it took more.
     fn judge_kept(&mut self) {
         if self.state.is_none() || self.wire.kept.is_empty() {
             return;
@@ -482,7 +482,7 @@ impl<S: Service> Connection<S> {
         self.wire.above && self.service.receiving() == Receiving::UntilFull
     }
 
-    /// A part of a message that the peer will never complete is nothing to wait for.
+    /// Whether no partial message was received. A part that the peer will never complete does not count.
     fn is_quiet(&self) -> bool {
         self.wire.kept.is_empty() || self.wire.told_finished
     }
@@ -546,7 +546,7 @@ impl<S: Service> Connection<S> {
         self.end(why);
     }
 
-    /// Borrows what a context is made of, apart from the state.
+    /// Borrows the parts of a context, apart from the state.
     fn call<R>(&mut self, call: impl FnOnce(&mut Scene<'_>) -> R) -> R {
         self.out.clear();
         self.out.said = None;
@@ -555,7 +555,7 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// What a context is made of.
+/// The parts of a context.
 struct Scene<'a> {
     out: &'a mut Output,
     local: &'a mut Local,
