@@ -1,10 +1,9 @@
 //! Changing a pool: prepare all that can fail, commit by one store, retire. A failure leaves everything as it was.
 
-use super::control::{Control, Core, Started};
-use super::handle::Applied;
+use super::control::{Control, Core, Started, is_running};
 use super::listeners::{ListenerEntry, Replacing};
 use super::members::{Changing, Members};
-use super::plan::{How, Plan, Sockets, plan};
+use super::plan::{Applied, How, Plan, Sockets, plan};
 use super::retire::Begun;
 use super::validate::validate;
 use crate::config::{Config, Revision};
@@ -107,15 +106,6 @@ impl<M: Members> Core<M> {
         self.rebalance(control);
         M::committed(self, control, &before);
         (before, self.retire_listeners(control, gone))
-    }
-}
-
-/// Whether the pool runs: one that ends is not changed.
-pub(super) fn is_running(readiness: &Readiness) -> Result<(), Error> {
-    match readiness {
-        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => Ok(()),
-        Readiness::Draining => Err(Error::Stopped { reason: "it is draining".to_owned() }),
-        Readiness::Stopped(reason) => Err(Error::Stopped { reason: reason.clone() }),
     }
 }
 

@@ -1,21 +1,30 @@
 //! What a pool is made of, whatever its members are, and what is changed of it under one lock.
 
-use super::change::is_running;
 use super::listeners::Listeners;
 use super::members::Members;
 use super::restarts::{History, PendingRestart};
 use super::retire::{Keeper, Retirements};
-use super::supervise::{self, Report};
-use crate::clock::deadline;
 use crate::config::{Config, Revision};
 use crate::error::Error;
 use crate::listen::state::AcceptState;
-use crate::net::Address;
 use crate::observe::{Counts, Event, Readiness, Status};
-use crate::operation::{Drain, Drained};
-use crate::sync::{Condvar, Mutex, lock, mpsc, wait};
+use crate::operation::Drained;
+use crate::sync::{Condvar, Mutex, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+/// What the supervisor hears.
+pub(crate) enum Report<N> {
+    /// A member ended; also one that was dismissed, where only the pool can tell the difference.
+    Ended {
+        index: usize,
+        life: u64,
+        reason: String,
+    },
+    /// What only members of this kind tell.
+    News(N),
+    Stop,
+}
 
 /// One pool.
 pub(crate) struct Core<M: Members> {
@@ -129,61 +138,8 @@ impl<M: Members> Core<M> {
         (core, heard)
     }
 
-    /// Opens the addresses and starts the members. What was started ends when the rest could not be.
-    pub(super) fn begin(self: &Arc<Self>, heard: mpsc::Receiver<Report<M::News>>) -> Result<(), Error> {
-        let begun = supervise::start(Arc::downgrade(self), heard).and_then(|()| self.start_all());
-        begun.inspect_err(|_| self.stop("it could not be started"))
-    }
-
-    fn start_all(&self) -> Result<(), Error> {
-        let mut control = lock(&self.control);
-        let config = control.config.clone();
-        for listening in config.listeners() {
-            let entry = M::open(self, &mut control, &[], (&config, listening))?;
-            control.listeners.listening.push(entry);
-        }
-        let (members, started) = self.start_members(&mut control, &config);
-        control.put(members);
-        started?;
-        self.tell(&Event::GenerationStarted(control.generation));
-        for entry in &control.listeners.listening {
-            self.tell(&Event::Listening(entry.listener.address.clone()));
-        }
-        self.rebalance(&mut control);
-        Ok(())
-    }
-
-    /// Starts those of the members that a configuration asks for which the pool does not have. An error leaves those that were started to the caller.
-    pub(super) fn start_members(&self, control: &mut Control<M>, config: &Config) -> (Started<M>, Result<(), Error>) {
-        let mut started = Vec::new();
-        for index in 0..M::wanted(config) {
-            // One that died, or could not be started, comes back when the policy says.
-            if control.members.get(index).is_some_and(|member| member.running.is_some() || member.absent.is_some()) {
-                continue;
-            }
-            let (life, start) = (control.take_number(), M::start(self, control, config, index));
-            match M::launch(self, index, life, &start) {
-                Ok(running) => started.push((index, self.join(control, index, life, running))),
-                Err(error) => return (started, Err(error)),
-            }
-        }
-        (started, Ok(()))
-    }
-
-    /// It is one of the pool's from now on.
-    pub(super) fn join(&self, control: &mut Control<M>, index: usize, life: u64, running: M::Running) -> Member<M> {
-        M::join(control, life, &running);
-        let seen = (M::beat(self, index, &running), Instant::now());
-        Member { running: Some(running), absent: None, active: true, life, stuck: false, seen }
-    }
-
     pub(crate) fn tell(&self, event: &Event) {
         self.own.tell(event);
-    }
-
-    pub(super) fn config(&self) -> Config {
-        let control = lock(&self.control);
-        Config { based_on: Some(control.revision.stamp()), ..control.config.clone() }
     }
 
     /// What every pool says of itself. The rest is added by what the members are.
@@ -211,87 +167,13 @@ impl<M: Members> Core<M> {
             counts: Counts::default(),
         }
     }
-
-    pub(super) fn set_accept_state(&self, accept_state: &AcceptState) {
-        let mut control = lock(&self.control);
-        if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
-            return;
-        }
-        let (before, now) = (control.readiness.clone(), readiness(accept_state));
-        control.accept_state = accept_state.clone();
-        // Who looks must not see it ready when a listener stops, nor before one goes on.
-        if *accept_state != AcceptState::Open {
-            control.readiness = now.clone();
-            self.tell(&Event::ReadinessChanged(now));
-            return M::pass_accept_state(self, &mut control);
-        }
-        M::pass_accept_state(self, &mut control);
-        control.readiness = now.clone();
-        if before != now {
-            self.tell(&Event::ReadinessChanged(now));
-        }
-    }
-
-    pub(super) fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error> {
-        let control = lock(&self.control);
-        let entry = control.listeners.find(address)?;
-        entry.state.set_accept_state(accept_state);
-        M::pass_listener_accept_state(self, &control, entry, accept_state);
-        Ok(())
-    }
-
-    /// The end of a pool, in order. What came of the connections is told before the members are waited for.
-    pub(super) fn shutdown(&self, how: Drain, reason: &str, tell: impl FnOnce(Drained)) -> Drained {
-        {
-            let mut control = lock(&self.control);
-            while control.readiness == Readiness::Draining {
-                // Another ends it: what came of that is the answer here too.
-                control = wait(&self.stopped, control);
-            }
-            if matches!(control.readiness, Readiness::Stopped(_)) {
-                tell(control.drained);
-                return control.drained;
-            }
-            control.readiness = Readiness::Draining;
-        }
-        self.tell(&Event::ReadinessChanged(Readiness::Draining));
-        self.own.notifier().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);
-        let (drained, until) = M::end(self, how);
-        lock(&self.control).drained = drained;
-        tell(drained);
-        self.stop_by(until, reason);
-        drained
-    }
-
-    /// Stops every member now. Connections that are left end with them.
-    pub(crate) fn stop(&self, reason: &str) {
-        self.stop_by(Instant::now() + M::STOP_WITHIN, reason);
-    }
-
-    /// The same; members are waited for until then.
-    fn stop_by(&self, until: Instant, reason: &str) {
-        {
-            let mut control = lock(&self.control);
-            if std::mem::replace(&mut control.stopping, true) {
-                return;
-            }
-            control.readiness = Readiness::Draining;
-            control.listeners.take_all();
-            self.retirements.stop();
-        }
-        M::stop(self, until);
-        // The supervisor may be the one that stops the pool: then nothing listens.
-        let _ = self.reports.send(Report::Stop);
-        lock(&self.control).readiness = Readiness::Stopped(reason.to_owned());
-        self.stopped.notify_all();
-    }
 }
 
-/// What is said of a pool that takes connections, or does not.
-fn readiness(accept_state: &AcceptState) -> Readiness {
-    match accept_state {
-        AcceptState::Open => Readiness::Serving,
-        AcceptState::Suspended => Readiness::Suspended,
-        AcceptState::Refusing(_) => Readiness::Refusing,
+/// Whether the pool runs: one that ends is not changed.
+pub(super) fn is_running(readiness: &Readiness) -> Result<(), Error> {
+    match readiness {
+        Readiness::Serving | Readiness::Suspended | Readiness::Refusing => Ok(()),
+        Readiness::Draining => Err(Error::Stopped { reason: "it is draining".to_owned() }),
+        Readiness::Stopped(reason) => Err(Error::Stopped { reason: reason.clone() }),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::control::Core;
 use super::loops::Loops;
-use super::manager::Manager;
-use super::plan::{Plan, plan};
+use super::manager::{Manager, SHUT_DOWN};
+use super::plan::{Applied, Plan, plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
 use crate::behaviour::Behaviour;
@@ -32,34 +32,12 @@ pub struct Pool {
     _last: Arc<StopWhenDropped>,
 }
 
-/// Why a pool ended whose user ended it.
-const SHUT_DOWN: &str = "it was shut down";
-
 struct StopWhenDropped(Arc<dyn Manager>);
 
 impl Drop for StopWhenDropped {
     fn drop(&mut self) {
         self.0.stop("every handle of it was dropped");
     }
-}
-
-/// What [`Pool::join`] says of a pool that ended for this reason.
-pub(super) fn ended(reason: &str) -> Result<(), Error> {
-    if reason == SHUT_DOWN { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
-}
-
-/// What a reconfigure did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Applied {
-    /// The differences.
-    pub plan: Plan,
-    /// The generation in force now.
-    pub generation: u32,
-    /// The pool's revision now: one more than before, unless nothing differed.
-    pub revision: u64,
-    /// From the first check to the end.
-    pub took: Duration,
 }
 
 impl Pool {

@@ -1,22 +1,20 @@
 //! A pool as its handle sees it, whatever the members are.
 
-use super::control::Core;
-use super::handle::{Applied, ended};
-use super::members::Members;
+use super::control::{Core, is_running};
+use super::members::{Members, Visit};
+use super::plan::Applied;
 use crate::clock::deadline;
 use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::listen::state::AcceptState;
 use crate::net::Address;
-use crate::observe::{Readiness, Status};
+use crate::observe::{Event, Readiness, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
-use crate::protocol::Local;
 use crate::sync::{lock, wait};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A visitor of what services made for their loops.
-pub(crate) type Visit = Arc<dyn Fn(&mut Local) + Send + Sync>;
+/// Why a pool ended whose user ended it.
+pub(super) const SHUT_DOWN: &str = "it was shut down";
 
 /// The methods of [`Pool`](super::Pool), where they are described.
 pub(crate) trait Manager: Send + Sync {
@@ -46,7 +44,8 @@ pub(crate) trait Manager: Send + Sync {
 
 impl<M: Members> Manager for Core<M> {
     fn config(&self) -> Config {
-        Core::config(self)
+        let control = lock(&self.control);
+        Config { based_on: Some(control.revision.stamp()), ..control.config.clone() }
     }
 
     fn addresses(&self) -> Vec<Address> {
@@ -61,11 +60,31 @@ impl<M: Members> Manager for Core<M> {
     }
 
     fn set_accept_state(&self, accept_state: &AcceptState) {
-        Core::set_accept_state(self, accept_state);
+        let mut control = lock(&self.control);
+        if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
+            return;
+        }
+        let (before, now) = (control.readiness.clone(), readiness(accept_state));
+        control.accept_state = accept_state.clone();
+        // Who looks must not see it ready when a listener stops, nor before one goes on.
+        if *accept_state != AcceptState::Open {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now));
+            return M::pass_accept_state(self, &mut control);
+        }
+        M::pass_accept_state(self, &mut control);
+        control.readiness = now.clone();
+        if before != now {
+            self.tell(&Event::ReadinessChanged(now));
+        }
     }
 
     fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error> {
-        Core::set_listener_accept_state(self, address, accept_state)
+        let control = lock(&self.control);
+        let entry = control.listeners.find(address)?;
+        entry.state.set_accept_state(accept_state);
+        M::pass_listener_accept_state(self, &control, entry, accept_state);
+        Ok(())
     }
 
     fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
@@ -108,5 +127,19 @@ impl<M: Members> Manager for Core<M> {
 
     fn crash(&self, part: Part, index: usize) -> bool {
         M::crash(self, part, index)
+    }
+}
+
+/// What [`Pool::join`] says of a pool that ended for this reason.
+pub(super) fn ended(reason: &str) -> Result<(), Error> {
+    if reason == SHUT_DOWN { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
+}
+
+/// What is said of a pool that takes connections, or does not.
+fn readiness(accept_state: &AcceptState) -> Readiness {
+    match accept_state {
+        AcceptState::Open => Readiness::Serving,
+        AcceptState::Suspended => Readiness::Suspended,
+        AcceptState::Refusing(_) => Readiness::Refusing,
     }
 }

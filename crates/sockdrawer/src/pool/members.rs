@@ -3,7 +3,6 @@
 
 use super::control::{Control, Core, Member, Started};
 use super::listeners::ListenerEntry;
-use super::manager::Visit;
 use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::notifier::Notifier;
@@ -11,10 +10,14 @@ use crate::limit::limiter::Limiter;
 use crate::listen::state::AcceptState;
 use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
+use crate::protocol::Local;
 use crate::sync::mpsc;
 use crate::sys::System;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// A visitor of what services made for their loops.
+pub(crate) type Visit = Arc<dyn Fn(&mut Local) + Send + Sync>;
 
 /// A change that is being prepared.
 pub(crate) struct Changing<'a, M: Members> {

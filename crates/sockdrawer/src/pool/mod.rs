@@ -4,6 +4,7 @@ mod change;
 mod control;
 mod drain;
 mod handle;
+mod lifecycle;
 mod listeners;
 mod loops;
 mod manager;
@@ -19,7 +20,7 @@ mod supervise;
 mod tests;
 mod validate;
 
-pub use handle::{Applied, Pool};
-pub use plan::{Change, How, Plan};
+pub use handle::Pool;
+pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]
 pub use processes::processes;

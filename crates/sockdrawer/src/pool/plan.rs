@@ -3,6 +3,7 @@
 use crate::admission::Admission;
 use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
 use std::fmt;
+use std::time::Duration;
 
 /// What a change of configuration would do, setting by setting. Empty where nothing differs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -220,6 +221,20 @@ pub(super) fn is_same_policy(one: &dyn Admission, other: &dyn Admission) -> bool
         (Some(one), Some(other)) => one == other,
         _ => std::ptr::addr_eq(one, other),
     }
+}
+
+/// What a reconfigure did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The differences.
+    pub plan: Plan,
+    /// The generation in force now.
+    pub generation: u32,
+    /// The pool's revision now: one more than before, unless nothing differed.
+    pub revision: u64,
+    /// From the first check to the end.
+    pub took: Duration,
 }
 
 #[cfg(test)]

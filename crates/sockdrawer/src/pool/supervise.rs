@@ -1,29 +1,23 @@
 //! Supervision: a member that dies is replaced, the sockets of one that does not turn go to others, and a pool in which parts die
 //! again and again ends in order and says why.
 
-use super::control::{Control, Core, Member};
+use super::control::{Control, Core, Member, Report};
+use super::manager::Manager;
 use super::members::Members;
-use super::restarts::{PendingRestart, end_in_order};
+use super::restarts::PendingRestart;
 use crate::clock::deadline;
-use crate::config::Part;
+use crate::config::{Death, Part, Replace, RestartPolicy as _, Restarts};
 use crate::error::Error;
 use crate::observe::Event;
+use crate::operation::Drain;
 use crate::sync::{lock, mpsc};
+use crate::sys::panics;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// What the supervisor hears.
-pub(crate) enum Report<N> {
-    /// A member ended; also one that was dismissed, where only the pool can tell the difference.
-    Ended {
-        index: usize,
-        life: u64,
-        reason: String,
-    },
-    /// What only members of this kind tell.
-    News(N),
-    Stop,
-}
+/// A pool that gave up lets its connections end by themselves for this long.
+const LAST_DRAIN: Duration = Duration::from_secs(30);
 
 /// A member that is to be started: its index and life, what it begins with, and why it is absent; None: it was not wanted for a while.
 type Due<M> = (usize, u64, <M as Members>::Start, Option<PendingRestart>);
@@ -237,4 +231,47 @@ fn replaced(part: Part, index: usize, reason: String) -> Event {
 
 fn parts(part: Part) -> &'static str {
     if part == Part::Process { "processes" } else { "loops" }
+}
+
+impl<M: Members> Core<M> {
+    /// Asks the policy, without any lock: it is the user's.
+    pub(super) fn decide(&self, part: Part, index: Option<usize>, reason: &str) -> Replace {
+        let (policy, restarts) = {
+            let control = lock(&self.control);
+            (control.config.restarts.clone(), control.restarts.known())
+        };
+        let death = Death { part, index, reason, at: Instant::now(), restarts: &restarts };
+        let decided = catch_unwind(AssertUnwindSafe(|| policy.decide(&death))).unwrap_or_else(|payload| {
+            self.tell(&Event::ServicePanicked { message: panics::message(payload) });
+            Restarts::default().decide(&death)
+        });
+        if decided != Replace::GiveUp {
+            lock(&self.control).restarts.note(death.at);
+        }
+        decided
+    }
+
+    /// Asks the policy about a part that could not be started, which is as much as a death. None: it gives up.
+    pub(super) fn decide_again(
+        &self,
+        part: Part,
+        index: Option<usize>,
+        restart: PendingRestart,
+        error: &Error,
+    ) -> Option<PendingRestart> {
+        let reason = format!("it could not be started: {error}");
+        restart.put_off(self.decide(part, index, &reason))
+    }
+}
+
+/// Ends a pool in order, on a thread of its own: what is left of it is supervised meanwhile.
+pub(super) fn end_in_order(manager: Arc<dyn Manager>, reason: String) {
+    let (ending, why) = (manager.clone(), reason.clone());
+    let end = move || {
+        ending.shutdown(Drain::within(LAST_DRAIN), &why);
+    };
+    if std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(end).is_err() {
+        // Not even a thread: then without patience.
+        manager.stop(&reason);
+    }
 }

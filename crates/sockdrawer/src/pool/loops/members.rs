@@ -14,7 +14,7 @@ use crate::observe::{Event, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core, Member};
 use crate::pool::listeners::ListenerEntry;
-use crate::pool::manager::Visit;
+use crate::pool::members::Visit;
 use crate::pool::members::{Changing, Members};
 use crate::pool::plan::is_same_policy;
 use crate::pool::validate::effective_limit;

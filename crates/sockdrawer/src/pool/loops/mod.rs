@@ -9,8 +9,7 @@ mod replace;
 mod shutdown;
 mod status;
 
-use super::control::Core;
-use super::supervise::Report;
+use super::control::{Core, Report};
 use super::validate::{effective_limit, make_room, validate_start, warm};
 use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;

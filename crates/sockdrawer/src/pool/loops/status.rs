@@ -5,7 +5,7 @@ use crate::config::Part;
 use crate::event_loop::inbox::{Command, Message};
 use crate::observe::{Counts, GenerationStatus, LoopStatus, Status};
 use crate::pool::control::{Control, Core};
-use crate::pool::manager::Visit;
+use crate::pool::members::Visit;
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock;
 use crate::sys::panics;

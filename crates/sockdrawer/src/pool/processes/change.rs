@@ -2,7 +2,6 @@
 
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers};
-use super::registry;
 use super::supervise::Ear;
 use super::wire::{Generated, Refusal, Reply, Request, Start, Tuning, VERSION};
 use crate::behaviour::Kind;
@@ -23,21 +22,6 @@ use crate::sys;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-
-/// What a helper builds, by what the configuration asks for.
-pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
-    let refuse = |what, remedy| Err(Error::NotInModel { model: config.model, what, remedy });
-    let Some(recipe) = config.behaviour.service().recipe() else {
-        return refuse("run a service without a recipe", "implement Service::recipe, or use the model loops");
-    };
-    if !registry::is_ready() {
-        return refuse("start a helper", "call sockdrawer::processes first of all in main, or use the model loops");
-    }
-    if !registry::knows(&recipe) {
-        return refuse("build a service of an unknown recipe", "name it in the call of sockdrawer::processes");
-    }
-    Ok(Generated { id, recipe, settings: config.settings.clone() })
-}
 
 /// The connections that one of several processes may have, by its descriptors; it may get every listening socket.
 fn fits_in_process(config: &Config) -> usize {

@@ -2,8 +2,8 @@
 
 use super::child::ChildTemplate;
 use super::ends::Ends;
-use super::helper::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::listener_states::ListenerStates;
+use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::registry;
 use super::to_pool::ToPool;
 use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};

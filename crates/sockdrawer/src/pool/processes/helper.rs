@@ -2,11 +2,12 @@
 
 use super::forking;
 use super::listener_states::ListenerStates;
+use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other, refusal};
 use super::registry;
 use super::to_pool::ToPool;
-use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, VERSION};
+use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper};
+use crate::behaviour::Build;
 use crate::config::{Config, Listening, Model};
-use crate::error::Error;
 use crate::event_loop::generation::Generation;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Process};
@@ -25,8 +26,40 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// A helper that cannot begin exits so; why was answered before, where it could be.
-pub(super) const CANNOT_BEGIN: i32 = 70;
+/// Lets this program run pools in processes of their own ([`Model::Fork`](crate::Model::Fork),
+/// [`Model::Prefork`](crate::Model::Prefork)). Call it first of all in `main`, before arguments are parsed and threads started: a
+/// helper is this program started again, and this call is where it turns into a helper and never returns. In the program itself it
+/// returns at once.
+///
+/// `recipes` name what a helper may be asked to build, see [`Service::recipe`](crate::Service::recipe).
+///
+/// ```no_run
+/// # use sockdrawer::{Context, Input, Peer, Protocol, Recipe, Service, Step};
+/// struct Echo;
+/// impl Service for Echo {
+///     type Protocol = Echo;
+///     fn open(&self, _peer: &Peer) -> Echo {
+///         Echo
+///     }
+///     fn recipe(&self) -> Option<Recipe> {
+///         Some(Recipe { name: "echo".to_owned(), options: Vec::new() })
+///     }
+/// }
+/// # impl Protocol for Echo {
+/// #     fn received(&mut self, i: &mut Input<'_>, cx: &mut Context<'_>) -> Step { cx.send(i.bytes()); i.take_all(); Step::Continue }
+/// # }
+/// fn main() {
+///     sockdrawer::processes(&[("echo", |_options| Ok(Echo.into()))]);
+///     // The program begins here.
+/// }
+/// ```
+pub fn processes(recipes: &[(&str, Build)]) {
+    // A second call adds nothing: a helper has long been diverted by the first.
+    registry::set(recipes);
+    if let Some(end) = process::helper_end() {
+        run(end);
+    }
+}
 
 /// A helper's whole life. It ends when its pool says so, or when the other end of `end` is gone, and with it the pool.
 pub(super) fn run(end: OwnedFd) -> ! {
@@ -61,37 +94,6 @@ struct Helper {
     /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
     /// at once would forget it before its end is told.
     next: Option<(Config, Arc<Generation>)>,
-}
-
-pub(super) fn other(error: impl ToString) -> Refusal {
-    Refusal::Other(error.to_string())
-}
-
-pub(super) fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::ServicePanicked { message } => Refusal::Panicked(message),
-        error => other(error),
-    }
-}
-
-pub(super) fn done(outcome: Result<(), Refusal>) -> Reply {
-    outcome.map_or_else(Reply::Refused, |()| Reply::Done)
-}
-
-/// The shared numbers and the event, for a helper that understands its pool.
-pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 2], Refusal> {
-    if start.version != VERSION {
-        return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
-    }
-    <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| other("a helper begins with two descriptors"))
-}
-
-/// Whether all sockets came that were announced.
-pub(super) fn check_sockets(numbers: &[usize], sockets: &[OwnedFd]) -> Result<(), Refusal> {
-    if numbers.len() != sockets.len() {
-        return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
-    }
-    Ok(())
 }
 
 impl Helper {

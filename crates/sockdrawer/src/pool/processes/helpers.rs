@@ -1,9 +1,9 @@
 //! A pool whose members are helpers: processes that run loops. This process holds every listening socket, so that a process that dies
 //! takes no queue with it.
 
-use super::change::generated;
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::recount::{Recount, Recounts};
+use super::registry::generated;
 use super::wire::{Generated, PartStatus, Reply, Request, Start};
 use crate::clock::deadline;
 use crate::config::{Config, Model, Part};

@@ -1,8 +1,9 @@
 //! What a helper is to the control plane.
 
-use super::change::{agree, generated, wait_for};
+use super::change::{agree, wait_for};
 use super::channel::{ANSWERS_WITHIN, Channel};
 use super::helpers::{Announced, Helpers, State, live_generations, parts};
+use super::registry::generated;
 use super::supervise::News;
 use super::wire::{Generated, Reply, Request, Tuning};
 use crate::config::{Config, Listening, Model, Part};

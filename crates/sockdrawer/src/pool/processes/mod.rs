@@ -11,11 +11,12 @@ mod helpers;
 mod listener_states;
 mod members;
 mod recount;
+mod refusals;
 mod registry;
 mod supervise;
 mod tally;
 mod to_pool;
 mod wire;
 
+pub use helper::processes;
 pub(super) use helpers::Helpers;
-pub use registry::processes;

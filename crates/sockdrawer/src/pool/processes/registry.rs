@@ -1,47 +1,18 @@
 //! How a program that is started again as a helper knows what to build.
 
-use super::helper;
+use super::wire::Generated;
 use crate::behaviour::{Behaviour, Build};
+use crate::config::Config;
+use crate::error::Error;
 use crate::exec;
 use crate::protocol::Recipe;
 use crate::sync::OnceLock;
-use crate::sys::process;
 
 static RECIPES: OnceLock<Vec<(String, Build)>> = OnceLock::new();
 
-/// Lets this program run pools in processes of their own ([`Model::Fork`](crate::Model::Fork),
-/// [`Model::Prefork`](crate::Model::Prefork)). Call it first of all in `main`, before arguments are parsed and threads started: a
-/// helper is this program started again, and this call is where it turns into a helper and never returns. In the program itself it
-/// returns at once.
-///
-/// `recipes` name what a helper may be asked to build, see [`Service::recipe`](crate::Service::recipe).
-///
-/// ```no_run
-/// # use sockdrawer::{Context, Input, Peer, Protocol, Recipe, Service, Step};
-/// struct Echo;
-/// impl Service for Echo {
-///     type Protocol = Echo;
-///     fn open(&self, _peer: &Peer) -> Echo {
-///         Echo
-///     }
-///     fn recipe(&self) -> Option<Recipe> {
-///         Some(Recipe { name: "echo".to_owned(), options: Vec::new() })
-///     }
-/// }
-/// # impl Protocol for Echo {
-/// #     fn received(&mut self, i: &mut Input<'_>, cx: &mut Context<'_>) -> Step { cx.send(i.bytes()); i.take_all(); Step::Continue }
-/// # }
-/// fn main() {
-///     sockdrawer::processes(&[("echo", |_options| Ok(Echo.into()))]);
-///     // The program begins here.
-/// }
-/// ```
-pub fn processes(recipes: &[(&str, Build)]) {
-    // A second call adds nothing: a helper has long been diverted by the first.
+/// What helpers of this program may be asked to build. The first call counts.
+pub(super) fn set(recipes: &[(&str, Build)]) {
     let _ = RECIPES.set(recipes.iter().map(|(name, build)| ((*name).to_owned(), *build)).collect());
-    if let Some(end) = process::helper_end() {
-        helper::run(end);
-    }
 }
 
 /// Whether a helper of this program could build it.
@@ -65,4 +36,19 @@ pub(super) fn build(recipe: &Recipe) -> Result<Behaviour, String> {
     }
     let build = find(recipe).ok_or_else(|| format!("no recipe is named `{}`", recipe.name))?;
     build(&recipe.options).map_err(|error| error.to_string())
+}
+
+/// What a helper builds, by what the configuration asks for.
+pub(super) fn generated(config: &Config, id: u32) -> Result<Generated, Error> {
+    let refuse = |what, remedy| Err(Error::NotInModel { model: config.model, what, remedy });
+    let Some(recipe) = config.behaviour.service().recipe() else {
+        return refuse("run a service without a recipe", "implement Service::recipe, or use the model loops");
+    };
+    if !is_ready() {
+        return refuse("start a helper", "call sockdrawer::processes first of all in main, or use the model loops");
+    }
+    if !knows(&recipe) {
+        return refuse("build a service of an unknown recipe", "name it in the call of sockdrawer::processes");
+    }
+    Ok(Generated { id, recipe, settings: config.settings.clone() })
 }

@@ -6,8 +6,7 @@ use super::recount::{Finding, Recount};
 use super::wire::{Reply, Request};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::observe::Event;
-use crate::pool::control::{Control, Core};
-use crate::pool::supervise::Report;
+use crate::pool::control::{Control, Core, Report};
 use crate::sync::atomic::Ordering;
 use crate::sync::{lock, mpsc};
 

@@ -1,0 +1,39 @@
+//! What a helper cannot do, as it answers its pool.
+
+use super::wire::{Refusal, Reply, Start, VERSION};
+use crate::error::Error;
+use std::os::fd::OwnedFd;
+
+/// A helper that cannot begin exits so; why was answered before, where it could be.
+pub(super) const CANNOT_BEGIN: i32 = 70;
+
+pub(super) fn other(error: impl ToString) -> Refusal {
+    Refusal::Other(error.to_string())
+}
+
+pub(super) fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::ServicePanicked { message } => Refusal::Panicked(message),
+        error => other(error),
+    }
+}
+
+pub(super) fn done(outcome: Result<(), Refusal>) -> Reply {
+    outcome.map_or_else(Reply::Refused, |()| Reply::Done)
+}
+
+/// The shared numbers and the event, for a helper that understands its pool.
+pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 2], Refusal> {
+    if start.version != VERSION {
+        return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
+    }
+    <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| other("a helper begins with two descriptors"))
+}
+
+/// Whether all sockets came that were announced.
+pub(super) fn check_sockets(numbers: &[usize], sockets: &[OwnedFd]) -> Result<(), Refusal> {
+    if numbers.len() != sockets.len() {
+        return Err(other(format!("{} sockets were announced and {} came", numbers.len(), sockets.len())));
+    }
+    Ok(())
+}
