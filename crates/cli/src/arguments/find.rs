@@ -7,18 +7,18 @@ use clap::{Args, ValueEnum};
 /// `sockdrawer find`.
 #[derive(Debug, Args)]
 pub(crate) struct FindArguments {
-    /// What is varied.
+    /// The quantity to search for.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "connections")]
     pub(crate) vary: Vary,
-    /// The most to try.
+    /// The maximum to try.
     #[arg(long, value_name = "N", value_parser = positive::<u64>, default_value = "1m")]
     pub(crate) max: u64,
-    /// What each try does; --connections is where a search for connections begins.
+    /// The options of each try; --connections is the start of a search for connections.
     #[command(flatten)]
     pub(crate) load: LoadArguments,
 }
 
-/// What a search changes from one try to the next.
+/// The quantity that a search changes from one try to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Vary {
     /// Connections at once.

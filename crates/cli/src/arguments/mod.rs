@@ -21,27 +21,27 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "sockdrawer", version, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The commands of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a protocol until SIGTERM or SIGINT.
     Serve(ServeArguments),
-    /// Put load on a server and say what came of it.
+    /// Put load on a server and report the result.
     Load(Box<LoadArguments>),
-    /// Look whether this machine, and a server on it, have what so many connections need.
+    /// Check whether this machine, and a server on it, have the resources for a number of connections.
     Doctor(DoctorArguments),
-    /// Search for the most connections, operations or connects per second that hold, and say what stops more.
+    /// Search for the maximum of connections, operations or connects per second, and report what limits it.
     Find(Box<FindArguments>),
-    /// Make the page of a run again, and say what came of it.
+    /// Make the page of a run again, and print its result.
     Report(ReportArguments),
-    /// Put two runs beside each other, or several of each.
+    /// Compare two runs, or two sets of runs.
     Compare(CompareArguments),
-    /// Prove that live changes lose nothing: of a server inside this program, or of TARGET while COMMAND changes it.
+    /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
 
@@ -54,47 +54,47 @@ pub(crate) struct ServeArguments {
     /// exec: the program to run for each connection, and its arguments.
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
-    /// Where to listen: 127.0.0.1:9000, `[::1]:9000`, localhost:9000, 9000, unix:/path or unix:@name; repeat it for more
+    /// The address to listen at: 127.0.0.1:9000, `[::1]:9000`, localhost:9000, 9000, unix:/path or unix:@name; may be repeated
     /// [default: 127.0.0.1:9000].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Vec<Address>,
-    /// Who runs the connections: single, threads, fork, prefork, loops or tasks [default: loops; exec: fork].
+    /// The model that runs the connections: single, threads, fork, prefork, loops or tasks [default: loops; exec: fork].
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
-    /// prefork, loops and tasks: threads that run connections [default: one for each CPU; prefork: one in each process].
+    /// prefork, loops and tasks: threads that run connections [default: one per CPU; prefork: one per process].
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) loops: Option<usize>,
     /// prefork, loops and tasks: threads that run slow jobs; 0 runs them in the loops [default: as many as loops].
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     pub(crate) workers: Option<usize>,
-    /// prefork: processes [default: one for each CPU].
+    /// prefork: processes [default: one per CPU].
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) processes: Option<usize>,
-    /// Connections for which each loop keeps memory ready; not a limit.
+    /// Connections for which each loop allocates memory in advance; not a limit.
     #[arg(long, value_name = "N", value_parser = count::<usize>)]
     pub(crate) capacity: Option<usize>,
-    /// loops, prefork and single: how long a loop that had something to do asks for more before it sleeps: latency for CPU
-    /// [default: not at all].
+    /// loops, prefork and single: how long a loop that had something to do polls before it sleeps: better latency for more CPU
+    /// [default: 0].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) spin: Option<Duration>,
-    /// The most connections at once [default: as many as descriptors allow].
+    /// Maximum of connections at once [default: as many as descriptors allow].
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) limit: Option<usize>,
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,
-    /// The most connections of one client, by the first PREFIX bits of its IPv4 address (IPv6: four times as many); those above are
-    /// closed.
+    /// Maximum of connections per client, by the first PREFIX bits of its IPv4 address (IPv6: four times as many bits); connections
+    /// above it are closed.
     #[arg(long, value_name = "N[/PREFIX]")]
     pub(crate) max_per_peer: Option<PeerLimit>,
-    /// The most connections accepted in a second, with bursts of a tenth of that; those that come faster wait.
+    /// Maximum of connections accepted per second, with bursts of a tenth of that; connections that come faster wait.
     #[arg(long, value_name = "R", value_parser = rate)]
     pub(crate) accept_rate: Option<f64>,
-    /// Close a connection that brings nothing whole and takes nothing for so long, or a quarter longer; 0: never
+    /// The idle timeout: close a connection after this time, or a quarter more, without a whole message or output; 0: never
     /// [default: http: 60s; else never].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) idle: Option<Duration>,
-    /// Tell events on standard error, one line each.
+    /// Print events on standard error, one line each.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// http: how long the slow answer takes [default: 30ms].
@@ -108,9 +108,9 @@ pub(crate) struct ServeArguments {
 /// What happens to a connection above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WhenFull {
-    /// It waits in the kernel's queue.
+    /// The connection waits in the kernel's queue.
     Backpressure,
-    /// It is accepted and closed.
+    /// The connection is accepted and closed.
     Reject,
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum WhenFull {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct DoctorArguments {
-    /// The server; none: this machine as a client.
+    /// The server [default: none, this machine as a client].
     pub(crate) target: Option<Address>,
     /// Connections at once.
     #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "10k")]
@@ -135,24 +135,24 @@ pub(crate) struct DoctorArguments {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrialArguments {
-    /// The server under trial, with --change; none: one inside this program.
+    /// The server under trial, with --change [default: a server inside this program].
     pub(crate) target: Option<Address>,
-    /// TARGET: what changes the server; run by sh -c, again and again.
+    /// TARGET: the command that changes the server; run by sh -c, again and again.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) change: Option<String>,
-    /// TARGET: from the start of one command to the start of the next; 0 is back to back [default: 2s].
+    /// TARGET: the time from the start of a command to the start of the next; 0: back to back [default: 2s].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) every: Option<Duration>,
-    /// TARGET: what the clients say: echo, ping or http [default: echo].
+    /// TARGET: the protocol of the clients: echo, ping or http [default: echo].
     #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) workload: Option<Workload>,
-    /// TARGET, http: what is asked for [default: /].
+    /// TARGET, http: the path of the requests [default: /].
     #[arg(long, value_name = "PATH")]
     pub(crate) request_path: Option<String>,
-    /// End after so many changes.
+    /// End after this number of changes.
     #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "seconds")]
     pub(crate) changes: Option<u64>,
-    /// End after so many seconds [default: 10].
+    /// End after this time [default: 10].
     #[arg(long, value_name = "N", value_parser = positive_time)]
     pub(crate) seconds: Option<Duration>,
     /// Clients that connect, exchange and close all the time.
@@ -161,16 +161,16 @@ pub(crate) struct TrialArguments {
     /// Connections kept from the first to the last change.
     #[arg(long, value_name = "N", value_parser = count::<usize>, default_value = "100")]
     pub(crate) kept: usize,
-    /// What random choices begin with [default: chosen and printed].
+    /// The seed of random choices [default: chosen and printed].
     #[arg(long, value_name = "S", value_parser = seed)]
     pub(crate) seed: Option<u64>,
-    /// Break the server inside this program on purpose, to see that the trial notices.
+    /// Break the server inside this program on purpose, to see that the trial detects it.
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) sabotage: Option<Sabotage>,
-    /// Where the server inside this program listens [default: 127.0.0.1, any free port].
+    /// The address of the server inside this program [default: 127.0.0.1, any free port].
     #[arg(short, long, value_name = "ADDR")]
     pub(crate) listen: Option<Address>,
-    /// Who runs its connections: threads, prefork, loops or tasks [default: loops].
+    /// The model of the server inside this program: threads, prefork, loops or tasks [default: loops].
     #[arg(long, value_parser = names::model)]
     pub(crate) model: Option<Model>,
     /// Write the result as JSON to a file, or to standard output with -.
@@ -178,14 +178,14 @@ pub(crate) struct TrialArguments {
     pub(crate) json: Option<Destination>,
 }
 
-/// What the clients of a trial say to TARGET.
+/// The protocol of the clients of a trial of TARGET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
-    /// Random bytes, which must come back.
+    /// Random bytes, which the server must send back.
     Echo,
     /// `Ping`, which must be answered with `Pong`.
     Ping,
-    /// GET requests, whose answers must be the same each time.
+    /// GET requests, whose answers must be equal each time.
     Http,
 }
 
@@ -194,7 +194,7 @@ pub(crate) enum Workload {
 pub(crate) enum Sabotage {
     /// Every eighth change, the listening socket is closed and opened again.
     Reopen,
-    /// Every eighth change, what waits in the listening socket's queue is reset.
+    /// Every eighth change, the connections in the accept queue are reset.
     DropQueue,
     /// Now and then the echo of a kept connection lacks a byte.
     LoseByte,

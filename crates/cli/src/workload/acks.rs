@@ -27,7 +27,8 @@ pub(crate) struct AcksArguments {
     /// acks: messages in one write [default: 1000, or as many as --window allows].
     #[arg(long, value_name = "K", value_parser = positive::<u64>)]
     pub(crate) batch: Option<u64>,
-    /// acks: the most messages of a connection without ack; then it waits for one [default: 100000, or --batch if that is more].
+    /// acks: maximum of messages of a connection without ack; at the maximum it waits for an ack [default: 100000, or --batch if that is
+    /// more].
     #[arg(long, value_name = "W", value_parser = positive::<u64>)]
     pub(crate) window: Option<u64>,
     /// acks: run all patterns one after the other, at 1 and 8 connections, against a server inside this program, -d each [default: 2s],

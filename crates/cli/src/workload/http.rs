@@ -15,25 +15,25 @@ use std::str::FromStr;
 /// Options that no other workload has.
 #[derive(Debug, Default, Args)]
 pub(crate) struct HttpArguments {
-    /// http: what is asked for, such as /index.html [default: /; without TARGET /test/fast, whose answer
-    /// must be right to the byte].
+    /// http: the path of the requests, such as /index.html [default: /; without TARGET /test/fast, whose answer
+    /// is checked to the byte].
     #[arg(long, value_name = "P")]
     pub(crate) path: Option<Path>,
     /// http: several pages with weights: fast=9,slow=1 or /a=9,/b=1; each request takes one.
     #[arg(long, value_name = "PAGE=N,...", conflicts_with = "path")]
     pub(crate) mix: Option<Mix>,
-    /// http: who ends a connection: the server, this side by fin, or this side by rst [default: server].
-    #[arg(long, value_enum, value_name = "WHO", conflicts_with = "keep_alive")]
+    /// http: the side that ends a connection: the server, this side by fin, or this side by rst [default: server].
+    #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "keep_alive")]
     pub(crate) close: Option<Closing>,
     /// http: one request after the other on each connection, which the server may end after any answer.
     #[arg(long)]
     pub(crate) keep_alive: bool,
 }
 
-/// Who ends a connection.
+/// The side that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Closing {
-    /// The server, whose end is awaited.
+    /// The server; this side waits for its end.
     Server,
     /// This side, after the whole answer.
     Fin,

@@ -11,25 +11,25 @@ use std::time::Duration;
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
-    /// Between the operations of a connection; 0 is back to back [default: 5s for ping, 0 for echo and acks].
+    /// The time from an operation of a connection to the next; 0: back to back [default: 5s for ping, 0 for echo and acks].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) interval: Option<Duration>,
-    /// acks: messages per second of all connections; http: connections begun in a second, on schedule whatever the server does, at
-    /// most -c at once [default: as fast as it goes].
+    /// acks: messages per second of all connections; http: connections begun per second, on schedule whatever the server does, at
+    /// most -c at once [default: as fast as possible].
     #[arg(long, value_name = "R", value_parser = rate, conflicts_with = "interval")]
     pub(crate) rate: Option<f64>,
-    /// How long a connect or an operation may take [default: 1s for ping and echo, 30s for hello, http
+    /// The timeout of a connect or an operation [default: 1s for ping and echo, 30s for hello, http
     /// and acks].
     #[arg(long, value_name = "T", value_parser = positive_time)]
     pub(crate) timeout: Option<Duration>,
     /// echo, acks: bytes of a message, for acks without its header; k is 1,024, m is 1,048,576 [default: 4 for echo, 5 for acks].
     #[arg(long, value_name = "B", value_parser = size)]
     pub(crate) size: Option<u32>,
-    /// ping, echo: bytes to send instead, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
+    /// ping, echo: the bytes to send, with the escapes \r \n \t \0 \\ and \xNN: 'PING\r\n'.
     #[arg(long, value_name = "S", conflicts_with = "size")]
     pub(crate) send: Option<Bytes>,
-    /// What must come back: bytes with the same escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
-    /// whatever comes first].
+    /// The answer to expect: bytes with these escapes, or a regular expression between slashes: '/:[0-9]+\r\n/' [default:
+    /// the first bytes that come].
     #[arg(long, value_name = "S")]
     pub(crate) expect: Option<Expect>,
 }
