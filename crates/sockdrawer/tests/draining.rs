@@ -396,7 +396,7 @@ fn a_drain_of_so_many_leaves_those_that_connect() {
     assert!(pool.wait(PATIENCE, begun), "{:?}", pool.status());
     for (how, asked) in [(Drain::within(PATIENCE), EACH / 2), (Drain::within(PATIENCE).rate(10_000.0), EACH / 2)] {
         let most = if how.rate.is_some() { 2 * EACH } else { asked };
-        assert_eq!(pool.drain(&Selector::All, how.at_most(most)), Drained { asked, ended: asked, cut: 0 });
+        assert_eq!(pool.drain(&Selector::All, how.max_connections(most)), Drained { asked, ended: asked, cut: 0 });
         assert_eq!(pool.status().counts.connect_failed, 0);
     }
     assert_eq!(pool.connections(&Selector::All).len(), EACH, "those that connect");
@@ -416,7 +416,7 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
         let of_each = || pool.status().loops.iter().map(|one| one.connections).collect::<Vec<_>>();
         let before = of_each();
         let began = Instant::now();
-        let hows = [Drain::within(PATIENCE).at_most(200).rate(2_000.0), Drain::within(PATIENCE).at_most(150)];
+        let hows = [Drain::within(PATIENCE).max_connections(200).rate(2_000.0), Drain::within(PATIENCE).max_connections(150)];
         let asking = hows.map(|how| {
             let pool = pool.clone();
             std::thread::spawn(move || pool.drain(&Selector::All, how))
@@ -433,7 +433,7 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
         let near = |(before, left): (&usize, &usize)| left.abs_diff(before * 250 / ALL) < 60;
         assert!(before.iter().zip(&left).all(near), "{before:?} and then {left:?}");
         // More than there are, and not in time.
-        let slowly = Drain::within(Duration::from_millis(700)).at_most(1_000).rate(2.5);
+        let slowly = Drain::within(Duration::from_millis(700)).max_connections(1_000).rate(2.5);
         let drained = pool.drain(&Selector::All, slowly);
         // At 0 and at 400 ms: whoever was asked has time to end.
         assert!((1..=2).contains(&drained.asked) && drained.ended == drained.asked, "{drained:?}");

@@ -140,7 +140,7 @@ impl Here {
                 let Some(count) = standing.checked_sub(aim.connections).filter(|count| *count > 0) else { return };
                 // A second's worth, and then the aim is looked at again.
                 let count = aim.rate.map_or(count, |rate| count.min(whole(rate)));
-                let mut how = Drain::within(within + IMPATIENCE).at_most(count);
+                let mut how = Drain::within(within + IMPATIENCE).max_connections(count);
                 how.rate = aim.rate;
                 if pool.drain(&Selector::All, how).asked == 0 {
                     return;

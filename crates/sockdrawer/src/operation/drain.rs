@@ -13,7 +13,7 @@ pub struct Drain {
     pub rate: Option<f64>,
     /// Maximum of connections asked to end, chosen at random from the open ones that were not asked yet; each process takes its part of
     /// them. A connection that had no turn before the deadline stays open. None: all; a shutdown always asks all.
-    pub at_most: Option<usize>,
+    pub max_connections: Option<usize>,
     /// How long [`Pool::shutdown`](crate::Pool::shutdown) goes on accepting after readiness is false, so that a load balancer can notice.
     /// Default: 0.
     pub notice: Duration,
@@ -22,7 +22,7 @@ pub struct Drain {
 impl Drain {
     /// A drain that asks all connections at once, with this deadline.
     pub fn within(deadline: Duration) -> Drain {
-        Drain { deadline, rate: None, at_most: None, notice: Duration::ZERO }
+        Drain { deadline, rate: None, max_connections: None, notice: Duration::ZERO }
     }
 
     /// Sets the maximum of connections asked to end per second.
@@ -34,8 +34,8 @@ impl Drain {
 
     /// Sets the maximum of connections asked to end, chosen at random.
     #[must_use]
-    pub fn at_most(mut self, connections: usize) -> Drain {
-        self.at_most = Some(connections);
+    pub fn max_connections(mut self, connections: usize) -> Drain {
+        self.max_connections = Some(connections);
         self
     }
 

@@ -83,15 +83,16 @@ pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
         .collect();
     let mut left = crowd;
     if crowd > 1 {
-        let in_time = pool.drain(&Selector::All, Drain::within(Duration::from_millis(600)).rate(5.0).at_most(crowd));
+        let in_time = pool.drain(&Selector::All, Drain::within(Duration::from_millis(600)).rate(5.0).max_connections(crowd));
         assert!((1..=4).contains(&in_time.asked) && in_time.cut == 0, "{in_time:?}");
         assert!(pool.wait(PATIENCE, |status| status.connections == crowd - in_time.asked), "{:#?}", pool.status());
         left -= in_time.asked + 2 * AT_ONCE;
         let slowly = pool.clone();
-        let slowly = thread::spawn(move || slowly.drain(&Selector::All, Drain::within(PATIENCE).rate(20.0).at_most(AT_ONCE)));
+        let slowly =
+            thread::spawn(move || slowly.drain(&Selector::All, Drain::within(PATIENCE).rate(20.0).max_connections(AT_ONCE)));
         assert!(pool.wait(PATIENCE, |status| status.connections < crowd - in_time.asked), "{:#?}", pool.status());
         let expected = Drained { asked: AT_ONCE, ended: AT_ONCE, cut: 0 };
-        assert_eq!(pool.drain(&Selector::All, Drain::within(PATIENCE).at_most(AT_ONCE)), expected);
+        assert_eq!(pool.drain(&Selector::All, Drain::within(PATIENCE).max_connections(AT_ONCE)), expected);
         assert_eq!(slowly.join().expect("no panic"), expected);
         assert!(pool.wait(PATIENCE, |status| status.connections == left), "nobody was asked twice: {:#?}", pool.status());
     }
@@ -102,7 +103,7 @@ pub(crate) fn a_drain_ends_as_many_as_it_is_to(bench: &Bench) -> Outcome {
         (Drain::within(PATIENCE), crowd),
     ] {
         let asked = most.min(left);
-        assert_eq!(pool.drain(&Selector::All, how.at_most(most)), Drained { asked, ended: asked, cut: 0 });
+        assert_eq!(pool.drain(&Selector::All, how.max_connections(most)), Drained { asked, ended: asked, cut: 0 });
         left -= asked;
         assert!(pool.wait(PATIENCE, |status| status.connections == left), "{left}: {:#?}", pool.status());
     }

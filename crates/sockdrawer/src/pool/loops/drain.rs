@@ -24,7 +24,7 @@ impl Core<Loops> {
     pub(crate) fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         let endings = Endings::within(how.deadline);
         let moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
-        match (how.at_most, how.rate) {
+        match (how.max_connections, how.rate) {
             (Some(most), _) => self.drain_some(selector, most, moments, &endings),
             (None, Some(_)) => self.drain_at_rate(selector, moments, &endings),
             (None, None) => {

@@ -99,11 +99,11 @@ impl Asked {
     /// None of its children is asked too late.
     fn has_turns(&mut self, mut pids: Vec<u32>, how: Drain) -> Vec<u32> {
         shuffle(&mut pids);
-        pids.truncate(how.at_most.unwrap_or(usize::MAX));
+        pids.truncate(how.max_connections.unwrap_or(usize::MAX));
         let mut moments = Moments::at(how.rate.unwrap_or_default(), Instant::now());
         for pid in &pids {
             let at = moments.next();
-            if how.at_most.is_none() {
+            if how.max_connections.is_none() {
                 self.turns.push_back((at.min(self.last_words), *pid));
             } else if at < self.until {
                 self.turns.push_back((at, *pid));
@@ -154,11 +154,11 @@ impl Ends {
 
     pub(super) fn drain(&mut self, number: u64, mut meant: Vec<u32>, how: Drain) {
         let mut asked = Asked::new(AskedFor::Drain, how.deadline);
-        if how.at_most.is_some() {
+        if how.max_connections.is_some() {
             meant.retain(|pid| !self.draining.contains(pid));
         }
         let turns = asked.has_turns(meant, how);
-        if how.at_most.is_some() {
+        if how.max_connections.is_some() {
             // Chosen now: another drain chooses others.
             self.draining.extend(turns);
         }
@@ -183,7 +183,7 @@ impl Ends {
 
     /// The pool's last question: it is over when all of `children` have ended and no queue is left.
     pub(super) fn end(&mut self, number: u64, meant: Vec<u32>, how: Drain) {
-        self.drain(number, meant, Drain { at_most: None, ..how });
+        self.drain(number, meant, Drain { max_connections: None, ..how });
         self.open.entry(number).and_modify(|asked| asked.listener = true);
         self.last = Some(number);
     }
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn two_drains_of_some_ask_different_children() {
         let mut ends = Ends::default();
-        let how = Drain::within(Duration::from_secs(60)).at_most(2);
+        let how = Drain::within(Duration::from_secs(60)).max_connections(2);
         ends.drain(1, vec![1, 2, 3], how);
         ends.drain(2, vec![1, 2, 3], how);
         let [one, two] = [1, 2].map(|number| ends.open[&number].left.clone());

@@ -100,7 +100,7 @@ impl Core<Helpers> {
     /// Of a drain, what each helper does: its part of the rate, and of the number, is its part of the connections, so that all are done
     /// at the same time.
     fn shares(channels: &[Arc<Channel>], how: Drain, selector: &Selector) -> Vec<Drain> {
-        if channels.len() < 2 || (how.rate.is_none() && how.at_most.is_none()) {
+        if channels.len() < 2 || (how.rate.is_none() && how.max_connections.is_none()) {
             return vec![how; channels.len()];
         }
         let until = deadline(Instant::now(), TOLD_WITHIN);
@@ -176,7 +176,7 @@ impl Core<Helpers> {
     /// The sockets are the helpers' alone when they are told to end, so that what waits in a queue is accepted by them.
     pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
         let until = deadline(Instant::now(), how.deadline);
-        let how = Drain { notice: Duration::ZERO, at_most: None, ..how };
+        let how = Drain { notice: Duration::ZERO, max_connections: None, ..how };
         let members: Vec<_> = {
             let control = lock(&self.control);
             let members = control.members.iter().enumerate();
@@ -272,7 +272,7 @@ fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
         before += count;
         Drain {
             rate: how.rate.map(|rate| rate * weight(*count) / weights),
-            at_most: how.at_most.map(|most| reached(most, before) - reached(most, from)),
+            max_connections: how.max_connections.map(|most| reached(most, before) - reached(most, from)),
             ..how
         }
     });
@@ -292,8 +292,8 @@ mod tests {
             (0, &[5, 0], &[0, 0]),
             (5, &[0, 5], &[0, 5]),
         ] {
-            let shares = share(Drain::within(Duration::ZERO).rate(30.0).at_most(most), counts);
-            let parts: Vec<_> = shares.iter().filter_map(|share| share.at_most).collect();
+            let shares = share(Drain::within(Duration::ZERO).rate(30.0).max_connections(most), counts);
+            let parts: Vec<_> = shares.iter().filter_map(|share| share.max_connections).collect();
             assert_eq!(parts, expected, "{most} of {counts:?}");
             assert!((shares.iter().filter_map(|share| share.rate).sum::<f64>() - 30.0).abs() < 1e-9);
         }
