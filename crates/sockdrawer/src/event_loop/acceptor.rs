@@ -1,9 +1,9 @@
 //! Accepting: one connection for each event, each with a permit, and a reason for everything that can go wrong.
 
+mod accept_error;
 mod accepting;
 mod admitting;
 mod retiring;
-mod trouble;
 
 pub(crate) use retiring::Retiring;
 
@@ -18,12 +18,12 @@ use crate::listen::state::{AcceptState, ListenerState};
 use crate::observe::Event as Told;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Interest};
+use accept_error::{AcceptError, meaning};
 use admitting::{PolicyView, Waiting};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trouble::{Trouble, trouble};
 
 /// How long accepting pauses when the system has no descriptor or memory; also ended by a descriptor freed here.
 const STARVED: Duration = Duration::from_millis(100);
@@ -222,15 +222,15 @@ impl Acceptor {
     }
 
     fn accept_failed(&mut self, io: &Io, index: usize, errno: Errno) -> Accepted {
-        match trouble(errno) {
-            Trouble::Nothing => {
+        match meaning(errno) {
+            AcceptError::Nothing => {
                 io.counters.accept_empty().add(1);
                 return Accepted::Nothing;
             }
-            Trouble::Resource => self.starve(io, errno),
-            Trouble::Listener if self.listener_gone(io, index) => {}
-            Trouble::Connection | Trouble::Listener if self.is_denied(io, index, errno) => self.starve(io, errno),
-            Trouble::Connection | Trouble::Listener => io.counters.accept_failed().add(1),
+            AcceptError::Resource => self.starve(io, errno),
+            AcceptError::Listener if self.listener_gone(io, index) => {}
+            AcceptError::Connection | AcceptError::Listener if self.is_denied(io, index, errno) => self.starve(io, errno),
+            AcceptError::Connection | AcceptError::Listener => io.counters.accept_failed().add(1),
         }
         Accepted::Failed
     }

@@ -4,11 +4,11 @@ mod calling;
 mod closing;
 pub(super) mod connecting;
 mod delegation;
-mod ending;
+mod draining;
 mod idle;
 mod interest;
 mod jobs;
-mod orders;
+mod operations;
 mod reading;
 mod writing;
 

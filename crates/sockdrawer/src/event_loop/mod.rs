@@ -10,7 +10,6 @@ pub(crate) mod dialer;
 pub(crate) mod endings;
 pub(crate) mod generation;
 mod generations;
-pub(crate) mod here;
 pub(crate) mod inbox;
 pub(crate) mod incoming;
 mod io;
@@ -25,6 +24,7 @@ mod slots;
 pub(crate) mod snapshot;
 mod timer;
 mod timers;
+pub(crate) mod user_code;
 pub(crate) mod worker;
 
 use crate::behaviour::Panicked;

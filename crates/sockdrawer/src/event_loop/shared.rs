@@ -6,7 +6,7 @@ use super::inbox::Inbox;
 use super::incoming::Incoming;
 use super::notifier::Notifier;
 use super::worker::Workers;
-use super::{EventLoop, here};
+use super::{EventLoop, user_code};
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::ipc::shared_counters::{MOST_LOOPS, SharedCounters};
@@ -155,7 +155,7 @@ impl Shared {
 
     pub(crate) fn tell(&self, event: &Told) {
         let observer = lock(&self.observer).clone();
-        here::tell(self, || observer.event(event));
+        user_code::tell(self, || observer.event(event));
     }
 }
 

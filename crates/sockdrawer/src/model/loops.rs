@@ -1,6 +1,6 @@
 //! The model `loops`: each thread runs one event loop, and with it the connections it accepted, from first to last byte.
 
-use crate::event_loop::{EventLoop, here};
+use crate::event_loop::{EventLoop, user_code};
 use crate::observe::counters::Counters;
 use crate::protocol::Closed;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -74,7 +74,7 @@ pub(super) fn spawn<F: FnOnce() + Send + 'static>(
 
 /// An event loop's whole life on its thread. Returns the panic's message, if one ended it.
 pub(super) fn live(event_loop: EventLoop, run: impl FnOnce(&mut EventLoop)) -> Option<String> {
-    here::run(&**event_loop.shared());
+    user_code::run(&**event_loop.shared());
     // Outside the guard, so that connections end in order and not by unwinding.
     let mut event_loop = event_loop;
     let outcome = catch_unwind(AssertUnwindSafe(|| run(&mut event_loop)));

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::snapshot::SnapshotCell;
-use crate::event_loop::{EventLoop, Placement, Shared, here};
+use crate::event_loop::{EventLoop, Placement, Shared, user_code};
 use crate::observe::counters::Counters;
 use crate::observe::{ConnectionStatus, Counts};
 use crate::operation::Selector;
@@ -100,7 +100,7 @@ impl Threads {
     /// A thread's whole life.
     fn run(&self, event_loop: EventLoop, own: &Arc<Thread>) {
         panics::quiet_thread();
-        here::run(&**event_loop.shared());
+        user_code::run(&**event_loop.shared());
         // Not an owner: when the last thread is counted out, the service must be gone with it.
         let shared = Arc::downgrade(event_loop.shared());
         // Outside the guard, so that its connection ends in order and not by unwinding.

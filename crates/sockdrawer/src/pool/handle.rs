@@ -9,7 +9,7 @@ use super::processes::Helpers;
 use crate::behaviour::Behaviour;
 use crate::config::{Config, Part, Reject};
 use crate::error::Error;
-use crate::event_loop::here;
+use crate::event_loop::user_code;
 use crate::listen::state::AcceptState;
 use crate::net::{Address, AddressError, SocketOptions};
 use crate::observe::{ConnectionStatus, Status};
@@ -53,7 +53,7 @@ impl Pool {
 
     /// The same for what a callback may call, because it waits for no loop: an observer is told while the pool is locked.
     fn locks(&self, method: &str) {
-        if self.manager.waited_code() == Some(here::OBSERVER) {
+        if self.manager.waited_code() == Some(user_code::OBSERVER) {
             self.waits(method);
         }
     }

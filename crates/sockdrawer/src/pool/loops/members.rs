@@ -6,8 +6,8 @@ use crate::config::{Config, Listening, Part};
 use crate::error::Error;
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::generation::Generation;
-use crate::event_loop::here;
 use crate::event_loop::notifier::Notifier;
+use crate::event_loop::user_code;
 use crate::limit::limiter::Limiter;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::observe::{Event, Status};
@@ -57,7 +57,7 @@ impl Members for Loops {
     }
 
     fn waited_code(&self) -> Option<&'static str> {
-        here::code_of(&*self.shared)
+        user_code::code_of(&*self.shared)
     }
 
     fn wanted(config: &Config) -> usize {

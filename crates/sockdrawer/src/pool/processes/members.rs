@@ -9,8 +9,8 @@ use super::wire::{Generated, Reply, Request, Tuning};
 use crate::config::{Config, Listening, Model, Part};
 use crate::error::Error;
 use crate::event_loop::generation::MOST_GENERATIONS;
-use crate::event_loop::here;
 use crate::event_loop::notifier::Notifier;
+use crate::event_loop::user_code;
 use crate::limit::limiter::Limiter;
 use crate::listen::state::AcceptState;
 use crate::model::prefork;
@@ -58,12 +58,12 @@ impl Members for Helpers {
 
     fn tell(&self, event: &Event) {
         let observer = lock(&self.observer).clone();
-        here::tell(self, || observer.event(event));
+        user_code::tell(self, || observer.event(event));
         self.news.notify();
     }
 
     fn waited_code(&self) -> Option<&'static str> {
-        here::code_of(self)
+        user_code::code_of(self)
     }
 
     fn wanted(config: &Config) -> usize {

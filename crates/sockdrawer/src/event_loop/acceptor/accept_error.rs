@@ -4,7 +4,7 @@ use crate::sys::Errno;
 
 /// What an errno of accept4 means, after accept(2) and what Linux passes on from the new socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum AcceptError {
     Nothing,
     /// This connection failed before it was accepted; the next may do.
     Connection,
@@ -14,16 +14,16 @@ pub(super) enum Trouble {
     Listener,
 }
 
-pub(super) fn trouble(errno: Errno) -> Trouble {
+pub(super) fn meaning(errno: Errno) -> AcceptError {
     match errno {
-        Errno::AGAIN => Trouble::Nothing,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Trouble::Resource,
-        Errno::INVAL | Errno::BADF | Errno::NOTSOCK => Trouble::Listener,
+        Errno::AGAIN => AcceptError::Nothing,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => AcceptError::Resource,
+        Errno::INVAL | Errno::BADF | Errno::NOTSOCK => AcceptError::Listener,
         // ECONNABORTED, EINTR, EPROTO, EPERM (a firewall rule), and the network's errors pending on the new socket: ENETDOWN,
         // ENOPROTOOPT, EHOSTDOWN, ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, ETIMEDOUT. What is unknown is taken for one
         // of these: the listener is polled again. Seccomp and security modules deny accept4 before the connection leaves the queue,
         // with any errno: the caller tells that by the second failure.
-        _ => Trouble::Connection,
+        _ => AcceptError::Connection,
     }
 }
 
@@ -34,12 +34,12 @@ mod tests {
     #[test]
     fn every_errno_of_accept_has_its_class() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
-            assert_eq!(trouble(errno), Trouble::Resource);
+            assert_eq!(meaning(errno), AcceptError::Resource);
         }
         for errno in [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM, Errno::HOSTUNREACH, Errno::TIMEDOUT] {
-            assert_eq!(trouble(errno), Trouble::Connection);
+            assert_eq!(meaning(errno), AcceptError::Connection);
         }
-        assert_eq!(trouble(Errno::AGAIN), Trouble::Nothing);
-        assert_eq!(trouble(Errno::INVAL), Trouble::Listener);
+        assert_eq!(meaning(Errno::AGAIN), AcceptError::Nothing);
+        assert_eq!(meaning(Errno::INVAL), AcceptError::Listener);
     }
 }
