@@ -1,4 +1,4 @@
-//! The two sets of clients of a trial: those that come and go, and those that stay. What they meet with is told to a [`Witness`].
+//! The two sets of clients of a trial: the churn, which comes and goes, and connections that stay. They report to a [`Witness`].
 
 use super::exchange::{Dialogue, Exchange, Judgement};
 use super::random::{Random, mix};
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a client waits for each step: to stand, to get its answer, to see the end.
+/// The timeout of each step of a client: the connect, the answer, the end.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Most connections that stay pause between exchanges, so that those that come and go get the processor; one in eight hardly
-/// does, so that at any moment some have an exchange under way.
+/// The maximum pause between exchanges of most connections that stay, so that the churn gets the processor. One in eight has the short
+/// pause, so that at any moment some exchanges are under way.
 const LONG_PAUSE: Duration = Duration::from_millis(40);
 const SHORT_PAUSE: Duration = Duration::from_millis(4);
 
-/// When a client's connection failed.
+/// The phase in which a client's connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Before it stood.
+    /// Before the connection was established.
     Connect,
     /// Between a request and the end of its answer.
     Exchange,
-    /// With no request under way, on a connection that was to stay.
+    /// Between exchanges, on a connection that was to stay.
     Between,
     /// After the answer, before its orderly end.
     End,
@@ -30,46 +30,46 @@ pub enum Phase {
 /// Why a client's connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The system's reason.
+    /// A system call failed with this errno.
     Errno(i32),
-    /// The server ended it, unannounced.
+    /// The server ended the connection, unannounced.
     Early,
-    /// The server ended it as its last answer had announced.
+    /// The server ended the connection as its last answer had announced.
     Announced,
-    /// Nothing came within [`PATIENCE`].
+    /// The timeout [`PATIENCE`] passed.
     Late,
-    /// Other bytes came than those expected.
+    /// The received bytes are not the expected ones.
     Wrong,
-    /// It was still there when the clients were stopped.
+    /// The connection was still open when the clients were stopped.
     Stayed,
 }
 
-/// Who is told what the clients of one set meet with. It is called by the loops of a pool that connects: it must not wait.
+/// Receives the results of a set of clients. It is called on the loops of a pool that connects, so it must not block.
 pub trait Witness: Send + Sync + 'static {
-    /// A connection stands.
+    /// A connection was established.
     fn stood(&self) {}
 
     /// An answer was complete and right.
     fn answered(&self) {}
 
-    /// A connection that comes and goes ended in order, after its answer.
+    /// A connection of the churn ended in order, after its answer.
     fn ended(&self) {}
 
-    /// So many bytes were not those expected.
+    /// This number of bytes was not the expected ones.
     fn wrong(&self, bytes: usize);
 
-    /// A connection failed, or could not be made. On one that stays, wrong bytes are told by [`Witness::wrong`] alone.
+    /// A connection failed, or could not be made. Wrong bytes on a connection that stays are reported by [`Witness::wrong`] only.
     fn failed(&self, phase: Phase, cause: Cause);
 }
 
-/// Clients that connect, ask once, get their answer and end; no second try.
+/// The churn: clients that connect, ask once, get their answer and end, without a second try.
 pub struct Churn<E, W> {
     exchange: E,
     witness: Arc<W>,
 }
 
 impl<E: Exchange, W: Witness> Churn<E, W> {
-    /// Clients that say this and tell this one.
+    /// Clients that use this exchange and report to this witness.
     pub fn new(exchange: E, witness: Arc<W>) -> Churn<E, W> {
         Churn { exchange, witness }
     }
@@ -100,7 +100,7 @@ pub struct Visit<D, W> {
     witness: Arc<W>,
     at_once: bool,
     answered: bool,
-    /// The server said that no more comes, after the whole answer.
+    /// The server's stream ended, after the whole answer.
     ended: bool,
     failure: Option<Cause>,
 }
@@ -116,7 +116,7 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
         self.fail(Cause::Wrong)
     }
 
-    /// The answer is complete, `left` bytes more came.
+    /// The answer is complete, and `left` further bytes came.
     fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
         self.answered = true;
         self.witness.answered();
@@ -124,7 +124,7 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
             return self.wrong(left);
         }
         cx.set_timer(PATIENCE);
-        // Who ends first keeps the port for a minute: a server that said that it will end is given the time to do so.
+        // The side that closes first keeps the port in TIME_WAIT for a minute: a server that announced its end gets the time for it.
         if self.at_once || announced { Step::Continue } else { Step::Finish }
     }
 }
@@ -166,7 +166,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
     }
 
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
-        // It ends by itself, within its patience.
+        // The connection ends by itself, within its timeout.
         Step::Continue
     }
 
@@ -181,7 +181,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
     }
 }
 
-/// Clients that stay: they exchange all the time on one connection each, until they are asked to end.
+/// Clients that stay: each exchanges on its connection all the time, until it is asked to end.
 pub struct Keep<E, W> {
     exchange: E,
     witness: Arc<W>,
@@ -190,7 +190,7 @@ pub struct Keep<E, W> {
 }
 
 impl<E: Exchange, W: Witness> Keep<E, W> {
-    /// Clients that say this and tell this one. Their pauses come from `seed`.
+    /// Clients that use this exchange and report to this witness. Their pauses come from `seed`.
     pub fn new(exchange: E, witness: Arc<W>, seed: u64) -> Keep<E, W> {
         Keep { exchange, witness, seed, next: AtomicU64::new(0) }
     }
@@ -218,12 +218,12 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
     }
 }
 
-/// How a connection ended, once known.
+/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Because the trial ends, in order.
+    /// In order, because the trial ends.
     Stopped,
-    /// Because of this.
+    /// By a failure of this cause.
     Failed(Cause),
 }
 
@@ -235,7 +235,7 @@ pub struct Kept<D, W> {
     pause: Duration,
     /// A request was sent whose answer is not complete.
     under_way: bool,
-    /// The server said that it will end the connection.
+    /// The last answer announced that the server will end the connection.
     announced: bool,
     stopping: bool,
     result: Option<Outcome>,
@@ -249,7 +249,7 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
         Step::Continue
     }
 
-    /// The answer is complete: pause, or end when the trial does, or wait for the end that was announced.
+    /// After a complete answer: pauses, or ends when the trial does, or waits for the announced end.
     fn rest(&mut self, cx: &mut Context<'_>) -> Step {
         if self.stopping || self.announced {
             cx.set_timer(PATIENCE);
@@ -326,7 +326,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
         let cause = match (self.result, why) {
             (Some(Outcome::Stopped), _) => return,
-            // Told already; the connection was ended because of them.
+            // Wrong bytes were reported already, and the connection was ended because of them.
             (Some(Outcome::Failed(Cause::Wrong)), _) => return,
             (Some(Outcome::Failed(cause)), _) => cause,
             (None, Closed::Error(errno)) => Cause::Errno(errno),
@@ -337,7 +337,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
 }
 
 impl Cause {
-    /// The number behind it, where there is one.
+    /// The errno, if the cause is a system call's error.
     pub fn errno(self) -> Option<i32> {
         if let Cause::Errno(errno) = self { Some(errno) } else { None }
     }

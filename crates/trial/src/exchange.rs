@@ -1,51 +1,51 @@
-//! What a client says and what it expects: one request and its answer at a time.
+//! The requests of a client and the answers that it expects, one at a time.
 
 use super::random::{Random, mix};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes what each connection says. [`Echo`] and [`Pairs`] are two; a protocol with answers of its own form is another.
+/// Makes the dialogue of each connection. Implementations are [`Echo`] and [`Pairs`]; write another for a protocol with other answers.
 pub trait Exchange: Send + Sync + 'static {
-    /// What one connection says and expects.
+    /// The requests and expected answers of a connection.
     type Dialogue: Dialogue;
 
-    /// A new connection's.
+    /// Makes the dialogue of a new connection.
     fn dialogue(&self) -> Self::Dialogue;
 
-    /// Whether a client that comes and goes says that no more comes as soon as it has asked. Else it does so after the answer.
+    /// Whether a client of the churn shuts down its sending side right after its request. By default it does so after the answer.
     fn ends_at_once(&self) -> bool {
         false
     }
 }
 
-/// One connection's requests and answers. An answer is complete before the next request is sent.
+/// The requests and answers of a connection. An answer is complete before the next request is sent.
 pub trait Dialogue: Send + 'static {
-    /// Hands the next request to `send`, in one piece or more.
+    /// Gives the next request to `send`, in one piece or more.
     fn ask(&mut self, send: &mut dyn FnMut(&[u8]));
 
-    /// Bytes of the answer came.
+    /// Judges received bytes of the answer.
     fn judge(&mut self, came: &[u8]) -> Judgement;
 
-    /// The server will send no more, and the answer was not complete. Whether it is now.
+    /// The server's stream ended before the answer was complete. Returns whether that completes the answer. Default: false.
     fn ended(&mut self) -> bool {
         false
     }
 }
 
-/// What bytes are in an answer.
+/// How received bytes compare with the expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// Right so far; all were taken.
+    /// All bytes are right so far, and the answer is not complete.
     More,
-    /// The answer is complete, and right, after so many of them. What follows was not asked for.
+    /// The answer is complete and right after this number of bytes. Further bytes were not asked for.
     Whole(usize),
-    /// The same, and the server said that it will end the connection.
+    /// The answer is complete and right after this number of bytes, and announces that the server will end the connection.
     Last(usize),
-    /// So many of them are not those expected.
+    /// This number of bytes differs from the expected ones.
     Wrong(usize),
 }
 
-/// Random bytes that must come back.
+/// An exchange of random bytes, which the server must send back.
 #[derive(Debug)]
 pub struct Echo {
     seed: u64,
@@ -56,7 +56,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Blocks of `least` to `most` bytes. The same seed gives the same bytes.
+    /// Blocks of `least` to `most` bytes. Equal seeds give equal bytes.
     ///
     /// # Panics
     /// When `least` is 0 or above `most`.
@@ -65,7 +65,7 @@ impl Echo {
         Echo { seed, least, most, at_once: false, next: AtomicU64::new(0) }
     }
 
-    /// A client that comes and goes says that no more comes as soon as it has sent its block.
+    /// Lets clients of the churn shut down their sending side right after their block.
     #[must_use]
     pub fn ending_at_once(self) -> Echo {
         Echo { at_once: true, ..self }
@@ -86,20 +86,20 @@ impl Exchange for Echo {
     }
 }
 
-/// One connection of [`Echo`]. Its bytes are numbered: one that is lost, doubled or moved shows at once.
+/// The dialogue of [`Echo`]. Each byte depends on its position, so that a lost, doubled or moved byte is found at once.
 #[derive(Debug)]
 pub struct Echoed {
     salt: u64,
     random: Random,
     least: u64,
     most: u64,
-    /// Bytes sent so far: the number of the next one.
+    /// The number of bytes sent so far.
     sent: u64,
-    /// Bytes that came back and were right.
+    /// The number of bytes that came back and were right.
     verified: u64,
 }
 
-/// Byte `number` of the data: part of a word that depends on all of its number.
+/// Byte `number` of the data: part of a word that depends on all bits of the number.
 fn byte(salt: u64, number: u64) -> u8 {
     let word = mix(salt.wrapping_add(number / 8)).to_le_bytes();
     let [place, ..] = (number % 8).to_le_bytes();
@@ -134,14 +134,14 @@ impl Dialogue for Echoed {
     }
 }
 
-/// Requests and their answers from a function of the request's number, which counts from 0 on each connection.
+/// An exchange whose requests and answers come from a function of the request's number, which counts from 0 on each connection.
 pub struct Pairs<F>(Arc<F>);
 
 impl<F> Pairs<F>
 where
     F: Fn(u64) -> (Vec<u8>, Vec<u8>) + Send + Sync + 'static,
 {
-    /// `pair` gives a request and the whole answer to it. An empty answer would be none: give at least a byte.
+    /// `pair` returns a request and the whole answer to it, which must have at least one byte.
     pub fn new(pair: F) -> Pairs<F> {
         Pairs(Arc::new(pair))
     }
@@ -158,7 +158,7 @@ where
     }
 }
 
-/// One connection of [`Pairs`].
+/// The dialogue of [`Pairs`].
 pub struct Paired<F> {
     pair: Arc<F>,
     number: u64,

@@ -1,12 +1,12 @@
-//! Who connects. Sets of clients tell themselves apart by their source addresses: all of 127.0.0.0/8 can be bound without set-up, and
-//! 64 addresses for the churn keep its connections in TIME_WAIT from using up the ports (28,232 for each address and minute).
+//! Source addresses of the sets of clients, by which the server's side tells them apart. All of 127.0.0.0/8 can be bound without set-up,
+//! and 64 addresses for the churn keep its connections in TIME_WAIT from using up the ports (28,232 per address and minute).
 
 use crate::Group;
 use sockdrawer::Selector;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Not addresses that servers use: a client whose kernel-chosen port is the server's would connect to itself while the listener is
-/// away, and hold its port.
+/// The third byte of these addresses, which servers do not use: on a server's address, a client whose kernel-chosen port is the server's
+/// would connect to itself while the listener is closed, and hold the port.
 const NETWORK: u8 = 100;
 const FIRST: u8 = 2;
 const CHURN_ADDRESSES: u8 = 64;
@@ -18,7 +18,7 @@ impl Group {
         Ipv4Addr::new(127, 0, NETWORK + third, last).into()
     }
 
-    /// Where this set connects from, on the loopback.
+    /// The addresses from which this set connects on the loopback.
     pub(crate) fn sources(self) -> Vec<IpAddr> {
         let addresses = match self {
             Group::Churn => CHURN_ADDRESSES,
@@ -28,18 +28,18 @@ impl Group {
         (FIRST..FIRST + addresses).map(|last| self.address(last)).collect()
     }
 
-    /// An address of this set that comes again after 250 others.
+    /// A source address of this set, for up to 250 numbers a different one.
     pub(crate) fn source(self, number: u64) -> IpAddr {
         let last = u8::try_from(number % 250).expect("less than 250");
         self.address(last + FIRST)
     }
 
-    /// This set's connections, seen from the server.
+    /// Selects this set's connections in the server's pool.
     pub(crate) fn selector(self) -> Selector {
         Selector::Peers(self.address(0), 24)
     }
 
-    /// Whose connection this is.
+    /// The set to which a connection belongs, by its peer's address.
     pub(crate) fn of(peer: Option<SocketAddr>) -> Option<Group> {
         let IpAddr::V4(address) = peer?.ip().to_canonical() else { return None };
         Group::ALL.get(usize::from(address.octets()[2].checked_sub(NETWORK)?)).copied()

@@ -1,5 +1,5 @@
-//! Proves that a server survives changes: clients exchange with it while it is changed again and again, and everything is counted
-//! that a client could lose. The changes come from one of three sources: closures over a pool of your own, as below; the kinds of change
+//! Proves that a server survives changes: clients exchange messages with it while it is changed again and again, and every loss that a
+//! client could see is counted. The changes come from one of three sources: closures over a pool of your own, as below; the kinds of change
 //! that a pool has, each in turn ([`kinds`]); or a command that changes any server ([`command`]).
 //!
 //! ```
@@ -31,8 +31,8 @@
 //! # Ok::<(), sockdrawer::Error>(())
 //! ```
 //!
-//! The parts are public, so that a trial of something else can be made of them: [`Clients`] are the two sets, [`Exchange`] is what
-//! they say, [`Tally`] counts.
+//! The parts are public, to build other trials from them: [`Clients`] are the two sets of clients, [`Exchange`] makes their requests and
+//! checks the answers, [`Tally`] counts.
 
 mod clients;
 mod closures;
@@ -55,25 +55,25 @@ pub use verdict::{Judged, Verdict};
 
 use std::time::Duration;
 
-/// How far a trial is.
+/// The progress of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Since the first change.
+    /// The time since the first change.
     pub elapsed: Duration,
     /// Changes applied, or commands that ended.
     pub changes: u64,
-    /// What was lost so far, and of how many.
+    /// What the clients have seen so far.
     pub seen: Seen,
 }
 
 /// When a trial ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// After so many changes.
+    /// After this number of changes.
     Changes(u64),
     /// After this time.
     Passed(Duration),
 }
 
-/// Waits until a trial is to end early, so long at most; whether it is to. For none: `&|_| false`.
+/// Waits for at most this time until a trial is to end early, and returns whether it is. For a trial that never ends early: `&|_| false`.
 pub type Stopped<'a> = &'a dyn Fn(Duration) -> bool;

@@ -1,6 +1,6 @@
-//! Random numbers that a seed repeats.
+//! Random numbers that a seed reproduces.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): 8 bytes of state, every seed is a good one. Not for secrets.
+/// SplitMix64 (Steele, Lea, Flood 2014): 8 bytes of state, any seed is good. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -10,19 +10,19 @@ impl Random {
         Random(seed)
     }
 
-    /// The next number, of all 64 bits.
+    /// The next number, of 64 random bits.
     #[expect(clippy::should_implement_trait, reason = "a sequence without end needs no Option")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// Less than `bound`. The bias of the remainder is below `bound` in 2^64.
+    /// A number less than `bound`. The bias of the remainder is below `bound` in 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// A random order (Fisher and Yates).
+    /// Puts the items into random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let bound = last as u64 + 1;
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// The number at a place of the sequence: as random as [`Random`], and known without what came before.
+/// The number at a position of the sequence: as random as [`Random`], without computing the numbers before.
 pub fn mix(place: u64) -> u64 {
     let one = (place ^ (place >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let two = (one ^ (one >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,4 +1,4 @@
-//! The two sets of clients at work: two pools that connect.
+//! The two sets of clients that run: two pools that connect.
 
 use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
 use super::exchange::Exchange;
@@ -8,32 +8,32 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Ends of short connections keep their ports for a minute: 28,000 for each address of this end and each of the other. Elsewhere
-/// than on the loopback, where this end has one address, fewer connects than that are made.
+/// Maximum of connects per second, and local address, to a target that is not on the loopback. Closed short connections keep their ports
+/// in TIME_WAIT for a minute, and there are 28,000 ports per pair of addresses; this end has a single address.
 const CONNECTS_PER_SECOND_AND_ADDRESS: f64 = 400.0;
-/// Connects of a probe, which together with the others have ports enough.
+/// Connects per second of a probe on the loopback; there are ports enough for them and the other clients.
 const PROBES_PER_SECOND: f64 = 1_000.0;
 const PROBES_PER_SECOND_AND_ADDRESS: f64 = 50.0;
-/// Of these, those that may wait for a server that lets in and does not answer.
+/// Maximum of connections of a probe at once, while the server accepts and does not answer.
 const PROBES_AT_ONCE: usize = 64;
-/// What is cut off when the clients stop has this long to take what was written.
+/// The time for which connections that are cut off may still send their output.
 const CUT_WITHIN: Duration = Duration::from_millis(100);
 
-/// Which clients.
+/// The clients of a trial: their target and their numbers.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Whom they connect to.
+    /// The address that the clients connect to.
     pub target: Address,
-    /// Clients that come and go, at once.
+    /// The number of clients, at once, that connect, exchange and end.
     pub connections: usize,
-    /// Connections that stay.
+    /// The number of connections that stay.
     pub kept: usize,
-    /// What the pauses of those that stay begin with.
+    /// The seed of the pauses of connections that stay.
     pub seed: u64,
 }
 
 impl Plan {
-    /// The most connects per second that this machine can make towards the target; None where it has addresses enough.
+    /// Maximum of connects per second that this machine can make to the target; None on the loopback, which has addresses enough.
     pub fn connect_rate(&self) -> Option<f64> {
         match &self.target {
             Address::Tcp(target) if !target.ip().to_canonical().is_loopback() => Some(CONNECTS_PER_SECOND_AND_ADDRESS),
@@ -50,7 +50,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts them. Those that stay stand first, or have failed to within 5 s: see [`Clients::standing`].
+    /// Starts the clients. Connections that stay are established first; see [`Clients::standing`] for those that are not within 5 s.
     ///
     /// # Errors
     /// When a pool cannot start.
@@ -66,22 +66,22 @@ impl Clients {
         Ok(Clients { churn, kept: keep, tally: tally.clone() })
     }
 
-    /// Kept connections that stand now.
+    /// The number of kept connections that are established now.
     pub fn standing(&self) -> usize {
         let left = self.tally.stood(Group::Kept).saturating_sub(self.tally.total().lost());
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
-    /// Waits until so many connects of the churn ended from now on; false when they did not within this time.
+    /// Waits until `count` connects of the churn have ended from now on. Returns false after `within`.
     pub fn await_connects(&self, count: u64, within: Duration) -> bool {
         let wanted = self.tally.total().connects + count;
         self.churn.wait(within, |_| self.tally.total().connects >= wanted)
     }
 
-    /// Ends those that come and go, each after its answer, then those that stay. What their ends meet with is still counted.
+    /// Ends the churn, each client after its answer, then the connections that stay. Failures of their ends are still counted.
     pub fn stop(&self) {
         stop_connecting(&self.churn);
-        // Each ends by itself: a step that lasts longer than the patience fails it.
+        // Each client ends by itself: a step that lasts longer than the patience is a failure.
         self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
         self.churn.shutdown(Drain::within(PATIENCE));
         if let Some(kept) = &self.kept {
@@ -90,7 +90,7 @@ impl Clients {
         }
     }
 
-    /// Ends all at once. Read the tally before.
+    /// Cuts off all connections at once. Read the tally before.
     pub fn cut(&self) {
         for pool in self.kept.iter().chain([&self.churn]) {
             pool.shutdown(Drain::within(CUT_WITHIN));
@@ -98,12 +98,12 @@ impl Clients {
     }
 }
 
-/// Connects and asks at a steady pace, whatever came of the connect before. Clients that come and go rest after a connect that failed,
-/// up to half a second: how long a server answers nobody, they see too late.
+/// Connects and asks at a steady rate, whether or not the connect before succeeded. It measures how long a server answers no client: the
+/// churn would see that too late, because its clients rest up to half a second after a failed connect.
 pub struct Probe(Pool);
 
 impl Probe {
-    /// Tells `tally` of each answer, and nothing else: it measures the longest gap.
+    /// Starts a probe that reports only answers to `tally`, for the longest gap.
     ///
     /// # Errors
     /// When its pool cannot start.
@@ -113,19 +113,19 @@ impl Probe {
         connecting.rate = Some(if near { PROBES_PER_SECOND } else { PROBES_PER_SECOND_AND_ADDRESS });
         connecting.sources = sources(&plan.target, Group::Probe);
         connecting.timeout = PATIENCE;
-        // With a total, even of all that there could be, a connect that fails brings no rest.
+        // In a pool with a total, even the maximum, a failed connect is not followed by a rest.
         connecting.total = Some(u64::MAX);
         let churn = Churn::new(exchange, Arc::new(Gap(tally.clone())));
         Pool::start(Config::connect(churn, connecting).loops(1).workers(0).capacity(1).limit(PROBES_AT_ONCE)).map(Probe)
     }
 
-    /// Ends it at once.
+    /// Ends the probe at once.
     pub fn cut(&self) {
         self.0.shutdown(Drain::within(CUT_WITHIN));
     }
 }
 
-/// What a probe tells.
+/// The witness of a probe, which reports only answers.
 struct Gap(Arc<Tally>);
 
 impl Witness for Gap {
@@ -146,7 +146,7 @@ fn pool(plan: &Plan, group: Group, behaviour: impl Into<sockdrawer::Behaviour>, 
     Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
 }
 
-/// Elsewhere than on the loopback this end has one address.
+/// The source addresses of a set; outside of the loopback the kernel chooses the only one.
 fn sources(target: &Address, group: Group) -> Vec<IpAddr> {
     match target {
         Address::Tcp(SocketAddr::V4(target)) if target.ip().is_loopback() => group.sources(),
@@ -154,15 +154,15 @@ fn sources(target: &Address, group: Group) -> Vec<IpAddr> {
     }
 }
 
-/// No further connects. Ending the pool at once would cut off those whose handshake runs.
+/// Stops further connects. Ending the pool at once would cut off connects whose handshake is under way.
 pub(crate) fn stop_connecting(pool: &Pool) {
     let mut config = pool.config();
     if let Endpoint::Connect(connecting) = &mut config.endpoint {
         connecting.total = Some(0);
     }
-    // A pool that gave up connects no more either.
+    // An error means that the pool gave up: it does not connect any more either.
     let _ = pool.reconfigure(config);
-    // Every loop has answered, so every loop has heard of it.
+    // Every loop answers this, after it has seen the change.
     pool.connections(&sockdrawer::Selector::All);
 }
 

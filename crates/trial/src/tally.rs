@@ -1,4 +1,4 @@
-//! What the clients saw: counted by them, read by the trial, change by change.
+//! The counts of what the clients saw, read by the trial for each change.
 
 use super::clients::{Cause, Phase, Witness};
 use rustix::io::Errno;
@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 /// A set of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// Connect, exchange, end, again and again.
+    /// Clients that connect, exchange and end, again and again.
     Churn,
-    /// Stay, and must not be lost.
+    /// Connections that stay, and must not be lost.
     Kept,
-    /// Stay, until the server asks them to end.
+    /// Connections that stay until the server asks them to end.
     Second,
-    /// Stay too, and ask for answers that take a while: asked to end, they must get those under way.
+    /// Connections that stay and make slow requests: when they are asked to end, they must still get the answers under way.
     Requests,
-    /// Look from outside whether a change is in force, or how long the server answers nobody.
+    /// Probes: they test whether a change is in force, or how long the server answers no client.
     Probe,
 }
 
 impl Group {
-    /// All of them.
+    /// All sets.
     pub const ALL: [Group; 5] = [Group::Churn, Group::Kept, Group::Second, Group::Requests, Group::Probe];
 
-    /// For reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Group::Churn => "churn",
@@ -43,7 +43,7 @@ impl Group {
     }
 }
 
-/// How a connection ended that is there to be ended.
+/// How a connection ended that was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// An orderly end, after bytes that were all right.
@@ -53,7 +53,7 @@ pub(crate) enum Ending {
 }
 
 impl Phase {
-    /// For reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Connect => "connect",
@@ -64,14 +64,14 @@ impl Phase {
     }
 }
 
-/// One sort of failure.
+/// A kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
-    /// Whose connections.
+    /// The set of the connections.
     pub group: Group,
-    /// When.
+    /// The phase in which the connections failed.
     pub phase: Phase,
-    /// Why.
+    /// The cause of the failure.
     pub cause: Cause,
     /// The change that was in force, by the number that [`Tally::begin`] was given; 0 before.
     pub change: usize,
@@ -83,19 +83,19 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What the clients saw in some time.
+/// The counts of what the clients saw in a span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
-    /// Churn connections that ended, well or not.
+    /// Connections of the churn that ended, well or not.
     pub connects: u64,
-    /// Of these, refused.
+    /// Connects of the churn that were refused.
     pub refused: u64,
-    /// Of these, reset.
+    /// Connects of the churn that were reset.
     pub reset: u64,
-    /// Of these, without an answer or without an end for 5 s.
+    /// Connects of the churn that had no answer, or no end, for 5 s.
     pub timed_out: u64,
-    /// Of these, not well for another reason: ended before the answer, wrong bytes, another error.
+    /// Connects of the churn that failed for another reason: ended before the answer, wrong bytes, another error.
     pub failed_otherwise: u64,
     /// Connects that the clients could not begin, for want of a port, a descriptor or memory of their own. They say nothing about
     /// the server and are not among the connects.
@@ -106,13 +106,13 @@ pub struct Seen {
     pub lost_between: u64,
     /// Kept connections that ended as their last answer had announced.
     pub lost_announced: u64,
-    /// Connects to take the place of a lost kept connection that failed.
+    /// Failed connects that were to replace a lost kept connection.
     pub kept_not_back: u64,
-    /// Bytes that were not those expected, of all clients.
+    /// Bytes that were not the expected ones, of all clients.
     pub wrong_bytes: u64,
     /// Exchanges on kept connections.
     pub kept_exchanges: u64,
-    /// Connections, there to be ended, that ended as asked.
+    /// Connections that were asked to end and did as asked.
     pub ended_well: u64,
     /// Connections of [`Group::Second`] that ended otherwise.
     pub ended_badly: u64,
@@ -121,7 +121,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Connects that failed, for any reason that is not the clients' own.
+    /// Connects that failed for any reason other than the clients' own.
     pub fn failed(&self) -> u64 {
         self.refused + self.reset + self.timed_out + self.failed_otherwise
     }
@@ -136,13 +136,13 @@ impl Seen {
         self.failed() + self.lost() + self.wrong_bytes + self.ended_badly == 0
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(&self, other: &Seen) -> Seen {
         self.by(other, |one, other| one + other)
     }
 
-    /// What came since `before`. The longest gap is this one's.
+    /// The counts since `before`. The longest gap is that of `self`.
     fn since(&self, before: &Seen) -> Seen {
         Seen { longest_gap: self.longest_gap, ..self.by(before, u64::saturating_sub) }
     }
@@ -168,7 +168,7 @@ impl Seen {
     }
 }
 
-/// All that was counted until now.
+/// The counts until now.
 #[derive(Debug, Default)]
 struct Counted {
     seen: Seen,
@@ -177,21 +177,21 @@ struct Counted {
 
 /// The counts of all clients. A connection counts where it ends: from the start of a change to the start of the next.
 ///
-/// What is frequent is counted by atomics, relaxed, because nothing else hangs on them; what is not, under a lock.
+/// Frequent events are counted by relaxed atomics, because nothing else depends on them; rare events under a lock.
 #[derive(Debug)]
 pub struct Tally {
     begun: Instant,
     ended: AtomicU64,
     stood: [AtomicU64; Group::ALL.len()],
     exchanges: [AtomicU64; Group::ALL.len()],
-    /// Connections that ended as they were asked to: in order, and by a reset.
+    /// Connections that ended as asked: in order, and by a reset.
     endings: [[AtomicU64; 2]; Group::ALL.len()],
     change: AtomicUsize,
-    /// When the last connect led to an answer, in nanoseconds since `begun`.
+    /// The time of the last answered connect, in nanoseconds since `begun`.
     answered_at: AtomicU64,
     longest_gap: AtomicU64,
     rare: Mutex<Counted>,
-    /// At the start of the change in force.
+    /// The counts at the start of the change in force.
     before: Mutex<Seen>,
 }
 
@@ -202,7 +202,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Nothing was seen yet; the time without an answered connect begins now.
+    /// An empty tally; the time without an answered connect begins now.
     pub fn new() -> Tally {
         Tally {
             begun: Instant::now(),
@@ -218,12 +218,12 @@ impl Tally {
         }
     }
 
-    /// Who counts here for one set.
+    /// A witness that counts here for a set.
     pub fn witness(self: &Arc<Tally>, group: Group) -> Arc<Counter> {
         Arc::new(Counter { tally: self.clone(), group })
     }
 
-    /// All that was seen since the beginning. The longest gap is that of the change in force alone.
+    /// The counts since the beginning. The longest gap is that of the change in force alone.
     pub fn total(&self) -> Seen {
         let rare = lock(&self.rare).seen;
         let ended = self.ended.load(Ordering::Relaxed);
@@ -236,8 +236,8 @@ impl Tally {
         }
     }
 
-    /// Ends the change in force, which is told, and begins the next. A time without an answered connect that reaches over both counts
-    /// for the first up to now, and for the second as a whole.
+    /// Ends the change in force, returns its counts, and begins the next. A gap that reaches over both changes counts for the first up to
+    /// now, and for the second as a whole.
     pub fn next(&self) -> Seen {
         self.gap();
         let total = self.total();
@@ -246,13 +246,13 @@ impl Tally {
         total.since(&before)
     }
 
-    /// What was seen since the change in force began.
+    /// The counts since the change in force began.
     pub fn current(&self) -> Seen {
         self.gap();
         self.total().since(&lock(&self.before))
     }
 
-    /// From now on, failures are put down to the change of this number.
+    /// Attributes failures to the change of this number from now on.
     pub fn begin(&self, change: usize) {
         self.change.store(change, Ordering::Relaxed);
     }
@@ -262,12 +262,12 @@ impl Tally {
         self.change.load(Ordering::Relaxed)
     }
 
-    /// Connections of a set that stood, also those that took the place of others.
+    /// Connections of a set that were established, also those that replaced others.
     pub fn stood(&self, group: Group) -> u64 {
         self.stood[group.index()].load(Ordering::Relaxed)
     }
 
-    /// Exchanges of a set.
+    /// Complete exchanges of a set.
     pub fn exchanges(&self, group: Group) -> u64 {
         self.exchanges[group.index()].load(Ordering::Relaxed)
     }
@@ -277,7 +277,7 @@ impl Tally {
         self.endings[group.index()][ending as usize].load(Ordering::Relaxed)
     }
 
-    /// A connection ended as the change in force asks for.
+    /// Counts a connection that ended as the change in force asks for.
     pub(crate) fn ended_as_asked(&self, group: Group, ending: Ending) {
         self.endings[group.index()][ending as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -289,7 +289,7 @@ impl Tally {
         failures
     }
 
-    /// The churn begins now: the time before is no gap.
+    /// The churn begins now: the time before does not count as a gap.
     pub(crate) fn start_churn(&self) {
         self.answered_at.store(self.nanoseconds(), Ordering::Relaxed);
         self.longest_gap.store(0, Ordering::Relaxed);
@@ -299,7 +299,7 @@ impl Tally {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The time without an answered connect that lasts now.
+    /// The time since the last answered connect.
     fn gap(&self) {
         let since = self.answered_at.load(Ordering::Relaxed);
         self.longest_gap.fetch_max(self.nanoseconds().saturating_sub(since), Ordering::Relaxed);
@@ -346,7 +346,7 @@ enum Sort {
 
 fn sort(cause: Cause) -> Sort {
     match cause.errno().map(Errno::from_raw_os_error) {
-        // A Unix socket whose queue is full, or that is not there, refuses in its own words.
+        // A Unix socket whose queue is full, or that does not exist, refuses with other errnos.
         Some(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => Sort::Refused,
         Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) => Sort::Reset,
         Some(Errno::TIMEDOUT) => Sort::TimedOut,
@@ -355,7 +355,7 @@ fn sort(cause: Cause) -> Sort {
     }
 }
 
-/// Whether a connect failed at this end, before anything was asked of the server.
+/// Whether a connect failed at this end, before it reached the server.
 fn is_own(cause: Cause) -> bool {
     matches!(
         cause.errno().map(Errno::from_raw_os_error),
@@ -367,7 +367,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts in a [`Tally`] what one set of clients meets with.
+/// A witness that counts the results of a set of clients in a [`Tally`].
 #[derive(Debug)]
 pub struct Counter {
     tally: Arc<Tally>,
@@ -375,7 +375,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// So many exchanges were complete and right.
+    /// Counts exchanges that were complete and right.
     pub(crate) fn exchanged(&self, count: u64) {
         self.tally.exchanges[self.group.index()].fetch_add(count, Ordering::Relaxed);
     }

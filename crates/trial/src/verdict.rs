@@ -1,36 +1,36 @@
-//! Good, bad or too little to tell: of a trial of our own server, and of somebody else's.
+//! The verdict of a trial: good, bad or inconclusive.
 
 use std::fmt;
 
-/// What a trial says about the server.
+/// The verdict of a trial about the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing was lost, and every change was made.
     Good,
-    /// Something was, or one was not; each line says what.
+    /// Something was lost, or a change was not made; each line says what.
     Bad(Vec<String>),
-    /// Nothing was, but too little was tried; each line says what.
+    /// Nothing was lost, but too little was tried; each line says what.
     Inconclusive(Vec<String>),
 }
 
-/// What a trial found, as far as a verdict needs it.
+/// The findings of a trial that a verdict needs.
 pub trait Judged {
-    /// How many changes were made.
+    /// The number of changes that were made.
     fn changes(&self) -> u64;
-    /// How many connects there were.
+    /// The number of connects.
     fn connects(&self) -> u64;
-    /// What all random choices began with.
+    /// The seed of all random choices.
     fn seed(&self) -> u64;
-    /// What speaks against the server, a line each.
+    /// The findings against the server, one per line.
     fn spoiled(&self) -> Vec<String>;
-    /// What would have to be more for a verdict, a line each.
+    /// What was too little for a verdict, one per line.
     fn missing(&self) -> Vec<String>;
 }
 
-/// Kinds of failures that the text shows; all are in the JSON.
+/// Maximum of kinds of failures that the text shows; the JSON has all.
 const SHOWN: usize = 8;
 
-/// A line for each of the most frequent failures, and how many are left out.
+/// Writes a line for each of the most frequent failures, and the number of those left out.
 pub(crate) fn failures<T>(f: &mut fmt::Formatter<'_>, all: &[(T, u64)], words: impl Fn(&T) -> String) -> fmt::Result {
     for (failure, count) in all.iter().take(SHOWN) {
         write!(f, "\nfailed: {count} times {}", words(failure))?;
@@ -45,7 +45,7 @@ pub(crate) fn failures<T>(f: &mut fmt::Formatter<'_>, all: &[(T, u64)], words: i
 }
 
 impl Verdict {
-    /// The verdict on what was found. What was lost in an interrupted trial was lost.
+    /// The verdict on a report. Losses count also in an interrupted trial.
     pub fn of(report: &impl Judged) -> Verdict {
         let bad = report.spoiled();
         if !bad.is_empty() {
@@ -64,7 +64,7 @@ impl Verdict {
         }
     }
 
-    /// Why it is not good.
+    /// The reasons of a verdict that is not good.
     pub fn reasons(&self) -> &[String] {
         match self {
             Verdict::Good => &[],

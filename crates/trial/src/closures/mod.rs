@@ -1,4 +1,4 @@
-//! Changes that are closures: a service, its clients and its changes, put together.
+//! Trials of a service whose changes are closures.
 
 mod report;
 #[cfg(test)]
@@ -16,11 +16,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connects that end under each change before the next begins.
+/// Connects that end under each change before the next change begins.
 const CONNECTS_PER_CHANGE: u64 = 20;
-/// How long they may take. Where the service is slower, the report says so.
+/// The timeout of these connects. If the service is slower, the report says so.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
-/// How long the server may take to end, once its clients have.
+/// The timeout of the server's end, after its clients have ended.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 type Applied = Result<(), String>;
@@ -32,7 +32,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// `apply` is called once in each round. What it returns is looked at for its failure only; a panic in it ends the trial.
+    /// `apply` is called once per round. Of its result only the error is used; a panic in it ends the trial.
     pub fn new<T, E: fmt::Display>(name: impl Into<String>, mut apply: impl FnMut(&Pool) -> Result<T, E> + 'static) -> Change {
         let apply = move |pool: &Pool| apply(pool).map(drop).map_err(|error| error.to_string());
         Change { name: name.into(), apply: Box::new(apply) }
@@ -48,7 +48,7 @@ impl fmt::Debug for Change {
 type Starts = Box<dyn FnOnce(&Plan, &Arc<Tally>) -> Result<Clients, Error>>;
 type Configures = Box<dyn FnOnce(Config) -> Config>;
 
-/// A trial to be run: see [`trial()`].
+/// A trial before its run: see [`trial()`].
 #[must_use = "a trial does nothing until it is run"]
 pub struct Trial {
     service: Behaviour,
@@ -68,7 +68,7 @@ impl fmt::Debug for Trial {
 }
 
 /// A trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The
-/// clients send bytes and expect them back, unless another [`Trial::exchange`] is given. After each change it is waited for 20
+/// clients send bytes and expect them back, unless another [`Trial::exchange`] is set. After each change the trial waits for 20
 /// connects. See [the crate](crate) for an example.
 pub fn trial(service: impl Into<Behaviour>, changes: Vec<Change>) -> Trial {
     Trial {
@@ -84,40 +84,40 @@ pub fn trial(service: impl Into<Behaviour>, changes: Vec<Change>) -> Trial {
 }
 
 impl Trial {
-    /// Clients that connect, exchange and end all the time; at least one.
+    /// Sets the number of clients that connect, exchange and end all the time; at least one.
     pub fn clients(self, connections: usize) -> Trial {
         Trial { connections: connections.max(1), ..self }
     }
 
-    /// Connections that exchange from the first to the last change; at least one.
+    /// Sets the number of connections that exchange from the first to the last change; at least one.
     pub fn kept(self, kept: usize) -> Trial {
         Trial { kept: kept.max(1), ..self }
     }
 
-    /// How often each change is applied.
+    /// Sets how often each change is applied.
     pub fn rounds(self, rounds: usize) -> Trial {
         Trial { rounds, ..self }
     }
 
-    /// What the order of changes and the clients' bytes begin with.
+    /// Sets the seed of the order of changes and of the clients' bytes.
     pub fn seed(self, seed: u64) -> Trial {
         Trial { seed, ..self }
     }
 
-    /// Who runs the connections.
+    /// Sets the model that runs the connections.
     pub fn model(self, model: Model) -> Trial {
         self.configure(move |config| config.model(model))
     }
 
-    /// Any other part of the configuration that the pool starts with. It listens on a free port of 127.0.0.1; the clients connect to
+    /// Changes any other part of the pool's first configuration. The pool listens on a free port of 127.0.0.1; the clients connect to
     /// the first address.
     pub fn configure(mut self, change: impl FnOnce(Config) -> Config + 'static) -> Trial {
         self.configure.push(Box::new(change));
         self
     }
 
-    /// What the clients say, and the whole answer to it: `pair` is called with the number of the request on its connection, from 0
-    /// on. A client that comes and goes asks once.
+    /// Sets the requests of the clients and the whole answers to them: `pair` is called with the number of the request on its connection,
+    /// from 0 on. A client that comes and goes asks once.
     ///
     /// ```
     /// use sockdrawer_trial::{Change, trial};
@@ -148,16 +148,16 @@ impl Trial {
         self.exchanges(Pairs::new(pair.clone()), Pairs::new(pair))
     }
 
-    /// The same for exchanges of any form: `churn` for clients that come and go, `kept` for those that stay.
+    /// Sets exchanges of any form: `churn` for clients that come and go, `kept` for those that stay.
     pub fn exchanges<E: Exchange>(mut self, churn: E, kept: E) -> Trial {
         self.clients = Some(Box::new(move |plan, tally| Clients::start(plan, churn, kept, tally)));
         self
     }
 
-    /// Starts the service, its clients, applies the changes and ends all in order.
+    /// Starts the service and its clients, applies the changes, and ends all of them in order.
     ///
     /// # Errors
-    /// When the pool or its clients cannot start. What goes wrong later is in the report.
+    /// When the pool or its clients cannot start. Later failures are in the report.
     pub fn run(self) -> Result<Report, Error> {
         let config = Config::accept(self.service).listen(Address::Tcp((Ipv4Addr::LOCALHOST, 0).into()));
         let server = Pool::start(self.configure.into_iter().fold(config, |config, change| change(config)))?;
@@ -180,7 +180,7 @@ fn echo(plan: &Plan, tally: &Arc<Tally>) -> Result<Clients, Error> {
     Clients::start(plan, of(1), of(2), tally)
 }
 
-/// Applies the changes, then ends the clients. The reports, and what was seen before the first change.
+/// Applies the changes, then ends the clients. Returns the report of each change, and the counts before the first change.
 fn apply(
     mut changes: Vec<Change>,
     rounds: usize,

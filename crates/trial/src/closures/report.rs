@@ -1,46 +1,46 @@
-//! What a trial of a service found.
+//! The report of a trial of a service.
 
 use crate::tally::{Failure, Seen};
 use std::fmt;
 use std::time::Duration;
 
-/// What happened while one change was applied, all times it was.
+/// The report of a change, over all times it was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeReport {
-    /// Its name.
+    /// The name of the change.
     pub name: String,
-    /// How often it was applied, failures included.
+    /// How often the change was applied, failures included.
     pub times: u64,
-    /// How often it failed.
+    /// How often the change failed.
     pub failed: u64,
-    /// The first failure's words.
+    /// The text of the first failure.
     pub error: Option<String>,
-    /// How long it took at most.
+    /// The longest time that the change took.
     pub longest: Duration,
-    /// What the clients saw, from the start of this change to the start of the next.
+    /// The counts of the clients, from the start of this change to the start of the next.
     pub seen: Seen,
 }
 
-/// What a trial found. [`Report::assert_nothing_lost`] is its verdict; its text is a table.
+/// The report of a trial. [`Report::assert_nothing_lost`] is its verdict; its text is a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// What random choices began with.
+    /// The seed of random choices.
     pub seed: u64,
-    /// All together. What was seen before the first change is part of it.
+    /// The counts of the whole trial, the time before the first change included.
     pub total: Seen,
-    /// One for each change, in the order given.
+    /// The report of each change, in the order given.
     pub changes: Vec<ChangeReport>,
-    /// What failed, most frequent first.
+    /// The failures, most frequent first.
     pub failures: Vec<(Failure, u64)>,
 }
 
-/// A change that fewer connects ended under proves nothing.
+/// Minimum of connects under a change: with fewer the change proves nothing.
 const LEAST_CONNECTS: u64 = 20;
 
 impl Report {
-    /// Why it is not proven that nothing was lost, a line for each reason; none: it is.
+    /// The reasons why it is not proven that nothing was lost, one per line; empty if it is proven.
     pub fn reasons(&self) -> Vec<String> {
         let total = &self.total;
         let columns = [
@@ -68,10 +68,10 @@ impl Report {
         reasons
     }
 
-    /// Nothing was lost, every change was applied, and enough was tried to say so.
+    /// Asserts that nothing was lost, every change was applied, and enough was tried to say so.
     ///
     /// # Panics
-    /// When not, with the reasons and the table.
+    /// If not, with the reasons and the table.
     #[track_caller]
     pub fn assert_nothing_lost(&self) {
         let reasons = self.reasons();

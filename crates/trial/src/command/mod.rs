@@ -1,7 +1,7 @@
-//! A trial of a server of somebody else: two sets of clients exchange with it while a command changes it again and again, and all
-//! is counted that a client could lose, change by change.
+//! A trial of any server: two sets of clients exchange with it while a command changes it again and again, and all losses that a client
+//! could see are counted for each change.
 //!
-//! Nothing here prints.
+//! This module prints nothing.
 
 mod preflight;
 mod report;
@@ -24,31 +24,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use web::{Expected, Web};
 
-/// How long the server is watched before the first change, so that what it loses anyway is seen. Shorter where changes come
-/// closer together.
+/// The time for which the server is watched before the first change, to see what it loses without changes. Shorter if the interval of
+/// changes is.
 const BEFORE: Duration = Duration::from_secs(1);
-/// How long it is watched at least after the last command ended.
+/// The minimum time for which the server is watched after the last command ended.
 const SETTLES: Duration = Duration::from_secs(1);
-/// Connects that end under each change before the next begins, where the server still has any, and how long they may take.
+/// Connects that end under each change before the next begins, if the server still answers any, and their timeout.
 const CONNECTS_PER_CHANGE: u64 = 20;
 const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
-/// Between two calls of the progress callback.
+/// The time between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the clients say.
+/// The protocol of the clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Random bytes, which come back.
+    /// Random bytes, which the server sends back.
     Echo,
     /// `Ping`, which is answered with `Pong`.
     Ping,
-    /// A GET of this path: one for each connection that comes and goes, one after the other on those that stay. The status and the
-    /// body of each answer are to be those of the first one.
+    /// GET requests for this path: one per connection of the churn, one after the other on connections that stay. The status and the body
+    /// of each answer must be those of the first.
     Http(String),
 }
 
 impl Workload {
-    /// As the command line spells it.
+    /// The name on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::Echo => "echo",
@@ -58,24 +58,24 @@ impl Workload {
     }
 }
 
-/// All that a trial is asked to be.
+/// The options of a trial by a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Whom the clients connect to.
+    /// The address of the server.
     pub target: Address,
-    /// What they say.
+    /// The protocol of the clients.
     pub workload: Workload,
-    /// What changes the server, for `sh -c`.
+    /// The command that changes the server, run by `sh -c`.
     pub command: String,
-    /// From the start of one command to the start of the next; one that takes longer is awaited.
+    /// The time from the start of a command to the start of the next; a longer command is waited for.
     pub every: Duration,
-    /// How long.
+    /// When the trial ends.
     pub until: Until,
-    /// Clients that connect, exchange and end all the time.
+    /// The number of clients that connect, exchange and end all the time.
     pub connections: usize,
-    /// Connections that exchange from the first to the last change.
+    /// The number of connections that exchange from the first to the last change.
     pub kept: usize,
-    /// What all random choices begin with.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -84,7 +84,7 @@ impl Options {
         Plan { target: self.target.clone(), connections: self.connections, kept: self.kept, seed: mix(self.seed) }
     }
 
-    /// The most connects per second; None: as fast as it goes.
+    /// Maximum of connects per second; None: as fast as possible.
     pub fn connect_rate(&self) -> Option<f64> {
         self.plan().connect_rate()
     }
@@ -100,10 +100,10 @@ pub struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Looks whether the server is there and answers, then starts the clients.
+    /// Checks that the server is there and answers, then starts the clients.
     ///
     /// # Errors
-    /// When it is not, or does not answer as the workload expects; when a pool of clients cannot start.
+    /// When the server is not there, or does not answer as the workload expects; when a pool of clients cannot start.
     pub fn start(options: &'a Options) -> Result<Trial<'a>, Refused> {
         let expected = Arc::new(Expected::default());
         match &options.workload {
@@ -137,8 +137,8 @@ impl<'a> Trial<'a> {
         Ok(Trial { options, clients, probe, tally, expected })
     }
 
-    /// Runs the command until the end. `tell` is told about ten times a second, on this thread; `stop` ends the trial, and the
-    /// command that runs. What goes wrong is part of the report.
+    /// Runs the command until the end. `tell` is called about ten times per second, on this thread; `stop` ends the trial, and the running
+    /// command. Failures are part of the report.
     pub fn finish(self, stop: Stopped<'_>, tell: impl FnMut(&Progress)) -> Report {
         let mut watch = Watch { trial: &self, stop, tell, begun: Instant::now(), changes: 0 };
         watch.wait_until(Instant::now() + self.options.every.min(BEFORE));
@@ -148,7 +148,7 @@ impl<'a> Trial<'a> {
         let elapsed = watch.begun.elapsed();
         let standing = self.clients.standing();
         let failures = self.tally.failures();
-        // What the clients meet with from here on is not the server's fault.
+        // Failures of clients from here on are not the server's fault.
         self.probe.cut();
         self.clients.cut();
         Report {

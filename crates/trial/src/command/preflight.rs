@@ -1,4 +1,4 @@
-//! Before a trial begins: is the server there, and does it speak the workload?
+//! The check before a trial: the server is there, and speaks the protocol of the workload.
 
 use super::web::Expected;
 use crate::{Cause, Churn, Exchange, Failure, Group, Keep, PATIENCE, Phase, Plan, Seen, Tally};
@@ -7,19 +7,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Answers on one connection that show that it can be kept.
+/// The number of answers on a connection that show that connections can be kept.
 const ANSWERS: u64 = 2;
 
 /// Why a trial does not begin.
 #[derive(Debug)]
 pub enum Refused {
-    /// The server is not there, or does not answer as expected: one line that says what, why and what to do.
+    /// The server is not there, or does not answer as expected: a line that says what, why and what to do.
     Server(String),
     /// The clients cannot be started.
     Clients(Error),
 }
 
-/// One connection that comes and goes, then one that stays.
+/// Checks a connection that comes and goes, then one that stays.
 pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expected) -> Result<(), Refused> {
     let tally = Arc::new(Tally::new());
     let visit = Churn::new(churn, tally.witness(Group::Churn));
@@ -45,7 +45,7 @@ fn one(plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) ->
     connecting.total = Some(1);
     connecting.timeout = PATIENCE;
     let pool = Pool::start(Config::connect(client, connecting).loops(1).workers(0).capacity(1).limit(1))?;
-    // To stand, to get an answer, to see the end: each within its patience.
+    // The connect, the answer and the end each have their own timeout.
     pool.wait(4 * PATIENCE, |_| {
         let seen = tally.total();
         is_over(&seen) || seen.wrong_bytes > 0

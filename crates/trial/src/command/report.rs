@@ -1,4 +1,4 @@
-//! What a trial of a server of somebody else found, and what speaks against the server.
+//! The report of a trial by a command, and the findings against the server.
 
 use super::Options;
 use super::shell::Ran;
@@ -7,35 +7,35 @@ use crate::{Failure, Seen};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// One run of the command and what the clients saw from its start to the start of the next. A connection counts where it ended.
+/// A run of the command, with the counts of the clients from its start to the start of the next. A connection counts where it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// From 1 on.
+    /// The number of the run, from 1 on.
     pub number: u64,
     /// The command.
     pub ran: Ran,
-    /// What the clients saw.
+    /// The counts of the clients.
     pub seen: Seen,
 }
 
-/// All that a trial found.
+/// The report of a trial by a command.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was asked for.
+    /// The options of the trial.
     pub options: Options,
-    /// Whether it was stopped before its end.
+    /// Whether the trial was stopped before its end.
     pub interrupted: bool,
-    /// From the first change to the end.
+    /// The time from the first change to the end.
     pub elapsed: Duration,
-    /// What the clients saw before the first change.
+    /// The counts of the clients before the first change.
     pub before: Seen,
-    /// One for each run of the command.
+    /// The runs of the command.
     pub changes: Vec<Change>,
-    /// What failed, most frequent first.
+    /// The failures, most frequent first.
     pub failures: Vec<(Failure, u64)>,
-    /// Kept connections that stood at the end.
+    /// Kept connections that were open at the end.
     pub standing: usize,
-    /// http: the first answer that was not as expected, in words.
+    /// http: the first unexpected answer, described.
     pub odd: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Change {
 }
 
 impl Report {
-    /// All together, what was seen before the first change too.
+    /// The counts of the whole trial, the time before the first change included.
     pub fn total(&self) -> Seen {
         self.changes.iter().fold(self.before, |total, change| total.plus(&change.seen))
     }
@@ -59,13 +59,13 @@ impl Report {
         connects as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Commands that did not end with 0, those that a stop of the trial ended not counted.
+    /// Commands that did not end with 0, except those that were stopped with the trial.
     pub fn failed_commands(&self) -> usize {
         let failed = |change: &&Change| !change.ran.ended.is_success() && change.ran.ended != super::Ended::Stopped;
         self.changes.iter().filter(failed).count()
     }
 
-    /// The report for programs.
+    /// The report as JSON.
     pub fn json(&self) -> Value {
         let Options { target, workload, command, every, connections, kept, seed, .. } = &self.options;
         let total = self.total();

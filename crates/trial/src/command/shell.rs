@@ -12,27 +12,27 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a command may take.
+/// The timeout of a command.
 pub(crate) const WITHIN: Duration = Duration::from_secs(60);
-/// How long one that is to end may take to do so by itself.
+/// The time for which a command that is asked to end may go on.
 const GRACE: Duration = Duration::from_secs(1);
-/// Between two looks at whether the trial was stopped.
+/// The time between two checks whether the trial was stopped.
 const TICK: Duration = Duration::from_millis(50);
-/// The most of what a command said that is shown: the end of it.
+/// Maximum of a command's output that is shown, in bytes: its end.
 const SHOWN: u64 = 2_000;
-/// More than this is not kept of what a command says, but for what it writes between two looks.
+/// Maximum of a command's output that is kept, in bytes, except for what it writes between two checks.
 const KEPT: u64 = 1 << 20;
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With this status.
+    /// It exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Signalled(i32),
-    /// Not within 60 s: it was killed, and what it had started with it.
+    /// It did not end within 60 s, and was killed with its process group.
     TimedOut,
-    /// The trial was stopped meanwhile: it was killed, and what it had started with it.
+    /// The trial was stopped meanwhile, and the command was killed with its process group.
     Stopped,
     /// It could not be started.
     NotStarted(String),
@@ -44,7 +44,7 @@ impl Ended {
         *self == Ended::Exited(0)
     }
 
-    /// The exit status, where there is one.
+    /// The exit status, if the command exited.
     pub fn status(&self) -> Option<i32> {
         match self {
             Ended::Exited(status) => Some(*status),
@@ -65,18 +65,18 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// A command that was run.
+/// A run of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// How it ended.
+    /// How the command ended.
     pub ended: Ended,
-    /// How long it took.
+    /// The time that the command took.
     pub took: Duration,
-    /// The end of what it wrote to standard output and standard error.
+    /// The end of the output to standard output and standard error.
     pub said: String,
 }
 
-/// Runs `command` by `sh -c`, in a process group of its own. `tick` is called now and then meanwhile.
+/// Runs `command` by `sh -c`, in a process group of its own. Meanwhile `tick` is called at each check.
 pub(crate) fn run(command: &str, stop: Stopped<'_>, mut tick: impl FnMut()) -> Ran {
     let begun = Instant::now();
     let ran = start(command).and_then(|(child, said)| Ok((follow(child, &said, stop, begun, &mut tick)?, tail(&said)?)));
@@ -87,10 +87,10 @@ pub(crate) fn run(command: &str, stop: Stopped<'_>, mut tick: impl FnMut()) -> R
     }
 }
 
-/// What it says goes to a file in memory: a pipe would stay open as long as anything that the command leaves running.
+/// The output goes to a file in memory: a pipe would stay open as long as any process that the command leaves running.
 fn start(command: &str) -> io::Result<(Child, File)> {
     let said = File::from(memfd_create("sockdrawer-command", MemfdFlags::CLOEXEC)?);
-    // One description: both ends append in the order in which they were written.
+    // One open file description: standard output and standard error append in the order of writing.
     let (out, err) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));
     let child = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn()?;
     Ok((child, said))
@@ -116,12 +116,12 @@ fn follow(mut child: Child, said: &File, stop: Stopped<'_>, begun: Instant, tick
     }
 }
 
-/// The whole group, so that what the command has started ends with it: politely, then not.
+/// Ends the whole process group, so that all processes of the command end with it: first by SIGTERM, then by SIGKILL.
 fn end(group: Pid, descriptor: &OwnedFd) -> io::Result<()> {
     kill_process_group(group, Signal::TERM)?;
     ends(descriptor, GRACE)?;
     match kill_process_group(group, Signal::KILL) {
-        // Nobody is left.
+        // The group is empty.
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -215,7 +215,7 @@ mod tests {
         });
         assert_eq!(stopped.ended, Ended::Stopped);
         let child = stopped.said.lines().nth(1).expect("it told its child");
-        // A zombie that nobody has waited for yet counts as gone. One that stays is noticed by the limit of a command's time.
+        // A zombie that was not waited for yet counts as gone. A process that stays is noticed by the timeout of a command.
         let gone = ran(&format!("while grep -qs '^State:.[^Z]' /proc/{child}/status; do :; done"));
         assert!(gone.ended.is_success(), "{gone:?}");
     }

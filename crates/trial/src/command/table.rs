@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as a table.
 
 use super::report::{Change, Report};
 use super::shell::Ran;
@@ -20,12 +20,12 @@ const HEAD: [&str; 11] = [
     "wrong bytes",
     "longest gap ms",
 ];
-/// Changes that are shown; of more, the worst ones. All are in the JSON.
+/// Maximum of changes shown; of more, the worst. The JSON has all.
 const SHOWN: usize = 20;
-/// Lines of what a command said.
+/// Maximum of output lines of a command that are shown.
 const LINES: usize = 5;
 
-/// The table of a report, ready to be printed. The verdict is not part of it.
+/// The table of a report, ready to print. The verdict is not part of it.
 pub struct Table<'a>(pub &'a Report);
 
 impl fmt::Display for Table<'_> {
@@ -88,7 +88,7 @@ fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// All, or the worst ones, in the order in which they were made.
+/// All changes, or the worst, in the order in which they were made.
 fn worst(changes: &[Change]) -> Vec<&Change> {
     let badness = |change: &Change| {
         let seen = &change.seen;

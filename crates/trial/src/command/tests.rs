@@ -1,4 +1,4 @@
-//! The reports of trials of servers of somebody else; whole trials are in the program's tests.
+//! Tests of the reports of trials by a command; whole trials are in the program's tests.
 
 use super::*;
 use crate::Verdict;

@@ -1,4 +1,4 @@
-//! GET requests, whose answers are to be the same each time.
+//! GET requests, whose answers must be equal each time.
 
 use crate::{Dialogue, Exchange, Judgement};
 use sockdrawer::Address;
@@ -6,10 +6,10 @@ use sockdrawer_catalog::http::answer::{self, Piece, Progress, Reader};
 use sockdrawer_catalog::http::{After, get};
 use std::sync::{Arc, OnceLock};
 
-/// The longest body that is compared, in bytes.
+/// Maximum length of a body that is compared, in bytes.
 const MOST_BODY: usize = 1024 * 1024;
 
-/// What an answer has that is the same each time: neither dates nor other fields.
+/// The parts of an answer that must be equal each time: status and body, not dates and other header fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     status: u16,
@@ -17,7 +17,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Bytes that differ; a status that differs is one.
+    /// The number of bytes that differ; a different status counts as one.
     fn differs(&self, other: &Answer) -> usize {
         let (one, two) = (&self.body, &other.body);
         let wrong = one.iter().zip(two).filter(|(one, two)| one != two).count() + one.len().abs_diff(two.len());
@@ -47,13 +47,13 @@ impl Expected {
         let _ = self.odd.set(odd);
     }
 
-    /// The first answer that was not as expected.
+    /// The first unexpected answer.
     pub(crate) fn odd(&self) -> Option<String> {
         self.odd.get().cloned()
     }
 }
 
-/// The requests of one set of clients.
+/// The requests of a set of clients.
 pub(crate) struct Web {
     request: Arc<[u8]>,
     expected: Arc<Expected>,
@@ -91,13 +91,13 @@ pub(crate) struct Visitor {
     request: Arc<[u8]>,
     expected: Arc<Expected>,
     reader: Reader,
-    /// Of the answer that is under way: what is not whole yet.
+    /// The bytes of the answer under way that are not complete yet.
     kept: Vec<u8>,
     body: Vec<u8>,
 }
 
 impl Visitor {
-    /// How much of the answer, which ended, is wrong.
+    /// The number of wrong bytes in the answer, which has ended.
     fn wrong(&mut self, answer: answer::Answer) -> usize {
         self.expected.wrong(Answer { status: answer.status, body: std::mem::take(&mut self.body) })
     }

@@ -1,5 +1,5 @@
-//! Kinds of change that the server's model does not have. It is asked once, before there are clients; what it refuses by name is not
-//! tried later.
+//! Kinds of change that the server's model does not have. Each is tried once, before there are clients; kinds that the model refuses by
+//! name are left out of the trial.
 
 use super::kind::Kind;
 use sockdrawer::{Config, Error, Pool, Selector};
@@ -16,7 +16,7 @@ const SAMPLES: [Sample; 6] = [
     (Kind::Capacity, |config| config.capacity += 1),
 ];
 
-/// Each with the model's own word on it.
+/// The absent kinds, each with the model's refusal.
 pub(crate) fn absent(server: &Pool) -> Result<Vec<(Kind, String)>, Error> {
     let config = server.config();
     let mut absent = Vec::new();
@@ -26,7 +26,7 @@ pub(crate) fn absent(server: &Pool) -> Result<Vec<(Kind, String)>, Error> {
         if let Some(word) = refusal(server.reconfigure(wanted))? {
             absent.push((kind, word));
         }
-        // As it was, whatever was done.
+        // Restores the configuration, whatever was changed.
         server.reconfigure(config.clone().unconditional())?;
     }
     if let Some(word) = refusal(server.notify(&Selector::All, *b"a note"))? {

@@ -1,4 +1,4 @@
-//! Another admission policy: with limits far above use nobody may notice.
+//! Changes of the admission policy. Its limits are far above use, so that no client may notice the change.
 
 use super::change::{Changer, Unseen};
 use super::kind::Kind;
@@ -6,15 +6,15 @@ use super::schedule::another;
 use sockdrawer::{AcceptRate, Admission, Config, Limits, Model, PerPeer};
 use std::time::Duration;
 
-/// Connections a second, far more than a trial makes.
+/// Connections per second, far more than a trial makes.
 const RATE: f64 = 10_000_000.0;
 
-/// A policy that is not the default one, and takes all.
+/// A policy other than the default one, which accepts all connections.
 struct Open;
 
 impl Admission for Open {}
 
-/// What is swapped.
+/// The policy that replaces the one in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
     Default,
@@ -24,7 +24,7 @@ enum Policy {
 }
 
 impl Policy {
-    /// Those that a model takes.
+    /// The policies that a model supports.
     fn of(model: Model) -> &'static [Policy] {
         match model {
             Model::Prefork => &[Policy::Default, Policy::Rate],

@@ -1,4 +1,4 @@
-//! Applies one change and looks from outside whether it is in force.
+//! Applies a change and tests from outside whether it is in force.
 
 use super::kernel;
 use super::kind::{Kind, Way};
@@ -13,19 +13,19 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// How long a change may take to show, once applied.
+/// The time in which an applied change must show.
 pub(crate) const SHOWS_WITHIN: Duration = Duration::from_secs(2);
-/// How long a suspended server is watched at most: until all clients that come and go wait in its queue.
+/// The maximum time for which a suspended server is watched: until all clients of the churn wait in its queue.
 const SUSPENDED: Duration = Duration::from_millis(10);
-/// No client has this source, so that no client's port can be in the way.
+/// The second listen address. No client connects from it, so that no client's port can occupy its port.
 const SECOND_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 1);
 
-/// Connects that end under each change before the next begins. A change that no connection ended under proves nothing.
+/// Connects that end under each change before the next begins. A change under which no connection ended proves nothing.
 const CONNECTS_PER_CHANGE: u64 = 20;
-/// How long they may take. Where the load is lower, the verdict says so.
+/// The timeout of these connects. If the load is lower, the verdict says so.
 const LOAD_WITHIN: Duration = Duration::from_secs(1);
 
-/// Why a change counts as not made: the server refused it, or nothing of it was seen. One line.
+/// Why a change counts as not made: the server refused it, or it did not show. One line.
 pub(crate) type Unseen = String;
 
 /// Applies changes to a scene.
@@ -35,15 +35,15 @@ pub(crate) struct Changer<'a> {
     probes: u64,
     /// Churn connections that had ended when the change in force began.
     connects_before: u64,
-    /// What the clients saw during each kind of change.
+    /// The counts of the clients during each kind of change.
     pub(crate) seen: [Seen; Kind::ALL.len()],
     /// Connections that were asked to end.
     pub(crate) asked: [u64; Kind::ALL.len()],
     /// Requests under way when their connections were asked to end.
     pub(crate) at_drains: u64,
-    /// How long each change of each kind took to apply.
+    /// The times that the changes of each kind took to apply.
     pub(crate) took: [Vec<Duration>; Kind::ALL.len()],
-    /// How long each reconfiguration took.
+    /// The times that the reconfigurations took.
     pub(crate) reloads: Vec<Duration>,
 }
 
@@ -54,26 +54,26 @@ impl<'a> Changer<'a> {
         Changer { scene, dish: Dish::Plain, probes: 0, connects_before: 0, seen, asked, took, at_drains: 0, reloads: Vec::new() }
     }
 
-    /// What happens from now on is put down to `kind`.
+    /// Attributes what the clients see from now on to `kind`.
     pub(crate) fn begin(&mut self, kind: Kind) {
         self.close_row();
         self.scene.tally.begin(kind.index());
         self.connects_before = self.scene.tally.total().connects;
     }
 
-    /// What was seen until now is put down to the change in force.
+    /// Attributes what the clients saw until now to the change in force.
     pub(crate) fn close_row(&mut self) {
         let row = &mut self.seen[self.scene.tally.change()];
         *row = row.plus(&self.scene.tally.next());
     }
 
-    /// Waits until enough connects ended since the change in force began.
+    /// Waits until enough connects have ended since the change in force began.
     pub(crate) fn await_load(&self) {
         let (tally, wanted) = (&self.scene.tally, self.connects_before + CONNECTS_PER_CHANGE);
         self.scene.churn.wait(LOAD_WITHIN, |_| tally.total().connects >= wanted);
     }
 
-    /// Applies `planned` and looks whether it is in force.
+    /// Applies `planned` and tests whether it is in force.
     pub(crate) fn apply(&mut self, planned: Planned) -> Result<(), Unseen> {
         let Planned { kind, value } = planned;
         self.begin(kind);
@@ -111,7 +111,7 @@ impl<'a> Changer<'a> {
 
     fn settings(&mut self, value: u64) -> Result<Duration, Unseen> {
         const KIB: usize = 1024;
-        // Always above what one client has under way.
+        // Always more than a client has under way.
         let choices = [(32 * KIB, 8 * KIB, 16 * KIB), (64 * KIB, 16 * KIB, 64 * KIB), (128 * KIB, 32 * KIB, 32 * KIB)];
         let settings = self.scene.server.config().settings;
         let current = (settings.high_water, settings.low_water, settings.max_partial);
@@ -135,7 +135,7 @@ impl<'a> Changer<'a> {
         Ok(took)
     }
 
-    /// The new options come with a new generation; live connections get them when asked to.
+    /// The new options come with a new generation; `apply_options` sets them on live connections.
     fn live_options(&mut self, value: u64) -> Result<Duration, Unseen> {
         let mut wanted = self.scene.server.config().settings.options;
         vary(&mut wanted, value);
@@ -146,12 +146,12 @@ impl<'a> Changer<'a> {
         let applied = server.apply_options(&Group::Kept.selector());
         let took = begun.elapsed();
         self.reached(kept.len(), applied)?;
-        // One of them speaks for all: each reading takes a question to a loop.
+        // A single connection is read, because each reading is a question to a loop.
         let chosen = usize::try_from(value % kept.len().max(1) as u64).expect("less than the number of connections");
         let Some(id) = kept.get(chosen).map(|connection| connection.id) else { return Ok(took) };
         match server.options(id) {
             Some(real) => same_options(&wanted, &real)?,
-            // Lost meanwhile: its client counts it.
+            // The connection was lost meanwhile: its client counts it.
             None if server.connections(&Selector::Id(id)).is_empty() => {}
             None => return Err("a kept connection's options cannot be read".to_owned()),
         }
@@ -166,7 +166,7 @@ impl<'a> Changer<'a> {
             Kind::Loops => {
                 let loops = another(&[1, 2, 3], config.loops, value);
                 let took = self.reconfigure(kind, |config| config.loops = loops)?;
-                // In each process, where there are some.
+                // Per process, in models that have processes.
                 let active = |status: &sockdrawer::Status| status.loops.iter().filter(|one| one.active).count();
                 (took, server.wait(SHOWS_WITHIN, |status| active(status) == loops * status.processes.len().max(1)))
             }
@@ -216,7 +216,7 @@ impl<'a> Changer<'a> {
     fn remove_address(&mut self) -> Result<Duration, Unseen> {
         let second = self.second_address();
         let took = self.reconfigure(Kind::RemoveAddress, |config| forget(config, &second))?;
-        // Who comes while its sockets retire is left to ask again later.
+        // A client that connects while the sockets retire has to try again later.
         let gone = |status: &sockdrawer::Status| {
             status.retiring == 0 && status.listeners.iter().all(|listener| listener.address != second)
         };
@@ -229,8 +229,8 @@ impl<'a> Changer<'a> {
         }
     }
 
-    /// The sockets of the address that everybody connects to are replaced: an option that they have from before they were bound is
-    /// another. At loopback it makes no difference to anybody.
+    /// Replaces the sockets of the address to which the churn connects, by a change of a bind-time option that has no effect on the
+    /// loopback.
     fn replace_address(&mut self) -> Result<Duration, Unseen> {
         let address = self.scene.address;
         let before = kernel::listening(address);
@@ -271,7 +271,7 @@ impl<'a> Changer<'a> {
     }
 
     fn adopt(&mut self) -> Result<Duration, Unseen> {
-        // Without an old generation there would be nothing to move.
+        // Without an old generation there would be no connection to move.
         self.protocol(0)?;
         let server = &self.scene.server;
         let begun = Instant::now();
@@ -316,14 +316,14 @@ impl<'a> Changer<'a> {
             let brought = counts.notes + counts.notes_dropped - before.notes - before.notes_dropped;
             usize::try_from(brought).unwrap_or(usize::MAX)
         };
-        // A kept connection that was lost gets none; its client counts it.
+        // A lost kept connection gets no note; its client counts the loss.
         let still = server.connections(&Group::Kept.selector()).len();
         server.wait(SHOWS_WITHIN, |status| brought(&status.counts) >= still);
         self.reached(kept, brought(&server.status().counts))?;
         Ok(took)
     }
 
-    /// Of `kept` connections that were there before, all were reached that still are.
+    /// Checks that of `kept` connections all that are still open were reached.
     fn reached(&self, kept: usize, reached: usize) -> Result<(), Unseen> {
         let still = self.scene.server.connections(&Group::Kept.selector()).len();
         if (still..=kept).contains(&reached) {
@@ -332,8 +332,8 @@ impl<'a> Changer<'a> {
         Err(format!("{reached} kept connections were reached, there were {kept} and are {still}"))
     }
 
-    /// Changes the server's configuration and holds the pool to its own word: the plan it carried out is of this kind's way,
-    /// and nothing is left to change.
+    /// Changes the server's configuration and checks the pool's own answer: the plan that it applied is carried out as this kind of change
+    /// should be, and a second plan is empty.
     pub(crate) fn reconfigure(&mut self, kind: Kind, change: impl FnOnce(&mut Config)) -> Result<Duration, Unseen> {
         let server = &self.scene.server;
         let mut wanted = server.config();
@@ -350,12 +350,12 @@ impl<'a> Changer<'a> {
         if left.changes.is_empty() { Ok(took) } else { Err(format!("left to change afterwards: {left}")) }
     }
 
-    /// A connection made now has the newest generation and gets its echo.
+    /// Checks that a connection made now belongs to the newest generation and gets its echo.
     pub(super) fn newest(&mut self) -> Result<(), Unseen> {
         self.look(|_| Ok(()))
     }
 
-    /// The same, and what `also` looks at.
+    /// Checks that a connection made now belongs to the newest generation and gets its echo, and makes the check `also`.
     fn look(&mut self, also: impl FnOnce(&ConnectionStatus) -> Result<(), Unseen>) -> Result<(), Unseen> {
         let scene = self.scene;
         let generation = scene.server.status().generation;
@@ -391,7 +391,7 @@ fn is(errno: i32, kind: io::ErrorKind) -> bool {
     io::Error::from_raw_os_error(errno).kind() == kind
 }
 
-/// Takes `address` out of the listeners.
+/// Removes `address` from the listeners.
 fn forget(config: &mut Config, address: &Address) {
     if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
         listeners.retain(|listening| listening.address != *address);
@@ -411,7 +411,7 @@ fn set_backlog(config: &mut Config, wanted: u32) {
     }
 }
 
-/// Other options, never the same: those that the kernel gives back as they were set. (It doubles the buffers' sizes.)
+/// Options that differ from the current ones, of those that the kernel returns as they were set. (It doubles the buffers' sizes.)
 fn vary(options: &mut SocketOptions, value: u64) {
     let seconds = |shift: u32, least: u64, count: u64| least + (value >> shift) % count;
     let idles: Vec<u64> = (30..90).collect();

@@ -1,4 +1,4 @@
-//! The changes that ask connections to end: of the second set and of the requests, which are there for it.
+//! The changes that ask connections to end, applied to the second set and to the requests.
 
 use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use crate::Group;
@@ -7,9 +7,9 @@ use crate::tally::Ending;
 use sockdrawer::{Drain, Drained, Selector};
 use std::time::{Duration, Instant};
 
-/// Asked to end, an echo does so at once: the deadline is there to be kept.
+/// The deadline of a drain. An echo that is asked to end does so at once, so the deadline must be kept.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Requests that are under way at the least when their connections are asked to end.
+/// Minimum of requests under way when their connections are asked to end.
 const UNDER_WAY: u64 = 2;
 
 impl Changer<'_> {
@@ -27,7 +27,7 @@ impl Changer<'_> {
         self.asked(group, |changer| whole(changer.scene.server.drain(&group.selector(), how)))
     }
 
-    /// The requests that are under way, as soon as they are enough; they last only so long that a look before would say nothing.
+    /// Waits for enough requests under way and returns their number. They are short, so an earlier count would say nothing.
     fn await_requests(&self) -> Result<u64, Unseen> {
         let (server, ledger) = (&self.scene.server, &self.scene.props.ledger);
         let mut under_way = 0;
@@ -45,7 +45,7 @@ impl Changer<'_> {
         self.asked(Group::Second, |changer| whole(changer.scene.server.purge(&Group::Second.selector(), DEADLINE)))
     }
 
-    /// `end` ends connections of a set and says how many. As many clients must see an orderly end, and no more.
+    /// Calls `end`, which ends connections of a set and returns their number. Exactly as many clients must see an orderly end.
     fn asked(&mut self, group: Group, end: impl FnOnce(&mut Changer<'_>) -> Result<usize, Unseen>) -> Result<Duration, Unseen> {
         let before = self.before(group, Ending::Orderly)?;
         if group == Group::Requests {
@@ -98,7 +98,7 @@ impl Changer<'_> {
     }
 }
 
-/// How many ended, if all did in order.
+/// The number of connections that ended, if all ended in order.
 fn whole(drained: Drained) -> Result<usize, Unseen> {
     if drained.cut == 0 { Ok(drained.asked) } else { Err(format!("connections were cut off within {DEADLINE:?}: {drained:?}")) }
 }

@@ -1,16 +1,16 @@
-//! Clients that stay: they send numbered data and compare what comes back, byte by byte, until they are asked to end.
+//! Clients that stay: they send numbered data and compare the echo byte by byte, until they are asked to end.
 
 use super::kind::Kind;
 use crate::tally::{Counter, Ending};
 use crate::{Cause, Echo, Group, Phase, Tally, Witness};
 use std::sync::Arc;
 
-/// The largest block that is under way at once; well below the server's smallest high-water mark.
+/// The largest block under way at once; well below the server's smallest high-water mark.
 const MOST_BYTES: u64 = 2048;
-/// Smaller blocks tell a dropped byte from one that is late: the ones behind it are wrong.
+/// The smallest block: with several bytes a dropped byte is told from a late one, because the bytes behind it are wrong.
 const LEAST_BYTES: u64 = 64;
 
-/// The clients of one set that stays.
+/// The clients of a set that stays.
 pub(crate) type Keep = crate::Keep<Echo, Stays>;
 
 pub(crate) fn keep(tally: &Arc<Tally>, group: Group, seed: u64) -> Keep {
@@ -18,7 +18,7 @@ pub(crate) fn keep(tally: &Arc<Tally>, group: Group, seed: u64) -> Keep {
     Keep::new(Echo::new(seed, LEAST_BYTES, MOST_BYTES), Arc::new(stays), seed)
 }
 
-/// Counts what clients that stay meet with. The second set is there to be ended.
+/// Counts the results of clients that stay. The second set is asked to end.
 pub(crate) struct Stays {
     tally: Arc<Tally>,
     group: Group,
@@ -26,10 +26,10 @@ pub(crate) struct Stays {
 }
 
 impl Stays {
-    /// Whether this is the end that the change in force asks for.
+    /// Whether this end is the one that the change in force asks for.
     ///
-    /// A block that was under way when the server was asked to end may be unanswered, wholly or in part: an echo has no word for
-    /// "this was my last". What did come back was compared. That answers are whole is for the requests to see.
+    /// A block that was under way when the server was asked to end may be unanswered, wholly or in part: an echo protocol cannot announce
+    /// its last answer. The bytes that came back were compared. Whether answers are whole is tested by the requests.
     fn asked_for(&self, phase: Phase, cause: Cause) -> Option<Ending> {
         match (self.group, phase, cause, Kind::ALL[self.tally.change()]) {
             (_, Phase::Connect, ..) => None,

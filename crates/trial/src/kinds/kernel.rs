@@ -1,21 +1,21 @@
-//! The kernel's own count of connections, which sees every one that a server lost before accepting it.
+//! The kernel's own count of connections, which includes connections that a server lost before it accepted them.
 
 use std::collections::BTreeSet;
 use std::fs::{File, read_to_string};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddrV4;
 
-/// Connections of this network namespace that listeners completed since it began. None where /proc does not tell.
+/// Connections completed by listeners of this network namespace since it began. None if /proc does not tell.
 pub(crate) fn passive_opens() -> Option<u64> {
     let text = read_to_string("/proc/self/net/snmp").ok()?;
-    // Two lines for each protocol: names, then values in the order of the names.
+    // Two lines per protocol: names, then values in the order of the names.
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let (names, values) = (lines.next()?, lines.next()?);
     let mut pairs = names.split_whitespace().zip(values.split_whitespace());
     pairs.find(|(name, _)| *name == "PassiveOpens")?.1.parse().ok()
 }
 
-/// The numbers of the sockets that listen at `address`, whoever has them. None where /proc does not tell.
+/// The inode numbers of the sockets that listen at `address`, of all processes. None if /proc does not tell.
 pub(crate) fn listening(address: SocketAddrV4) -> Option<BTreeSet<u64>> {
     const LISTENS: &str = "0A";
     let wanted = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
@@ -24,7 +24,7 @@ pub(crate) fn listening(address: SocketAddrV4) -> Option<BTreeSet<u64>> {
         let line = line.ok()?;
         let columns: Vec<&str> = line.split_whitespace().collect();
         let (local, state, inode) = (columns.get(1)?, columns.get(3)?, columns.get(9)?);
-        // Those that listen come first.
+        // Listening sockets come first.
         if *state != LISTENS {
             break;
         }

@@ -2,62 +2,62 @@
 
 use sockdrawer::How;
 
-/// One kind of change.
+/// A kind of change. "Seen" is the test from outside that the change is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Another service type, which echoes too. Seen: a connection made afterwards has the new generation.
     Protocol,
-    /// Water marks and the most that a protocol may leave untaken. Seen like [`Kind::Protocol`].
+    /// Water marks and `max_partial`. Seen: a connection made afterwards has the new generation.
     Settings,
-    /// Options of accepted sockets. Seen: the kernel's word on a connection made afterwards.
+    /// Options of accepted sockets. Seen: the kernel's options of a connection made afterwards.
     AcceptedOptions,
-    /// Options of live connections. Seen: the kernel's word on a kept connection.
+    /// Options of live connections. Seen: the kernel's options of a kept connection.
     LiveOptions,
-    /// Backlog. Seen: the pool's own word, for the kernel does not tell a listener's bound, and an echo.
+    /// Backlog. Seen: the pool's status, because the kernel does not tell a listener's backlog, and an echo.
     Backlog,
-    /// Threads that run connections, 1 to 3. Seen: as many are active.
+    /// Threads that run connections, 1 to 3. Seen: as many loops are active.
     Loops,
-    /// Threads that run jobs, 0 to 3, while one of the services echoes by jobs. Seen: as many there are.
+    /// Threads that run jobs, 0 to 3, while one of the services echoes by jobs. Seen: there are as many workers.
     Workers,
-    /// The most connections at once, always well above use. Seen: the status's limit.
+    /// The limit of connections, always well above use. Seen: the status's limit.
     Limit,
-    /// Fewer connections at once than there are, and as many as before again. Seen: the status's limit; connects wait in the
-    /// queue, nobody is refused or closed, and afterwards those that waited are accepted.
+    /// A limit below the number of connections, and the old limit again. Seen: the status's limit; connects wait in the queue, no client
+    /// is refused or closed, and afterwards the connects that waited are accepted.
     LimitBelow,
-    /// Another admission policy, whose limits are far above use. Seen: the pool's own word, nobody is turned away, and an echo.
+    /// Another admission policy, with limits far above use. Seen: the pool's configuration, no client is turned away, and an echo.
     Admission,
-    /// Memory kept ready. Seen: the pool's own word and an echo.
+    /// Memory allocated in advance. Seen: the pool's configuration and an echo.
     Capacity,
     /// A second listen address. Seen: it answers.
     AddAddress,
-    /// The second listen address goes. Seen: it refuses.
+    /// The second listen address is removed. Seen: it refuses.
     RemoveAddress,
-    /// A bind-time option of the address that the churn connects to. Seen: the kernel's word that other sockets listen there, and
-    /// an echo.
+    /// A bind-time option of the address to which the churn connects. Seen: the kernel lists other listening sockets there, and an echo.
     ReplaceAddress,
-    /// Accepting stops and goes on. Seen: nothing is accepted between, something afterwards.
+    /// The pool is suspended and resumed. Seen: no connection is accepted between, some afterwards.
     Suspend,
-    /// Live connections move to the newest generation. Seen: all kept ones have it.
+    /// Live connections move to the newest generation. Seen: all kept connections have it.
     Adopt,
-    /// A service that panics at a marker. Seen: whoever sends it is reset and one panic is counted; the next one gets its echo.
+    /// A service that panics at a marker. Seen: the client that sends the marker is reset and one panic is counted; the next client gets
+    /// its echo.
     Crash,
-    /// A note to every kept connection. Seen: as many were brought.
+    /// A note to every kept connection. Seen: as many notes were delivered.
     Notify,
     /// The second set and the requests are asked to end, at a rate and with a deadline. Seen: all of them end in order, each
     /// request that the server had begun to read answered.
     Drain,
-    /// The second set is ended now. Seen: all of it ends in order.
+    /// The second set is purged. Seen: all of its connections end in order.
     Purge,
-    /// One of the second set is reset. Seen: one reset.
+    /// A connection of the second set is killed. Seen: one reset.
     Kill,
-    /// The fault asked for by name.
+    /// The sabotage that the options name.
     Sabotage,
 }
 
 /// How a kind of change is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By a configuration, in this way.
+    /// By a new configuration, in this way.
     Configured(How),
     /// At once, by an operation.
     Operation,
@@ -65,12 +65,12 @@ pub enum Way {
     Adopted,
     /// By asking connections of the second set to end.
     Asked,
-    /// On purpose wrong.
+    /// By a fault on purpose.
     Sabotaged,
 }
 
 impl Kind {
-    /// All of them; the sabotage last.
+    /// All kinds; the sabotage last.
     pub const ALL: [Kind; 22] = [
         Kind::Protocol,
         Kind::Settings,
@@ -96,12 +96,12 @@ impl Kind {
         Kind::Sabotage,
     ];
 
-    /// What a server must stand: all but the sabotage.
+    /// The kinds that a server must survive: all but the sabotage.
     pub fn proper() -> &'static [Kind] {
         &Kind::ALL[..Kind::ALL.len() - 1]
     }
 
-    /// For tables and JSON.
+    /// The name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Protocol => "protocol",
@@ -129,7 +129,7 @@ impl Kind {
         }
     }
 
-    /// How it is carried out.
+    /// How the change is carried out.
     pub fn way(self) -> Way {
         match self {
             Kind::Protocol | Kind::Settings | Kind::AcceptedOptions | Kind::Crash => Way::Configured(How::NewGeneration),
@@ -150,7 +150,7 @@ impl Kind {
 }
 
 impl Way {
-    /// For tables and JSON.
+    /// The name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Way::Configured(How::NewGeneration) => "new generation",

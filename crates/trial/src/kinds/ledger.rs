@@ -1,5 +1,5 @@
-//! What the server knows of requests, for the clients to compare with: a request that the server began to read is to be answered,
-//! one that crossed the server's end on its way is not.
+//! The server's record of requests, which clients compare with theirs: a request that the server began to read must be answered; a
+//! request that was sent while the server's end was on its way need not be.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
@@ -7,9 +7,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// Connections at once are far fewer, so that a slot's last one has ended when it is used again.
+/// The number of slots, far more than connections at once, so that a slot's last connection has ended when the slot is used again.
 const SLOTS: u64 = 256;
-/// Bytes of a slot: the requests begun, and those answered.
+/// Bytes of a slot: the numbers of requests begun and answered.
 const SLOT: u64 = 16;
 
 /// Requests of each connection, in a file in memory: the server may be in other processes.
@@ -25,12 +25,12 @@ impl Ledger {
         Ok(Ledger(file))
     }
 
-    /// Where another process of this user finds it, as long as this one has it.
+    /// The path at which another process of this user finds the file, as long as this process has it.
     pub(crate) fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// Another process's.
+    /// Opens the ledger of another process.
     pub(crate) fn at(path: &str) -> io::Result<Ledger> {
         Ok(Ledger(File::options().read(true).write(true).open(path)?))
     }
@@ -46,7 +46,7 @@ impl Ledger {
         self.0.write_all_at(&bytes, connection % SLOTS * SLOT).expect("a file in memory can be written");
     }
 
-    /// A client begins.
+    /// Clears the slot of a new client.
     pub(crate) fn open(&self, connection: u64) {
         self.write(connection, (0, 0));
     }
@@ -59,13 +59,13 @@ impl Ledger {
         }
     }
 
-    /// One of this connection's is answered.
+    /// Counts a request of this connection as answered.
     pub(crate) fn done(&self, connection: u64) {
         let (begun, done) = self.read(connection);
         self.write(connection, (begun, done + 1));
     }
 
-    /// How many of this connection's requests the server saw.
+    /// The number of this connection's requests that the server saw.
     pub(crate) fn begun(&self, connection: u64) -> u64 {
         self.read(connection).0
     }

@@ -1,26 +1,26 @@
-//! The change that a server notices most: fewer connections allowed than there are.
+//! The change to a limit below the number of connections.
 
 use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use super::kind::Kind;
 use sockdrawer::Status;
 use std::time::{Duration, Instant};
 
-/// How long a full server is watched at most: until all clients that come and go wait in its queue.
+/// The maximum time for which a full server is watched: until all clients of the churn wait in its queue.
 const FULL: Duration = Duration::from_millis(10);
 
 impl Changer<'_> {
-    /// Lowers the limit below the connections that stay and raises it again. Whoever is closed or refused is counted by its
-    /// client.
+    /// Lowers the limit below the number of connections that stay, and raises it again. A connection that is closed or refused is counted
+    /// by its client.
     pub(crate) fn limit_below(&mut self) -> Result<Duration, Unseen> {
         let server = self.scene.server.clone();
         let before = server.status();
-        // Half of those that stay: above it with or without the churn.
+        // Half of the connections that stay: the server is above the limit with or without the churn.
         let low = (self.scene.staying / 2).max(1);
         let begun = Instant::now();
         self.reconfigure(Kind::LimitBelow, |config| config.limit = Some(low))?;
         let lowering = begun.elapsed();
         let full = self.full(low);
-        // Raised in any case: the next changes need it.
+        // Raised in any case: the next changes need the old limit.
         let begun = Instant::now();
         self.reconfigure(Kind::LimitBelow, |config| config.limit = Some(before.limit))?;
         let took = lowering + begun.elapsed();
@@ -39,7 +39,7 @@ impl Changer<'_> {
         Ok(took)
     }
 
-    /// Looks at a server whose limit is `low`: connects wait, and none is accepted.
+    /// Checks a server whose limit is `low`: connects wait, and none is accepted.
     fn full(&self, low: usize) -> Result<Status, Unseen> {
         let server = &self.scene.server;
         let status = server.status();
@@ -61,7 +61,7 @@ impl Changer<'_> {
     }
 }
 
-/// Connections that wait in the kernel to be accepted.
+/// Connections in the accept queues.
 pub(super) fn queued(status: &Status) -> u64 {
     status.listeners.iter().map(|listener| listener.queued as u64).sum()
 }

@@ -1,7 +1,7 @@
-//! A server and its clients in one process, every kind of change applied to the server again and again, and everything counted
-//! that a client could lose: connects, kept connections, bytes. A server that loses none is good.
+//! A trial by kinds of change: server and clients are in one process, every kind of change is applied to the server again and again, and
+//! all losses that a client could see are counted: connects, kept connections, bytes. A server that loses none is good.
 //!
-//! Nothing here prints. Clients are pools that connect; the trial knows their connections by their source addresses.
+//! This module prints nothing. Clients are pools that connect; the trial knows their connections by their source addresses.
 
 mod absent;
 mod admission;
@@ -52,13 +52,13 @@ impl<'a> Trial<'a> {
     /// Starts the server and its clients.
     ///
     /// # Errors
-    /// When one of them cannot be started.
+    /// When the server or the clients cannot be started.
     pub fn start(options: &'a Options) -> Result<Trial<'a>, Error> {
         Ok(Trial { options, scene: Scene::start(options)? })
     }
 
-    /// Applies changes until the end. `progress` is told after each, on this thread; `stop` ends the trial after the change
-    /// that is being applied. What goes wrong is part of the report.
+    /// Applies changes until the end. `progress` is called after each, on this thread; `stop` ends the trial after the current change.
+    /// Failures are part of the report.
     pub fn finish(self, stop: Stopped<'_>, progress: impl FnMut(&Progress)) -> Report {
         finish(self.options, self.scene, stop, progress)
     }

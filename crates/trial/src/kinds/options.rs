@@ -1,28 +1,28 @@
-//! What a trial is asked to be.
+//! The options of a trial by kinds of change.
 
 use crate::Until;
 use sockdrawer::Model;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-/// All that a trial is asked to be.
+/// The options of a trial by kinds of change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// How long.
+    /// When the trial ends.
     pub until: Until,
-    /// Who runs the server's connections: any that runs many at once and can change them while they live.
+    /// The model of the server: any that runs many connections at once and can change them while they live.
     pub model: Model,
     /// Clients that connect, exchange and end all the time.
     pub connections: usize,
     /// Connections kept from the first to the last change; at least one.
     pub kept: usize,
-    /// Where the server under trial listens; port 0 for any free one.
+    /// The address of the server under trial; port 0 for any free port.
     pub listen: SocketAddrV4,
-    /// What all random choices begin with.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// A fault to commit on purpose.
+    /// A fault to inject on purpose.
     pub sabotage: Option<Sabotage>,
-    /// Whether the process has a network of its own, whose counters count this trial alone.
+    /// Whether the process has a private network namespace, whose counters count this trial alone.
     pub private_network: bool,
 }
 
@@ -44,9 +44,9 @@ impl Default for Options {
 /// A fault that a trial must notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// The address that the churn connects to is removed, and added again when somebody has missed it.
+    /// The address to which the churn connects is removed, and added again after a client has missed it.
     Reopen,
-    /// What waits in the listening socket's queue is reset.
+    /// The connections in the accept queue are reset.
     DropQueue,
     /// Now and then the echo of a kept connection lacks a byte.
     LoseByte,
@@ -55,7 +55,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// As the command line spells it.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Sabotage::Reopen => "reopen",
@@ -81,10 +81,10 @@ impl std::fmt::Display for NotLoopback {
 
 impl std::error::Error for NotLoopback {}
 
-/// `address`, when a trial can listen there.
+/// Checks that a trial can listen at `address`, and returns it.
 ///
 /// # Errors
-/// When it is no IPv4 loopback address.
+/// When it is not an IPv4 loopback address.
 pub fn loopback(address: SocketAddr) -> Result<SocketAddrV4, NotLoopback> {
     match address {
         SocketAddr::V4(address) if address.ip().is_loopback() => Ok(address),

@@ -1,4 +1,4 @@
-//! One connection that looks from outside whether a change is in force.
+//! Probes: connections that test from outside whether a change is in force.
 
 use super::served::MARKER;
 use crate::Group;
@@ -13,12 +13,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What a probe sends.
+/// The bytes that a probe sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// Bytes that are to come back.
+    /// Bytes that the server must send back.
     Hello,
-    /// What a crashing service panics at.
+    /// The marker at which a crashing service panics.
     Marker,
 }
 
@@ -31,16 +31,16 @@ impl Says {
     }
 }
 
-/// What a probe met with.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// Its bytes came back.
+    /// The bytes came back.
     Echo,
-    /// It could not connect.
+    /// The connect failed.
     Refused(i32),
-    /// Its socket failed.
+    /// The socket failed.
     Broken(i32),
-    /// It ended otherwise: early, late or with other bytes.
+    /// The connection ended otherwise: early, late or with wrong bytes.
     Else,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Met {
     }
 }
 
-/// A probe that is under way, or stands after its echo until it is dropped or ended.
+/// A probe that is under way, or stays open after its echo until it is dropped or ended.
 pub(crate) struct Probe {
     pool: Pool,
     source: IpAddr,
@@ -63,10 +63,10 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Connects `number`th to `target` and says its words.
+    /// Connects to `target` as the `number`th probe and sends its bytes.
     ///
     /// # Errors
-    /// When its pool cannot be started.
+    /// When the probe's pool cannot be started.
     pub(crate) fn send(target: &Address, number: u64, says: Says, tally: &Arc<Tally>) -> Result<Probe, Error> {
         let (tell, hears) = channel();
         let source = Group::Probe.source(number);
@@ -79,18 +79,18 @@ impl Probe {
         Ok(Probe { pool, source, hears })
     }
 
-    /// What it met with. A client pool that says nothing for twice its patience broke its own promise.
+    /// Waits for the result. A client pool without a result after twice its timeout has a bug.
     pub(crate) fn met(&self) -> Met {
         self.hears.recv_timeout(2 * PATIENCE).unwrap_or(Met::Else)
     }
 
-    /// This connection, seen from the server; None when there is not exactly one.
+    /// This connection as the server's pool lists it; None if there is not exactly one.
     pub(crate) fn on(&self, server: &Pool) -> Option<ConnectionStatus> {
         let mut found = server.connections(&Selector::Peers(self.source, 32));
         if found.len() == 1 { found.pop() } else { None }
     }
 
-    /// Ends it in order.
+    /// Ends the probe in order.
     pub(crate) fn end(self) {
         self.pool.shutdown(Drain::within(PATIENCE));
     }
@@ -110,7 +110,7 @@ impl Service for Prober {
     }
 
     fn connect_failed(&self, failure: &ConnectFailure, _local: &mut Local) {
-        // Nobody listens any more when the trial gave up on this probe.
+        // The receiver is gone if the trial gave up on this probe.
         let _ = self.tell.send(Met::Refused(failure.errno));
     }
 }
@@ -162,7 +162,7 @@ impl Protocol for Question {
     }
 
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
-        // The server's answer to it is its own end, which ends this one.
+        // The server answers with its own end, which ends this connection.
         Step::Finish
     }
 

@@ -1,5 +1,5 @@
-//! The rate that the same clients reach while nothing is changed. It is taken in short slices between the changes, so that what
-//! else this machine does slows both alike.
+//! The rate that the clients reach while nothing is changed. It is measured in short slices between the changes, so that other work of
+//! this machine slows both alike.
 
 use crate::Tally;
 use crate::Until;
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 /// The longest slice, and the time with changes before the next one.
 const SLICE: Duration = Duration::from_millis(50);
 const EVERY: Duration = Duration::from_millis(500);
-/// Parts of a trial's time that a slice, and the time between two, may take.
+/// The fractions of a trial's time that a slice, and the time between two slices, may take.
 const SLICES: u32 = 20;
 const BETWEEN: u32 = 4;
 
-/// What the churn did while nothing was changed.
+/// The connects of the churn while nothing was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Undisturbed {
     /// Connections that ended.
     pub connects: u64,
-    /// In this time.
+    /// The time in which they ended.
     pub elapsed: Duration,
 }
 
 impl Undisturbed {
-    /// Connections per second; None when it was not measured.
+    /// Connections per second; None if it was not measured.
     #[expect(clippy::cast_precision_loss, reason = "counts of a trial are far below 2^53")]
     pub fn connects_per_second(&self) -> Option<f64> {
         (self.connects > 0).then(|| self.connects as f64 / self.elapsed.as_secs_f64())
     }
 }
 
-/// Measures now and then.
+/// Measures slices between the changes.
 pub(crate) struct Quiet {
     slice: Duration,
     every: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    /// Due at once.
+    /// A measurement whose first slice is due at once.
     pub(crate) fn new(until: Until) -> Quiet {
         let (slice, every) = match until {
             Until::Passed(time) => (SLICE.min(time / SLICES), EVERY.min(time / BETWEEN)),

@@ -1,4 +1,4 @@
-//! What a trial found: numbers for people and for programs.
+//! The report of a trial, as numbers for people and for programs.
 
 use super::kind::Kind;
 use super::quiet::Undisturbed;
@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 use sockdrawer::Model;
 use std::time::Duration;
 
-/// All that a trial found.
+/// The report of a trial by kinds of change.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Who ran the server's connections.
+    /// The model of the server.
     pub model: Model,
-    /// Kinds of change that this model does not have and that were not tried, each with its word on it.
+    /// Kinds of change that this model does not have and that were not tried, each with the model's refusal.
     pub absent: Vec<(Kind, String)>,
-    /// What its random choices began with.
+    /// The seed of random choices.
     pub seed: u64,
-    /// When it was to end.
+    /// When the trial was to end.
     pub until: Until,
-    /// Whether it was interrupted before that.
+    /// Whether the trial was interrupted before that.
     pub interrupted: bool,
-    /// From the first change to the last, without the slices in which nothing was changed.
+    /// The time from the first change to the last, without the slices in which nothing was changed.
     pub elapsed: Duration,
-    /// What the same clients did in slices between the changes, while nothing was changed.
+    /// The connects of the churn in slices between the changes, while nothing was changed.
     pub undisturbed: Undisturbed,
     /// Changes applied; those of a sabotage are not counted.
     pub changes: u64,
-    /// One for each kind.
+    /// The report of each kind of change.
     pub rows: Vec<Row>,
-    /// How long a reconfiguration took.
+    /// The times that reconfigurations took.
     pub reload: Latency,
     /// Round trips of kept connections.
     pub echoes: u64,
@@ -39,25 +39,24 @@ pub struct Report {
     pub answers: u64,
     /// Requests under way when their connections were asked to end.
     pub at_drains: u64,
-    /// What failed, most frequent first.
+    /// The failures, most frequent first.
     pub failures: Vec<(Failure, u64)>,
     /// Changes that were refused or not seen from outside, the first of each kind.
     pub unseen: Vec<(Kind, String)>,
-    /// Both ends' counts.
+    /// The counts of both ends.
     pub books: Books,
 }
 
-/// What happened while one kind of change was applied. A connection counts where it ended: from the start of a change to the
-/// start of the next.
+/// The report of a kind of change. A connection counts under the change in which it ended: from its start to the start of the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Which.
+    /// The kind of change.
     pub kind: Kind,
-    /// How often it was applied and seen.
+    /// How often the change was applied and seen.
     pub times: u64,
-    /// How long applying took; looking whether it is in force is not part of it.
+    /// The times that applying took, without the test whether the change is in force.
     pub apply: Latency,
-    /// What the clients saw meanwhile.
+    /// The counts of the clients under such changes.
     pub seen: Seen,
     /// Connections that were asked to end.
     pub asked: u64,
@@ -66,9 +65,9 @@ pub struct Row {
 /// Percentiles of times, in microseconds, exact; 0 where there were none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Half took at most this.
+    /// The median.
     pub p50_us: u64,
-    /// 99 of 100 took at most this.
+    /// The 99th percentile.
     pub p99_us: u64,
 }
 
@@ -79,11 +78,11 @@ pub struct Books {
     pub accepted: u64,
     /// Connections that the server still has, which it should not.
     pub still_open: usize,
-    /// Connections that wait in the kernel to be accepted.
+    /// Connections in the accept queues.
     pub queued: u64,
-    /// Connections that stood, as each set of clients counted them.
+    /// Established connections, as each set of clients counted them.
     pub established: [(Group, u64); Group::ALL.len()],
-    /// Connections that the kernel completed on the server's behalf; None where others share its counter.
+    /// Connections that the kernel completed for listeners; None if other programs share its counter.
     pub passive_opens: Option<u64>,
 }
 
@@ -101,29 +100,29 @@ impl Latency {
 }
 
 impl Books {
-    /// Connections that stood, as the clients counted them.
+    /// Established connections, as the clients counted them.
     pub fn all_established(&self) -> u64 {
         self.established.iter().map(|(_, count)| count).sum()
     }
 
-    /// Whether both ends counted the same, and nothing is left.
+    /// Whether the counts of both ends agree, and no connection is left.
     pub fn balanced(&self) -> bool {
         self.accepted == self.all_established() && self.still_open == 0
     }
 
-    /// Whether others than the clients connected: it is no loss that the server accepted more, where others can.
+    /// Whether other programs connected: where they can, it is no loss if the server accepted more than the clients made.
     pub fn have_strangers(&self) -> bool {
         self.passive_opens.is_none() && self.still_open == 0 && self.accepted > self.all_established()
     }
 
-    /// Whether the kernel counted the same as the server.
+    /// Whether the counts of the kernel and the server agree.
     pub fn agrees_with_kernel(&self) -> bool {
         self.passive_opens.is_none_or(|opened| opened == self.accepted + self.queued)
     }
 }
 
 impl Report {
-    /// All kinds together.
+    /// The sum of all kinds.
     pub fn total(&self) -> Seen {
         self.rows.iter().map(|row| row.seen).fold(Seen::default(), |total, seen| total.plus(&seen))
     }
@@ -140,12 +139,12 @@ impl Report {
         connects as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The rate of connects with changes, as a part of that without; None when that was not measured.
+    /// The rate of connects with changes divided by that without; None if the latter was not measured.
     pub fn rate_kept(&self) -> Option<f64> {
         self.undisturbed.connects_per_second().map(|without| self.connects_per_second() / without)
     }
 
-    /// The report for programs.
+    /// The report as JSON.
     pub fn json(&self) -> Value {
         let total = self.total();
         let verdict = Verdict::of(self);
@@ -212,7 +211,7 @@ impl Books {
     }
 }
 
-/// A failure in words, with the change that was in force.
+/// A failure as text, with the change that was in force.
 pub(crate) fn during(failure: &Failure) -> String {
     format!("{failure}, during {}", Kind::ALL[failure.change].name())
 }

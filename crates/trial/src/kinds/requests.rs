@@ -1,6 +1,5 @@
-//! Clients that ask for answers which take the server a while, one or two at once, and the server's part of it. Asked to end, a
-//! server owes an answer to every request that it has begun to read; one that it never saw, because it was sent while the server's
-//! end was on its way, it does not owe.
+//! Clients that make slow requests, one or two at once, and the server's part of them. A server that is asked to end owes an answer to
+//! every request that it has begun to read, but not to a request that was sent while the server's end was on its way.
 
 use super::kind::Kind;
 use super::ledger::Ledger;
@@ -18,9 +17,9 @@ use std::time::Duration;
 /// A request: its connection, its number from 1, random bytes, and the milliseconds that its answer takes. The answer has every
 /// bit turned.
 pub(crate) const SIZE: usize = 32;
-/// Requests at once.
+/// Maximum of requests at once.
 const MOST: usize = 2;
-/// Between an answer and the next request: few are under way, so that the churn gets the processor.
+/// The pause between an answer and the next request: few are under way, so that the churn gets the processor.
 const PAUSE: Duration = Duration::from_millis(30);
 
 type Request = [u8; SIZE];
@@ -30,7 +29,7 @@ fn word(bytes: &[u8], place: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The server's part: one request is worked on at a time, all that came are noted.
+/// The server's part: it works on one request at a time, and records all that arrived.
 pub(crate) fn work(ledger: &Ledger, input: &mut Input<'_>) -> Step {
     for request in input.bytes().chunks_exact(SIZE) {
         ledger.begin(word(request, 0), word(request, 1));
@@ -55,7 +54,7 @@ pub(crate) fn answer(ledger: &Ledger, result: JobResult, cx: &mut Context<'_>) -
             cx.send(&answer);
             Step::Continue
         }
-        // Seen by the client as a reset, as any failure of the server should be.
+        // The client sees a reset, as for any failure of the server.
         Err(_) => Step::Abort,
     }
 }
@@ -101,14 +100,14 @@ impl Service for Requests {
     }
 }
 
-/// How a connection ended, once known.
+/// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Because the trial ends, in order.
+    /// In order, because the trial ends.
     Stopped,
-    /// Because the server said so, and it owed nothing.
+    /// Ended by the server, which owed no answer.
     Ended,
-    /// Because of this.
+    /// By a failure of this cause.
     Failed(Cause),
 }
 
@@ -167,7 +166,7 @@ impl Asking {
         self.left == 0
     }
 
-    /// Whether the server began to read a request that is not wholly answered.
+    /// Whether the server began to read a request that is not completely answered.
     fn is_owed(&self) -> bool {
         let open = self.left.div_ceil(SIZE) as u64;
         self.ledger.begun(self.connection) > self.sent - open

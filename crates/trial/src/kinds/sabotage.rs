@@ -1,4 +1,4 @@
-//! Faults committed on purpose, to see that the trial notices.
+//! Faults injected on purpose, to test that the trial detects them.
 
 use super::change::{Changer, Unseen};
 use super::kind::Kind;
@@ -8,24 +8,24 @@ use sockdrawer::{Address, Config, Endpoint, Selector, testing};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// One fault after so many changes.
+/// The number of changes between two faults.
 pub(crate) const EVERY: u64 = 8;
-/// Where the server listens while its own address is away.
+/// The address of the server while its own address is removed.
 const STAND_IN: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 2);
-/// How long it may take until somebody has missed it: who came while it was going asks again after a second.
+/// The time in which a client must have missed the address: one that connected while it was being removed tries again after a second.
 const MISSED_WITHIN: Duration = Duration::from_secs(3);
-/// How long the queue may take to fill.
+/// The time in which the queue must fill.
 const FILLS_WITHIN: Duration = Duration::from_millis(50);
 
 impl Changer<'_> {
-    /// Commits the fault once.
+    /// Injects the fault once.
     pub(crate) fn sabotage(&mut self, sabotage: Sabotage) -> Result<(), Unseen> {
         let begun = Instant::now();
         match sabotage {
             Sabotage::Reopen => self.reopen()?,
             Sabotage::DropQueue => self.drop_queue()?,
             Sabotage::CloseKept => self.close_kept(),
-            // Committed by the served echo, all the time.
+            // The served echo injects this fault all the time.
             Sabotage::LoseByte => return Ok(()),
         }
         self.took[Kind::Sabotage.index()].push(begun.elapsed());
@@ -38,7 +38,7 @@ impl Changer<'_> {
         let stand_in = Address::Tcp(SocketAddrV4::new(STAND_IN, self.scene.address.port()).into());
         let failed = self.scene.tally.total().failed();
         self.reconfigure(Kind::Sabotage, |config| move_first(config, stand_in))?;
-        // To be away for a moment costs nobody anything.
+        // A moment without the address costs no client anything.
         self.scene.churn.wait(MISSED_WITHIN, |_| self.scene.tally.total().failed() > failed);
         self.reconfigure(Kind::Sabotage, |config| move_first(config, own))?;
         Ok(())
@@ -64,7 +64,7 @@ impl Changer<'_> {
     }
 }
 
-/// Listens at `address` instead of the address that was first. The second one, when there is one, stays.
+/// Replaces the first listen address by `address`. A second one stays.
 fn move_first(config: &mut Config, address: Address) {
     if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
         listeners[0].address = address;

@@ -1,4 +1,4 @@
-//! The parts of a trial that run: the server and its clients, all of them pools.
+//! The running parts of a trial: the server and its clients, all of them pools.
 
 use super::absent::absent;
 use super::kept::keep;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Connections of the set that the server asks to end.
 const SECOND: usize = 16;
-/// Bytes that the churn sends on each connection, with the end, and reads again.
+/// The number of bytes that a client of the churn sends, followed by its end, and reads back.
 const SIZE: u64 = 16;
 /// Connections that send requests.
 const REQUESTS: usize = 8;
@@ -34,16 +34,16 @@ pub(crate) struct Scene {
     pub(crate) second: Pool,
     pub(crate) requests: Pool,
     pub(crate) tally: Arc<Tally>,
-    /// Where the churn connects to.
+    /// The address to which the churn connects.
     pub(crate) address: SocketAddrV4,
     pub(crate) props: Props,
-    /// Kinds of change that the server's model does not have, each with its word on it.
+    /// Kinds of change that the server's model does not have, each with the model's refusal.
     pub(crate) absent: Vec<(Kind, String)>,
     /// The listening socket that the sabotage `drop-queue` shares with the server.
     pub(crate) shared: Option<Arc<OwnedFd>>,
-    /// Limits of connections at or above this are well above use.
+    /// The smallest limit of connections that is well above use.
     pub(crate) ample: usize,
-    /// Connections that stand all the time, but for the moment after they were asked to end.
+    /// Connections that are always open, except for the moment after they were asked to end.
     pub(crate) staying: usize,
     passive_opens: Option<u64>,
 }
@@ -74,7 +74,7 @@ impl Scene {
         let address = address_of(&server);
         let mut absent = absent(&server)?;
         if shared.is_some() {
-            // It is bound, and not the server's to close.
+            // The socket is bound, and not closed by the server.
             absent.push((Kind::ReplaceAddress, "the sabotage brings its own socket".to_owned()));
         }
 
@@ -91,7 +91,7 @@ impl Scene {
         let seed = mix(options.seed ^ Group::Requests.index() as u64);
         let asking = Requests::new(tally.clone(), props.ledger.clone(), seed);
         let requests = client(Group::Requests, asking.into(), REQUESTS, None)?;
-        // All stand before the first change. One that does not is counted as failed by its own set.
+        // All connections are established before the first change; a failure to do so is counted by the set.
         server.wait(PATIENCE, |status| status.connections >= staying);
         let churn = Churn::new(Echo::new(mix(options.seed), SIZE, SIZE).ending_at_once(), tally.witness(Group::Churn));
         let churn = client(Group::Churn, churn.into(), options.connections, None)?;
@@ -99,27 +99,27 @@ impl Scene {
         Ok(Scene { server, churn, kept, second, requests, tally, address, props, absent, shared, ample, staying, passive_opens })
     }
 
-    /// A set that is there to be asked to end, and its size.
+    /// A set whose connections are asked to end, and its size.
     pub(crate) fn set(&self, group: Group) -> (&Pool, usize) {
         if group == Group::Requests { (&self.requests, REQUESTS) } else { (&self.second, SECOND) }
     }
 
-    /// Clients that come and go, all of them.
+    /// The number of clients of the churn.
     pub(crate) fn all_churn(&self) -> u64 {
         self.churn.config().limit.unwrap_or(0) as u64
     }
 
-    /// Waits until such a set stands again, whole, as its clients see it.
+    /// Waits until all connections of such a set are established again, as its clients see it.
     pub(crate) fn stands(&self, group: Group) -> bool {
         let (pool, size) = self.set(group);
         let ended = || self.tally.endings(group, Ending::Orderly) + self.tally.endings(group, Ending::Reset);
         pool.wait(PATIENCE, |_| self.tally.stood(group) >= ended() + size as u64)
     }
 
-    /// Ends the clients in order, then the server, and closes the books.
+    /// Ends the clients in order, then the server, and returns the final counts.
     pub(crate) fn stop(self) -> Books {
         stop_connecting(&self.churn);
-        // Each visit ends by itself: a step that lasts longer than the patience fails it.
+        // Each client ends by itself: a step that lasts longer than the patience is a failure.
         self.churn.wait(4 * PATIENCE, |status| status.connections == 0);
         self.churn.shutdown(Drain::within(PATIENCE));
         for group in [Group::Second, Group::Requests] {
@@ -148,8 +148,8 @@ fn all_stood(tally: &Tally) -> u64 {
     Group::ALL.into_iter().map(|group| tally.stood(group)).sum()
 }
 
-/// A socket that listens and that the server will share. Its port is asked for by number: one that the kernel chose is given up
-/// when the socket is shut down, and listening again would be at another one.
+/// A listening socket that the server will share. Its port is bound by number: the kernel releases a port that it chose itself when the
+/// socket is shut down, and listening again would use another port.
 fn listening_socket(address: SocketAddrV4) -> Result<(Arc<OwnedFd>, SocketAddrV4), Error> {
     let failed = |source| Error::Listen {
         address: Address::Tcp(address.into()),

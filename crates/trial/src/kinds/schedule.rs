@@ -1,13 +1,13 @@
-//! Which change comes next: random, and the same for the same seed.
+//! The order of changes: random, and reproduced by its seed.
 
 use super::kind::Kind;
 use crate::Random;
 
-/// One change to come.
+/// A change to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) kind: Kind,
-    /// What its parameters are chosen by.
+    /// The random number from which the parameters of the change are chosen.
     pub(crate) value: u64,
 }
 
@@ -15,14 +15,14 @@ pub(crate) struct Planned {
 /// second address is added before it is removed, and a round ends without it.
 pub(crate) struct Schedule {
     random: Random,
-    /// What a round has.
+    /// The kinds of change of a round.
     kinds: Vec<Kind>,
-    /// What is left of the round, the next one last.
+    /// The rest of the round, the next change last.
     round: Vec<Kind>,
 }
 
 impl Schedule {
-    /// Of all kinds but those that are absent.
+    /// A schedule of all kinds except the absent ones.
     pub(crate) fn new(seed: u64, absent: &[(Kind, String)]) -> Schedule {
         let kinds = Kind::proper().iter().copied().filter(|kind| absent.iter().all(|(other, _)| other != kind)).collect();
         Schedule { random: Random::new(seed), kinds, round: Vec::new() }
@@ -52,10 +52,10 @@ impl Iterator for Schedule {
     }
 }
 
-/// One of `choices` that is not `current`: a change that changes nothing proves nothing.
+/// A choice other than `current`: a change that changes nothing proves nothing.
 ///
 /// # Panics
-/// When there is no other.
+/// When there is no other choice.
 pub(crate) fn another<T: PartialEq + Copy>(choices: &[T], current: T, value: u64) -> T {
     let others: Vec<T> = choices.iter().copied().filter(|choice| *choice != current).collect();
     let index = usize::try_from(value % others.len() as u64).expect("less than the number of choices");

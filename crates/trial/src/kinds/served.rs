@@ -1,4 +1,4 @@
-//! What the server under trial runs: echoes of different types and sizes of state, which take over each other's connections.
+//! The services of the server under trial: echoes with different types and sizes of state, which adopt each other's connections.
 
 use super::ledger::Ledger;
 use super::requests;
@@ -14,10 +14,10 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What makes [`Crashing`] panic. No client sends it but the probe that wants to: the others' bytes are random.
+/// The marker at which [`Crashing`] panics. Only the probe for this change sends it: other clients send random bytes.
 pub(crate) const MARKER: &[u8; 16] = b"please panic now";
 
-/// Which service the server runs.
+/// The service that the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dish {
     Plain,
@@ -27,7 +27,7 @@ pub(crate) enum Dish {
 }
 
 impl Dish {
-    /// Those that stand every input.
+    /// The services that survive every input.
     pub(crate) const SOUND: [Dish; 3] = [Dish::Plain, Dish::Counted, Dish::Worked];
 
     pub(crate) fn behaviour(self, props: &Props) -> Behaviour {
@@ -52,7 +52,7 @@ fn build<F: Flavour>(options: &[u8]) -> Result<Behaviour, Box<dyn Error + Send +
     Ok(Served::<F>::new(&Props::from_options(options)?).into())
 }
 
-/// What all services of a trial share. In other processes the ledger is the same, and each has a leak of its own.
+/// The state that all services of a trial share. All processes share the ledger, and each has a leak of its own.
 #[derive(Clone)]
 pub(crate) struct Props {
     pub(crate) leak: Option<Arc<Leak>>,
@@ -64,7 +64,7 @@ impl Props {
         Ok(Props { leak: leaks.then(Arc::default), ledger: Arc::new(Ledger::new()?) })
     }
 
-    /// For [`Props::from_options`]: a letter for the leak, then where the ledger is.
+    /// The options for [`Props::from_options`]: a letter for the leak, then the path of the ledger.
     pub(super) fn options(&self) -> Vec<u8> {
         let leak = if self.leak.is_some() { "l" } else { "-" };
         format!("{leak}{}", self.ledger.path()).into_bytes()
@@ -91,7 +91,7 @@ impl Leak {
 
 /// How an echo answers. Each is a type of its own, so that a change of protocol is a change of type and of the state's size.
 pub(crate) trait Flavour: Default + Send + 'static {
-    /// Of the recipe.
+    /// The name of the recipe.
     const NAME: &str;
 
     fn answer(&mut self, group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
@@ -104,7 +104,7 @@ pub(crate) struct Plain;
 /// At once, with a larger state.
 #[derive(Default)]
 pub(crate) struct Counted {
-    /// Inputs by the power of two of their length.
+    /// The number of inputs by the power of two of their length.
     sizes: [u32; 17],
 }
 
@@ -141,7 +141,7 @@ impl Flavour for Counted {
     }
 }
 
-/// What one job carries; a job of up to 96 bytes costs no allocation.
+/// Bytes that a job carries; a job of up to 96 bytes costs no allocation.
 struct Piece {
     bytes: [u8; Piece::SIZE],
     used: u8,
@@ -171,14 +171,14 @@ impl Flavour for Crashing {
 
     fn answer(&mut self, _group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         if input.bytes().starts_with(MARKER) {
-            // A panic like any other, but without the hook that would print it: this one was ordered.
+            // A panic on purpose, without the hook that would print it.
             resume_unwind(Box::new("a panic that the trial asked for"));
         }
         echo(input, cx)
     }
 }
 
-/// The service of one flavour.
+/// The service of a flavour of echo.
 pub(crate) struct Served<F> {
     props: Props,
     flavour: PhantomData<fn() -> F>,
@@ -216,7 +216,7 @@ impl<F: Flavour> Service for Served<F> {
     }
 }
 
-/// One connection of [`Served`].
+/// A connection of [`Served`].
 pub(crate) struct Connection<F> {
     flavour: F,
     group: Option<Group>,
@@ -248,7 +248,7 @@ impl<F: Flavour> Protocol for Connection<F> {
                 cx.send(&piece.bytes[..usize::from(piece.used)]);
                 Step::Continue
             }
-            // Seen by the client as a reset, as any failure of the server should be.
+            // The client sees a reset, as for any failure of the server.
             Err(_) => Step::Abort,
         }
     }

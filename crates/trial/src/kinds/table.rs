@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as a table.
 
 use super::report::{Report, Row, during};
 use crate::Group;
@@ -7,10 +7,10 @@ use std::fmt;
 
 const HEAD: [&str; 11] =
     ["change", "how", "times", "p50 µs", "p99 µs", "connects", "failed", "lost", "wrong bytes", "asked/well/badly", ""];
-/// Columns of words, which stand at the left; the others are numbers.
+/// The number of text columns, at the left; the others are numbers.
 const WORDS: usize = 2;
 
-/// The table of a report and its accounts, ready to be printed. The verdict is not part of it.
+/// The table of a report and its counts, ready to print. The verdict is not part of it.
 pub struct Table<'a>(pub &'a Report);
 
 impl fmt::Display for Table<'_> {
@@ -79,7 +79,7 @@ fn aligned(cells: &[String], widths: &[usize]) -> String {
     line.join("  ").trim_end().to_owned()
 }
 
-/// Both ends' counts, as the sum that they are.
+/// The counts of both ends, as a sum.
 fn accounts(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let books = &report.books;
     let part = |(group, count): &(Group, u64)| format!("{count} {}", group.name());

@@ -1,4 +1,4 @@
-//! What speaks against a server, and what would have to be more.
+//! The findings against a server, and what was too little for a verdict.
 
 use super::kind::Kind;
 use super::report::{Report, Row, during};
@@ -6,9 +6,9 @@ use crate::Group;
 use crate::Until;
 use crate::verdict::Judged;
 
-/// A kind of change that fewer connections ended under says nothing.
+/// Minimum of connections that end under a kind of change: with fewer it proves nothing.
 const LEAST_CONNECTS_PER_KIND: u64 = 20;
-/// A server under less load than this was not under load.
+/// Minimum rate of connects for a server to be under load.
 const LEAST_CONNECTS_PER_SECOND: f64 = 5_000.0;
 
 impl Judged for Report {
@@ -24,7 +24,7 @@ impl Judged for Report {
         self.seed
     }
 
-    /// The columns that are not 0, and the accounts that do not add up.
+    /// The columns that are not 0, and the counts that do not add up.
     fn spoiled(&self) -> Vec<String> {
         let total = self.total();
         let mut bad = Vec::new();
@@ -54,7 +54,7 @@ impl Judged for Report {
         bad
     }
 
-    /// What would have to be more for a verdict.
+    /// What was too little for a verdict.
     fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         let books = &self.books;
@@ -68,7 +68,7 @@ impl Judged for Report {
         if self.interrupted {
             missing.push("interrupted".to_owned());
         }
-        // Whoever asks for a number of changes chose how many kinds there are; a time is to be long enough for all.
+        // A number of changes determines how many kinds are tried; a time must be long enough for all kinds.
         let all_kinds = matches!(self.until, Until::Passed(_));
         let is_thin = |row: &&Row| match row.times {
             0 => all_kinds,
