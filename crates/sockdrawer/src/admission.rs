@@ -8,9 +8,9 @@ mod limits;
 
 pub use limits::{AcceptRate, Limits, PerPeer};
 
-use crate::config::Reject;
 use crate::net::Address;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An admission policy. The default is [`Limits`], which is data; implement this trait for what `Limits` cannot express.
@@ -171,6 +171,26 @@ impl Prefixes {
             }
         }
     }
+}
+
+/// What happens to a connection above a limit.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum OnFull {
+    /// It waits in the kernel's accept queue.
+    Backpressure,
+    /// It is accepted and turned away.
+    Reject(Reject),
+}
+
+/// How a connection is turned away.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Reject {
+    /// The peer sees an orderly end (FIN).
+    Fin,
+    /// The peer sees a reset (RST).
+    Reset,
+    /// The peer gets these bytes, then an orderly end.
+    Bytes(Arc<[u8]>),
 }
 
 #[cfg(test)]

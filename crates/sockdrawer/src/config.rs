@@ -8,10 +8,10 @@ pub use restart_policy::{Death, Part, Replace, RestartPolicy};
 pub use restarts::Restarts;
 pub(crate) use revision::{Revision, Stamp};
 
-use crate::admission::{Admission, Limits};
+use crate::admission::{Admission, Limits, OnFull};
 use crate::behaviour::Behaviour;
 use crate::net::{Address, Listen, ListenOptions, SocketOptions};
-use crate::observe::{NoObserver, Observer};
+use crate::observe::{Alarm, NoObserver, Observer};
 use crate::sys::{Kernel, System};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -297,36 +297,6 @@ pub enum NotesWhenFull {
     Drop,
     /// The connection is closed.
     Close,
-}
-
-/// What happens to a connection above a limit.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum OnFull {
-    /// It waits in the kernel's accept queue.
-    Backpressure,
-    /// It is accepted and turned away.
-    Reject(Reject),
-}
-
-/// How a connection is turned away.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Reject {
-    /// The peer sees an orderly end (FIN).
-    Fin,
-    /// The peer sees a reset (RST).
-    Reset,
-    /// The peer gets these bytes, then an orderly end.
-    Bytes(Arc<[u8]>),
-}
-
-/// A number of connections at which an event is sent, and a lower one at which the alarm is cleared. Between the two numbers no event is
-/// sent, so that a count that sways does not repeat them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Alarm {
-    /// The alarm is raised when the pool has this many connections.
-    pub at: usize,
-    /// The alarm is cleared when the pool has only this many connections again; less than `at`.
-    pub clear_at: usize,
 }
 
 impl Config {

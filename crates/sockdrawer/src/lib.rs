@@ -40,18 +40,17 @@ pub mod testing;
 mod wake;
 
 pub use admission::{
-    AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer, PerPeer, Prefixes,
+    AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer, OnFull, PerPeer, Prefixes, Reject,
 };
 pub use behaviour::{Behaviour, Build};
 pub use blocking::{Connection, Wakeup};
 pub use config::{
-    Alarm, Config, Connecting, Death, Endpoint, Late, Listening, Model, NotesWhenFull, OnFull, Part, Reject, Replace,
-    RestartPolicy, Restarts, Settings,
+    Config, Connecting, Death, Endpoint, Late, Listening, Model, NotesWhenFull, Part, Replace, RestartPolicy, Restarts, Settings,
 };
 pub use error::Error;
 pub use net::{Address, AddressError, Bind, Keepalive, Listen, ListenOptions, ListenRequest, SocketOptions};
 pub use observe::{
-    ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
+    Alarm, ConnectionState, ConnectionStatus, Counts, Event, GenerationStatus, ListenerStatus, LoopStatus, NoObserver, Observer,
     ProcessStatus, Readiness, Status,
 };
 pub use operation::{Adopted, Drain, Drained, Selector};

@@ -1,7 +1,6 @@
 //! The default policy: limits, as data.
 
-use super::{Admission, Prefixes};
-use crate::config::{OnFull, Reject};
+use super::{Admission, OnFull, Prefixes, Reject};
 use std::time::Duration;
 
 /// The default admission policy. The limits of the pool and of its listeners are in [`Config`](crate::Config); `Limits` says what

@@ -10,7 +10,7 @@ pub(crate) use retiring::Retiring;
 use super::incoming::Incoming;
 use super::io::Io;
 use super::shared::Shared;
-use crate::config::Reject;
+use crate::admission::Reject;
 use crate::limit::limiter::Waiter;
 use crate::limit::policy::Policy;
 use crate::listen::socket::ListenSocket;

@@ -27,8 +27,8 @@ mod timers;
 pub(crate) mod user_code;
 pub(crate) mod worker;
 
+use crate::admission::Reject;
 use crate::behaviour::Panicked;
-use crate::config::Reject;
 use crate::observe::counters::Counters;
 use crate::protocol::Closed;
 use crate::sync::lock;

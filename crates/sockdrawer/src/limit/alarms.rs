@@ -1,7 +1,7 @@
 //! Alarms: told once when the pool's connections reach a number, and once when they have fallen to a lower one.
 
-use crate::config::Alarm;
 use crate::ipc::shared_counters::{ALARM_WORDS, SharedCounters};
+use crate::observe::Alarm;
 use crate::observe::Event;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};

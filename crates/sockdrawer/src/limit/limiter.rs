@@ -2,9 +2,9 @@
 //! line: a loop that is called looks again at its listeners. Where it does not, because it is stuck or its process is stopped, the
 //! supervisor calls the next, see [`Limiter::call`]. So nothing is lost with a loop.
 
-use crate::config::Alarm;
 use crate::ipc::shared_counters::{MOST_PROCESSES, SharedCounters};
 use crate::limit::alarms::Alarms;
+use crate::observe::Alarm;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys::System;

@@ -1,7 +1,7 @@
 //! The admission policy as a loop asks it: guarded, and not at all where its answer is known.
 
 use crate::admission::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer};
-use crate::config::{OnFull, Reject};
+use crate::admission::{OnFull, Reject};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::pacer::Pace;
 use crate::limit::peer_counts::{PeerCount, PeerCounts};

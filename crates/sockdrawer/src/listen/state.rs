@@ -1,7 +1,7 @@
 //! What the loops know of one address beside its sockets: its limit, who is in by it, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
-use crate::config::Reject;
+use crate::admission::Reject;
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::{Limiter, Process};
 use crate::net::Address;

@@ -1,10 +1,19 @@
 //! Every event that a pool emits. This file is their specification.
 
 use super::Readiness;
-use crate::config::Alarm;
 use crate::net::Address;
 use crate::protocol::ConnectionId;
 use std::time::Duration;
+
+/// A number of connections at which an event is sent, and a lower one at which the alarm is cleared. Between the two numbers no event is
+/// sent, so that a count that sways does not repeat them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Alarm {
+    /// The alarm is raised when the pool has this many connections.
+    pub at: usize,
+    /// The alarm is cleared when the pool has only this many connections again; less than `at`.
+    pub clear_at: usize,
+}
 
 /// Something that happened in a pool. What happens with every connection is counted and sends no event: see [`Counts`](crate::Counts).
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]

@@ -6,8 +6,9 @@ use super::manager::{Manager, SHUT_DOWN};
 use super::plan::{Applied, Plan, plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
+use crate::admission::Reject;
 use crate::behaviour::Behaviour;
-use crate::config::{Config, Part, Reject};
+use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::event_loop::user_code;
 use crate::listen::state::AcceptState;

@@ -1,8 +1,8 @@
 //! Before and after an accept: whether there is room, and what the policy says.
 
 use super::{Accepted, Acceptor, State};
+use crate::admission::Reject;
 use crate::admission::{AcceptRequest, BeforeAccept, Capacity};
-use crate::config::Reject;
 use crate::event_loop::connections::Connections;
 use crate::event_loop::io::Io;
 use crate::limit::limiter::Waiter;

@@ -1,7 +1,7 @@
 //! The end of a listening socket: what waits in its queue is accepted first.
 
 use super::{Accepted, Acceptor, State};
-use crate::config::Reject;
+use crate::admission::Reject;
 use crate::event_loop::Shared;
 use crate::event_loop::connections::Connections;
 use crate::net::Address;

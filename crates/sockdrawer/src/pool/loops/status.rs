@@ -71,16 +71,18 @@ impl Core<Loops> {
         });
     }
 
+    /// For tests. The loops of connections that run elsewhere come behind the pool's own.
     pub(crate) fn crash(&self, part: Part, index: usize) -> bool {
+        let placed: Vec<_> = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()).collect();
         let inbox = match part {
             Part::Loop => {
                 let control = lock(&self.control);
-                control.members.get(index).and_then(|member| member.running.as_ref()).map(|running| running.inbox.clone())
+                match control.members.get(index) {
+                    Some(member) => member.running.as_ref().map(|running| running.inbox.clone()),
+                    None => placed.get(index - control.members.len()).cloned(),
+                }
             }
-            Part::Thread => {
-                let placed: Vec<_> = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes()).collect();
-                placed.get(index % placed.len().max(1)).cloned()
-            }
+            Part::Thread => placed.get(index % placed.len().max(1)).cloned(),
             Part::Worker => return self.own.shared.workers.crash_one(),
             Part::Process => None,
         };
