@@ -1,4 +1,4 @@
-//! Whatever a client sends comes back.
+//! Sends back every byte that a client sends.
 use sockdrawer::{Context, Error, Input, Peer, Pool, Protocol, Service, Step};
 
 struct Echo;
