@@ -145,7 +145,7 @@ fn ended(status: ExitStatus) -> Ended {
     }
 }
 
-/// Gives back the memory of all but the end of what was said.
+/// Frees the memory of all output but its end.
 fn forget(said: &File) -> io::Result<()> {
     let length = said.metadata()?.len();
     if length > KEPT {

@@ -296,7 +296,7 @@ impl<'a> Changer<'a> {
         let main = Address::Tcp(self.scene.address.into());
         match self.meet(&main, Says::Marker)? {
             Met::Broken(errno) if is(errno, io::ErrorKind::ConnectionReset) => {}
-            met => return Err(format!("whoever made the service panic got {met}")),
+            met => return Err(format!("the probe that made the service panic got {met}")),
         }
         self.newest()?;
         match server.status().counts.panics - before {

@@ -85,7 +85,7 @@ impl Changer<'_> {
 
     fn after(&mut self, group: Group, ending: Ending, before: u64, asked: usize) -> Result<(), Unseen> {
         if asked == 0 {
-            return Err("nobody was asked to end".to_owned());
+            return Err("no connection was asked to end".to_owned());
         }
         let tally = &self.scene.tally;
         self.asked[tally.change()] += asked as u64;
