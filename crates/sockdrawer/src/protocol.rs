@@ -552,7 +552,7 @@ impl Context<'_> {
     }
 }
 
-/// Name and options from which another process builds the same service.
+/// The name and options of a service, from which another process builds an equal one.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Recipe {
     /// The name under which the service is registered: see `sockdrawer::processes`.

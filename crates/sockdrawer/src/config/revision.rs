@@ -1,4 +1,4 @@
-//! Revisions: the configuration that a change is based on, so that two changes at the same time do not undo each other.
+//! Revisions: the configuration that a change is based on, so that concurrent changes do not undo each other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -38,7 +38,7 @@ impl<S: Service> Connection<S> {
         let (back, notes) = std::thread::scope(|scope| {
             scope.spawn(move || peer(theirs));
             (delegate.take)(Box::new(lease));
-            let mut returned = comes_back.recv().expect("who has a connection gives it back");
+            let mut returned = comes_back.recv().expect("a lease returns its connection");
             let back = returned.back.take().expect("it comes back once");
             // The socket is closed here, so that the peer sees the end.
             let GivenBack { kept, peer_finished, finished, outcome, .. } = back;
