@@ -78,6 +78,34 @@ fn imports_against_the_layers_are_found() {
 }
 
 #[test]
+fn import_circles_are_found() {
+    let check = |sources: &[(&str, &str)], known: &[(&str, &str)]| {
+        let files: Vec<File> = sources.iter().map(|(path, text)| File::new(&format!("crates/a/src/{path}"), text)).collect();
+        circles::circles(&files, known)
+    };
+    let ring = |files: usize| -> Vec<(String, String)> {
+        (0..files).map(|at| (format!("f{at}.rs"), format!("use crate::f{}::F;\n", (at + 1) % files))).collect()
+    };
+    let (three, four) = (ring(3), ring(4));
+    let three: Vec<_> = three.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let four: Vec<_> = four.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    expect(&check(&three, &[]), &[]);
+    expect(&check(&four, &[]), &["a: f0, f1, f2, f3:1: these modules import each other"]);
+    expect(&check(&four, &[("a: f0, f1, f2, f3", "a reason")]), &[]);
+    expect(&check(&three, &[("a: f0, f1, f2, f3", "a reason")]), &["this circle is gone"]);
+
+    let folders = [("x/mod.rs", "mod b;\n"), ("x/b.rs", "use crate::y::Y;\n"), ("y.rs", "use super::x::X;\n")];
+    expect(&check(&folders, &[]), &["a: x, y:1:"]);
+    let root = [("lib.rs", "pub use x::b::X;\n"), folders[0], folders[1], ("y.rs", "use crate::X;\n")];
+    expect(&check(&root, &[]), &["a: x, y:1:"]);
+    let in_tests = [folders[0], folders[1], ("y.rs", "#[cfg(test)]\nmod tests {\n    use crate::x::X;\n}\n")];
+    expect(&check(&in_tests, &[]), &[]);
+    let family =
+        [("x/mod.rs", "use b::B;\n"), ("x/b.rs", "use super::X;\n"), ("x/b/c.rs", "use crate::x::X;\nuse super::super::b::B;\n")];
+    expect(&check(&family, &[]), &[]);
+}
+
+#[test]
 fn protocol_imports_only_inline_values() {
     let check = |text: &str| layers(&library("protocol.rs", text), &HashMap::new());
     expect(&check("use crate::sys::inline::{InlineCall, InlineValue};\npub(crate) struct A;\n"), &[]);
