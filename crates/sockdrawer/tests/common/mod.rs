@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Nothing on this machine takes longer, however busy it is; a test that waits for so long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if BROKEN { 3 } else { 30 });
@@ -293,11 +293,14 @@ pub(crate) fn run_tests(tests: &[(&str, fn())]) {
     if words.iter().any(|word| word == "--list") {
         return wanted().for_each(|(name, _)| println!("{name}: test"));
     }
+    let began = Instant::now();
     for (name, test) in wanted() {
         println!("test {name} ...");
+        let began = Instant::now();
         test();
+        println!("test {name} ... ok, {:.2?}", began.elapsed());
     }
-    println!("test result: ok. {} passed; 0 failed; 0 ignored", wanted().count());
+    println!("test result: ok. {} passed; 0 failed; 0 ignored; finished in {:.2?}", wanted().count(), began.elapsed());
 }
 
 /// So many connections that are served.
