@@ -34,7 +34,7 @@ pub(super) struct Acceptor {
     held: Vec<Option<HeldSocket>>,
     state: State,
     suspended: bool,
-    /// How all that come are turned away, if so.
+    /// How every new connection is turned away; None: it is not.
     refusing: Option<Reject>,
     view: PolicyView,
     /// Doors at which it waits.
@@ -44,9 +44,9 @@ pub(super) struct Acceptor {
     waiter: Waiter,
     /// Whose turn it is among the loops that share a socket.
     rotation: usize,
-    /// Sockets that had something when they were last looked at, and were not accepted from since.
+    /// Sockets that had a connection in the queue when they were last looked at, and were not accepted from since.
     ready: Vec<usize>,
-    /// Accepted, but the system had nothing to run it with.
+    /// Connections that were accepted, and that the system had nothing to run with.
     unplaced: VecDeque<Incoming>,
     /// The last accept4 that failed for the sake of a connection.
     refused: Option<Refused>,
@@ -82,7 +82,7 @@ enum State {
     Full,
     /// The system has no descriptor or memory: waiting until then.
     Starved(Instant),
-    /// The policy wants it so.
+    /// The policy said to pause until then.
     Paused(Instant),
 }
 
@@ -93,7 +93,7 @@ pub(super) enum Accepted {
     Held,
     /// Nothing was there.
     Nothing,
-    /// Not this one, or not now.
+    /// accept4 failed, or connections that cannot be run yet are in the way.
     Failed,
 }
 
@@ -132,7 +132,7 @@ impl Acceptor {
         (self.state != State::Open) | !self.listeners.is_empty() | (shared.leaving.load(SeqCst) > 0)
     }
 
-    /// A descriptor was closed: who starves may try now.
+    /// A descriptor was closed: an acceptor that lacked one may try now.
     pub(super) fn descriptor_freed(&mut self) {
         if let State::Starved(until) = &mut self.state {
             *until = (*until).min(Instant::now());
@@ -178,14 +178,14 @@ impl Acceptor {
             AcceptState::Open => self.refusing = None,
             AcceptState::Refusing(reject) => {
                 self.refusing = Some(reject.clone());
-                // Who waits for a permit needs none now.
+                // A loop that waits for a permit needs none now.
                 self.suspend(io);
             }
         }
         self.resume_accepting(io);
     }
 
-    /// Stops polling; the kernel queues.
+    /// Stops accepting; connections wait in the kernel's queue.
     fn suspend(&mut self, io: &Io) {
         self.suspended = true;
         self.waiter.leave();
@@ -198,13 +198,13 @@ impl Acceptor {
         }
     }
 
-    /// Goes on.
+    /// Accepts again.
     fn resume_accepting(&mut self, io: &Io) {
         self.suspended = false;
         self.watch_sockets(io);
     }
 
-    /// The policy is another, or a listener is opened or closed: who waits looks again.
+    /// The policy is another, or a listener was opened or closed: an acceptor that waits looks again.
     fn policy_changed(&mut self, io: &Io) {
         self.look_at_policy(io);
         if self.suspended {
@@ -215,7 +215,7 @@ impl Acceptor {
         self.resume_accepting(io);
     }
 
-    /// Without permits, only who is turned away is accepted.
+    /// Without permits, only connections that are turned away are accepted.
     #[cold]
     fn turns_away_at(&self, index: usize) -> bool {
         (self.state == State::Full) & !self.suspended && self.refuses_at(index).is_some()
@@ -254,18 +254,18 @@ impl Acceptor {
         self.state = State::Starved(Instant::now() + STARVED);
     }
 
-    /// What was accepted has no place to run, for lack of something the system has: nothing more is accepted until it has one.
+    /// An accepted connection cannot be run for lack of a thread, a process or a descriptor: nothing more is accepted until it can.
     fn place_later(&mut self, io: &Io, incoming: Incoming, errno: Errno) {
         self.unplaced.push_back(incoming);
         self.starve(io, errno);
     }
 
-    /// Those that wait here for a place, for another to place them.
+    /// The accepted connections that could not be run yet, for another loop to run them.
     pub(super) fn take_unplaced(&mut self) -> VecDeque<Incoming> {
         std::mem::take(&mut self.unplaced)
     }
 
-    /// Whether connections wait here for a place.
+    /// Whether accepted connections could not be run yet.
     pub(super) fn has_unplaced(&self) -> bool {
         !self.unplaced.is_empty()
     }

@@ -77,7 +77,7 @@ pub(crate) struct Connections {
     second: u32,
     /// Of this turn, connections whose peers have ended.
     pub(super) ends: usize,
-    /// The generation in force or the model wants to know who comes.
+    /// The generation in force, or the model, needs the peer's address.
     pub(super) names_peers: bool,
     /// A descriptor was closed, of which the acceptor may be short.
     pub(super) descriptor_freed: bool,
@@ -177,7 +177,7 @@ impl Connections {
         Ok((self.generations.active().generation.clone(), self.next_id()))
     }
 
-    /// Whether new connections are given away at once.
+    /// Whether new connections are leased to blocking code at once.
     pub(crate) fn gives_all_away(&mut self) -> bool {
         self.refresh().is_ok() && self.generations.active().generation.gives_all_away()
     }
@@ -233,7 +233,7 @@ impl Connections {
         }
     }
 
-    /// The same where the generation in force counts it. Nearly always its protocol goes on and has nothing to say before it is
+    /// Gives a slot its protocol where the generation in force counts it already. Nearly always the protocol has nothing to say before it is
     /// read: that way looks nothing up twice.
     pub(super) fn open_joined(&mut self, slot: u32, peer: &Peer) {
         if self.names_peers & peer.is_unnamed() {
@@ -260,7 +260,7 @@ impl Connections {
                 if !usual && !self.has_spoken(slot, version, answer, timer, &now) {
                     return;
                 }
-                // epoll hears of the connection only when it has been read and stays: many are over by then. Who connected
+                // epoll hears of the connection only when it has been read and stays: many are over by then. A side that connected
                 // has just sent its first words, if any: there can be no answer yet.
                 match peer.side() {
                     Side::Accepted => self.readable(slot),
@@ -289,7 +289,7 @@ impl Connections {
         self.leave(slot, true);
     }
 
-    /// Counts one more connection of the generation in force. Counted before it is looked at again: who retires a generation
+    /// Counts one more connection of the generation in force. Counted before the switch is looked at again: a thread that retires a generation
     /// sees this connection, or it sees the newer generation.
     #[inline(always)]
     pub(super) fn join_generation(&mut self) -> Result<(), Panicked> {
@@ -351,7 +351,7 @@ impl Connections {
             return self.leased_ended(slot);
         }
         let may_receive = !flags.any(Flags::UNREAD);
-        // A reset is seen by reading; where nobody reads it must be asked for, else it would be reported for ever.
+        // A reset is seen by reading; where the connection is not read it must be asked for, else it would be reported for ever.
         if ready.is_broken() && !may_receive {
             return self.check_broken(slot);
         }
@@ -367,13 +367,13 @@ impl Connections {
         }
     }
 
-    /// epoll calls a connection broken that nobody reads now.
+    /// epoll reports an error of a connection that is not read now.
     fn check_broken(&mut self, slot: u32) {
         match self.with_socket(slot, |system, socket| system.take_error(socket)) {
             Err(errno) => self.fail(slot, errno),
             // Hung up on both sides: what is unsent can only fail now.
             Ok(()) if self.slots.at(slot).flags.any(Flags::UNSENT) => self.flush(slot),
-            // While a job runs or the protocol waits epoll would say so for ever, and nobody reads.
+            // While a job runs or the protocol waits, epoll would report it for ever, and the connection is not read.
             Ok(()) => self.unwatch(slot),
         }
     }

@@ -170,7 +170,7 @@ impl Connector {
         }
         let Some(permit) = Permit::take(&connections.io.shared.limiter) else {
             if dialer.connecting.late == Late::Forget {
-                // Whoever has a permit first goes on, and what is due then is another matter.
+                // The loop that gets a permit first goes on, with what is due then.
                 self.give_back();
             }
             self.next = Next::Permit;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A thread that has nothing to do ends after this long.
 const KEPT_IDLE: Duration = Duration::from_secs(5);
 
-/// A connection and the code it is given to.
+/// A connection and the code that it is leased to.
 struct Delegated {
     delegate: Delegate,
     lease: Lease,
@@ -83,7 +83,7 @@ impl Delegates {
         self.start_missing();
     }
 
-    /// Nothing new is begun. Who waits comes back at once; who is out is told by its event loop.
+    /// Begins no more delegation. Leases that wait for a thread come back at once; one that has a thread is told by its event loop.
     pub(crate) fn stop(&self) {
         let waiting = {
             let mut state = lock(&self.state);
@@ -121,7 +121,7 @@ impl Delegates {
         }
     }
 
-    /// The system has no thread: the others take what waits. Where there are none, nobody would: it comes back failed.
+    /// The system has no thread: those that run take what waits. Where none runs, what waits comes back as failed.
     fn not_started(&self) {
         let stranded = {
             let mut state = lock(&self.state);

@@ -26,12 +26,12 @@ struct Progress {
     schedule: Mutex<Schedule>,
 }
 
-/// When connects are due. Whoever has taken one is the only one to wake up for it.
+/// When connects are due. Only the loop that has taken one wakes up for it.
 struct Schedule {
     /// None: at any time.
     gap: Option<Duration>,
     late: Late,
-    /// The first that nobody has taken.
+    /// The first that no loop has taken.
     next: Instant,
     /// Since then nothing is due.
     paused: Option<Instant>,

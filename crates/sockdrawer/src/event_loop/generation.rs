@@ -43,7 +43,7 @@ impl Generation {
         Ok(Arc::new(Generation { id, settings, live, retired, told, kind, service, capacity, prepared: Mutex::new(prepared) }))
     }
 
-    /// The same for who counts its connections by itself: whoever looks at this one sees none of them.
+    /// A copy for a child, which counts its connection by itself: in the original that connection is not counted.
     pub(crate) fn apart(&self) -> Arc<Generation> {
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let (service, settings, prepared) = (self.service.clone(), self.settings.clone(), Mutex::default());
@@ -66,7 +66,7 @@ impl Generation {
         self.has_ended()
     }
 
-    /// Whether its connections are given away as soon as they are open.
+    /// Whether its connections are leased to blocking code as soon as they are open.
     pub(crate) fn gives_all_away(&self) -> bool {
         self.kind == Kind::Blocking
     }
@@ -104,7 +104,7 @@ impl Switch {
         drop(self.current());
     }
 
-    /// Whoever raises the epoch next puts this in force, in all processes at once. None forgets it.
+    /// The next raise of the epoch puts this generation in force, in all processes at once. None forgets it.
     pub(crate) fn prepare(&self, generation: Option<Arc<Generation>>) {
         let next = self.epoch() + 1;
         let before = std::mem::replace(&mut lock(&self.state).prepared, generation.map(|generation| (next, generation)));

@@ -14,11 +14,11 @@ use std::sync::Arc;
 pub(crate) enum Message {
     /// A job ended.
     Done(u64, JobResult),
-    /// Somebody speaks to a connection.
+    /// A note for a connection.
     Note(u64, Note),
     /// A connection enters the loop.
     Adopt(Incoming),
-    /// A connection that was given away comes back.
+    /// A leased connection comes back.
     Returned(Returned),
     /// The control plane asks something of the loop's connections.
     Command(Command),
@@ -91,7 +91,8 @@ impl Inbox {
 
     /// Swaps the waiting messages for the empty `into`.
     pub(crate) fn take(&self, into: &mut Vec<Message>) {
-        // Nearly always it has not: what nobody writes stays in every processor's cache, and is not copied for a forked process.
+        // Nearly always there was no notice: memory that is not written stays in every processor's cache, and is not copied for a forked
+        // process.
         if !self.wake.is_notified() {
             return;
         }
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_inbox_swallows_notes_and_returns_letters() {
+    fn a_closed_inbox_swallows_notes_and_returns_messages() {
         let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
         assert!(inbox.close().is_empty());
         assert!(inbox.post(1, Note::value(1)).is_ok());

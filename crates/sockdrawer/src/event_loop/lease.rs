@@ -1,4 +1,4 @@
-//! A connection that is away: somebody else reads and writes its socket, its slot and its protocol's state stay. [`Leased`] is what
+//! A leased connection: other code, the lessee, reads and writes its socket; its slot and protocol state stay. [`Leased`] is what
 //! both sides share; the [`Lease`] is the other side's right to the socket, and gives it back when it is dropped.
 
 use super::inbox::{Inbox, Message};
@@ -15,12 +15,12 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Instant;
 
-/// Notes that wait for whoever holds a connection; more are dropped and counted.
+/// Notes that may wait for the lessee; more are dropped and counted.
 const MOST_NOTES: usize = 1024;
 
 /// Where a connection comes back to.
 pub(crate) trait Lessor: Send + Sync {
-    /// Takes it, unless nobody is there any more.
+    /// Takes the connection back, unless its loop is gone.
     fn take_back(&self, returned: Returned) -> Result<(), Returned>;
 }
 
@@ -33,7 +33,7 @@ impl Lessor for Inbox {
     }
 }
 
-/// A connection that is given away.
+/// The delegation of a connection, from its request on.
 pub(crate) enum Delegation {
     /// As soon as all is sent.
     Pending(Delegate),
@@ -53,7 +53,7 @@ pub(crate) trait LeaseQueue: Send + Sync {
     fn give_up(&self, leased: &Arc<Leased>) -> bool;
 }
 
-/// What the event loop and whoever holds the connection both see. It may outlive the connection harmlessly.
+/// What the event loop and the lessee both see. It may outlive the connection harmlessly.
 pub(crate) struct Leased {
     pub(crate) token: u64,
     pub(crate) id: ConnectionId,
@@ -158,7 +158,7 @@ impl Leased {
         Ok(())
     }
 
-    /// The notes that nobody took, and how many were taken.
+    /// The notes that the lessee did not take, and how many it took.
     pub(crate) fn left_notes(&self) -> (VecDeque<Note>, u64) {
         let mut state = lock(&self.state);
         (std::mem::take(&mut state.notes), std::mem::take(&mut state.taken))
@@ -187,7 +187,7 @@ impl Leased {
         let wakers = {
             let mut state = lock(&self.state);
             if let Some(event) = &state.event {
-                // The counter of an eventfd overflows after 2^64 rings that nobody read; nothing else can fail here.
+                // The counter of an eventfd overflows after 2^64 notices that no thread read; nothing else can fail here.
                 let _ = self.system.notify(event.as_fd());
             }
             std::mem::take(&mut state.wakers)
@@ -253,13 +253,13 @@ pub(crate) enum LeaseEnd {
     /// To be reset, as the code that held it asked.
     #[cfg(feature = "tokio")]
     Abort,
-    /// The same; an error was the reason.
+    /// To be closed, because of an error.
     Failed,
     /// The code that held it panicked.
     Panicked(String),
 }
 
-/// A connection on its way back. Dropped where nobody takes it: then its socket is closed, and its permit is free.
+/// A connection on its way back. Where its loop is gone it is dropped: its socket is closed, and its permit is free.
 pub(crate) struct Returned {
     pub(crate) leased: Arc<Leased>,
     pub(crate) back: Option<GivenBack>,
@@ -285,7 +285,7 @@ impl Drop for Returned {
     }
 }
 
-/// The right to read and write a connection that is away. It comes back when this is dropped.
+/// The right to read and write a leased connection, which goes back to its loop when the lease is dropped.
 pub(crate) struct Lease {
     pub(crate) leased: Arc<Leased>,
     /// None when it is on its way back.
@@ -339,7 +339,7 @@ impl Lease {
         self.socket.clone().expect("only dropping it takes the socket")
     }
 
-    /// Who is at the other end.
+    /// The peer, by the kernel's word.
     pub(crate) fn peer(&self) -> Peer {
         Peer::new(self.leased.system.peer_address(self.as_fd()).ok().flatten(), self.leased.side)
     }
@@ -403,7 +403,7 @@ impl Drop for Lease {
         let Some(socket) = self.socket.take() else { return };
         let (kept, peer_finished, finished) = (std::mem::take(&mut self.kept), self.peer_finished, self.finished);
         let back = Some(GivenBack { socket, kept, peer_finished, finished, outcome });
-        // Where nobody takes it back it ends here.
+        // Where its loop is gone the connection ends here.
         drop(self.lessor.take_back(Returned { leased: self.leased.clone(), back }));
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct EventLoop {
     pub(crate) connections: Connections,
     acceptor: Acceptor,
     connector: Connector,
-    /// Of a loop whose connections run elsewhere.
+    /// Where connections run that this loop accepts; None: here.
     placement: Option<Arc<dyn Placement>>,
     messages: Vec<Message>,
     unread: VecDeque<Message>,
@@ -109,7 +109,7 @@ impl EventLoop {
         Ok(event_loop)
     }
 
-    /// The same without a descriptor of its own, until it has something to wait for: many connections never have.
+    /// An event loop without a descriptor of its own, until it has something to wait for: many connections never have.
     pub(crate) fn asleep(shared: Arc<Shared>, inbox: Arc<Inbox>) -> EventLoop {
         EventLoop::empty(None, shared, inbox, 1)
     }
@@ -190,7 +190,7 @@ impl EventLoop {
         }
     }
 
-    /// The same for a thread that waits elsewhere: without waiting.
+    /// One turn without waiting, for a thread that waits elsewhere.
     #[cfg(feature = "tokio")]
     pub(crate) fn turn_now(&mut self, events: &mut Events) -> bool {
         let waited = self.connections.io.system.wait(self.connections.io.epoll.as_fd(), events, Some(Duration::ZERO));
@@ -263,7 +263,7 @@ impl EventLoop {
         Some(self.due()?.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether messages wait that the inbox does not ring for again.
+    /// Whether messages wait for which the inbox does not wake the loop again.
     pub(crate) fn has_messages(&self) -> bool {
         !self.unread.is_empty() || self.connections.io.inbox.wake.is_notified()
     }
@@ -291,7 +291,7 @@ impl EventLoop {
             match self.unread.pop_front() {
                 None => return,
                 Some(Message::Done(token, result)) => self.connections.job_done(token, result),
-                // The mistake: whoever sits there now hears what was meant for another.
+                // The mistake: the connection that has the slot now gets what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
                 Some(Message::Note(token, note)) => {
                     let token = self.connections.slots.token(token as u32);
@@ -339,7 +339,7 @@ impl EventLoop {
     }
 
     /// A message that this loop will not read: a connection that was on its way here goes to another loop, or waits for one;
-    /// anything else is dropped, and may hold user values, whose Drop may do anything.
+    /// anything else is dropped, and may hold user values with a Drop that may do anything.
     fn pass_on(&self, message: Message) {
         let others: Vec<_> = lock(&self.connections.io.shared.roster)
             .iter()

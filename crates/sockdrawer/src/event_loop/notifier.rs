@@ -4,24 +4,24 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Condvar, Mutex, lock, wait_timeout};
 use std::time::{Duration, Instant};
 
-/// What rings no bell is seen after this long.
+/// A change without a notice is seen after this long.
 const LONGEST: Duration = Duration::from_millis(20);
 /// The most between two questions that take long, mostly because loops are busy.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// Nobody needs to know sooner.
+/// The shortest pause between two questions: no caller needs to know sooner.
 const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Wakes those who wait for a condition, at a turn of a loop.
+/// Wakes callers that wait for a condition, at a turn of a loop.
 #[derive(Default)]
 pub(crate) struct Notifier {
     waiting: AtomicUsize,
     notices: AtomicU64,
-    /// Of those who wait, the ones that need a wake-up.
+    /// Callers that sleep, and need to be woken.
     sleeping: Mutex<usize>,
     notified: Condvar,
 }
 
-/// One of those who wait, for as long as it is there.
+/// Counts a caller that waits, as long as it exists.
 struct WaitGuard<'a>(&'a AtomicUsize);
 
 impl Drop for WaitGuard<'_> {
@@ -31,7 +31,7 @@ impl Drop for WaitGuard<'_> {
 }
 
 impl Notifier {
-    /// Rings if anybody listens: one load otherwise.
+    /// Wakes the callers that wait; one load where there is none.
     pub(crate) fn notify(&self) {
         if self.waiting.load(SeqCst) > 0 {
             self.notices.fetch_add(1, SeqCst);
@@ -41,7 +41,7 @@ impl Notifier {
         }
     }
 
-    /// Asks `condition` again and again until it holds or time is up: after a ring, but with a pause in proportion to what asking
+    /// Asks `condition` again and again until it holds or time is up: after a notice, but with a pause in proportion to what asking
     /// took, because asking may itself turn a loop.
     pub(crate) fn wait(&self, until: Instant, mut condition: impl FnMut() -> bool) -> bool {
         self.waiting.fetch_add(1, SeqCst);
@@ -63,7 +63,7 @@ impl Notifier {
 
     fn sleep_until_notified(&self, heard: u64, until: Instant) {
         let mut sleeping = lock(&self.sleeping);
-        // Who rings counts first and looks for sleepers second.
+        // A notice is counted first, and sleepers are looked for second.
         if self.notices.load(SeqCst) == heard {
             *sleeping += 1;
             sleeping = wait_timeout(&self.notified, sleeping, LONGEST.min(until.saturating_duration_since(Instant::now())));

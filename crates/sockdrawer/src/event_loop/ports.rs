@@ -22,7 +22,7 @@ impl Ports {
     }
 
     /// The ranges for a connect, in the order in which they are tried. The target's own port is in none of them: a connect from it
-    /// meets itself where nobody listens. Which part is the first one depends on `turn`, so that both fill up at the same pace.
+    /// meets itself where no socket listens. Which part is the first one depends on `turn`, so that both fill up at the same pace.
     pub(super) fn towards(&self, target: SocketAddr, turn: usize) -> [Option<Range>; 2] {
         let Some((from, to)) = self.range else { return [None; 2] };
         let port = target.port();

@@ -30,7 +30,7 @@ fn check(test: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(move || again(), SCHEDULES, DEPTH);
 }
 
-/// A loop, as far as it waits: for a ring of its inbox, which it hears once.
+/// A loop, as far as it waits for its inbox, which notifies it once.
 struct Ear {
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
@@ -44,7 +44,7 @@ impl Ear {
         Ear { inbox, epoll }
     }
 
-    /// Sleeps until it rings, then takes what came.
+    /// Sleeps until it is notified, then takes what came.
     fn listen(&self) -> Vec<Message> {
         let mut events = Events::with_capacity(1);
         loop {
@@ -110,7 +110,7 @@ fn permits_go_round_and_none_is_lost() {
 }
 
 #[test]
-fn a_limit_that_changes_loses_nobody() {
+fn a_limit_that_changes_loses_no_loop() {
     check(|| {
         contend(0, 3, |limiter| {
             for limit in [2, 0, 3, 1] {
@@ -213,7 +213,7 @@ fn message(sender: u64, number: u64) -> Message {
     Message::Note(sender << 8 | number, Note::value(()))
 }
 
-/// Letters of each sender, in their order.
+/// The messages of each sender, in their order.
 fn sorted(messages: &[Message], sender: u64) -> Vec<u64> {
     let of = messages.iter().map(|message| match message {
         Message::Note(token, _) => *token,
@@ -225,7 +225,7 @@ fn sorted(messages: &[Message], sender: u64) -> Vec<u64> {
 const MESSAGES: u64 = 3;
 
 #[test]
-fn letters_come_in_order_and_each_is_rung_for() {
+fn messages_come_in_order_and_each_is_notified() {
     check(|| {
         let ear = Ear::new();
         let senders: Vec<_> = (1..=2)

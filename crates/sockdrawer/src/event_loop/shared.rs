@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) workers: Arc<Workers>,
     pub(crate) delegates: Arc<Delegates>,
     pub(crate) observer: Mutex<Arc<dyn Observer>>,
-    /// Who is let in.
+    /// The admission policy in force.
     pub(crate) policy: CurrentPolicy,
     /// The loops that take connections from sockets that are alone at their address.
     pub(crate) roster: Mutex<Vec<Arc<Inbox>>>,

@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 pub(super) const NO_LISTENER: u16 = 0;
 
 /// One connection. A million idle ones are 64 MB; the design's bound is 96 bytes each. What the kernel knows, such as the peer's
-/// address, is asked there when somebody wants it.
+/// address, is asked there when it is wanted.
 #[repr(align(64))] // So that to look at one is to fetch one line.
 pub(crate) struct Slot {
-    /// None while the slot is empty; `timer.next` then links the empty ones. Also none while it is away.
+    /// None while the slot is empty; `timer.next` then links the empty ones. Also None while the connection is leased.
     pub(crate) socket: Option<OwnedFd>,
     /// Counts the connections that sat here: with the slot's number, a token that goes stale with its connection.
     pub(crate) version: u32,
@@ -72,9 +72,9 @@ impl Flags {
     pub(crate) const TOLD_DRAINING: Flags = Flags(1 << 14);
     /// A job ran since the last read: more input may have come meanwhile.
     pub(crate) const WORKED: Flags = Flags(1 << 15);
-    /// To be given away as soon as all is sent.
+    /// To be leased as soon as all output is sent.
     pub(crate) const DELEGATING: Flags = Flags(1 << 16);
-    /// Given away: somebody else has the socket.
+    /// Leased: other code reads and writes the socket.
     pub(crate) const LEASED: Flags = Flags(1 << 17);
     /// FULL, and input waits until it is not.
     pub(crate) const PAUSED: Flags = Flags(1 << 18);
@@ -91,7 +91,7 @@ impl Flags {
     /// Its end is counted as cut, and closing its socket sends a reset: nothing else happens to it any more.
     pub(crate) const CUT: Flags = Flags(1 << 24);
 
-    /// While any of these is set, nobody reads.
+    /// While any of these is set, the connection is not read.
     pub(crate) const UNREAD: Flags = Flags(
         Flags::CUT.0
             | Flags::CONNECTING.0
@@ -105,7 +105,7 @@ impl Flags {
             | Flags::LEASED.0,
     );
 
-    /// While none of these is set, nobody but the slot knows of the connection, unless it has a timer.
+    /// While none of these is set, and no timer, only the slot knows of the connection.
     pub(crate) const ENTANGLED: Flags = Flags(
         Flags::CONNECTING.0
             | Flags::WORKING.0

@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Extra {
     pub(super) tag: Option<Tag>,
-    /// It is given away, or will be.
+    /// The connection is leased, or will be.
     pub(super) delegation: Option<Delegation>,
     /// The drains, purges and shutdowns that count its end.
     pub(super) endings: Vec<Arc<Endings>>,
@@ -73,7 +73,7 @@ impl Slots {
         self.made.at(slot)
     }
 
-    /// Whose token this is; None when that connection is gone.
+    /// The slot of this token; None when that connection is gone.
     pub(crate) fn find(&mut self, token: u64) -> Option<u32> {
         let (slot, version) = (token as u32, (token >> 32) as u32);
         let found = self.made.get(slot)?;
@@ -131,7 +131,7 @@ impl Slots {
         self.take_counted(socket, listener.as_ref(), peer_count)
     }
 
-    /// The same for a connection that is counted already, by the limits of its pool and of its listener.
+    /// Takes an empty slot for a connection that its pool's and its listener's limiter have counted already.
     #[inline(always)]
     pub(super) fn take_counted(
         &mut self,

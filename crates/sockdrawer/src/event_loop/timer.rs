@@ -25,7 +25,7 @@ const HEAD: u32 = 1 << 31;
 /// A slot's part of the wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
-    /// In whose bucket it hangs. May be earlier than `deadline`: a deadline that moves away costs nothing until it fires.
+    /// The tick of the bucket it is in. May be earlier than `deadline`: a deadline that moves away costs nothing until it fires.
     hung: u32,
     /// What was asked for.
     deadline: u32,

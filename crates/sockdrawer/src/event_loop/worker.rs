@@ -122,7 +122,7 @@ impl Workers {
         while let Next::Task(task) = self.next() {
             let Task { job, token, inbox } = task;
             let result: JobResult = job.run();
-            // A loop that is gone takes its connections with it: nobody waits for the result.
+            // A loop that is gone takes its connections with it: the result is not wanted.
             if let Err(message) = inbox.put(Message::Done(token, result)) {
                 panics::discard(message);
             }

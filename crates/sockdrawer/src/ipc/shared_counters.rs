@@ -45,7 +45,7 @@ fn child_at(slot: usize) -> usize {
     END.next_multiple_of(Words::in_page()) + slot * Words::in_page()
 }
 
-/// The numbers. Who adds a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
+/// The numbers. A process that takes a permit adds to `taken` first and to the process's own count second, and takes away in the opposite
 /// order: a process that is killed in between leaves `taken` too high, never too low. A clone is another view of the same numbers.
 #[derive(Clone)]
 pub(crate) struct SharedCounters {
@@ -84,7 +84,7 @@ impl SharedCounters {
         SharedCounters { numbers: words.part(limiter), words, limiter }
     }
 
-    /// The numbers of a listener's limiter: at this place among what processes share, or where nobody shares them.
+    /// The numbers of a listener's limiter: at this place among what processes share, or where no other process shares them.
     pub(crate) fn listener(&self, slot: usize) -> SharedCounters {
         if self.words.len() > LISTENERS {
             SharedCounters::of(self.words.clone(), LISTENERS + slot * GATE)
@@ -194,7 +194,7 @@ impl SharedCounters {
         ChildPage::at(self.words.clone(), child_at(slot))
     }
 
-    /// The same as the child sees it, which maps nothing else.
+    /// The page as the child maps it, which maps nothing else.
     pub(crate) fn own_page(file: BorrowedFd<'_>, slot: usize) -> Result<ChildPage> {
         Words::map_from(file, child_at(slot), Words::in_page()).map(|words| ChildPage::at(words, 0))
     }

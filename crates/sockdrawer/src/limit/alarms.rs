@@ -17,7 +17,7 @@ const NUMBERS: usize = 2;
 
 const _: () = assert!(NUMBERS + 2 * MOST_ALARMS == ALARM_WORDS);
 
-/// Who tells events.
+/// What tells events: the pool.
 pub(crate) trait Teller: Send + Sync {
     fn tell_event(&self, event: &Event);
 }
@@ -27,7 +27,7 @@ pub(crate) trait Teller: Send + Sync {
 pub(crate) struct Alarms {
     teller: Mutex<Option<Weak<dyn Teller>>>,
     busy: AtomicBool,
-    /// Counts those who want a look taken.
+    /// Counts the threads that want a look taken.
     looks: AtomicU64,
     /// The most connections seen since the last look.
     peak: AtomicU64,
@@ -58,7 +58,7 @@ impl Alarms {
         self.look(shared_counters, shared_counters.taken().load(SeqCst));
     }
 
-    /// The count passed a line. Whoever is looking already looks again: an observer that ends a connection does not wait here.
+    /// The count passed a line. A thread that is looking already looks again: an observer that ends a connection does not wait here.
     pub(crate) fn look(&self, shared_counters: &SharedCounters, taken: u64) {
         self.peak.fetch_max(taken, SeqCst);
         self.trough.fetch_max(!taken, SeqCst);
@@ -89,7 +89,7 @@ impl Alarms {
             let (up, down) = (up.unwrap_or(u64::MAX), down.max().unwrap_or(0));
             shared_counters.raise_line().store(up, SeqCst);
             shared_counters.clear_line().store(down, SeqCst);
-            // Who counts looks at the lines afterwards, and here the count is looked at after them: one of both sees it. The
+            // A thread that counts looks at the lines afterwards, and here the count is looked at after them: one of both sees it. The
             // same with other processes that set lines.
             let taken = shared_counters.taken().load(SeqCst);
             if shared_counters.alarm(RAISED).load(SeqCst) == raised && taken < up && taken >= down {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_of_an_alarm_may_end_a_connection_while_others_wait() {
+    fn an_observer_of_an_alarm_may_end_a_connection_while_others_wait() {
         use crate::limit::limiter::Waiter;
         use crate::sys::Kernel;
         use crate::wake::Wake;

@@ -186,7 +186,7 @@ impl Limiter {
         held
     }
 
-    /// Returns how many are taken now. Who adds looks at the alarms afterwards.
+    /// Returns how many are taken now. A caller that adds looks at the alarms afterwards.
     #[inline]
     fn add_to_taken(&self) -> Option<u64> {
         let [taken, limit, ..] = self.shared_counters.lines();
@@ -317,7 +317,7 @@ impl Limiter {
                     return;
                 }
             } else if self.shared_counters.called(next).swap(1, SeqCst) == 0 {
-                // The counter of an eventfd overflows after 2^64 rings that no process read; nothing else can fail here.
+                // The counter of an eventfd overflows after 2^64 notices that no process read; nothing else can fail here.
                 let _ = process.system.notify(process.event.as_fd());
                 return;
             }

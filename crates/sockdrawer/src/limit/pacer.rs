@@ -21,7 +21,7 @@ impl Pace {
         Pace { shared_counters, rate, gap, ahead }
     }
 
-    /// A token, and from when on it may be used: whoever has to wait has it already, so nobody wakes up for nothing.
+    /// A token, and from when on it may be used: a loop that has to wait has it already, so none wakes up for nothing.
     pub(crate) fn reserve(&self, now: u64) -> u64 {
         let full = |full: u64| Some(full.max(now).saturating_add(self.gap));
         let before = self.shared_counters.pace().fetch_update(SeqCst, SeqCst, full).expect("it always has a next");
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_has_its_own_turn() {
+    fn a_loop_that_waits_has_its_own_turn() {
         const MS: u64 = 1_000_000;
         let (pace, now) = (pace(1), 1_000 * MS);
         let turns: Vec<u64> = (0..4).map(|_| pace.reserve(now)).collect();

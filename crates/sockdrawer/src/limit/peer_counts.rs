@@ -64,7 +64,7 @@ impl Drop for PeerCount {
         let mut part = self.peer_counts.part(self.peer);
         match part.get_mut(&self.peer) {
             Some(count) if *count > 1 => *count -= 1,
-            // Who has none is forgotten: peers are many.
+            // A peer without connections is forgotten: peers are many.
             _ => _ = part.remove(&self.peer),
         }
     }

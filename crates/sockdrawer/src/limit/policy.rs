@@ -46,7 +46,7 @@ impl Policy {
     }
 
     fn policy(&self) -> &dyn Admission {
-        &**self.policy.as_ref().expect("only who drops it takes it")
+        &**self.policy.as_ref().expect("only Drop takes it")
     }
 
     /// Whether it wants to be asked also where there is room.

@@ -1,4 +1,4 @@
-//! Listeners: bound sockets, long-lived. A TCP address is many sockets (sockets) that share its port, so that loops come and go
+//! Listeners: bound sockets, long-lived. A TCP address is many sockets that share its port, so that loops come and go
 //! by taking over sockets, and none is closed for it: closing one would reset the connections in its queue.
 
 use super::reuseport_group::{Groups, Joining, Membership};
@@ -30,13 +30,13 @@ pub(crate) struct Listener {
     pub(crate) ownership: Ownership,
     /// Removed with the listener.
     path: Option<OwnedPath>,
-    /// Somebody else closes its sockets, in order.
+    /// Its sockets are closed by their retirement, in order.
     retires: bool,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // While its socket still listens: nobody takes the path for stale and has it taken away from under him.
+        // While its socket still listens: another program must not take the path for stale, and lose it a moment later.
         self.path = None;
         if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {
             // A change that failed: none of them was for anybody yet.
@@ -50,9 +50,9 @@ impl Drop for Listener {
 pub(crate) enum Ownership {
     /// Others have them too: nothing but to close ours.
     Shared,
-    /// Nobody else has them.
+    /// No other process has them.
     Own,
-    /// The same, and it is known in which order they share their port.
+    /// No other process has them, and the order is known in which they share their port.
     Ordered(Membership),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) accepted: &'a SocketOptions,
     pub(crate) backlog: u32,
     pub(crate) sockets: usize,
-    /// Who makes its sockets, if not this module.
+    /// What makes its sockets, if not this module.
     pub(crate) by: Option<&'a dyn Listen>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Meeting {
 /// A listener could not be opened.
 pub(crate) struct NotOpened {
     pub(crate) error: Error,
-    /// Sockets that listened by then at an address that the pool has already: somebody may have connected.
+    /// Sockets that listened by then at an address that the pool has already: a client may have connected.
     pub(crate) left: Option<Box<Listener>>,
 }
 
@@ -90,7 +90,7 @@ impl From<Error> for NotOpened {
     }
 }
 
-/// The path of a Unix socket, which outlives its socket unless somebody removes it.
+/// The path of a Unix socket, which outlives its socket unless it is removed.
 struct OwnedPath {
     path: PathBuf,
     /// Device and inode: another socket may have been put there meanwhile, by a successor.
@@ -111,7 +111,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 impl Drop for OwnedPath {
     fn drop(&mut self) {
         if identity(&self.path) == Some(self.identity) {
-            // Somebody else may remove it this moment.
+            // Another process may remove it this moment.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -188,7 +188,7 @@ impl Listener {
         }
     }
 
-    /// One whose sockets another process bound; they come one by one.
+    /// A listener with sockets that another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
         Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false }
     }
@@ -210,13 +210,13 @@ impl Listener {
         Ok(Listener { address: real, sockets: vec![socket], ownership: Ownership::Shared, path: None, retires: false })
     }
 
-    /// Its sockets are closed by whoever asked for this. Nobody finds it by its path any more; who did is still served.
+    /// Its sockets are closed by their retirement. No client finds it by its path any more; one that did is still served.
     pub(crate) fn retires(&mut self) {
         self.retires = true;
         self.path = None;
     }
 
-    /// The same sockets for others to join, however far their end is; whoever retires this one closes them.
+    /// The same sockets for others to join, however far their end is; the retirement of this listener closes them.
     pub(crate) fn to_join(&self) -> Listener {
         let (address, sockets, ownership) = (self.address.clone(), self.sockets.clone(), self.ownership.clone());
         Listener { address, sockets, ownership, path: None, retires: true }
@@ -282,7 +282,7 @@ impl Ask<'_> {
         Ok(Listener { address, sockets, ownership, path, retires: false })
     }
 
-    /// A listener of sockets that somebody else has made.
+    /// A listener of sockets that the system interface has made.
     fn opened_by(&self, by: &dyn Listen, wanted: &ListenRequest<'_>) -> Result<Listener, Error> {
         let address = wanted.address;
         let fail = |source| Error::Listen { address: address.clone(), source, remedy: "it was asked of Config::listen_by" };
@@ -307,12 +307,12 @@ impl Ask<'_> {
         Ok(Listener { address, sockets, ownership, path, retires: false })
     }
 
-    /// Makes somebody else's socket fit to accept from. Its real address; None: it does not listen.
+    /// Makes a socket of another maker fit to accept from. Returns its real address; None: it does not listen.
     fn checked(&self, socket: BorrowedFd<'_>) -> Result<Option<Address>, Errno> {
         if !self.system.is_listening(socket)? {
             return Ok(None);
         }
-        // A blocking listener would hold up the loop whenever somebody who shares it, or a peer that gave up, was faster.
+        // A blocking listener would hold up the loop whenever a process that shares it, or a peer that gave up, was faster.
         self.system.set_nonblocking(socket)?;
         Ok(Some(match self.address {
             Address::Tcp(_) => self.system.local_address(socket)?.map_or(self.address.clone(), Address::Tcp),
@@ -353,7 +353,7 @@ impl Drop for FolderLock {
     }
 }
 
-/// Whether the path is that of a Unix socket of a process that crashed: it is there, and nobody answers.
+/// Whether the path is that of a Unix socket of a process that crashed: it is there, and no socket listens.
 fn is_stale(system: &dyn System, address: &Address) -> bool {
     // A connect to a file that is no socket is refused too, and that file is not ours.
     is_socket(address)
@@ -451,7 +451,7 @@ mod tests {
             });
             assert!(one.is_ok() != other.is_ok(), "round {round}");
             let live = one.or(other).expect("one started");
-            std::os::unix::net::UnixStream::connect(&path).expect("who has the path listens");
+            std::os::unix::net::UnixStream::connect(&path).expect("the holder of the path listens");
             drop(live);
             assert!(!path.exists());
         }

@@ -109,7 +109,7 @@ impl Group {
 
     fn close(&mut self, system: &dyn System, id: u64, socket: &ListenSocket) {
         let kept = self.order.staying_without(id);
-        // Where one alone stays and moves, there is no place to name before and after: the retiring turn away whoever the kernel
+        // Where one alone stays and moves, there is no place to name before and after: the retiring turn away the connections that the kernel
         // sends them in that moment.
         if !kept.is_empty() {
             self.steer(system, &kept);
@@ -164,7 +164,7 @@ impl Membership {
         all.iter_mut().find(|group| group.options.same_group(&self.options)).map(work)
     }
 
-    /// From now on these get no new connections: others of the group do, and where there are none, nobody.
+    /// From now on these get no new connections: others of the group do, and where there are none, no socket does.
     pub(crate) fn retire(&self, system: &dyn System) {
         self.with(|group| {
             self.ids.iter().for_each(|id| group.order.retire(*id));
@@ -173,7 +173,7 @@ impl Membership {
         });
     }
 
-    /// Closes them, as far as nobody else has them, without a word to who waits there: the last one first, so that none moves.
+    /// Closes them, as far as no other process has them, without a word to connections that wait there: the last one first, so that none moves.
     pub(crate) fn leave(&self, sockets: &mut Vec<Arc<ListenSocket>>) {
         self.with(|group| {
             for id in self.ids.iter().rev() {
@@ -183,7 +183,7 @@ impl Membership {
         });
     }
 
-    /// Ends the listening of its socket `index`, for all who have it.
+    /// Ends the listening of its socket `index`, for all processes that have it.
     pub(crate) fn close(&self, system: &dyn System, index: usize, socket: &ListenSocket) {
         self.with(|group| group.close(system, self.ids[index], socket));
     }

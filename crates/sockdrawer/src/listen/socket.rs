@@ -51,7 +51,7 @@ impl ListenSocket {
 
     pub(crate) fn set_options(&self, system: &dyn System, options: &SocketOptions) -> Result<(), Errno> {
         system.set_options(self.fd(), options)?;
-        // Who is in the queue now may have been made before.
+        // Connections that are in the queue now may have been made before.
         self.stale.store(system.queued(self.fd())?, Ordering::Release);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the loops know of one address beside its sockets: its limit, who is in by it, and whether it is open. It lives as long as the
+//! What the loops know of one address beside its sockets: its limit, its connections, and whether it is open. It lives as long as the
 //! address, or the last connection that came in there.
 
 use crate::admission::Reject;
@@ -49,7 +49,7 @@ impl ListenerState {
         self.limiter.set_limit(limit.unwrap_or(usize::MAX));
     }
 
-    /// None: none.
+    /// None: no limit.
     pub(crate) fn limit(&self) -> Option<usize> {
         Some(self.limiter.limit()).filter(|limit| *limit != usize::MAX)
     }
@@ -82,7 +82,7 @@ impl ListenerState {
         self.mode.load(Ordering::SeqCst) == REFUSING
     }
 
-    /// How to turn away whoever comes here, if so.
+    /// How new connections are turned away; None: they are not.
     pub(crate) fn refuses(&self) -> Option<Reject> {
         self.is_refusing().then(|| lock(&self.reject).clone())
     }

@@ -104,7 +104,7 @@ const CHUNK: usize = 25;
 
 const _: () = assert!(size_of::<Chunk>() <= 4096);
 
-/// One that nobody has.
+/// A slot that no child has.
 struct ChildSlot {
     slot: usize,
     page: ChildPage,

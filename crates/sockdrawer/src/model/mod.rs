@@ -92,7 +92,7 @@ pub(crate) fn placement(config: &Config, died: impl Fn(String) + Send + Sync + '
     }
 }
 
-/// The most threads for connections that are given away. In `threads` whoever has a permit has a thread.
+/// The maximum of threads for leased connections. In `threads` every connection with a permit has a thread.
 pub(crate) fn delegates(config: &Config) -> usize {
     if config.model == Model::Threads { usize::MAX } else { config.delegates }
 }

@@ -14,7 +14,7 @@ pub(crate) fn processes(config: &Config) -> usize {
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if config.processes == 0 {
-        return invalid("processes", "0 processes serve nobody: use at least 1, or suspend the pool");
+        return invalid("processes", "0 processes serve no connection: use at least 1, or suspend the pool");
     }
     if config.processes > MOST_PROCESSES {
         return invalid("processes", "more than 64 processes: one for each CPU is enough, or a few more for their descriptors");

@@ -34,7 +34,7 @@ pub(crate) fn start(
                 Ok(made) => made,
                 Err(error) => return drop(tells.send(Err(error))),
             };
-            // Who starts a loop waits for this.
+            // The thread that starts a loop waits for this.
             let _ = tells.send(Ok(()));
             let panic = {
                 // Callbacks at the end may use the runtime too.
@@ -70,7 +70,7 @@ async fn drive(event_loop: &mut EventLoop, turns: &TurnCounter, epoll: AsyncFd<A
     let mut alarm = Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), armed: None };
     while !event_loop.stopping {
         let busy = event_loop.turn_now(&mut events);
-        // Another turn, for who looks whether this loop hangs.
+        // Another turn, for the supervisor, which looks whether this loop hangs.
         turns.sleeping(false);
         turns.connections.store(event_loop.connections.count(), Ordering::Relaxed);
         if busy || event_loop.has_messages() {

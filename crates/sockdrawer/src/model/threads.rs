@@ -199,7 +199,7 @@ impl Placement for Threads {
                 return event_loop.counters().closed().add(1);
             }
             let Some(idle) = served.idle.pop() else {
-                // Who has a permit has a thread. Where there are as many threads as permits, one has just given its own back.
+                // A connection with a permit has a thread. Where there are as many threads as permits, one has just given its own back.
                 let limiter = &event_loop.shared().limiter;
                 if served.all.len() >= limiter.limit().max(limiter.taken()) {
                     return served.waiting.push_back(incoming);

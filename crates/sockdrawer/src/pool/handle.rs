@@ -68,7 +68,7 @@ impl Pool {
     /// Starts a pool. When this returns, it accepts, or connects.
     ///
     /// # Errors
-    /// By who is at fault: see [`Error`]. Nothing is left behind.
+    /// See [`Error`], which is sorted by the side at fault. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
         let manager: Arc<dyn Manager> = match config.model {
             #[cfg(feature = "processes")]
@@ -120,8 +120,8 @@ impl Pool {
         self.manager.reconfigure(wanted)
     }
 
-    /// Changes the running configuration, whoever else changes it at the same time: `change` is given it, and is given the newer one
-    /// where somebody was faster. So it may be called several times, and must not wait for this pool.
+    /// Changes the running configuration, also while other threads change it: `change` is given it, and is given the newer one
+    /// where another change was faster. So it may be called several times, and must not wait for this pool.
     ///
     /// ```
     /// # use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};
@@ -139,7 +139,7 @@ impl Pool {
     pub fn update(&self, mut change: impl FnMut(Config) -> Config) -> Result<Applied, Error> {
         loop {
             match self.reconfigure(change(self.config())) {
-                // Somebody else's change was applied: there is progress, whoever makes it.
+                // Another thread's change was applied: there is progress.
                 Err(Error::Conflict { .. }) => {}
                 done => return done,
             }

@@ -12,7 +12,7 @@ use crate::net::Address;
 use crate::sys::System;
 use std::sync::Arc;
 
-/// An address and who accepts from it.
+/// An address of the pool, and the members that accept from it.
 pub(crate) struct ListenerEntry {
     /// By which processes name it.
     pub(crate) number: u64,
@@ -41,7 +41,7 @@ pub(super) type Replacing = Vec<(usize, ListenerEntry)>;
 /// What became of a change's replacements.
 pub(super) enum Replacements {
     Opened(Replacing),
-    /// One could not be opened. Those that were retire: somebody may have connected by now.
+    /// One could not be opened. Those that were retire: a client may have connected by now.
     Failed(Error, Vec<(u64, bool)>),
 }
 
@@ -107,7 +107,7 @@ impl Listeners {
             let found = (0..self.listening.len()).rev().find(|at| !taken(*at) && self.listening[*at].asked.is_same_place(old));
             let Some(at) = found else { continue };
             let before = &self.listening[at];
-            // Who is in by the address is in by the same listener.
+            // Connections that came in there stay counted: the state is the address's.
             let (state, slot) = (before.state.clone(), before.slot);
             match Listener::open_beside(&before.listener, &ask(wanted, new)) {
                 Ok(listener) => opened.push((at, ListenerEntry::new(number(), new, listener, state, slot))),
@@ -186,7 +186,7 @@ impl Listeners {
 
     pub(super) fn set_backlog(&self, backlog: u32, system: &dyn System) {
         for entry in &self.listening {
-            // listen() on a socket that listens fails only if somebody shut it down, which accepting tells.
+            // listen() on a socket that listens fails only if another process shut it down, which accepting tells.
             let _ = entry.listener.set_backlog(system, backlog);
         }
     }

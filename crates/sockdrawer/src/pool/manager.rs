@@ -66,7 +66,7 @@ impl<M: Members> Manager for Core<M> {
         }
         let (before, now) = (control.readiness.clone(), readiness(accept_state));
         control.accept_state = accept_state.clone();
-        // Who looks must not see it ready when a listener stops, nor before one goes on.
+        // The pool must not be seen ready when a listener stops, nor before one goes on.
         if *accept_state != AcceptState::Open {
             control.readiness = now.clone();
             self.tell(&Event::ReadinessChanged(now));

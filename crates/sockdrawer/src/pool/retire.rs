@@ -26,12 +26,12 @@ const HANDSHAKES_WITHIN: Duration = Duration::from_secs(3);
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 /// What the kernel has in its hands is dealt with by then, where it does not say so.
 const IN_HAND: Duration = Duration::from_millis(100);
-/// Before sockets are offered once more to those who accept.
+/// The pause before sockets are offered to members once more.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Who has the holders of the sockets: a pool.
+/// What has the holders of the sockets: a pool.
 pub(super) trait Keeper: Send + Sync {
-    /// Has whoever accepts from retiring sockets take what waits there and give them up, and waits for it.
+    /// Has the members that accept from retiring sockets take what waits there and give them up, and waits for it.
     fn give_up(&self, number: u64) -> GaveUp;
     /// They are closed.
     fn closed(&self, retirement: &Retirement);
@@ -39,9 +39,9 @@ pub(super) trait Keeper: Send + Sync {
 
 /// How it went.
 pub(super) enum GaveUp {
-    /// Nobody waits at them, nobody has them.
+    /// No connection waits at the sockets, and no member has them.
     Empty,
-    /// Somebody who had them died; others have them now.
+    /// A member that had them died; others have them now.
     NotYet,
     /// The pool ends, and they with it.
     Ended,
@@ -74,9 +74,9 @@ pub(crate) struct Retirements {
 
 #[derive(Default)]
 struct State {
-    /// By number. Until they are closed their ports are taken, whoever empties them.
+    /// By number. Until they are closed their ports are taken, whichever member empties them.
     under_way: BTreeMap<u64, Arc<Listener>>,
-    /// There was no thread for these: whoever waits, or has done another, does the work.
+    /// There was no thread for these: a caller that waits, or a thread that has done another, does the work.
     left: Vec<Retirement>,
     last: u64,
     stopped: bool,
@@ -153,7 +153,7 @@ fn handshakes(system: &dyn System, address: SocketAddr, all: &Retirements) -> Op
     Some(())
 }
 
-/// Whether nobody waits at these sockets.
+/// Whether no connection waits at these sockets.
 pub(super) fn is_empty(listener: &Listener, system: &dyn System) -> bool {
     // Twice: a connection may be counted a moment after its handshake.
     (0..2).all(|_| listener.queued(system) == 0) && !listener.is_readable(system)
@@ -179,7 +179,7 @@ impl Retirements {
         number
     }
 
-    /// Those that are not closed yet: who comes back to their address shares the port with them.
+    /// Listeners that are not closed yet: one that comes back to their address shares the port with them.
     pub(super) fn listeners(&self) -> Vec<Arc<Listener>> {
         lock(&self.state).under_way.values().cloned().collect()
     }
@@ -274,7 +274,7 @@ impl Retirements {
     pub(super) fn stop(&self) {
         let mut state = lock(&self.state);
         state.stopped = true;
-        // Whoever has their sockets empties them.
+        // The members that have their sockets empty them.
         let left = std::mem::take(&mut state.left);
         let known: Vec<_> = left.iter().filter_map(|retirement| state.under_way.remove(&retirement.number)).collect();
         drop(state);

@@ -369,7 +369,7 @@ fn a_pool_that_ends_places_what_it_kept() {
 }
 
 #[test]
-fn who_waits_for_a_thread_survives_the_loop_that_accepted_it_and_is_counted_out() {
+fn a_connection_that_waits_for_a_thread_survives_the_loop_that_accepted_it_and_is_counted_out() {
     let scene = Scene::with(|config| config.model(Model::Threads).workers(0));
     scene.system.fail("epoll", Errno::NFILE, 100_000);
     let mut waits = scene.client();

@@ -29,15 +29,15 @@ const MOST_STACK: usize = 1 << 30;
 /// More input than this cannot be kept for a connection.
 const MOST_PARTIAL: usize = 256 * 1024 * 1024;
 
-/// Checks the configuration of a pool that begins. Once it runs it may lose its last address, or let nobody in for a while: a change may come.
+/// Checks the configuration of a pool that begins. Once it runs it may lose its last address, or accept nothing for a while: a change may come.
 pub(super) fn validate_start(config: &Config) -> Result<(), Error> {
     validate(config)?;
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.listeners().is_empty() {
-        return invalid("listeners", "a pool that listens nowhere serves nobody: name an address with Config::listen");
+        return invalid("listeners", "a pool that listens nowhere serves no connection: name an address with Config::listen");
     }
     if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.limit == Some(0) {
-        return invalid("limit", "0 connections serve nobody: use at least 1, or suspend the pool");
+        return invalid("limit", "0 connections serve no connection: use at least 1, or suspend the pool");
     }
     Ok(())
 }
@@ -47,7 +47,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     model::check(config)?;
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if config.loops == 0 {
-        return invalid("loops", "0 loops serve nobody: use at least 1, or suspend the pool");
+        return invalid("loops", "0 loops serve no connection: use at least 1, or suspend the pool");
     }
     if config.stack > MOST_STACK {
         return invalid("stack", "more than 1 GiB for each thread: a connection needs a few KiB of stack");
@@ -91,7 +91,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     }
     let listeners = config.listeners();
     if listeners.iter().any(|listening| listening.limit == Some(0)) {
-        return invalid("listeners.limit", "0 connections serve nobody: use at least 1, or suspend the listener");
+        return invalid("listeners.limit", "0 connections serve no connection: use at least 1, or suspend the listener");
     }
     for (index, listening) in listeners.iter().enumerate() {
         let wrong = |reason| Error::Invalid { setting: "listeners", reason };
@@ -131,7 +131,7 @@ fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
     }
 }
 
-/// Sockets of a TCP address: loops that come and go take them over from each other; who accepts in one place has one. Among processes
+/// Sockets of a TCP address: loops that come and go take them over from each other; a model that accepts in one thread has one. Among processes
 /// each has as many as the others: what is hashed to its sockets waits for its descriptors alone.
 pub(super) fn sockets_per_address(config: &Config) -> usize {
     match config.model {

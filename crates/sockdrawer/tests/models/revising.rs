@@ -22,7 +22,7 @@ pub(crate) fn a_change_of_an_older_copy_is_refused(bench: &Bench) -> Outcome {
     assert_eq!((pool.status().generation, pool.status().revision), (1, 3), "nothing was done");
     // Where nothing differs nothing is changed, and what is refused for another reason is no change either.
     assert_eq!(pool.reconfigure(pool.config())?.revision, 3);
-    pool.reconfigure(pool.config().loops(0)).expect_err("it would serve nobody");
+    pool.reconfigure(pool.config().loops(0)).expect_err("it would serve no connection");
     assert_eq!(pool.status().revision, 3);
     // Going back on purpose.
     assert_eq!(pool.reconfigure(stale.unconditional())?.revision, 4);

@@ -216,8 +216,8 @@ impl EventLoop {
         accepted
     }
 
-    /// One accept4, where there is room for a connection and it was taken. The kernel is asked who comes only where somebody wants to
-    /// know: that is about 2 % of a short connection.
+    /// One accept4, where there is room for a connection and it was taken. The kernel is asked for the peer's address only where it is needed:
+    /// that is about 2 % of a short connection.
     #[inline(always)]
     pub(super) fn accept(&mut self, index: usize) -> Accepted {
         let held = self.acceptor.held[index].as_ref().expect("it is held");
@@ -253,13 +253,13 @@ impl EventLoop {
         }
     }
 
-    /// Whether nobody asks who comes, and it runs here.
+    /// Whether the peer's address is not needed, and the connection runs here.
     #[inline(always)]
     fn accepts_plainly(&self, held: &HeldSocket) -> bool {
         !(self.connections.names_peers | self.acceptor.view.asks_after | held.socket.is_spread())
     }
 
-    /// One accept4 that asks who comes. The policy may turn it away still, and it may run elsewhere.
+    /// One accept4 that asks for the peer's address. The policy may still turn the connection away, and it may run elsewhere.
     #[inline(never)]
     fn accept_named(&mut self, index: usize) -> Accepted {
         let (socket, remote) =
@@ -365,7 +365,7 @@ impl EventLoop {
             if !self.connections.slots.at(slot).is_taken() || counted {
                 continue;
             }
-            // Who has no listener was not let in; who has no address, not even any more, is not known by it.
+            // A connection without a listener was not accepted; one without an address, not even any more, cannot be counted by it.
             let came_in = self.connections.slots.at(slot).listener != crate::event_loop::slot::NO_LISTENER;
             if came_in
                 && let Some(peer) = self.connections.remote(slot)
@@ -397,7 +397,7 @@ impl EventLoop {
                     return;
                 }
                 // An empty one needs no permit to go, which at the limit others would have taken again and again.
-                // The mistake of a broken build: who waits there is reset.
+                // The mistake of a broken build: connections that wait there are reset.
                 if self.acceptor.has_nothing(&self.connections.io, index) || cfg!(sockdrawer_broken = "close-without-drain") {
                     self.acceptor.unwatch_socket(&self.connections.io, index);
                     self.acceptor.held[index] = None;

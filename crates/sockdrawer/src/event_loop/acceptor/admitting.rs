@@ -63,7 +63,7 @@ impl Acceptor {
         self.held[index].as_ref().expect("it is held").listener.clone()
     }
 
-    /// How all that come to a socket are turned away, if so.
+    /// How every new connection at a socket is turned away; None: it is not.
     #[cold]
     pub(super) fn refuses_at(&self, index: usize) -> Option<Reject> {
         let listener = &self.held.get(index)?.as_ref()?.listener;
@@ -282,7 +282,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether nobody waits at a socket, as far as can be told now.
+    /// Whether no connection waits at a socket, as far as can be told now.
     pub(super) fn has_nothing(&self, io: &Io, index: usize) -> bool {
         let Some(held) = &self.held[index] else { return true };
         let mut ready = Vec::with_capacity(1);
@@ -290,7 +290,7 @@ impl Acceptor {
         held.socket.is_gone() || (policy.is_ok() && !ready[0])
     }
 
-    /// How who has no room here is turned away, if the policy says so.
+    /// How a connection without room is turned away, if the policy says so.
     pub(super) fn rejects_without_room(&mut self, io: &Io, index: usize, room: Capacity) -> Option<Reject> {
         self.look_at_policy(io);
         let listener = self.held[index].as_ref()?.listener.clone();
@@ -300,7 +300,7 @@ impl Acceptor {
         }
     }
 
-    /// The same for one that was on its way in while the policy changed.
+    /// Counts the peer of a connection that was on its way in while the policy changed.
     pub(super) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
         let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
         if permit.listener().is_some()

@@ -11,8 +11,8 @@ use crate::sync::mpsc;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// The end of an address, shared by the loops that hold its sockets. When the last gives up its own, who asked sees its channel
-/// closed, and this is told where it is the end of the address too.
+/// The end of an address, shared by the loops that hold its sockets. When the last loop has given up its sockets the caller's channel is
+/// closed, and an event is told where the address ends too.
 pub(crate) struct Retiring {
     address: Option<Address>,
     shared: Arc<Shared>,

@@ -207,7 +207,7 @@ impl Connections {
         }
     }
 
-    /// Somebody speaks to the connection. Above its high-water mark the generation's policy says what it gets.
+    /// Brings a note to the connection. Above its high-water mark the generation's setting says what becomes of the note.
     pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note) {
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else {
             panics::discard(note);

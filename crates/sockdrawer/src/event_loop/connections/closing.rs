@@ -34,7 +34,7 @@ impl Connections {
         self.close_otherwise(slot, peer_is_done);
     }
 
-    /// Something is unsent, or may be unread, or somebody else knows of the connection.
+    /// Closes where output is unsent, input may be unread, or more than the slot knows of the connection.
     #[inline(never)]
     fn close_otherwise(&mut self, slot: u32, peer_is_done: bool) {
         let unsent = self.slots.at(slot).flags.any(Flags::UNSENT);
@@ -46,7 +46,7 @@ impl Connections {
         self.start_closing(slot, flush);
     }
 
-    /// The usual end: all is sent, the peer is silent, and nobody but the slot knows of the connection.
+    /// The usual end: all is sent, the peer is silent, and only the slot knows of the connection.
     #[inline(always)]
     fn end_plainly(&mut self, slot: u32, table: u16) {
         if let Err(Panicked(message)) = self.close_protocol(slot, Closed::Done) {
@@ -57,7 +57,7 @@ impl Connections {
         self.slots.put_back(listener);
     }
 
-    /// Closes the socket of a slot that nobody else knows of. By which listener its connection came in: it is counted still.
+    /// Closes the socket of a connection that only its slot knows of. Returns its listener's number: the permit is still taken.
     #[inline(always)]
     fn empty_slot(&mut self, slot: u32) -> u16 {
         self.io.counters.closed().add(1);
@@ -66,7 +66,7 @@ impl Connections {
         listener
     }
 
-    /// Whether somebody else than the slot knows of its connection.
+    /// Whether more than the slot knows of its connection.
     #[inline(always)]
     fn is_entangled(&mut self, slot: u32) -> bool {
         let record = self.slots.at(slot);
@@ -211,7 +211,7 @@ impl Connections {
         }
     }
 
-    /// Input is not read any more. That the peer has ended or reset the connection epoll tells who asks for nothing, too: then
+    /// Input is not read any more. epoll tells the peer's end or reset also where nothing is asked for: then
     /// what is left is read at once.
     fn watch_for_end(&mut self, slot: u32) {
         if !self.slots.at(slot).flags.any(Flags::WATCH_READ.and(Flags::WATCH_WRITE)) {
@@ -308,7 +308,7 @@ impl Connections {
         self.slots.put_back(listener);
     }
 
-    /// Whether it may: in a process of its own, whose parent may have said that the connection is cut.
+    /// Whether the connection may end in order: not where the parent of its own process has said that it is cut.
     fn ends_in_order(&mut self, slot: u32) -> bool {
         let Some(page) = self.page.take() else { return true };
         let may = page.end_in_order();
@@ -319,7 +319,7 @@ impl Connections {
         may
     }
 
-    /// The same where the slot is known elsewhere.
+    /// Gives up a slot that timers, leases, counts or other processes know of.
     fn leave_entangled(&mut self, slot: u32, reset: bool) {
         if !reset {
             self.ends_in_order(slot);

@@ -80,7 +80,7 @@ impl Connections {
         });
         let remote = self.connecting_to(slot);
         match ended {
-            // A connect to a port of this machine where nobody listens can meet itself: the kernel chose that very port.
+            // A connect to a port of this machine where no socket listens can meet itself: the kernel chose that very port.
             Ok(local) if local.is_some() && local == remote => {
                 // Without a reset it would keep the port for a minute, and the server could not bind it.
                 let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));

@@ -1,4 +1,4 @@
-//! Giving a connection away and taking it back. Its slot, its permit and its protocol's state stay; epoll forgets the socket.
+//! Leasing a connection to other code and taking it back. Its slot, permit and protocol state stay; epoll forgets the socket.
 
 use super::Connections;
 use super::calling::Tail;
@@ -31,7 +31,7 @@ impl Connections {
         self.send(slot, false);
     }
 
-    /// Whether the connection is away, or goes now: the last that is done with it in this turn.
+    /// Whether the connection is leased, or is leased now: the last that is done with it in this turn.
     pub(super) fn leaves(&mut self, slot: u32) -> bool {
         let record = self.slots.at(slot);
         if !record.flags.any(Flags::DELEGATING.and(Flags::LEASED)) {
@@ -44,7 +44,9 @@ impl Connections {
     }
 
     fn hand_over(&mut self, slot: u32) {
-        let Some(Delegation::Pending(delegate)) = self.take_delegation(slot) else { unreachable!("who leaves has a delegate") };
+        let Some(Delegation::Pending(delegate)) = self.take_delegation(slot) else {
+            unreachable!("a pending delegation has its delegate")
+        };
         self.timers.clear(&mut self.slots, slot);
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.unwatch(slot);
@@ -113,7 +115,7 @@ impl Connections {
         }
     }
 
-    /// The socket of a connection that is away.
+    /// The socket of a leased connection.
     pub(super) fn leased_socket(&self, slot: u32) -> BorrowedFd<'_> {
         match self.delegation(slot) {
             Some(Delegation::Leased { socket, .. }) => socket.as_fd(),
@@ -128,12 +130,12 @@ impl Connections {
         }
     }
 
-    /// What whoever has the connection received and sent so far.
+    /// Bytes that the lessee has received and sent so far.
     pub(super) fn leased_bytes(&self, slot: u32) -> (u64, u64) {
         self.leased(slot).map_or((0, 0), |leased| leased.bytes())
     }
 
-    /// A note for whoever has the connection.
+    /// A note for the lessee.
     pub(super) fn note_leased(&mut self, slot: u32, note: Note) {
         let Some(leased) = self.leased(slot).cloned() else { return };
         if let Err(note) = leased.put_note(note) {
@@ -142,7 +144,7 @@ impl Connections {
         }
     }
 
-    /// The code that has the connection is asked to end it, by the deadline if there is one; the protocol when it is back.
+    /// Asks the lessee to end the connection, by the deadline if there is one; its protocol is asked when it is back.
     pub(super) fn drain_leased(&mut self, slot: u32) {
         let by = self.ends_by(slot);
         if let Some(leased) = self.leased(slot) {
@@ -150,7 +152,7 @@ impl Connections {
         }
     }
 
-    /// The same, and what is left of the time is for its protocol to go.
+    /// Asks the lessee to end the connection; the protocol has what is left of this time when the connection is back.
     pub(super) fn purge_leased(&mut self, slot: u32, within: Duration) {
         if let Some(Delegation::Leased { purge_by, .. }) = self.slots.extra_of(slot).and_then(|extra| extra.delegation.as_mut()) {
             *purge_by = Some(deadline(Instant::now(), within));
@@ -159,7 +161,7 @@ impl Connections {
         self.drain_leased(slot);
     }
 
-    /// Whether the code that has the connection has received something that it has not answered yet, or cannot write.
+    /// Whether the lessee has received input that it has not answered yet, or has output that it cannot write.
     pub(super) fn leased_owes(&self, slot: u32) -> bool {
         self.leased(slot).is_some_and(|leased| leased.owes())
     }
@@ -172,7 +174,7 @@ impl Connections {
         self.slots.extra_of(slot)?.delegation.take()
     }
 
-    /// The slot is given up while the connection is away, or about to go. Whatever has the socket can do nothing more with it.
+    /// Ends a lease, or one that is about to begin, because the slot is given up: the lessee can do nothing more with the socket.
     pub(super) fn end_delegation(&mut self, delegation: Delegation, reset: bool) -> Option<Arc<Leased>> {
         match delegation {
             Delegation::Pending(delegate) => {
@@ -191,7 +193,7 @@ impl Connections {
         }
     }
 
-    /// Adds what whoever has the connection received and sent to the loop's counters; how much.
+    /// Adds the bytes that the lessee received and sent to the loop's counters; returns them.
     fn count_leased(&self, leased: &Leased) -> (u64, u64) {
         let (received, sent) = leased.count_bytes();
         self.io.counters.bytes_in().add(received);
@@ -222,8 +224,8 @@ impl Connections {
             let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket.as_fd());
         }
         let record = self.slots.at(slot);
-        // The event loop's own share was dropped with the delegation, and whoever had the connection gave away theirs.
-        record.socket = Some(Arc::into_inner(socket).expect("nobody else has the socket"));
+        // The event loop's own share was dropped with the delegation, and the lessee gave its share back.
+        record.socket = Some(Arc::into_inner(socket).expect("the lease gave back the other share"));
         record.flags.clear(Flags::LEASED);
         if peer_finished {
             record.flags.set(Flags::PEER_FINISHED);
@@ -243,7 +245,7 @@ impl Connections {
         }
     }
 
-    /// Does with a connection that is back as whoever had it said.
+    /// Does with a connection that is back as its lessee said.
     fn go_on(&mut self, slot: u32, outcome: LeaseEnd) {
         let version = self.slots.at(slot).version;
         match outcome {

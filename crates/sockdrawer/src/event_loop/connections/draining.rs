@@ -49,7 +49,7 @@ impl Connections {
         self.drain_in_slices(meant, endings);
     }
 
-    /// The same for all, those that are closing already included: what they have not sent yet may not be lost in silence.
+    /// Asks all connections to end, those that are closing already included: what they have not sent yet may not be lost in silence.
     pub(crate) fn drain_all_counted(&mut self, endings: &Arc<Endings>) {
         let all = self.slots.tokens();
         self.drain_in_slices(all, endings);

@@ -6,7 +6,7 @@ use crate::sys::Interest;
 use std::os::fd::AsFd;
 
 impl Connections {
-    /// Lets epoll know what the connection waits for. Input that nobody wants is unwatched only when it comes: a job is
+    /// Lets epoll know what the connection waits for. Input that is not wanted is unwatched only when it comes: a job is
     /// usually done before the peer's next message.
     #[inline]
     pub(super) fn settle(&mut self, slot: u32, unwanted: bool) {
@@ -28,7 +28,7 @@ impl Connections {
         let write = flags.any(Flags::UNSENT);
         let interest = Interest { read, write };
         if !flags.any(Flags::WATCHED) {
-            // A job ends by itself; who waits for somebody else must hear when the peer is gone, which epoll always tells.
+            // A job ends by itself; a protocol that waits for something else must hear when the peer is gone, which epoll always tells.
             let waits = flags.any(Flags::WAITING) && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
             if !read && !write && !waits {
                 return;

@@ -106,7 +106,7 @@ impl Connections {
         Traits { id, peer, age, generation, listener, tag: self.slots.extra(slot).and_then(|extra| extra.tag.as_deref()) }
     }
 
-    /// Who is at the other end; None for a Unix socket, and for a connection that is gone.
+    /// The peer's address; None for a Unix socket, and for a connection that is gone.
     pub(in crate::event_loop) fn remote(&mut self, slot: u32) -> Option<SocketAddr> {
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             return self.connecting_to(slot);

@@ -92,7 +92,7 @@ impl Core<Loops> {
             let (answers, question) = (answers.clone(), question.clone());
             // Those of a loop that is gone are dropped: when all are, or were used, no more answers come.
             let _ = inbox.put(Message::Command(Box::new(move |event_loop: &mut EventLoop| {
-                // Nobody may wait for the answer any more.
+                // The caller may have stopped waiting for the answer.
                 let _ = answers.send((index, question(event_loop)));
             })));
         }

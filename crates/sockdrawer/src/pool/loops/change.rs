@@ -68,7 +68,7 @@ impl Core<Loops> {
         }
     }
 
-    /// Says to each loop what it connects, and to all who takes connections from sockets that are alone at their address.
+    /// Tells each loop what it connects, and all loops which of them take connections from sockets that are alone at their address.
     pub(super) fn balanced(&self, control: &mut Control<Loops>) {
         let Control { listeners, members, accept_state, own: State { dialer, .. }, .. } = control;
         for member in members.iter_mut() {
@@ -120,7 +120,7 @@ impl Core<Loops> {
             return Ok(());
         }
         for entry in &control.listeners.retiring {
-            // Whoever is still to come out of one may get them too late: it is on its way out.
+            // A connection still to come out of a retiring socket may get them too late: that socket is on its way out.
             let _ = entry.listener.set_options(&*self.own.shared.system, new);
         }
         for entry in &control.listeners.listening {
@@ -168,7 +168,7 @@ impl Core<Loops> {
         control.own.generations.push(Arc::downgrade(&generation));
         let placed = self.own.shared.placement.iter().flat_map(|placement| placement.inboxes());
         for inbox in Core::members_inboxes(control).into_iter().chain(placed) {
-            // Who has no traffic would hold the old service until its next connection.
+            // A loop without traffic would hold the old service until its next connection.
             let _ = inbox.put(Message::Command(Box::new(|event_loop| event_loop.connections.look_at_switch())));
         }
     }

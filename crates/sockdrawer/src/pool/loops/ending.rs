@@ -53,7 +53,7 @@ impl Core<Loops> {
         // Drains that run take their time no more: all are asked to end now.
         self.own.shutdown.raise(Shutdown::Begun);
         let is_over = || {
-            // In this order: who was accepted before a socket was given up has a permit. Lingering connections have one too.
+            // In this order: a connection accepted before a socket was given up has a permit. Lingering connections have one too.
             self.own.shared.leaving.load(Ordering::SeqCst) == 0
                 && self.retirements.under_way() == 0
                 && self.own.shared.limiter.taken_here() == 0
@@ -90,7 +90,7 @@ impl Core<Loops> {
 
 #[cfg(feature = "tokio")]
 impl Core<Loops> {
-    /// Whoever takes the pool's connections hears that no more come.
+    /// A listener that takes the pool's connections is told that no more come.
     fn end_listeners(&self) {
         let behaviour = lock(&self.control).config.behaviour.clone();
         if let Some(queue) = crate::tasks::queue(&behaviour) {

@@ -19,7 +19,7 @@ impl Core<Loops> {
         }
         let now = Instant::now();
         let Some(restart) = control.workers_absent.take_if(|restart| restart.until <= now) else { return };
-        // Under the lock: nobody changes what is wanted meanwhile. Until the system has a thread the queue is served by the others.
+        // Under the lock: no change of what is wanted comes meanwhile. Until the system has a thread the queue is served by the others.
         match self.start_workers(control.config.workers) {
             Ok(()) => {
                 control.restarts.in_all += restart.parts;

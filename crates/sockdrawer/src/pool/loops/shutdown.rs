@@ -14,7 +14,7 @@ pub(crate) enum Shutdown {
     Here,
 }
 
-/// Tells those who wait that the end has come nearer.
+/// Tells callers that wait that the end has come nearer.
 #[derive(Default)]
 pub(crate) struct ShutdownSignal {
     end: Mutex<Shutdown>,
@@ -49,7 +49,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_waits_is_woken_by_the_end() {
+    fn a_waiting_thread_is_woken_by_the_end() {
         let shutdown = ShutdownSignal::default();
         let soon = Instant::now() + Duration::from_millis(1);
         assert!(shutdown.wait_until(soon, Shutdown::Begun) && Instant::now() >= soon);

@@ -80,7 +80,7 @@ impl Core<Helpers> {
         (control.generation, control.own.generated) = (id, next);
         // One that is gone is replaced, and its successor begins with this generation.
         let _ = agree(control.running(), || Request::Committed);
-        // Nobody may have had the one before: every process was dead in that moment.
+        // Perhaps no process had the one before: every process was dead in that moment.
         control.own.take_ended().into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 

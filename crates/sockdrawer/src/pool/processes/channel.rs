@@ -25,9 +25,9 @@ pub(crate) struct Channel {
     socket: OwnedFd,
     sender: Mutex<Sender>,
     next: AtomicU64,
-    /// Who waits for which answer.
+    /// The callers that wait, each for the answer of this number.
     pending: Mutex<HashMap<u64, mpsc::Sender<Reply>>>,
-    /// The helper is gone: nobody will answer.
+    /// The helper is gone: no answer will come.
     closed: AtomicBool,
     /// ... and reaped.
     ended: AtomicBool,
@@ -89,7 +89,7 @@ impl Channel {
             match message {
                 FromHelper::Reply(number, reply) => {
                     let asked = lock(&self.pending).remove(&number);
-                    // Whoever asked may have lost patience.
+                    // The caller may have stopped waiting.
                     let _ = asked.map(|asked| asked.send(reply));
                 }
                 FromHelper::Event(event) => listener.event(event),
@@ -140,7 +140,7 @@ impl Channel {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         {
             let mut pending = lock(&self.pending);
-            // Under the lock: the reader closes first and forgets who waits second.
+            // Under the lock: the reader closes first and forgets the callers that wait second.
             if self.is_closed() {
                 return answer;
             }

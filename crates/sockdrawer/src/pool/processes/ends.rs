@@ -36,7 +36,7 @@ struct Asked {
     turns: VecDeque<(Instant, u32)>,
     /// When all of it is over.
     until: Instant,
-    /// When programs are told, who hear of it by a signal that ends most of them.
+    /// When programs are told, by a signal that ends most of them.
     last_words: Instant,
     /// A listener's queue is still accepted from.
     listener: bool,

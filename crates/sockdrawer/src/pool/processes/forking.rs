@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The bits by which the helper's event loop notices who speaks.
+/// The bits by which the helper's event loop notices a request, and an ended child.
 const POOL: u32 = 0;
 const CHILDREN: u32 = 1;
 
@@ -71,7 +71,7 @@ struct Forking {
     sockets: HashMap<(u64, usize), Arc<ListenSocket>>,
     listener_states: HashMap<u64, Arc<ListenerState>>,
     known_listeners: ListenerStates,
-    /// Listeners that are being given up, and who asked for it.
+    /// Listeners that are being given up, each with the number of the request.
     retiring: Vec<(u64, mpsc::Receiver<()>)>,
     generations: Vec<Arc<Generation>>,
     /// What is in force, and what was prepared.

@@ -158,7 +158,7 @@ impl Helper {
             Request::Crash(..) => Reply::Refused(other("there is no such part")),
             slow => {
                 if let Request::Shutdown(_) = slow {
-                    // The loops have them until their queues are empty; then nobody has, and who connects is refused at once.
+                    // The loops have them until their queues are empty; then no process has, and a client that connects is refused at once.
                     self.sockets.clear();
                 }
                 return self.answer_later(number, slow);

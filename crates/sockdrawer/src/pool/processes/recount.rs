@@ -32,16 +32,16 @@ impl Recounts {
 /// What a look found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Finding {
-    /// Every permit is somebody's.
+    /// Every permit is held.
     Whole,
-    /// So many are nobody's.
+    /// So many permits are held by no process.
     Lost(u64),
     /// It takes more looks.
     Unclear,
 }
 
 impl Recount {
-    /// `unaccounted`: permits that nobody is known to hold, where that could be told.
+    /// `unaccounted`: permits that no process is known to hold; None: the numbers changed while they were read.
     pub(super) fn look(&mut self, unaccounted: Option<u64>) -> Finding {
         match unaccounted {
             None => Finding::Unclear,

@@ -45,7 +45,7 @@ impl Listener for Ear {
 }
 
 impl State {
-    /// Returns the generations that nobody has any more without it.
+    /// Returns the generations that no process has any more without it.
     fn forget_holder(&mut self, life: u64) -> Vec<u32> {
         self.holders.values_mut().for_each(|holders| _ = holders.remove(&life));
         self.take_ended()
@@ -85,7 +85,7 @@ impl Core<Helpers> {
         ended.into_iter().for_each(|id| self.tell(&Event::GenerationEnded(id)));
     }
 
-    /// Takes back permits that nobody holds, and places at listeners, see [`Recount`].
+    /// Takes back permits of the pool and of listeners that no process holds, see [`Recount`].
     fn recount(&self, control: &mut Control<Helpers>) {
         // One that is stopped may be just taking one: those that answer are not.
         let channels: Vec<_> = control.running().cloned().collect();

@@ -45,7 +45,7 @@ impl ToPool {
     pub(super) fn reply(&self, number: u64, reply: Reply) {
         let mut outgoing = lock(&self.outgoing);
         outgoing.pay(self.end.as_fd());
-        // Nobody hears it when the pool is gone, which the reading side notices.
+        // It is lost when the pool is gone, which the reading side notices.
         let _ = outgoing.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), &[], true);
     }
 

@@ -242,7 +242,7 @@ struct Message {
 impl Receiver {
     /// Waits for the next whole message; None when the other end is gone.
     ///
-    /// When one of its descriptors found no room here it has none at all: whoever needs them refuses it.
+    /// When one of its descriptors found no room here it has none at all: a request that needs them is refused.
     ///
     /// # Errors
     /// When what came is no message of ours, or a longer one than any of ours.

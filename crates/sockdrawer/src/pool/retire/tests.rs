@@ -75,7 +75,7 @@ fn goes_on(socket: OwnedFd) -> TcpStream {
 }
 
 #[test]
-fn who_has_begun_to_connect_is_served_though_the_socket_goes() {
+fn a_client_that_has_begun_to_connect_is_served_though_the_socket_goes() {
     for change in [replaced, removed] {
         for model in [Model::Loops, Model::Threads] {
             let (pool, _, at) = start(model);
@@ -124,7 +124,7 @@ fn an_address_comes_back_while_there_is_no_room_for_who_waits_at_its_former_sock
     assert!(echoes(&mut only));
     let mut waits = TcpStream::connect(at).expect("it listens");
     pool.reconfigure(removed(pool.config())).expect("nothing fails");
-    assert_eq!(pool.status().retiring, 1, "somebody waits there");
+    assert_eq!(pool.status().retiring, 1, "a connection waits there");
     pool.reconfigure(pool.config().listen(Address::Tcp(at))).expect("it is the pool's own");
     drop(only);
     assert!(echoes(&mut waits));

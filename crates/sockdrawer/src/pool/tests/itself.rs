@@ -1,4 +1,4 @@
-//! Connects to a port of this machine where nobody listens, from the range in which that port is.
+//! Connects to a port of this machine where no socket listens, from the range in which that port is.
 
 use super::{Echo, LONG};
 use crate::config::{Config, Connecting};

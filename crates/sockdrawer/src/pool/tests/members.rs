@@ -195,7 +195,7 @@ impl Members for Fakes {
     }
     fn release(&self, entry: &ListenerEntry, from: &[(&Member<Fakes>, Vec<usize>)]) {
         for (member, sockets) in from {
-            let fake = member.running.as_ref().expect("who is gone has no sockets");
+            let fake = member.running.as_ref().expect("a member that is gone has no sockets");
             for socket in sockets {
                 assert!(lock(&fake.0.sockets).remove(&(entry.number, *socket)), "it had socket {socket}");
             }

@@ -176,7 +176,7 @@ fn a_call_that_fails_while_serving_costs_at_most_its_own_connection() {
             let made = || if always { scene.system.met() > 0 } else { scene.system.left() == 0 };
             let happened = scene.pool.wait(Duration::from_millis(if asked { 200 } else { 0 }), |_| made());
             scene.system.heal();
-            // Who was not hit is served, and who comes later too.
+            // Connections that were not hit are served, and so are later ones.
             assert!(echoes(&mut scene.client()), "{what}, made: {happened}");
             // One that waits for its turn, or that had been watched before: input and output of it may be what was hit.
             let hits_all = matches!(call, "receive" | "send" | "rewatch");
