@@ -28,7 +28,7 @@ pub(crate) struct Delegates {
 
 struct State {
     waiting: VecDeque<Delegated>,
-    /// Threads that wait for an errand.
+    /// Threads that wait for a lease.
     idle: usize,
     /// Threads that were started and have not ended, those on their way included.
     running: usize,
@@ -144,7 +144,7 @@ impl Delegates {
         }
     }
 
-    /// The next errand; None when this thread is to end, which is counted then.
+    /// The next delegated connection; None when this thread is to end, which is counted then.
     fn next(&self) -> Option<Delegated> {
         let (own, until) = (std::thread::current().id(), Instant::now() + KEPT_IDLE);
         let mut state = lock(&self.state);

@@ -140,7 +140,7 @@ impl Leased {
         (self.received.load(Ordering::Relaxed), self.sent.load(Ordering::Relaxed))
     }
 
-    /// The same, counted once.
+    /// Bytes received and sent since the last call.
     pub(super) fn count_bytes(&self) -> (u64, u64) {
         (self.received.swap(0, Ordering::Relaxed), self.sent.swap(0, Ordering::Relaxed))
     }

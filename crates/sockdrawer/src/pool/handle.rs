@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// The same for what a callback may call, because it waits for no loop: an observer is told while the pool is locked.
+    /// Panics in an observer, which is called while the pool is locked. Callbacks may call what this guards, because it waits for no loop.
     fn locks(&self, method: &str) {
         if self.manager.waited_code() == Some(user_code::OBSERVER) {
             self.waits(method);
@@ -322,7 +322,7 @@ impl Pool {
         self.manager.crash(part, index)
     }
 
-    /// The same of a loop; where there are processes, of a process.
+    /// For tests: ends a loop, or a process where there are processes, as a bug would.
     pub(crate) fn crash_loop(&self, index: usize) -> bool {
         let part = if self.config().model.has_processes() { Part::Process } else { Part::Loop };
         self.crash(part, index)

@@ -90,7 +90,7 @@ impl<M: Members> Core<M> {
         self.stop_by(Instant::now() + M::STOP_WITHIN, reason);
     }
 
-    /// The same; members are waited for until then.
+    /// Stops every member now and waits for them until then.
     fn stop_by(&self, until: Instant, reason: &str) {
         {
             let mut control = lock(&self.control);

@@ -88,7 +88,7 @@ pub(crate) trait Members: Sized + Send + Sync + 'static {
     fn committed(_core: &Core<Self>, _control: &Control<Self>, _before: &Config) {}
     /// Has every member take connections, or not, as the control says by now.
     fn pass_accept_state(core: &Core<Self>, control: &mut Control<Self>);
-    /// The same of an address.
+    /// Has every member take connections at one address, or not, as its state says by now.
     fn pass_listener_accept_state(core: &Core<Self>, control: &Control<Self>, entry: &ListenerEntry, accept_state: &AcceptState);
 
     // Members that come and go.

@@ -69,7 +69,7 @@ impl Core<Loops> {
         self.ask_until(Instant::now() + ASK_WITHIN, inboxes, question)
     }
 
-    /// The same, with as much patience as the caller has.
+    /// Asks loops something and waits for their answers until then.
     pub(crate) fn ask_until<T: Send + 'static>(
         &self,
         until: Instant,

@@ -29,7 +29,7 @@ impl Core<Loops> {
         all_done
     }
 
-    /// The same for one address.
+    /// Has the loops that hold the sockets of one address empty them and give them up.
     pub(super) fn retire_sockets(&self, control: &Control<Loops>, entry: &ListenerEntry, retiring: &Arc<Retiring>) {
         for (socket, owners) in entry.listener.sockets.iter().zip(&entry.owners) {
             let running = owners.iter().filter_map(|owner| control.members.get(*owner)?.running.as_ref());

@@ -94,7 +94,7 @@ impl Core<Loops> {
         Core::start_on(config, Foundation { shared_counters, limiter, generation: 1, process: None, others })
     }
 
-    /// The same on what others may have laid.
+    /// Starts a pool on a limiter and counters that may be shared with other processes.
     pub(in crate::pool) fn start_on(config: Config, on: Foundation) -> Result<Arc<Core<Loops>>, Error> {
         let generation = prepare_generation(on.generation, &config, config.loops)?;
         let state = State {

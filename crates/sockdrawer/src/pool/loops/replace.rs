@@ -52,7 +52,7 @@ impl Core<Loops> {
         }
     }
 
-    /// The same where no loop comes any more.
+    /// Drops stranded connections, because no loop is started any more.
     pub(super) fn drop_stranded(&self) {
         let stranded = std::mem::take(&mut *lock(&self.own.shared.stranded));
         lock(&self.control).own.past.closed += stranded.len() as u64;

@@ -111,7 +111,7 @@ impl Channel {
         passing::hang_up(self.socket.as_fd());
     }
 
-    /// The same for one that is not wanted any more: its end is no death, even if it is wanted again by then.
+    /// Ends a helper that is not wanted any more: its end is no death, even if it is wanted again by then.
     pub(super) fn dismiss(&self) {
         self.dismissed.store(true, Ordering::SeqCst);
         self.close();

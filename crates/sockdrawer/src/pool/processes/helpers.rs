@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(super) slots: usize,
     /// Since a process died, until no permit is found to be lost.
     pub(super) recount: Option<Recount>,
-    /// The same of the places at listeners.
+    /// Permits of listeners that are being accounted for.
     pub(super) at_listeners: Recounts,
 }
 

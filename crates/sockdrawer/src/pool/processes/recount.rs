@@ -12,7 +12,7 @@ pub(super) struct Recount {
     looks: u32,
 }
 
-/// The same of the numbers of all listeners, by their places. Those of addresses that are gone are among them: a place at one of them that
+/// The recounts of all listeners, by their slots among the shared counters. Those of addresses that are gone are among them: a permit that
 /// is never taken back would be lost to any other address.
 #[derive(Default)]
 pub(super) struct Recounts(BTreeMap<usize, Recount>);

@@ -32,7 +32,7 @@ impl Helpers {
         counts.cut as usize
     }
 
-    /// The same since there were so many, of a process that is killed: what it has left is cut with it.
+    /// Counts what a killed process has left as cut with it, since there were so many.
     pub(super) fn cut_rest(&self, index: usize, before: usize) -> usize {
         let children = if index == 0 { self.shared_counters.children() } else { 0 };
         (0..children).for_each(|slot| _ = self.shared_counters.child(slot).cut());

@@ -1,4 +1,4 @@
-//! A helper's voice: answers and events, to the pool.
+//! A helper's end of the channel to its pool: answers and events.
 
 use super::wire::{FromHelper, Reply, Sender};
 use crate::observe::Event;

@@ -114,7 +114,7 @@ pub(crate) enum Request {
     },
     /// Whether connections are taken.
     AcceptState(AcceptState),
-    /// The same for one listener.
+    /// One listener takes connections, or not.
     ListenerAcceptState {
         listener: u64,
         accept_state: AcceptState,
@@ -250,7 +250,7 @@ impl Receiver {
         self.next(socket, true)
     }
 
-    /// The same, but an error, `EAGAIN`, where it would have to wait.
+    /// Receives without waiting: `EAGAIN` where nothing has come.
     pub(crate) fn receive_now<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>) -> Result<Option<(T, Vec<OwnedFd>)>> {
         self.next(socket, false)
     }
