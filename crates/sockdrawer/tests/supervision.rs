@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start};
+use common::{
+    Echo, Holding, PATIENCE, connect, connect_from, echoes, last_octet, play, read, read_all, role, say, start, turned_away,
+};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
     Closed, Config, ConnectionStatus, Context, Drain, Drained, Error, Event, Handle, Input, Job, JobError, JobResult, Local,
@@ -153,9 +155,13 @@ impl Protocol for Glass {
 
 /// Brings a connection to where it panics and waits for its end.
 fn provoke(pool: &Pool, service: &Fragile, address: SocketAddr, at: At) {
+    if let At::Open | At::Opened = at {
+        let end = turned_away(at.source(), address).map_err(|error| error.kind());
+        return assert_eq!(end, Err(ErrorKind::ConnectionReset), "{at:?}");
+    }
     let mut stream = connect_from(at.source(), address);
     match at {
-        At::Open | At::Opened => {}
+        At::Open | At::Opened => unreachable!("its end was seen"),
         At::Received => stream.write_all(b"x").expect("it stands"),
         At::Finished => stream.shutdown(std::net::Shutdown::Write).expect("it stands"),
         At::Timeout => stream.write_all(b"t").expect("it stands"),

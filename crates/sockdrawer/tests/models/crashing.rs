@@ -1,7 +1,7 @@
 //! What breaks in one place stays there.
 
 use crate::bench::{Bench, Client, Outcome};
-use crate::common::{PATIENCE, connect_from, read_all};
+use crate::common::{PATIENCE, connect_from, read_all, turned_away};
 use crate::services::{At, frame};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{Drain, Error, Pool, Restarts, Selector};
@@ -11,12 +11,15 @@ use std::time::Duration;
 
 /// Brings a connection to where it panics, and sees its end.
 fn provoke(pool: &Pool, address: SocketAddr, at: At) -> Outcome {
-    let mut client = Client(connect_from(at.source(), address));
-    if !matches!(at, At::Open | At::Opened) {
-        client.order(b'b', at as u32);
+    if let At::Open | At::Opened = at {
+        let end = turned_away(at.source(), address).map_err(|error| error.kind());
+        assert_eq!(end, Err(ErrorKind::ConnectionReset), "{at:?}");
+        return Ok(());
     }
+    let mut client = Client(connect_from(at.source(), address));
+    client.order(b'b', at as u32);
     match at {
-        At::Open | At::Opened => {}
+        At::Open | At::Opened => unreachable!("its end was seen"),
         At::Received => client.order(b'v', 0),
         At::Finished => client.finish(),
         At::Timeout => client.order(b't', 1),
