@@ -191,7 +191,8 @@ fn a_panic_anywhere_ends_one_connection() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let events = told.clone();
     let service = Fragile::default();
-    let (pool, address) = start(Config::accept(service.clone()).loops(2).workers(1).observer(move |event: &Event| {
+    // Each loop tells 10 events in a second at most: of four, none has more panics than that.
+    let (pool, address) = start(Config::accept(service.clone()).loops(4).workers(1).observer(move |event: &Event| {
         if let Event::ConnectionPanicked { message, .. } = event {
             events.lock().expect("no panic").push(message.clone());
         }
@@ -204,6 +205,8 @@ fn a_panic_anywhere_ends_one_connection() {
         assert_eq!(pool.status().counts.panics, before as u64 + 1, "{at:?} is counted once");
         assert!(others.iter_mut().all(|other| echoes(other, b"x")), "{at:?}");
     }
+    // A panic is counted before it is told.
+    assert!(pool.wait(PATIENCE, |_| told.lock().expect("no panic").len() == ALL.len()), "{told:?}");
     let told = told.lock().expect("no panic").clone();
     let expected: Vec<_> = ALL.into_iter().map(|at| format!("broken in {at:?}")).collect();
     assert_eq!(told.join("\n").to_lowercase(), expected.join("\n").to_lowercase());
