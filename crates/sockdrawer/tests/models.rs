@@ -36,7 +36,6 @@ mod working;
 
 use bench::{Bench, Outcome};
 use sockdrawer::Model;
-use std::process::ExitCode;
 
 /// A test by its name.
 pub(crate) type Test = (&'static str, fn(&Bench) -> Outcome);
@@ -131,7 +130,7 @@ const REFUSALS: &[(Model, &str, &str)] = &[
     (Model::Tasks, "", "without the feature tokio"),
 ];
 
-fn main() -> ExitCode {
+fn main() {
     // In a helper this is where it ends.
     sockdrawer::processes(&services::RECIPES);
     runner::run(TESTS, REFUSALS)

@@ -9,8 +9,11 @@ use sockdrawer::{
     Selector, Service, Status, Step,
 };
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -49,12 +52,14 @@ impl Protocol for Echo {
     }
 }
 
-/// What is in this file happens to processes of the recipe `fragile` that are started.
-const FRAGILE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/prefork-fragile");
+/// What is in this test's file happens to processes of the recipe `fragile` that are started.
+fn fate() -> PathBuf {
+    std::env::temp_dir().join(format!("sockdrawer-fragile-{}", std::process::id()))
+}
 
 fn main() {
-    let fragile = |_: &[u8]| {
-        match std::fs::read(FRAGILE).unwrap_or_default().as_slice() {
+    let fragile = |fate: &[u8]| {
+        match std::fs::read(OsStr::from_bytes(fate)).unwrap_or_default().as_slice() {
             b"dies" => std::process::abort(),
             // waits because: a process that takes long to start is what is tried.
             b"hangs" => std::thread::sleep(2 * PATIENCE),
@@ -250,13 +255,13 @@ fn a_shutdown_keeps_its_time() {
 
 /// Pool of the recipe `fragile`, one of whose two processes was just killed, and what it told.
 fn fragile(how: &str, restarts: Restarts) -> (Pool, SocketAddr, Arc<Mutex<Vec<String>>>) {
-    std::fs::write(FRAGILE, b"").expect("a file");
+    std::fs::write(fate(), b"").expect("a file");
     let events = Arc::new(Mutex::new(Vec::new()));
     let told = events.clone();
-    let recipe = Recipe { name: "fragile".to_owned(), options: Vec::new() };
+    let recipe = Recipe { name: "fragile".to_owned(), options: fate().into_os_string().into_vec() };
     let config = Config::accept(Behaviour::from(Echo).with_recipe(recipe)).processes(2).restarts(restarts);
     let (pool, at) = start(config.observer(move |event: &Event| told.lock().expect("no panic").push(format!("{event:?}"))));
-    std::fs::write(FRAGILE, how).expect("a file");
+    std::fs::write(fate(), how).expect("a file");
     kill(pool.status().processes[0].pid);
     (pool, at, events)
 }
@@ -281,9 +286,13 @@ fn a_process_that_takes_long_to_start() {
         pool.wait(Duration::from_millis(100), |_| false);
     }
     drop(many(at, 10));
-    std::fs::write(FRAGILE, b"").expect("a file");
+    std::fs::write(fate(), b"").expect("a file");
     assert!(pool.wait(PATIENCE, |status| status.processes.len() == 2), "{:#?}", pool.status());
     drop(many(at, 10));
+    // A program that ends now leaves nothing behind: the one that took too long is not there any more.
+    let stays: HashSet<u32> = pool.status().processes.iter().map(|process| process.pid).collect();
+    let children = common::children(std::process::id()).into_iter().filter(|pid| common::lives(*pid));
+    assert_eq!(children.collect::<HashSet<_>>(), stays);
 }
 
 fn a_pool_that_ends_refuses_while_it_waits() {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes, is_long, many};
+use common::{PATIENCE, address, children, connect, echoes, is_long, lives, many};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
     Behaviour, Config, Context, Drain, Error, Event, Input, Keepalive, Model, Peer, Pool, Protocol, Readiness, Recipe, Restarts,
@@ -67,7 +67,8 @@ fn build_few(folder: &[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Sen
 const FORGETFUL: &str = "SOCKDRAWER_TEST_FORGETFUL";
 
 const TESTS: &[(&str, fn())] = &[
-    ("a_helper_that_is_stopped_holds_nothing_up_for_ever", a_helper_that_is_stopped),
+    ("a_helper_that_is_stopped_holds_nothing_up_for_ever", || a_helper_that_is_stopped(Model::Prefork)),
+    ("a_forking_helper_that_is_stopped_holds_nothing_up_for_ever", || a_helper_that_is_stopped(Model::Fork)),
     ("what_was_started_of_a_change_that_failed_is_ended", what_was_started_of_a_change_that_failed),
     ("the_end_of_each_generation_is_told_once", the_end_of_each_generation_is_told_once),
     ("who_connects_while_processes_end_is_refused", who_connects_while_processes_end),
@@ -118,19 +119,6 @@ fn send(pid: u32, signal: Signal) -> bool {
     kill_process(pid, signal).is_ok()
 }
 
-/// Whether it lives: one that has ended and was not reaped yet does not.
-fn is_there(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
-}
-
-/// Children of all threads of a process.
-fn children(pid: u32) -> Vec<u32> {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
-}
-
 /// Waits for what other processes do, which nobody tells.
 #[track_caller]
 fn soon(within: Duration, holds: impl Fn() -> bool) {
@@ -152,21 +140,19 @@ fn with_descriptors<T>(most: u64, run: impl FnOnce() -> T) -> T {
     result
 }
 
-fn a_helper_that_is_stopped() {
-    for model in BOTH {
-        let (pool, at) = start(model, Config::accept(echo()).processes(2));
-        let clients = many(at, 4);
-        let victim = helpers(&pool)[0];
-        assert!(send(victim, Signal::STOP));
-        let began = Instant::now();
-        // More than a socket's buffer takes.
-        assert!(pool.notify(&Selector::All, vec![0; 1 << 20]).is_err(), "{model}: it did not get it");
-        pool.status();
-        assert!(began.elapsed() < PATIENCE, "{model}: {:?}", began.elapsed());
-        drop(pool);
-        soon(Duration::from_secs(5), || !Path::new(&format!("/proc/{victim}")).exists());
-        drop(clients);
-    }
+fn a_helper_that_is_stopped(model: Model) {
+    let (pool, at) = start(model, Config::accept(echo()).processes(2));
+    let clients = many(at, 4);
+    let victim = helpers(&pool)[0];
+    assert!(send(victim, Signal::STOP));
+    let began = Instant::now();
+    // More than a socket's buffer takes.
+    assert!(pool.notify(&Selector::All, vec![0; 1 << 20]).is_err(), "it did not get it");
+    pool.status();
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    drop(pool);
+    soon(Duration::from_secs(5), || !Path::new(&format!("/proc/{victim}")).exists());
+    drop(clients);
 }
 
 fn what_was_started_of_a_change_that_failed() {
@@ -408,7 +394,7 @@ fn nothing_is_left() {
         assert_eq!(all.len(), if model == Model::Fork { 6 } else { 2 });
         victim.kill().expect("it lives");
         victim.wait().expect("it was killed");
-        soon(Duration::from_secs(1), || all.iter().all(|pid| !is_there(*pid)));
+        soon(Duration::from_secs(1), || all.iter().all(|pid| !lives(*pid)));
         drop(clients);
     }
 }

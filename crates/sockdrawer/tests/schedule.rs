@@ -12,13 +12,20 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const CONNECTS: u64 = 20;
 const GAP: Duration = Duration::from_millis(1);
 /// The first connection has the only permit for so long.
 const HELD: Duration = Duration::from_millis(300);
+
+/// Held by tests of a rate: beside each other they would make each other late.
+static RATE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    RATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Tells how late each connect was, then stays until the peer speaks.
 struct Tells(Mutex<Sender<Duration>>);
@@ -83,6 +90,7 @@ impl Protocol for Stopping {
 
 #[test]
 fn the_next_connect_begins_before_other_events_are_looked_at() {
+    let _alone = alone();
     let path = std::env::temp_dir().join(format!("sockdrawer-redial-{}.sock", std::process::id()));
     let listener = UnixListener::bind(&path).expect("a path of this test's own");
     let (tell, told) = channel();
@@ -109,6 +117,7 @@ fn the_next_connect_begins_before_other_events_are_looked_at() {
 
 #[test]
 fn what_waited_for_a_permit_is_made_up_for_and_its_wait_is_told() {
+    let _alone = alone();
     for model in [Model::Loops, Model::Threads, Model::Single] {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let (tells, lags) = channel();
@@ -136,6 +145,7 @@ fn what_waited_for_a_permit_is_made_up_for_and_its_wait_is_told() {
 
 #[test]
 fn a_connect_that_fails_tells_how_late_it_was() {
+    let _alone = alone();
     // Bound, so that nobody else gets the port, and not listening, so that it refuses.
     let deserted = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&deserted, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
@@ -188,6 +198,7 @@ fn due_in(time: Duration) -> u64 {
 
 #[test]
 fn changes_neither_bring_a_connect_forward_nor_lose_one() {
+    let _alone = alone();
     const MANY: u64 = 100;
     let began = Instant::now();
     let (pool, dues, _server) = paced(Late::MakeUp, Some(MANY), 1_000);
@@ -213,6 +224,7 @@ fn changes_neither_bring_a_connect_forward_nor_lose_one() {
 
 #[test]
 fn who_may_have_more_connections_makes_them_at_the_rate() {
+    let _alone = alone();
     for (late, total, limit) in [(Late::Forget, None, 10), (Late::MakeUp, Some(10), 1_000), (Late::Forget, Some(10), 1_000)] {
         let (pool, _dues, _server) = paced(late, total, limit);
         assert!(pool.wait(PATIENCE, |status| status.counts.connected == 10), "{:?}", pool.status());
@@ -239,6 +251,7 @@ fn who_may_have_more_connections_makes_them_at_the_rate() {
 
 #[test]
 fn while_a_pool_is_suspended_no_connect_begins_and_those_that_stand_stay() {
+    let _alone = alone();
     for late in [Late::Forget, Late::MakeUp] {
         let (pool, _dues, _server) = paced(late, None, 1_000);
         let mut expected = 0;

@@ -2,6 +2,7 @@
 // Each test program uses a part of it.
 #![allow(dead_code)]
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use sockdrawer::testing::private_network;
 use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
@@ -10,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Nothing on this machine takes longer, however busy it is; a test that waits for so long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(if BROKEN { 3 } else { 30 });
@@ -284,23 +285,28 @@ impl Drop for Player {
     }
 }
 
-/// The main of a test program that pools start again: a filter and `--list` are understood as usual, and the first test that
-/// fails ends it.
-pub(crate) fn run_tests(tests: &[(&str, fn())]) {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let filter = words.iter().find(|word| !word.starts_with('-'));
-    let wanted = || tests.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str())));
-    if words.iter().any(|word| word == "--list") {
-        return wanted().for_each(|(name, _)| println!("{name}: test"));
-    }
-    let began = Instant::now();
-    for (name, test) in wanted() {
-        println!("test {name} ...");
-        let began = Instant::now();
-        test();
-        println!("test {name} ... ok, {:.2?}", began.elapsed());
-    }
-    println!("test result: ok. {} passed; 0 failed; 0 ignored; finished in {:.2?}", wanted().count(), began.elapsed());
+/// The main of a test program that pools start again as their helpers. Each test runs in a process of its own, because what belongs
+/// to a process, such as its children, is what these tests are about; several run at once. With `--exact` it runs in this process.
+pub(crate) fn run_tests(tests: &[(&'static str, fn())]) -> ! {
+    let mut arguments = Arguments::from_args();
+    // Most of their time is waiting.
+    arguments.test_threads.get_or_insert(8);
+    let is_here = arguments.exact;
+    let trial = |&(name, test): &(&'static str, fn())| {
+        let here = move || {
+            test();
+            Ok(())
+        };
+        Trial::test(name, move || if is_here { here() } else { in_its_own_process(name) })
+    };
+    libtest_mimic::run(&arguments, tests.iter().map(trial).collect()).exit()
+}
+
+fn in_its_own_process(name: &str) -> Result<(), Failed> {
+    let program = std::env::current_exe()?;
+    let ended = Command::new(program).args(["--exact", name, "--test-threads=1"]).output()?;
+    let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+    if ended.status.success() { Ok(()) } else { Err(said.into()) }
 }
 
 /// So many connections that are served.
@@ -320,6 +326,19 @@ pub(crate) fn overflow(depth: u64) -> u64 {
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
+}
+
+/// Whether it lives: one that has ended and was not reaped yet does not.
+pub(crate) fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|state| !state.is_empty() && !state.starts_with('Z'))
+}
+
+/// Children of all threads of a process.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 /// Holds its loop up when it gets `h`: says so, and waits until it is let go.

@@ -101,9 +101,14 @@ pub(crate) fn parts(frame: Frame) -> (u8, u32) {
     (letter, u32::from_le_bytes([a, b, c, d]))
 }
 
-/// The byte at this place of what the order `w` makes.
-pub(crate) fn pattern(place: usize) -> u8 {
-    (place % 251) as u8
+/// Bytes of the pattern repeat after so many: no power of two, so that what is missing or doubled shows.
+pub(crate) const PERIOD: usize = 251;
+
+/// What the order `w` makes, from this place on. Copied by the block: byte by byte, a build for tests would do little else.
+pub(crate) fn pattern(from: usize, count: usize) -> Vec<u8> {
+    let begin = from % PERIOD;
+    let period: Vec<u8> = (0..PERIOD).map(|place| place as u8).collect();
+    period.repeat((begin + count).div_ceil(PERIOD))[begin..begin + count].to_vec()
 }
 
 /// Does what its clients order:
@@ -181,7 +186,7 @@ impl Play {
             b'p' => return Step::Work(Job::new(|| -> Frame { panic!("broken in a job") })),
             b't' => cx.set_timer(Duration::from_millis(number.into())),
             b'w' => {
-                let bytes: Vec<u8> = (self.made..self.made + number as usize).map(pattern).collect();
+                let bytes = pattern(self.made, number as usize);
                 self.made += bytes.len();
                 cx.send(&bytes);
             }

@@ -140,7 +140,8 @@ impl Core<Helpers> {
             Ok(Reply::Done) => Ok(channel),
             Ok(Reply::Refused(refusal)) => Err(refused(refusal)),
             _ => {
-                // It ends, or is killed.
+                // At once: this program may end before it would, and leave it behind.
+                channel.kill();
                 channel.close();
                 Err(failed(std::io::Error::other("the helper does not answer: does main begin with sockdrawer::processes?")))
             }

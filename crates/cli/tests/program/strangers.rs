@@ -2,11 +2,8 @@
 //!
 //! `SOCKDRAWER_LONG` makes it 10,000 connections.
 
-mod program;
-mod report;
-
-use program::Program;
-use report::{numbers, report};
+use crate::program::Program;
+use crate::report::{numbers, report};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

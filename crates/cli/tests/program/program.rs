@@ -1,6 +1,4 @@
 //! The program as a child process, followed by what it prints.
-// Each test program uses a part of it.
-#![allow(dead_code)]
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read};
@@ -30,6 +28,11 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
         command.args(words);
         Program::run(command)
+    }
+
+    /// Starts it with the words of this text.
+    pub(crate) fn of(text: &str) -> Program {
+        Program::start(&text.split_whitespace().collect::<Vec<_>>())
     }
 
     /// Starts it as this command.
@@ -66,6 +69,11 @@ impl Program {
         let status = self.child.wait().expect("a child can be waited for");
         End { code: status.code(), stdout, stderr }
     }
+}
+
+/// A run of `load`, until its end.
+pub(crate) fn load(words: &str) -> End {
+    Program::of(&format!("load {words}")).end()
 }
 
 /// The next line, without its end; empty at the end of what there is.

@@ -1,10 +1,7 @@
 //! `sockdrawer load`: its numbers add up, and its exit code says whether all went well.
 
-mod program;
-mod report;
-
-use program::{End, Program};
-use report::{number, numbers, report};
+use crate::program::{Program, load};
+use crate::report::{number, numbers, report};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -15,10 +12,6 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
-
-fn load(words: &str) -> End {
-    Program::start(&["load"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
-}
 
 /// A server of this test: `serve` gets each connection in turn.
 fn server(mut serve: impl FnMut(std::net::TcpStream) + Send + 'static) -> SocketAddr {
@@ -244,7 +237,7 @@ fn operations_that_an_interrupt_cuts_off_add_up() {
         });
     });
     let words = format!("load ping {address} -c 5 -d 1h --interval 0 --timeout 1h --json -");
-    let program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    let program = Program::of(&words);
     assert_eq!(questions.iter().take(15).count(), 15, "three of each connection");
     program.signal(Signal::INT);
     let end = program.end();

@@ -1,10 +1,7 @@
 //! `sockdrawer load acks`, also as a ladder: every message is acknowledged exactly once, and what its times give away is told.
 
-mod program;
-mod report;
-
-use program::{End, Program};
-use report::{number, numbers, report};
+use crate::program::{End, Program};
+use crate::report::{number, numbers, report};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -13,7 +10,7 @@ use std::thread;
 
 fn load(words: &str) -> End {
     let words = format!("load acks {words} --timeout 20");
-    Program::start(&words.split_whitespace().collect::<Vec<_>>()).end()
+    Program::of(&words).end()
 }
 
 /// A server of this test: `serve` gets each connection in a thread of its own.
@@ -168,7 +165,7 @@ fn messages_that_an_interrupt_cuts_off_add_up() {
         while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
     });
     let words = format!("load acks {address} -c 2 -d 1h --batch 10 --window 50 --timeout 1h");
-    let mut program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    let mut program = Program::of(&words);
     assert!(program.line().starts_with("2 connections"));
     let standing = |error: &mut dyn std::io::BufRead| {
         let mut line = String::new();
@@ -242,7 +239,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
         ("acks --ladder --keep-alive", "--keep-alive is an option of http, not of acks"),
     ] {
         let words = format!("load {words}");
-        let end = Program::start(&words.split_whitespace().collect::<Vec<_>>()).end();
+        let end = Program::of(&words).end();
         assert_eq!((end.code, end.stderr.matches('\n').count()), (Some(2), 1), "{words}: {end:?}");
         assert!(end.stderr.contains(what), "{words}: {end:?}");
         assert_eq!(end.stdout, "", "{words}");

@@ -1,10 +1,7 @@
 //! Plans in files: what is said in words is a plan again, the command line counts more, and every example does what it says.
 
-mod program;
-mod report;
-
-use program::{End, Program};
-use report::{number, numbers, report};
+use crate::program::{End, Program};
+use crate::report::{number, numbers, report};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

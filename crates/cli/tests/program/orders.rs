@@ -1,10 +1,7 @@
 //! `sockdrawer load --control`: what a run is told while it goes on, it does.
 
-mod program;
-mod report;
-
-use program::Program;
-use report::{number, report};
+use crate::program::Program;
+use crate::report::{number, report};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -64,7 +61,7 @@ fn a_run_does_as_it_is_told_and_says_so_in_its_result() {
         let path = path(&format!("orders-{processes}"));
         let at = path.display().to_string();
         let words = format!("load ping -c 10 --interval 20ms -d 60 --processes {processes} --control {at} --json -");
-        let program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+        let program = Program::of(&words);
         let mut control = Control::to(&path);
         control.until("10 connections", standing(10));
         assert_eq!(control.say("+5"), "ok");
@@ -104,7 +101,7 @@ fn stages_come_and_go_by_themselves_and_by_order() {
     let path = path("stages");
     let at = path.display().to_string();
     let words = format!("load ping --stage 500ms:20,1m:20,500ms:5,1m:5 --interval 20ms --control {at} --json -");
-    let program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    let program = Program::of(&words);
     let mut control = Control::to(&path);
     control.until("20 connections", standing(20));
     assert_eq!(control.say("next"), "ok");
@@ -122,8 +119,7 @@ fn none_is_a_pause_and_not_the_end() {
     for words in ["ping -c 6 --interval 20ms", "ping -c 6 --interval 20ms --lifetime 300ms", "hello -c 6"] {
         let path = path("none");
         let at = path.display().to_string();
-        let program =
-            Program::start(&format!("load {words} -d 60 --control {at} --json -").split_whitespace().collect::<Vec<_>>());
+        let program = Program::of(&format!("load {words} -d 60 --control {at} --json -"));
         let mut control = Control::to(&path);
         let connects = |status: &Value| status["numbers"]["established"].as_u64().expect("a count");
         control.until("connections", |status| connects(status) >= 6);

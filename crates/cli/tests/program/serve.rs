@@ -1,10 +1,8 @@
 //! `sockdrawer serve`, from `listening on` to its exit code.
 
-#[path = "serve/processes.rs"]
 mod processes;
-mod program;
 
-use program::Program;
+use crate::program::Program;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,16 +1,13 @@
 //! `sockdrawer load --processes`: clients in several processes are one run, and none of them outlives it.
 
-mod program;
-mod report;
-
-use program::Program;
-use report::{number, report};
+use crate::program::Program;
+use crate::report::{number, report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::os::fd::OwnedFd;
 
 fn load(words: &str) -> Program {
-    Program::start(&["load"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>())
+    Program::of(&format!("load {words}"))
 }
 
 /// The processes that a program has started.

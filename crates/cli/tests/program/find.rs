@@ -1,12 +1,10 @@
 //! `sockdrawer find`: the most that holds, and what stops more.
 
-mod program;
-
-use program::Program;
+use crate::program::Program;
 use serde_json::Value;
 
 fn find(words: &str) -> (Option<i32>, Value, String) {
-    let end = Program::start(&["find"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end();
+    let end = Program::of(&format!("find {words}")).end();
     let result = serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"));
     (end.code, result, end.stderr)
 }

@@ -1,6 +1,4 @@
 //! What the program reports as JSON.
-// Each test program uses a part of it.
-#![allow(dead_code)]
 
 use crate::program::End;
 use serde_json::Value;

@@ -40,11 +40,7 @@ pub(crate) struct Web {
 impl Web {
     /// Serves each connection in a thread, as `answer` says.
     pub(crate) fn serve(answer: impl Fn(&Asked<'_>) -> (Vec<u8>, Then) + Send + Sync + 'static) -> Web {
-        Web::serve_at(Ipv4Addr::LOCALHOST, answer)
-    }
-
-    fn serve_at(address: Ipv4Addr, answer: impl Fn(&Asked<'_>) -> (Vec<u8>, Then) + Send + Sync + 'static) -> Web {
-        let listener = TcpListener::bind((address, 0)).expect("a free port");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let (accepted, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (connections, requests, answer) = (accepted.clone(), asked.clone(), Arc::new(answer));
@@ -60,13 +56,8 @@ impl Web {
 
     /// The same answer to everybody; the connection is ended after it when the request says so.
     pub(crate) fn always(answer: &[u8]) -> Web {
-        Web::always_at(Ipv4Addr::LOCALHOST, answer)
-    }
-
-    /// The same at an address of 127.0.0.0/8.
-    pub(crate) fn always_at(address: Ipv4Addr, answer: &[u8]) -> Web {
         let answer = answer.to_vec();
-        Web::serve_at(address, move |asked| (answer.clone(), if asked.wants_close() { Then::Close } else { Then::Keep }))
+        Web::serve(move |asked| (answer.clone(), if asked.wants_close() { Then::Close } else { Then::Keep }))
     }
 
     pub(crate) fn accepted(&self) -> u64 {

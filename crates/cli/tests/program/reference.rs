@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-const REFERENCE: &str = include_str!("../../../docs/reference/command-line.md");
-const COMING_FROM: &str = include_str!("../../../docs/guide/coming-from.md");
+const REFERENCE: &str = include_str!("../../../../docs/reference/command-line.md");
+const COMING_FROM: &str = include_str!("../../../../docs/guide/coming-from.md");
 
 #[test]
 fn every_option_is_in_the_reference_and_the_reference_has_no_other() {

@@ -1,16 +1,10 @@
 //! `--threshold`: it alone decides about the exit code, and comes first in what is told.
 
-mod program;
-
-use program::{End, Program};
+use crate::program::load;
 use serde_json::{Value, json};
 use sockdrawer_load::results::Figure;
 
-const REFERENCE: &str = include_str!("../../../docs/reference/results.md");
-
-fn load(words: &str) -> End {
-    Program::start(&["load"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
-}
+const REFERENCE: &str = include_str!("../../../../docs/reference/results.md");
 
 #[test]
 fn kept_thresholds_end_with_0_and_others_with_99() {

@@ -1,8 +1,6 @@
 //! Runs that are kept: `load --out`, `report` and `compare`.
 
-mod program;
-
-use program::{End, Program};
+use crate::program::{End, Program};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -32,7 +30,7 @@ impl Drop for Folder {
 }
 
 fn sockdrawer(words: &str) -> End {
-    Program::start(&words.split_whitespace().collect::<Vec<_>>()).end()
+    Program::of(words).end()
 }
 
 fn read(directory: &str, name: &str) -> String {
@@ -126,7 +124,7 @@ fn what_a_killed_run_measured_is_shown() {
     let folder = Folder::new("killed");
     let directory = folder.path("run");
     let words = format!("load ping -c 4 -d 60 --interval 5ms --out {directory}");
-    let mut program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    let mut program = Program::of(&words);
     // A line of progress comes after five seconds: some samples are there.
     loop {
         let line = program.error_line();
@@ -152,7 +150,7 @@ fn an_interrupted_run_keeps_its_result() {
     let folder = Folder::new("interrupted");
     let directory = folder.path("run");
     let words = format!("load ping -c 4 -d 60 --interval 5ms --out {directory}");
-    let mut program = Program::start(&words.split_whitespace().collect::<Vec<_>>());
+    let mut program = Program::of(&words);
     assert!(program.line().starts_with("4 connections"));
     program.signal(Signal::INT);
     let end = program.end();

@@ -1,8 +1,6 @@
 //! What a run says it cost, compared with what the kernel says of the processes.
 
-mod program;
-
-use program::{End, Program};
+use crate::program::{End, Program};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -12,7 +10,7 @@ const OPERATIONS: u64 = 6_000;
 /// The costs of client and server in a run of pings.
 fn run(target: &str) -> [Option<f64>; 2] {
     let words = format!("load ping {target} -c 4 -n {OPERATIONS} --interval 0 --timeout 20 --json -");
-    let end = Program::start(&words.split_whitespace().collect::<Vec<_>>()).end();
+    let end = Program::of(&words).end();
     assert_eq!(end.code, Some(0), "{end:?}");
     costs(&end)
 }
@@ -88,7 +86,7 @@ fn a_server_with_many_connections_says_what_each_of_them_takes() {
         let line = server.line();
         let target = line.strip_prefix("listening on ").expect("it says where");
         let words = format!("load ping {target} -c 1500 --hold 2s --interval 1s --timeout 20s --json -");
-        let end = Program::start(&words.split_whitespace().collect::<Vec<_>>()).end();
+        let end = Program::of(&words).end();
         assert_eq!(end.code, Some(0), "{end:?}");
         let report: Value = serde_json::from_str(&end.stdout).unwrap_or_else(|error| panic!("{error}: {end:?}"));
         let figure = |name: &str| report["server"][name].as_f64();

@@ -1,11 +1,8 @@
 //! Servers that are stopped, killed, restarted, refuse, reset, or do not accept: each shows as its named error, counts add up exactly,
 //! and nothing hangs.
 
-mod program;
-mod report;
-
-use program::{End, Program};
-use report::{number, numbers, report};
+use crate::program::{End, Program};
+use crate::report::{number, numbers, report};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 use rustix::process::Signal;
@@ -21,7 +18,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(words: &str) -> Program {
-    Program::start(&words.split_whitespace().collect::<Vec<_>>())
+    Program::of(words)
 }
 
 /// A server of this program, and where it listens.

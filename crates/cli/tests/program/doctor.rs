@@ -1,15 +1,12 @@
 //! `sockdrawer doctor`: what lacks is told, with its command, and the exit code says so.
 
-mod program;
-mod report;
-
-use program::{End, Program};
-use report::report;
+use crate::program::{End, Program};
+use crate::report::report;
 use rustix::process::Signal;
 use std::process::Command;
 
 fn doctor(words: &str) -> End {
-    Program::start(&["doctor"].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
+    Program::of(&format!("doctor {words}")).end()
 }
 
 #[test]

@@ -1,0 +1,23 @@
+//! The program as people use it: each test starts it as a child process and reads what it prints.
+
+mod acks;
+mod agents;
+mod cost;
+mod doctor;
+mod faults;
+mod find;
+mod foreign;
+mod http;
+mod load;
+mod orders;
+mod plans;
+mod program;
+mod reference;
+mod report;
+mod runs;
+mod serve;
+mod strangers;
+mod thresholds;
+mod trial;
+mod usage;
+mod web;
