@@ -25,7 +25,7 @@ pub use two_reads::two_reads;
 
 use crate::{WrongOptions, recipe};
 use parse::{Parser, SizeOrder};
-use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};
+use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 use std::time::Duration;
 
 /// With `every`, a message waits for its ack no longer than this.
@@ -74,6 +74,10 @@ impl Service for Acks {
         (connection.armed, connection.ending) = (number()? != 0, number()? != 0);
         (connection.last, connection.parser.id) = (from.u64()?, from.u64()?);
         Ok(connection)
+    }
+
+    fn state(&self) -> State {
+        State::of(Acks::NAME, 1)
     }
 
     fn needs_peer_address(&self) -> bool {

@@ -5,7 +5,7 @@ mod client;
 pub use client::Block;
 
 use crate::{WrongOptions, recipe};
-use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};
+use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 
 /// Bytes a client has under way at most. Less than a server's and a client's high-water mark, or both could stop reading, each
 /// until the other reads.
@@ -37,6 +37,10 @@ impl Service for Echo {
 
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
         Ok(Connection)
+    }
+
+    fn state(&self) -> State {
+        State::of(Echo::NAME, 1)
     }
 
     fn needs_peer_address(&self) -> bool {

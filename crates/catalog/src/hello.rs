@@ -5,7 +5,9 @@ mod client;
 pub use client::{Client, Session};
 
 use crate::{WrongOptions, recipe};
-use sockdrawer::{CannotRestore, CannotSave, Closing, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};
+use sockdrawer::{
+    CannotRestore, CannotSave, Closing, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step,
+};
 
 /// What the server answers.
 pub const ANSWER: &[u8] = b"Hello World\n";
@@ -36,6 +38,10 @@ impl Service for Hello {
 
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
         Ok(Connection)
+    }
+
+    fn state(&self) -> State {
+        State::of(Hello::NAME, 1)
     }
 
     fn closing(&self) -> Closing {

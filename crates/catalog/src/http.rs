@@ -13,7 +13,8 @@ pub use request::{After, get};
 
 use crate::{WrongOptions, recipe, time};
 use sockdrawer::{
-    CannotRestore, CannotSave, Closing, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service, Step,
+    CannotRestore, CannotSave, Closing, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service, State,
+    Step,
 };
 use std::time::Duration;
 
@@ -72,6 +73,10 @@ impl Service for Http {
 
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
         Ok(self.connection())
+    }
+
+    fn state(&self) -> State {
+        State::of(Http::NAME, 1)
     }
 
     fn closing(&self) -> Closing {

@@ -5,7 +5,7 @@ mod client;
 pub use client::Question;
 
 use crate::{WrongOptions, recipe};
-use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, Step};
+use sockdrawer::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 
 /// What the client sends.
 pub const PING: &[u8; 4] = b"Ping";
@@ -38,6 +38,10 @@ impl Service for Ping {
 
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Connection, CannotRestore> {
         Ok(Connection { answered: from.u64()? as u32 })
+    }
+
+    fn state(&self) -> State {
+        State::of(Ping::NAME, 1)
     }
 
     fn needs_peer_address(&self) -> bool {

@@ -3,7 +3,7 @@
 use crate::chunks::Chunks;
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Input, Job, JobResult, Local, Note, Peer,
-    Protocol, Receiving, Recipe, Saved, Saver, Service, Step,
+    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use crate::sys::panics;
 use std::any::Any;
@@ -123,6 +123,8 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
+    /// What its states are called.
+    pub(crate) state: State,
 }
 
 /// A panic of user code that was caught.
@@ -153,6 +155,7 @@ pub(crate) enum Event<'e> {
     Notified(&'e mut Option<Note>),
     Writable,
     Draining,
+    Restored,
 }
 
 /// The answer of a callback in a byte: nearly all are `Continue`, while a [`Step`] is as large as a job.
@@ -210,10 +213,11 @@ pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
 impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
-        let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
-        let (local, closing, receiving, needs_peer_address) = said?;
+        let said =
+            guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address(), service.state()));
+        let (local, closing, receiving, needs_peer_address, state) = said?;
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, needs_peer_address })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address, state })
     }
 
     fn kind(&self) -> Kind {
@@ -264,6 +268,7 @@ impl<S: Service> Table for Slab<S> {
                 Event::Notified(note) => state.notified(note.take().expect("it is given once"), cx),
                 Event::Writable => state.writable(cx),
                 Event::Draining => state.draining(cx),
+                Event::Restored => state.restored(cx),
             };
             Answer::new(step, more)
         });

@@ -67,7 +67,7 @@
 
 use crate::protocol::{
     CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Output, Peer, Protocol,
-    Receiving, Recipe, Saved, Saver, Service, Step,
+    Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -160,6 +160,11 @@ pub trait Filtering: Send + Sync + 'static {
         Duration::from_secs(10)
     }
 
+    /// The name and the version of the states that its filters save, as [`Service::state`]. Default: none.
+    fn state(&self) -> State {
+        State::none()
+    }
+
     /// How a connection may end, given what the inner service answers. Default: [`Closing::PeerMaySend`]. A filter whose peers send nothing
     /// of the filter's own at the end, such as a PROXY header, returns `inner`; a filter whose peers say goodbye must not.
     fn closing(&self, _inner: Closing) -> Closing {
@@ -225,11 +230,16 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
         let inner = self.service.restore(peer, from)?;
+        from.next_level();
         let plain = from.bytes()?.to_vec();
         let (waiting, drain) = (from.u64()? != 0, from.u64()? != 0);
         let (finish, peer_finished) = (Finish::from_number(from.u64()?)?, from.u64()? != 0);
         let filter = self.filtering.restore(from)?;
         Ok(Layered { plain, waiting, drain, finish, peer_finished, ..self.layered(filter, Stage::Open(inner)) })
+    }
+
+    fn state(&self) -> State {
+        self.service.state().within(self.filtering.state())
     }
 
     fn local(&self) -> Box<Local> {
@@ -492,6 +502,18 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
             (true, false) => Step::Continue,
         };
         self.resume(step, was_held, cx)
+    }
+
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        let was_waiting = self.waiting;
+        let step = match self.inner(cx, |protocol, _, cx| protocol.restored(cx)) {
+            Step::Continue if was_waiting => {
+                self.waiting = true;
+                Step::Wait
+            }
+            step => step,
+        };
+        self.resume(step, was_waiting, cx)
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {

@@ -24,6 +24,7 @@ mod delegate;
 mod job;
 mod note;
 mod saved;
+mod state;
 mod tag;
 
 pub use delegate::{After, Delegate};
@@ -31,6 +32,7 @@ pub use job::{Job, JobError, JobResult};
 pub(crate) use note::Post;
 pub use note::{Handle, Note, NotifyError};
 pub use saved::{CannotRestore, CannotSave, Saved, Saver};
+pub use state::State;
 pub(crate) use tag::{Tag, tag};
 
 use std::any::Any;
@@ -87,8 +89,15 @@ pub trait Protocol: Send + 'static {
     /// The last callback of a connection, with the reason. Output and timers asked for here are ignored.
     fn closed(&mut self, _why: Closed, _cx: &mut Context<'_>) {}
 
-    /// Writes the state as plain bytes, so that a newer service, or another process, goes on with the connection. Not called
-    /// while a job runs.
+    /// The connection goes on with this state, which [`Service::restore`] made: in [`Pool::adopt`](crate::Pool::adopt), or in another
+    /// process. Time to join what the state before it had joined, and to keep the handle. Timer, tag, untaken input and unsent output came
+    /// along. [`Step::Continue`] leaves a [`Step::Wait`] of the state before it in force.
+    fn restored(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+
+    /// Writes the state as plain bytes, so that a newer service, or another process, goes on with the connection. Nothing may come of it:
+    /// it must not change the state. Not called while a job runs.
     ///
     /// # Errors
     /// When the state cannot be saved, which is the default: the connection stays with its service.
@@ -105,12 +114,18 @@ pub trait Service: Send + Sync + 'static {
     /// A new connection's state. A panic here ends that connection only.
     fn open(&self, peer: &Peer) -> Self::Protocol;
 
-    /// Makes the state of a connection from what an older service saved.
+    /// Makes the state of a connection from what an older service saved. Nothing may come of it either: what is to be done when the
+    /// connection goes on with it belongs to [`Protocol::restored`].
     ///
     /// # Errors
     /// When these bytes are not a state that this service knows, which is the default: the connection stays with the older service.
     fn restore(&self, _peer: &Peer, _from: &mut Saved<'_>) -> Result<Self::Protocol, CannotRestore> {
         Err(CannotRestore::because("its service does not restore states"))
+    }
+
+    /// The name and the version of the states that its protocols save. Default: none, and connections do not move to another process.
+    fn state(&self) -> State {
+        State::none()
     }
 
     /// State made once per loop and generation, reached by [`Context::local`]: histograms, caches, scratch space, without

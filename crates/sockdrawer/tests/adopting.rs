@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, connect, echoes, start};
+use common::{PATIENCE, connect, echoes, read, start};
 use sockdrawer::{CannotRestore, CannotSave, Config, Context, Input, Peer, Protocol, Saved, Saver, Selector, Service, Step};
 use std::io::Write;
 use std::sync::mpsc;
@@ -44,6 +44,10 @@ impl Protocol for Stubborn {
         }
         Step::Continue
     }
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(b"here");
+        Step::Continue
+    }
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         match self.state {
             b's' => return Err(CannotSave::because("it has a file open")),
@@ -75,6 +79,7 @@ fn each_connection_that_stays_has_a_reason() {
     assert_eq!((adopted.moved, adopted.stayed, adopted.unasked), (1, 4, 0));
     adopted.reasons.values_mut().for_each(|ids| ids.sort());
     assert_eq!(adopted.reasons.into_iter().collect::<Vec<_>>(), wanted.map(|(why, ids)| (why.to_owned(), ids)));
+    assert_eq!(read(&mut clients[4], 4).as_deref(), Some(&b"here"[..]), "it is told where it goes on, and may speak");
     assert!(clients.iter_mut().all(|client| echoes(client, b"x")));
 }
 

@@ -156,6 +156,10 @@ impl Protocol for Command {
         cx.send(b"<drain>");
         Step::Continue
     }
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(format!("<restored {}>", self.commands).as_bytes());
+        Step::Continue
+    }
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
         cx.local::<Vec<String>>().expect("Commands::local made it").push(format!("{why:?}"));
     }
@@ -367,7 +371,7 @@ fn state_and_half_a_message_move_through_the_layer() {
     send(&mut connection, b"PingPi");
     let mut connection = connection.save_and_restore(layer()).expect("both filter and service can be saved");
     send(&mut connection, b"ng");
-    assert_eq!(plain(&mut connection), b"PongPong");
+    assert_eq!(plain(&mut connection), b"Pong<restored 1>Pong");
     let Some(Layered { stage: Stage::Open(command), .. }) = connection.protocol() else { panic!("it is open") };
     assert_eq!(command.commands, 2);
     let in_handshake = Connection::open(layer());

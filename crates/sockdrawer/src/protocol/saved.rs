@@ -30,12 +30,29 @@ impl Saver {
 #[derive(Debug)]
 pub struct Saved<'a> {
     bytes: &'a [u8],
+    /// Of this level and of those around it.
+    versions: &'a [u32],
 }
 
 impl<'a> Saved<'a> {
     /// Reads from the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Saved<'a> {
-        Saved { bytes }
+        Saved { bytes, versions: &[] }
+    }
+
+    /// States that were declared to be of these versions, level by level.
+    pub(crate) fn versioned(bytes: &'a [u8], versions: &'a [u32]) -> Saved<'a> {
+        Saved { bytes, versions }
+    }
+
+    /// The version that the service that saved this state declared: see [`Service::state`](crate::Service::state). 0 where it declared none.
+    pub fn version(&self) -> u32 {
+        self.versions.first().copied().unwrap_or_default()
+    }
+
+    /// What follows is the state of the filter around this one.
+    pub(crate) fn next_level(&mut self) {
+        self.versions = self.versions.get(1..).unwrap_or_default();
     }
 
     /// The next number.

@@ -410,7 +410,8 @@ impl<S: Service> Connection<S> {
     }
 
     /// Moves the connection to another service, as [`Pool::adopt`](crate::Pool::adopt) does: the state by `save` and `restore`; socket,
-    /// untaken input, unsent output and timer stay untouched. `closed` of the old state is called with [`Closed::Adopted`].
+    /// untaken input, unsent output and timer stay untouched. `closed` of the old state is called with [`Closed::Adopted`], then
+    /// `restored` of the new one.
     ///
     /// # Errors
     /// The connection as it was, when it has ended, a job runs, it is to be delegated, or the state cannot be saved or restored.
@@ -427,16 +428,23 @@ impl<S: Service> Connection<S> {
                 return Err(Box::new(self));
             }
         }
-        let mut saved = Saved::new(saver.written());
+        let versions = self.service.state().versions();
+        let mut saved = Saved::versioned(saver.written(), &versions);
         let restored = catch_unwind(AssertUnwindSafe(|| service.restore(&self.wire.peer, &mut saved)));
         let Ok(Ok(restored)) = restored else { return Err(Box::new(self)) };
-        let due = self.wire.due;
+        let (due, waiting) = (self.wire.due, self.wire.waiting);
         self.end(Closed::Adopted);
         let mut wire = self.wire;
-        wire.due = due;
+        (wire.due, wire.waiting) = (due, waiting);
         wire.generation += 1;
         let local = service.local();
-        Ok(Connection { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire })
+        let mut moved =
+            Connection { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire };
+        moved.event(|protocol, _, cx| match protocol.restored(cx) {
+            Step::Continue if waiting => Step::Wait,
+            step => step,
+        });
+        Ok(moved)
     }
 
     /// Makes a callback and does what it asks for, then makes the callbacks that may follow from it.

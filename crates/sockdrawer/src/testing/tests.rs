@@ -1,12 +1,14 @@
 //! One test for each rule of a connection.
 
 use super::*;
-use crate::protocol::{CannotRestore, CannotSave};
+use crate::protocol::{CannotRestore, CannotSave, State};
 
 /// Takes 4-byte commands and tells what happened, in one word each. `jobs` runs, `wait` waits, `more` sends 100 bytes.
 #[derive(Default)]
 struct Script {
     commands: u64,
+    /// Of the state from which it was restored.
+    version: u32,
     seen: Arc<Mutex<Vec<&'static str>>>,
 }
 
@@ -18,7 +20,10 @@ impl Service for Scripted {
         Script::default()
     }
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Script, CannotRestore> {
-        Ok(Script { commands: from.u64()?, seen: Arc::default() })
+        Ok(Script { commands: from.u64()?, version: from.version(), seen: Arc::default() })
+    }
+    fn state(&self) -> State {
+        State::of("script", 3)
     }
     fn local(&self) -> Box<Local> {
         Box::new(0_u32)
@@ -96,6 +101,10 @@ impl Protocol for Script {
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         assert!(cx.draining(), "draining is known in draining");
         cx.send(b"<drain>");
+        Step::Continue
+    }
+    fn restored(&mut self, _cx: &mut Context<'_>) -> Step {
+        self.saw("restored");
         Step::Continue
     }
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
@@ -381,11 +390,24 @@ fn adopted_state_goes_on_with_input_timer_and_output_untouched() {
     connection.receive(b"tickabcdef");
     let mut connection = connection.save_and_restore(Scripted).expect("a script can be saved");
     assert_eq!(*seen.lock().expect("not poisoned"), ["adopted", "dropped"]);
+    let script = connection.protocol().expect("open");
+    assert_eq!((script.version, &script.seen.lock().expect("not poisoned")[..]), (3, &["restored"][..]));
     assert_eq!((connection.closed(), connection.timer()), (None, Some(Duration::from_secs(2))));
     connection.block_output(false);
     connection.receive(b"gh");
     assert_eq!(connection.sent(), b"abcdefgh");
     assert_eq!(connection.protocol().map(|script| script.commands), Some(3));
+}
+
+#[test]
+fn a_protocol_that_waited_waits_when_it_was_restored() {
+    let mut connection = open();
+    connection.receive(b"wait");
+    let mut connection = connection.save_and_restore(Scripted).expect("a script can be saved");
+    connection.receive(b"abcd");
+    assert_eq!(connection.sent(), b"");
+    connection.notify(Note::value("note"));
+    assert_eq!(connection.sent(), b"noteabcd");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Connections;
-use crate::behaviour::Panicked;
+use crate::behaviour::{Answer, Event, Panicked};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::snapshot::Snapshot;
 use crate::net::SocketOptions;
@@ -233,12 +233,28 @@ impl Connections {
         // A panic in save or restore leaves the connection with its old state, as an error does.
         let saved = self.generations.at(old).table.save(state, &mut saver);
         saved.map_err(|Panicked(message)| format!("save panicked: {message}"))?.map_err(|why| why.to_string())?;
-        let restored = self.generations.at(new).table.restore(&peer, &mut Saved::new(&saver.bytes));
+        let versions = self.generations.at(old).state.versions();
+        let restored = self.generations.at(new).table.restore(&peer, &mut Saved::versioned(&saver.bytes, &versions));
         let restored =
             restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?.map_err(|why| why.to_string())?;
         self.move_protocol(slot, new, restored);
         self.io.counters.adopted().add(1);
+        self.tell_restored(slot);
         Ok(())
+    }
+
+    /// The protocol goes on where another one was: it may speak. It waits as the one before it did, unless it says otherwise.
+    fn tell_restored(&mut self, slot: u32) {
+        let record = self.slots.at(slot);
+        let (version, waiting, held) = (record.version, record.flags.any(Flags::WAITING), !record.may_receive());
+        let answer = match self.dispatch(slot, Event::Restored) {
+            Answer::Continue if waiting => Answer::Wait,
+            answer => answer,
+        };
+        self.follow(slot, version, answer, held);
+        if self.is_still(slot, version) {
+            self.settle(slot, false);
+        }
     }
 
     fn move_protocol(&mut self, slot: u32, table: u16, state: u32) {
