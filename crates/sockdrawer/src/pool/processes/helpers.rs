@@ -204,6 +204,8 @@ impl Core<Helpers> {
                 Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => Drained { asked: held, ended: 0, cut: held },
                 // It is stopped, or has other things to do: what it has left is cut with it.
                 Err(mpsc::RecvTimeoutError::Timeout) => {
+                    // Under the lock: by its death its permits are taken back, and what it had left would not be seen.
+                    let _control = lock(&self.control);
                     channel.kill();
                     let cut = self.own.cut_rest(index, cut_before);
                     Drained { asked: held.max(cut), ended: held.saturating_sub(cut), cut }
