@@ -9,11 +9,13 @@ use crate::values::PeerLimit;
 use crate::{events, limits, print, program};
 use sockdrawer::{
     AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
+    Upgrade,
 };
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
 use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -33,12 +35,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Serves until a signal, or until the pool gives up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let log = if arguments.verbose { Some(Log::start(io::stderr())?) } else { None };
+    let place = arguments.upgrade.clone();
     let config = config(arguments, log.as_ref())?;
     limits::raise();
     let (news, told) = mpsc::channel();
     let signalled = news.clone();
     signals::drain_or_end(move || drop(signalled.send(News::Signal)))?;
-    let pool = Pool::start(config)?;
+    let pool = start(config, place)?;
     tell_addresses(&pool)?;
     let ended = end(&pool, &news, &told);
     if let Some(log) = log {
@@ -46,6 +49,15 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
         log.flush(PATIENCE);
     }
     ended
+}
+
+/// A pool that takes over from the server that is there, if it is to meet one.
+fn start(config: Config, place: Option<PathBuf>) -> Result<Pool, Failure> {
+    let Some(place) = place else { return Ok(Pool::start(config)?) };
+    let upgrade = Upgrade::at(place).version(env!("CARGO_PKG_VERSION")).begin()?;
+    let pool = upgrade.start("serve", config)?;
+    upgrade.ready()?;
+    Ok(pool)
 }
 
 /// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.

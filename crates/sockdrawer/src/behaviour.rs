@@ -68,6 +68,9 @@ pub trait AnyService: Send + Sync {
     /// The recipe from which another process builds the service.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
+    /// What the states of the service are called.
+    #[doc(hidden)]
+    fn state(&self) -> State;
     /// The queue in which connections wait for a [`Pool::listener`](crate::Pool::listener), as `Any`: its type belongs to the feature
     /// `tokio`.
     #[doc(hidden)]
@@ -111,6 +114,10 @@ impl AnyService for Described {
         self.recipe.clone().or_else(|| self.service.recipe())
     }
 
+    fn state(&self) -> State {
+        self.service.state()
+    }
+
     fn queue(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.service.queue()
     }
@@ -123,8 +130,6 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
-    /// What its states are called.
-    pub(crate) state: State,
 }
 
 /// A panic of user code that was caught.
@@ -141,6 +146,8 @@ pub(crate) trait Table: Send {
     fn save(&mut self, slot: u32, to: &mut Saver) -> Result<Result<(), CannotSave>, Panicked>;
     /// Calls `closed` of the state and drops it.
     fn close(&mut self, slot: u32, why: Closed, cx: &mut Context<'_>) -> Result<(), Panicked>;
+    /// Drops a state that was restored and is not needed after all.
+    fn forget(&mut self, slot: u32);
     fn connect_failed(&mut self, failure: &ConnectFailure, local: &mut Local) -> Result<(), Panicked>;
     fn live(&self) -> usize;
     fn reserve(&mut self, capacity: usize);
@@ -213,11 +220,10 @@ pub(crate) struct Slabs<S: Service>(pub(crate) Arc<S>);
 impl<S: Service> AnyService for Slabs<S> {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         let service = self.0.clone();
-        let said =
-            guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address(), service.state()));
-        let (local, closing, receiving, needs_peer_address, state) = said?;
+        let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
+        let (local, closing, receiving, needs_peer_address) = said?;
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, needs_peer_address, state })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address })
     }
 
     fn kind(&self) -> Kind {
@@ -226,6 +232,10 @@ impl<S: Service> AnyService for Slabs<S> {
 
     fn recipe(&self) -> Option<Recipe> {
         guarded(|| self.0.recipe()).unwrap_or_default()
+    }
+
+    fn state(&self) -> State {
+        guarded(|| self.0.state()).unwrap_or_default()
     }
 }
 
@@ -284,6 +294,11 @@ impl<S: Service> Table for Slab<S> {
         // Two guards: a panic in `closed` must not keep Drop from running under a guard of its own.
         let dropped = guarded(|| self.states.remove(slot));
         closed.and(dropped)
+    }
+
+    fn forget(&mut self, slot: u32) {
+        // A panic in Drop ends nothing: there is no connection.
+        let _ = guarded(|| self.states.remove(slot));
     }
 
     fn connect_failed(&mut self, failure: &ConnectFailure, local: &mut Local) -> Result<(), Panicked> {

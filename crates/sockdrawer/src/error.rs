@@ -122,6 +122,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// This process could not take over from the one that it was to replace, which goes on as it was.
+    #[error("cannot take over at {}: {reason}", path.display())]
+    Upgrade {
+        /// Where the two meet.
+        path: std::path::PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The system refused a thread, an epoll or an event descriptor.
     #[error("cannot {what}: {source}")]
     System {

@@ -37,6 +37,7 @@ mod sys;
 #[cfg(feature = "tokio")]
 pub mod tasks;
 pub mod testing;
+mod upgrade;
 mod wake;
 
 pub use admission::{
@@ -58,6 +59,7 @@ pub use operation::{Adopted, Drain, Drained, Selector};
 pub use pool::processes;
 pub use pool::{Applied, Change, How, Plan, Pool};
 pub use protocol::*;
+pub use upgrade::Upgrade;
 
 /// Raises the soft limit of this process's descriptors (`RLIMIT_NOFILE`) to the hard limit, and returns the new limit. A program calls
 /// it once, before it starts a pool; the library never calls it.

@@ -32,6 +32,7 @@ pub use job::{Job, JobError, JobResult};
 pub(crate) use note::Post;
 pub use note::{Handle, Note, NotifyError};
 pub use saved::{CannotRestore, CannotSave, Saved, Saver};
+pub(crate) use state::Level;
 pub use state::State;
 pub(crate) use tag::{Tag, tag};
 

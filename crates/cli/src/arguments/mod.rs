@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Holds sockets so that the program around them can change.
@@ -80,6 +81,10 @@ pub(crate) struct ServeArguments {
     /// Maximum of connections at once [default: as many as descriptors allow].
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) limit: Option<usize>,
+    /// loops and tasks: where the server meets the next build of this program, which takes over its listeners and connections. Where one serves
+    /// there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) upgrade: Option<PathBuf>,
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,

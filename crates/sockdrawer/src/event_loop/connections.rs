@@ -8,6 +8,7 @@ mod draining;
 mod idle;
 mod interest;
 mod jobs;
+pub(crate) mod moving;
 mod operations;
 mod reading;
 mod writing;
@@ -52,6 +53,7 @@ pub(crate) struct Connections {
     pub(super) timers: Timers,
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
+    moving: moving::Moving,
     /// Connections that are watched for the idle timeout.
     idle: HashMap<u32, idle::Seen>,
     /// Every target there was; connecting slots name theirs by its place.
@@ -94,6 +96,7 @@ impl Connections {
             generations: Generations::default(),
             timers: Timers::new(io.start, capacity.min(64)),
             orphans: HashMap::new(),
+            moving: moving::Moving::default(),
             idle: HashMap::new(),
             targets: Vec::new(),
             connects: connecting::Connects::default(),

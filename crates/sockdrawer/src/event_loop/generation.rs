@@ -22,6 +22,8 @@ pub(crate) struct Generation {
     /// Its end was told.
     told: AtomicBool,
     pub(crate) kind: Kind,
+    /// What its states are called.
+    pub(crate) state: crate::protocol::State,
     service: Arc<dyn AnyService>,
     capacity: usize,
     /// Made for each loop before the switch, so that no loop builds one while it accepts.
@@ -39,15 +41,16 @@ impl Generation {
     ) -> Result<Arc<Generation>, Panicked> {
         let prepared = (0..loops).map(|_| service.table(capacity).map(Some)).collect::<Result<_, _>>()?;
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let kind = service.kind();
-        Ok(Arc::new(Generation { id, settings, live, retired, told, kind, service, capacity, prepared: Mutex::new(prepared) }))
+        let (kind, state, prepared) = (service.kind(), service.state(), Mutex::new(prepared));
+        Ok(Arc::new(Generation { id, settings, live, retired, told, kind, state, service, capacity, prepared }))
     }
 
     /// A copy for a child, which counts its connection by itself: in the original that connection is not counted.
     pub(crate) fn apart(&self) -> Arc<Generation> {
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let (service, settings, prepared) = (self.service.clone(), self.settings.clone(), Mutex::default());
-        Arc::new(Generation { id: self.id, settings, live, retired, told, kind: self.kind, service, capacity: 1, prepared })
+        let (kind, state) = (self.kind, self.state.clone());
+        Arc::new(Generation { id: self.id, settings, live, retired, told, kind, state, service, capacity: 1, prepared })
     }
 
     /// Whether it is retired and its last connection ended; true once.

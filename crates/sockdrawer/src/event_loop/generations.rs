@@ -4,7 +4,7 @@ use super::generation::Generation;
 use super::slot::Flags;
 use crate::behaviour::{Table, TableBox};
 use crate::config::Settings;
-use crate::protocol::{Closing, Local, Receiving, State};
+use crate::protocol::{Closing, Local, Receiving};
 use std::sync::Arc;
 
 /// A generation in this loop.
@@ -14,7 +14,6 @@ pub(super) struct LiveGeneration {
     pub(super) local: Box<Local>,
     pub(super) closing: Closing,
     receiving: Receiving,
-    pub(super) state: State,
     /// Of the generation, which other loops write to for each connection.
     pub(super) id: u32,
     pub(super) high_water: usize,
@@ -62,9 +61,9 @@ impl Generations {
     pub(super) fn switch_to(&mut self, epoch: u64, generation: Arc<Generation>, made: TableBox) {
         self.epoch = epoch;
         self.drop_empty(true);
-        let TableBox { table, local, closing, receiving, state, .. } = made;
+        let TableBox { table, local, closing, receiving, .. } = made;
         let (id, high_water) = (generation.id, generation.settings.high_water);
-        let generation = Some(LiveGeneration { generation, table, local, closing, receiving, state, id, high_water });
+        let generation = Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water });
         let at = self.live.iter().position(Option::is_none).unwrap_or_else(|| {
             self.live.push(None);
             self.live.len() - 1

@@ -91,9 +91,24 @@ impl Flags {
     /// Its end is counted as cut, and closing its socket sends a reset: nothing else happens to it any more.
     pub(crate) const CUT: Flags = Flags(1 << 24);
 
+    /// Offered to another process: nothing happens to it here, but for its end.
+    pub(crate) const FROZEN: Flags = Flags(1 << 25);
+
+    /// While any of these is set, the connection cannot move to another process.
+    pub(crate) const UNMOVABLE: Flags = Flags(
+        Flags::WORKING.0
+            | Flags::DELEGATING.0
+            | Flags::LEASED.0
+            | Flags::DRAINING.0
+            | Flags::PURGED.0
+            | Flags::CUT.0
+            | Flags::FROZEN.0,
+    );
+
     /// While any of these is set, the connection is not read.
     pub(crate) const UNREAD: Flags = Flags(
         Flags::CUT.0
+            | Flags::FROZEN.0
             | Flags::CONNECTING.0
             | Flags::FLUSHING.0
             | Flags::LINGERING.0
@@ -173,7 +188,8 @@ impl Slot {
 
     /// Whether `received` and `finished` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        !self.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED))
+        let held = Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
+        !self.flags.any(held.and(Flags::FROZEN))
     }
 }
 

@@ -75,6 +75,13 @@ impl Wheel {
         (at.saturating_duration_since(self.start).as_nanos() >> TICK_SHIFT) as u64
     }
 
+    /// When a node that is set is due: at most a tick later than was asked.
+    pub(super) fn due_at(&self, node: &Node) -> Instant {
+        let ahead = node.deadline.wrapping_sub(self.tick as u32);
+        let ticks = self.tick as i64 + i64::from(ahead as i32);
+        self.start + Duration::from_nanos((ticks.max(0) as u64) << TICK_SHIFT)
+    }
+
     /// Sets the slot's timer to `at`, at most [`FARTHEST`] from `now`.
     pub(crate) fn set(&mut self, slots: &mut Slots, slot: u32, at: Instant, now: Instant) {
         if self.is_empty() {

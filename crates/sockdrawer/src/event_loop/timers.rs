@@ -38,6 +38,16 @@ impl Timers {
         self.wheel.set(slots, slot, at.min(now + timer::FARTHEST), now);
     }
 
+    /// When the protocol's timer is due, if it is set.
+    pub(super) fn due_at(&self, slots: &mut Slots, slot: u32) -> Option<Instant> {
+        let record = slots.at(slot);
+        if !record.timer.is_set() || record.flags.any(Flags::IDLE) {
+            return None;
+        }
+        let near = self.wheel.due_at(&record.timer);
+        Some(self.far.get(&slot).copied().unwrap_or(near))
+    }
+
     #[inline]
     pub(super) fn clear(&mut self, slots: &mut Slots, slot: u32) {
         self.wheel.clear(slots, slot);

@@ -1,4 +1,6 @@
-//! PROCESSES: the numbers that the processes of a pool share.
+//! PROCESSES: the numbers that the processes of a pool share, and messages between processes.
 
 pub(crate) mod child_page;
+pub(crate) mod messages;
+pub(crate) mod packets;
 pub(crate) mod shared_counters;

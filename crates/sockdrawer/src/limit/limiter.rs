@@ -240,6 +240,15 @@ impl Limiter {
         self.call();
     }
 
+    /// Counts so many more, also beyond the limit: connections that were let in before, in another process.
+    pub(crate) fn hold_more(&self, count: u64) {
+        let taken = self.shared_counters.taken().fetch_add(count, SeqCst) + count;
+        if let Some((held, _)) = self.own() {
+            held.fetch_add(count, SeqCst);
+        }
+        self.look_upwards(taken);
+    }
+
     #[inline]
     pub(crate) fn put_back(&self) {
         if let Some((held, _)) = self.own() {

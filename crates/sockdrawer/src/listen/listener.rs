@@ -104,6 +104,13 @@ impl OwnedPath {
     }
 }
 
+impl OwnedPath {
+    /// The path stays: another process has its socket.
+    fn leave(mut self) {
+        self.identity = (0, 0);
+    }
+}
+
 fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
@@ -208,6 +215,21 @@ impl Listener {
         let socket = ListenSocket::new(socket, true);
         socket.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
         Ok(Listener { address: real, sockets: vec![socket], ownership: Ownership::Shared, path: None, retires: false })
+    }
+
+    /// Goes on with the sockets of a process that this one replaces, which shared their port in this order.
+    pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>) -> Result<Listener, Error> {
+        let listener = ask.opened(sockets, Groups::lease(&Arc::default()))?;
+        listener.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
+        Ok(listener)
+    }
+
+    /// The sockets are another process's from now on: this one does nothing to them but to close its copies.
+    pub(crate) fn is_handed_over(&mut self) {
+        self.ownership = Ownership::Shared;
+        if let Some(path) = self.path.take() {
+            path.leave();
+        }
     }
 
     /// Its sockets are closed by their retirement. No client finds it by its path any more; one that did is still served.

@@ -141,6 +141,10 @@ counters! {
     notes_dropped,
     /// Connections moved to a newer generation.
     adopted,
+    /// Connections that came from the process that this one replaced.
+    moved_in,
+    /// Connections that went to the process that replaced this one. They are not among those that were closed.
+    moved_out,
     /// Panics of the admission policy.
     admission_panics,
     /// Failures of `accept4` that concerned one connection.

@@ -75,7 +75,11 @@ impl Pool {
             model if model.has_processes() => Core::<Helpers>::start(config)?,
             _ => Core::<Loops>::start(config)?,
         };
-        Ok(Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager })
+        Ok(Pool::of(manager))
+    }
+
+    pub(crate) fn of(manager: Arc<dyn Manager>) -> Pool {
+        Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager }
     }
 
     /// Serves one address with the defaults.

@@ -10,6 +10,7 @@ use crate::listen::listener::{Ask, Listener, NotOpened};
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::sys::System;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// An address of the pool, and the members that accept from it.
@@ -33,7 +34,12 @@ pub(crate) struct Listeners {
     pub(crate) listening: Vec<ListenerEntry>,
     /// Sockets that get no new connections; what comes out of their handshakes is still accepted.
     pub(crate) retiring: Vec<ListenerEntry>,
+    /// Sockets of a process that this one replaces, until the pool listens at them.
+    pub(crate) inherited: Inherited,
 }
+
+/// Listening sockets by their addresses.
+pub(crate) type Inherited = Vec<(Address, Vec<OwnedFd>)>;
 
 /// New sockets, each by the index of the place that it takes.
 pub(super) type Replacing = Vec<(usize, ListenerEntry)>;
@@ -75,11 +81,15 @@ impl Listeners {
 
     /// Opens a new address beside these, those that are on their way out, and those that the same change adds.
     pub(super) fn listen(
-        &self,
+        &mut self,
         (config, listening): (&Config, &Listening),
         retirements: &Retirements,
         added: &[ListenerEntry],
     ) -> Result<Listener, Error> {
+        if let Some(at) = self.inherited.iter().position(|(address, _)| *address == listening.address) {
+            let (_, sockets) = self.inherited.swap_remove(at);
+            return Listener::go_on(&ask(config, listening), sockets);
+        }
         let retiring = retirements.listeners();
         let here = self.listening.iter().chain(added).map(|entry| &entry.listener);
         listen(config, listening, here.chain(retiring.iter().map(|listener| &**listener)))

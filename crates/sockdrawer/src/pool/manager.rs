@@ -13,6 +13,9 @@ use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::sync::{lock, wait};
 use std::time::{Duration, Instant};
 
+/// Why a pool ended that another process took over.
+pub(super) const HANDED_OVER: &str = "another process took over";
+
 /// Why a pool ended whose user ended it.
 pub(super) const SHUT_DOWN: &str = "it was shut down";
 
@@ -132,7 +135,7 @@ impl<M: Members> Manager for Core<M> {
 
 /// What [`Pool::join`] says of a pool that ended for this reason.
 pub(super) fn ended(reason: &str) -> Result<(), Error> {
-    if reason == SHUT_DOWN { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
+    if [SHUT_DOWN, HANDED_OVER].contains(&reason) { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
 }
 
 /// What is said of a pool that takes connections, or does not.

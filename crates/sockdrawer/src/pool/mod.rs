@@ -6,7 +6,7 @@ mod drain;
 mod handle;
 mod lifecycle;
 mod listeners;
-mod loops;
+pub(crate) mod loops;
 mod manager;
 mod members;
 mod plan;
@@ -20,7 +20,9 @@ mod supervise;
 mod tests;
 mod validate;
 
+pub(crate) use control::Core;
 pub use handle::Pool;
+pub(crate) use listeners::Inherited;
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]
 pub use processes::processes;

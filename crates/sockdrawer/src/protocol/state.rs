@@ -86,6 +86,14 @@ impl State {
         self
     }
 
+    pub(crate) fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    pub(crate) fn of_levels(levels: impl Iterator<Item = Level>) -> State {
+        State { levels: levels.collect() }
+    }
+
     /// The versions that are written, in the order in which a state is.
     pub(crate) fn versions(&self) -> Vec<u32> {
         self.levels.iter().map(|level| level.version).collect()

@@ -18,7 +18,6 @@ mod namespace;
 mod options;
 mod pages;
 pub(crate) mod panics;
-#[cfg(feature = "processes")]
 pub(crate) mod passing;
 #[cfg(feature = "processes")]
 pub(crate) mod process;
@@ -29,7 +28,7 @@ pub(crate) mod steering;
 #[cfg(feature = "processes")]
 mod unforked;
 
-pub(crate) use calls::{Calls, close};
+pub(crate) use calls::{Calls, close, cookie};
 pub(crate) use clock::{monotonic, monotonic_coarse};
 pub(crate) use kernel::Kernel;
 pub(crate) use limits::{

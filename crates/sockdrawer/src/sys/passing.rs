@@ -1,13 +1,16 @@
 //! Packets between processes, and descriptors that travel with them (unix(7)).
 
 use super::{Errno, Result};
+use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair, sockopt,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
+    socketpair, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// Maximum of descriptors per packet; the kernel takes 253.
@@ -21,6 +24,49 @@ pub(crate) fn packet_pair(patience: Duration) -> Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&pair.0, sockopt::Timeout::Send, Some(patience))?;
     Ok(pair)
+}
+
+/// Listens for packet connections (SEQPACKET) at a path that only this user may use. The path must be free.
+pub(crate) fn packet_listener(path: &Path) -> Result<OwnedFd> {
+    let socket = packet_socket()?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Nothing connects before it listens: by then only this user may.
+    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
+    listen(&socket, 16)?;
+    Ok(socket)
+}
+
+/// Connects to a packet listener.
+pub(crate) fn packet_connect(path: &Path) -> Result<OwnedFd> {
+    let socket = packet_socket()?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Waits for the next connection of a packet listener.
+pub(crate) fn packet_accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    loop {
+        match accept_with(listener, SocketFlags::CLOEXEC) {
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            accepted => return accepted,
+        }
+    }
+}
+
+fn packet_socket() -> Result<OwnedFd> {
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// This end waits no longer than that, neither to send nor to receive.
+pub(crate) fn set_patience(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, patience)?;
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, patience)
+}
+
+/// The process at the other end, and whether this user may trust it: it is this user's, or root's.
+pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Result<(u32, bool)> {
+    let peer = sockopt::socket_peercred(socket)?;
+    Ok((peer.pid.as_raw_pid().cast_unsigned(), peer.uid == rustix::process::geteuid() || peer.uid.is_root()))
 }
 
 /// Whether the socket is an end of a packet pair that a process of this user made.

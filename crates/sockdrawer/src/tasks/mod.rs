@@ -18,7 +18,7 @@ pub(crate) use listener::Queue;
 
 use crate::behaviour::{AnyService, Behaviour, Kind, Panicked, Slabs, TableBox};
 use crate::event_loop::lease::{Lease, LeaseEnd, delegate};
-use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, Step};
+use crate::protocol::{self, Input, Peer, Protocol, Recipe, Service, State, Step};
 use crate::sys::panics;
 use std::any::Any;
 use std::cell::RefCell;
@@ -103,6 +103,10 @@ impl Source {
 }
 
 impl AnyService for Source {
+    fn state(&self) -> State {
+        State::none()
+    }
+
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked> {
         self.0.table(capacity)
     }

@@ -301,7 +301,7 @@ impl Acceptor {
     }
 
     /// Counts the peer of a connection that was on its way in while the policy changed.
-    pub(super) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
+    pub(in crate::event_loop) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
         let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
         if permit.listener().is_some()
             && permit.peer_count().is_none_or(|peer_count| !peer_count.is_of(&peer_counts))

@@ -216,6 +216,7 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::LEASED) {
             return self.note_leased(slot, note);
         }
+        self.take_back(slot);
         if self.slots.at(slot).flags.any(Flags::FULL) {
             let table = self.slots.at(slot).table;
             match self.generations.settings(table).notes_when_full {

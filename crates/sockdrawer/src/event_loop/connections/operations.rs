@@ -177,6 +177,7 @@ impl Connections {
 
     /// An empty tag is none.
     pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
+        self.take_back(slot);
         self.snapshot.iter().for_each(|snapshot| snapshot.tagged(tag.clone()));
         if !tag.is_empty() {
             self.slots.make_extra(slot).tag = Some(tag);
@@ -208,6 +209,7 @@ impl Connections {
             (Flags::WORKING, "a job runs"),
             (Flags::DELEGATING.and(Flags::LEASED), "it is delegated"),
             (Flags::FLUSHING.and(Flags::LINGERING), "it is ending"),
+            (Flags::FROZEN, "it is offered to another process"),
         ];
         if let Some((_, why)) = busy.into_iter().find(|(busy, _)| flags.any(*busy)) {
             return Err(why.to_owned());
@@ -233,7 +235,7 @@ impl Connections {
         // A panic in save or restore leaves the connection with its old state, as an error does.
         let saved = self.generations.at(old).table.save(state, &mut saver);
         saved.map_err(|Panicked(message)| format!("save panicked: {message}"))?.map_err(|why| why.to_string())?;
-        let versions = self.generations.at(old).state.versions();
+        let versions = self.generations.at(old).generation.state.versions();
         let restored = self.generations.at(new).table.restore(&peer, &mut Saved::versioned(&saver.bytes, &versions));
         let restored =
             restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?.map_err(|why| why.to_string())?;
@@ -244,7 +246,7 @@ impl Connections {
     }
 
     /// The protocol goes on where another one was: it may speak. It waits as the one before it did, unless it says otherwise.
-    fn tell_restored(&mut self, slot: u32) {
+    pub(super) fn tell_restored(&mut self, slot: u32) {
         let record = self.slots.at(slot);
         let (version, waiting, held) = (record.version, record.flags.any(Flags::WAITING), !record.may_receive());
         let answer = match self.dispatch(slot, Event::Restored) {

@@ -5,11 +5,13 @@ mod change;
 mod drain;
 mod ending;
 mod members;
+pub(crate) mod moving;
 mod replace;
 mod shutdown;
 mod status;
 
 use super::control::{Core, Report};
+use super::listeners::Inherited;
 use super::validate::{effective_limit, make_room, validate_start, warm};
 use crate::config::{Config, Endpoint, Model};
 use crate::error::Error;
@@ -21,10 +23,11 @@ use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::Limiter;
+use crate::listen::state::AcceptState;
 use crate::model;
 use crate::model::loops::Running;
-use crate::observe::Counts;
-use crate::sync::mpsc;
+use crate::observe::{Counts, Readiness};
+use crate::sync::{lock, mpsc};
 use crate::sys::{self, panics};
 use shutdown::ShutdownSignal;
 use std::sync::{Arc, Weak};
@@ -73,6 +76,8 @@ pub(crate) struct Foundation {
     pub(crate) process: Option<usize>,
     /// Descriptors that are open beside it.
     pub(crate) others: usize,
+    /// Listening sockets of a process that it replaces: it takes no connection until it is told to.
+    pub(crate) inherited: Option<Inherited>,
 }
 
 impl LoopHandle {
@@ -86,12 +91,17 @@ impl LoopHandle {
 impl Core<Loops> {
     /// Starts a pool; a failure leaves nothing behind.
     pub(in crate::pool) fn start(config: Config) -> Result<Arc<Core<Loops>>, Error> {
+        Core::start_with(config, None)
+    }
+
+    /// ... which goes on with the listening sockets of a process that it replaces, if there are some.
+    pub(crate) fn start_with(config: Config, inherited: Option<Inherited>) -> Result<Arc<Core<Loops>>, Error> {
         validate_start(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
         let shared_counters = SharedCounters::private();
         let limiter = Limiter::shared(shared_counters.clone(), limit, None);
-        Core::start_on(config, Foundation { shared_counters, limiter, generation: 1, process: None, others })
+        Core::start_on(config, Foundation { shared_counters, limiter, generation: 1, process: None, others, inherited })
     }
 
     /// Starts a pool on a limiter and counters that may be shared with other processes.
@@ -128,6 +138,11 @@ impl Core<Loops> {
             Loops { shared, shutdown: ShutdownSignal::default() }
         };
         let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
+        if let Some(inherited) = on.inherited {
+            let mut control = lock(&core.control);
+            control.listeners.inherited = inherited;
+            (control.accept_state, control.readiness) = (AcceptState::Suspended, Readiness::Suspended);
+        }
         make_room(&config, limit, others);
         core.start_workers(config.workers).inspect_err(|_| core.stop("it could not be started"))?;
         core.begin(heard)?;

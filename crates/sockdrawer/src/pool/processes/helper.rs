@@ -109,8 +109,14 @@ impl Helper {
         let process = Process { index: Some(start.index), most: start.most, event, system: config.system.clone() };
         let limit = shared_counters.limit().load(crate::sync::atomic::Ordering::SeqCst) as usize;
         let limiter = Limiter::shared(shared_counters.clone(), limit, Some(process.clone()));
-        let foundation =
-            Foundation { shared_counters, limiter, generation: start.generated.id, process: Some(start.index), others: 0 };
+        let foundation = Foundation {
+            shared_counters,
+            limiter,
+            generation: start.generated.id,
+            process: Some(start.index),
+            others: 0,
+            inherited: None,
+        };
         let core = Core::start_on(config, foundation).map_err(refusal)?;
         Manager::set_accept_state(&*core, &start.accept_state);
         let listener_states = ListenerStates::new(Process { most: usize::MAX, ..process });

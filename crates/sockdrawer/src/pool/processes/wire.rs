@@ -3,13 +3,13 @@
 
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
+use crate::ipc::packets;
 use crate::listen::state::AcceptState;
 use crate::net::Address;
 use crate::observe::{Counts, Event, GenerationStatus, LoopStatus};
 use crate::operation::{Drain, Op, Outcome, Selector};
 use crate::protocol::Recipe;
-use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
-use crate::sys::{Errno, Pages, Result};
+use crate::sys::{Errno, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -170,30 +170,9 @@ pub(crate) enum FromHelper {
 /// From a pool to a helper: a request and its number.
 pub(crate) type ToHelper = (u64, Request);
 
-/// The first bytes of each packet.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Head {
-    /// Of the message, among those of this direction.
-    number: u64,
-    /// Whether this is its last packet.
-    last: bool,
-    /// Descriptors that come along.
-    descriptors: u8,
-}
-
-/// Room for the head.
-const HEAD_BYTES: usize = 16;
-
-/// The longest message: a list of as many connections as a helper may have is shorter.
-const MOST_MESSAGE: usize = 64 * 1024 * 1024;
-/// The most descriptors of one: as many sockets as a listener may have.
-const MOST_PASSED: usize = 1024;
-
 /// Sends messages of any length as packets.
 #[derive(Default)]
-pub(crate) struct Sender {
-    sent: u64,
-}
+pub(crate) struct Sender(packets::Sender);
 
 impl Sender {
     pub(crate) fn send<T: Serialize>(
@@ -204,40 +183,13 @@ impl Sender {
         wait: bool,
     ) -> Result<()> {
         let bytes = postcard::to_allocvec(message).map_err(|_| Errno::INVAL)?;
-        self.sent += 1;
-        let mut parts = bytes.chunks(MOST_BYTES - HEAD_BYTES).peekable();
-        let mut descriptors = descriptors.chunks(MOST_DESCRIPTORS);
-        let mut part = parts.next().unwrap_or_default();
-        loop {
-            let passed = descriptors.next().unwrap_or_default();
-            let more = parts.peek().is_some() || descriptors.len() > 0;
-            let head = Head { number: self.sent, last: !more, descriptors: passed.len() as u8 };
-            let mut packet = postcard::to_allocvec(&head).map_err(|_| Errno::INVAL)?;
-            packet.extend_from_slice(part);
-            send_packet(socket, &packet, passed, wait)?;
-            if !more {
-                return Ok(());
-            }
-            part = parts.next().unwrap_or_default();
-        }
+        self.0.send(socket, &bytes, descriptors, wait)
     }
 }
 
 /// Puts messages together again.
 #[derive(Default)]
-pub(crate) struct Receiver {
-    /// What has come of the message that is on its way.
-    message: Message,
-}
-
-#[derive(Default)]
-struct Message {
-    number: u64,
-    bytes: Vec<u8>,
-    descriptors: Vec<OwnedFd>,
-    /// Some of its descriptors did not arrive.
-    lost: bool,
-}
+pub(crate) struct Receiver(packets::Receiver);
 
 impl Receiver {
     /// Waits for the next whole message; None when the other end is gone.
@@ -256,36 +208,16 @@ impl Receiver {
     }
 
     fn next<T: DeserializeOwned>(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<(T, Vec<OwnedFd>)>> {
-        // Not kept: a process that forks has few pages.
-        let mut packet = Pages::new(MOST_BYTES)?;
-        loop {
-            let mut passed = Vec::new();
-            let Some(length) = receive_packet(socket, &mut packet, &mut passed, wait)? else { return Ok(None) };
-            let (head, part): (Head, &[u8]) = postcard::take_from_bytes(&packet[..length]).map_err(|_| Errno::BADMSG)?;
-            // A sender's messages come one after another: one before this was given up in the middle.
-            if self.message.number != head.number {
-                self.message = Message { number: head.number, ..Message::default() };
-            }
-            let message = &mut self.message;
-            message.bytes.extend_from_slice(part);
-            message.lost |= usize::from(head.descriptors) != passed.len();
-            message.descriptors.append(&mut passed);
-            if message.bytes.len() > MOST_MESSAGE || message.descriptors.len() > MOST_PASSED {
-                return Err(Errno::MSGSIZE);
-            }
-            if head.last {
-                let message = std::mem::take(message);
-                let content = postcard::from_bytes(&message.bytes).map_err(|_| Errno::BADMSG)?;
-                return Ok(Some((content, if message.lost { Vec::new() } else { message.descriptors })));
-            }
-        }
+        let Some(received) = self.0.receive(socket, wait)? else { return Ok(None) };
+        let content = postcard::from_bytes(&received.bytes).map_err(|_| Errno::BADMSG)?;
+        Ok(Some((content, received.descriptors.unwrap_or_default())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::passing::packet_pair;
+    use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, packet_pair, send_packet};
     use std::os::fd::AsFd;
 
     #[test]
@@ -325,14 +257,13 @@ mod tests {
         sender.send(one.as_fd(), &(2_u64, Request::Status), &[], true).expect("there is room again");
         let message = receiver.receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message").0;
         assert!(matches!(message, (2, Request::Status)));
-        assert!(receiver.message.bytes.is_empty());
+        assert_eq!(receiver.0.partial(), 0);
     }
 
     #[test]
     fn a_message_whose_descriptors_were_lost_has_none_but_its_words() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
-        let head = Head { number: 1, last: true, descriptors: 2 };
-        let mut packet = postcard::to_allocvec(&head).expect("bytes");
+        let mut packet = [&1_u64.to_le_bytes()[..], &[1, 2]].concat();
         packet.extend(postcard::to_allocvec(&(1_u64, Request::Status)).expect("bytes"));
         send_packet(one.as_fd(), &packet, &[one.as_fd()], true).expect("sent");
         let (message, passed) = Receiver::default().receive::<ToHelper>(two.as_fd()).expect("no error").expect("a message");

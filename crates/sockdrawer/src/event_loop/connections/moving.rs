@@ -1,0 +1,306 @@
+//! Connections that move to another process. Here they are frozen: epoll does not know them, nothing is read, written or called. There
+//! they are restored, and nothing of them is touched until they are there for good.
+
+use super::Connections;
+use crate::behaviour::Panicked;
+use crate::event_loop::EventLoop;
+use crate::event_loop::slot::{Flags, Slot};
+use crate::ipc::messages::{Marks, Record, Restored};
+use crate::listen::permit::Permit;
+use crate::listen::state::ListenerState;
+use crate::protocol::{Closed, ConnectionId, Peer, Saved, Saver, Side, State};
+use crate::sys::{Errno, cookie};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connections of one offer: their sockets come along in one packet.
+const MOST_RECORDS: usize = 32;
+/// Bytes of one offer, but for one record that is longer.
+const MOST_BYTES: usize = 24 * 1024;
+
+/// The connections of a loop that are between two processes.
+#[derive(Default)]
+pub(crate) struct Moving {
+    /// By id, those that are frozen: their tokens, and when their timers are due.
+    frozen: HashMap<u64, (u64, Option<Instant>)>,
+    /// By id, those that were restored and are another process's still.
+    arrived: HashMap<u64, Arrived>,
+}
+
+/// A connection that was restored: its slab has its state, and its generation counts it.
+struct Arrived {
+    socket: OwnedFd,
+    remote: Option<std::net::SocketAddr>,
+    record: Record,
+    table: u16,
+    state: u32,
+}
+
+/// What came of an offer.
+pub(crate) struct Offered {
+    /// How many were offered.
+    pub(crate) count: usize,
+    /// Where the next begins; None: the end of the table was reached.
+    pub(crate) next: Option<u32>,
+}
+
+/// The listeners by which connections came in, by their addresses as text.
+pub(crate) type ListenerStates = Arc<[(String, Arc<ListenerState>)]>;
+
+impl Connections {
+    /// Freezes the next connections, from this slot on, whose state is one of those that the successor `reads`, and has them sent.
+    ///
+    /// # Errors
+    /// That of `send`: they go on here.
+    pub(crate) fn offer_next(
+        &mut self,
+        reads: &State,
+        from: u32,
+        send: impl FnOnce(Vec<Record>, &[BorrowedFd<'_>]) -> Result<(), Errno>,
+    ) -> Result<Offered, Errno> {
+        self.look_at_clock();
+        let (mut ids, mut records, mut bytes, mut next) = (Vec::new(), Vec::new(), 0, from);
+        while next < self.slots.len() && ids.len() < MOST_RECORDS && bytes < MOST_BYTES {
+            if let Some(record) = self.freeze(next, reads) {
+                bytes += prost::Message::encoded_len(&record);
+                ids.push((next, record.id));
+                records.push(record);
+            }
+            next += 1;
+        }
+        let offered = Offered { count: ids.len(), next: (next < self.slots.len()).then_some(next) };
+        if ids.is_empty() {
+            return Ok(offered);
+        }
+        // Out of their slots for the call: a table lends one slot at a time.
+        let sockets: Vec<OwnedFd> = ids.iter().filter_map(|(slot, _)| self.slots.at(*slot).socket.take()).collect();
+        let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+        let sent = send(records, &descriptors);
+        for ((slot, _), socket) in ids.iter().zip(sockets) {
+            self.slots.at(*slot).socket = Some(socket);
+        }
+        sent.inspect_err(|_| ids.iter().for_each(|(_, id)| self.thaw(*id)))?;
+        Ok(offered)
+    }
+
+    /// None where the connection cannot move, now or ever.
+    fn freeze(&mut self, slot: u32, reads: &State) -> Option<Record> {
+        let record = self.slots.at(slot);
+        if !record.has_protocol() || record.flags.any(Flags::UNMOVABLE) {
+            return None;
+        }
+        let (table, state) = (record.table, record.state);
+        let live = self.generations.at(table);
+        let written = live.generation.state.clone();
+        reads.can_read(&written).ok()?;
+        let mut saver = Saver::default();
+        live.table.save(state, &mut saver).ok()?.ok()?;
+        let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
+        let due = self.timers.due_at(&mut self.slots, slot);
+        if self.slots.at(slot).flags.any(Flags::WATCHED) {
+            self.unwatch(slot);
+        }
+        self.timers.clear(&mut self.slots, slot);
+        let token = self.slots.token(slot);
+        let listener = self.slots.at(slot).listener;
+        let listener = self.slots.listener(listener).map(|listener| listener.address.to_string());
+        let tag = self.slots.extra(slot).and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
+        let record = self.slots.at(slot);
+        record.flags.set(Flags::FROZEN);
+        let id = record.id.0;
+        let moves = Record {
+            id,
+            cookie,
+            age: self.second.saturating_sub(record.opened),
+            bytes_in: record.bytes_in,
+            bytes_out: record.bytes_out,
+            state: saver.bytes,
+            versions: written.versions(),
+            kept: self.kept.bytes(slot).to_vec(),
+            unsent: self.unsent.bytes(slot).to_vec(),
+            timer: due.map(|due| due.saturating_duration_since(Instant::now()).as_nanos().try_into().unwrap_or(u64::MAX)),
+            tag,
+            listener,
+            marks: marks(record),
+        };
+        self.moving.frozen.insert(id, (token, due));
+        Some(moves)
+    }
+
+    /// The connection goes on here.
+    fn thaw(&mut self, id: u64) {
+        let Some((token, due)) = self.moving.frozen.remove(&id) else { return };
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else { return };
+        self.slots.at(slot).flags.clear(Flags::FROZEN);
+        if let Some(due) = due {
+            self.timers.set(&mut self.slots, slot, due, Instant::now());
+        }
+        self.settle(slot, false);
+    }
+
+    /// Something happens to a connection that may be frozen: it is not the other process's then, and is offered again later.
+    #[inline]
+    pub(super) fn take_back(&mut self, slot: u32) {
+        if self.slots.at(slot).flags.any(Flags::FROZEN) {
+            let id = self.slots.at(slot).id.0;
+            self.thaw(id);
+        }
+    }
+
+    /// All that are frozen go on here: the other process does not take them, or is gone.
+    pub(crate) fn thaw_all(&mut self) {
+        let ids: Vec<u64> = self.moving.frozen.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.thaw(id));
+    }
+
+    /// Closes the copies of connections that the other process has restored; the others go on here. Returns those that are the other's: one
+    /// that ended meanwhile is not.
+    pub(crate) fn let_go(&mut self, restored: &[u64]) -> Vec<u64> {
+        let gone = restored.iter().copied().filter(|id| self.let_one_go(*id)).collect();
+        self.thaw_all();
+        gone
+    }
+
+    fn let_one_go(&mut self, id: u64) -> bool {
+        let Some((token, _)) = self.moving.frozen.remove(&id) else { return false };
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else {
+            return false;
+        };
+        self.forget_protocol(slot, Closed::Adopted);
+        self.forget_unsent(slot);
+        drop(self.slots.take_extra(slot));
+        self.io.counters.moved_out().add(1);
+        self.slots.leave(slot);
+        self.descriptor_freed = true;
+        true
+    }
+
+    /// Restores connections of another process; their sockets are not touched.
+    pub(crate) fn restore_arrivals(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
+        let mut restored = Restored::default();
+        for (record, socket) in records.into_iter().zip(sockets) {
+            let id = record.id;
+            match self.restore_arrival(record, socket) {
+                Ok(()) => restored.ids.push(id),
+                Err(why) if !restored.reasons.contains(&why) => restored.reasons.push(why),
+                Err(_) => {}
+            }
+        }
+        restored
+    }
+
+    fn restore_arrival(&mut self, record: Record, socket: OwnedFd) -> Result<(), String> {
+        let errno = |errno: Errno| std::io::Error::from(errno).to_string();
+        if cookie(socket.as_fd()).map_err(errno)? != record.cookie {
+            return Err("its socket is another's".to_owned());
+        }
+        let panicked = |Panicked(message)| format!("the new service panicked: {message}");
+        self.join_generation().map_err(panicked)?;
+        let table = self.generations.active;
+        let restored = self.restore_state(table, &record, socket.as_fd());
+        let (state, remote) = restored.inspect_err(|_| self.left_generation(table))?;
+        self.moving.arrived.insert(record.id, Arrived { socket, remote, record, table, state });
+        Ok(())
+    }
+
+    fn restore_state(
+        &mut self,
+        table: u16,
+        record: &Record,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(u32, Option<std::net::SocketAddr>), String> {
+        if record.kept.len() > self.read.len() {
+            return Err("it has more untaken input than the new service may have".to_owned());
+        }
+        let remote = self.io.system.peer_address(socket).ok().flatten();
+        let side = if record.marks.connected { Side::Connected } else { Side::Accepted };
+        let mut saved = Saved::versioned(&record.state, &record.versions);
+        let restored = self.generations.at(table).table.restore(&Peer::new(remote, side), &mut saved);
+        let restored = restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?;
+        Ok((restored.map_err(|why| why.to_string())?, remote))
+    }
+
+    /// What was restored and did not come after all is forgotten.
+    fn forget_arrivals(&mut self) {
+        for arrived in std::mem::take(&mut self.moving.arrived).into_values() {
+            self.generations.at(arrived.table).table.forget(arrived.state);
+            self.left_generation(arrived.table);
+        }
+    }
+
+    /// A connection that arrived goes on here.
+    fn seat(&mut self, arrived: Arrived, permit: Permit) {
+        let Arrived { socket, record: moved, table, state, .. } = arrived;
+        let slot = self.slots.take(socket, permit);
+        let (second, full) = (self.second, self.generations.at(table).full());
+        let record = self.slots.at(slot);
+        record.id = ConnectionId(moved.id);
+        (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
+        (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
+        set_marks(record, &moved.marks);
+        self.keep(slot, &moved.kept);
+        if !moved.unsent.is_empty() {
+            self.unsent.push(slot, &moved.unsent);
+            self.slots.at(slot).flags.set(Flags::UNSENT);
+            if moved.marks.full {
+                self.slots.at(slot).flags.set(full);
+            }
+        }
+        if let Some(tag) = &moved.tag {
+            self.set_tag(slot, crate::protocol::tag(tag));
+        }
+        if let Some(left) = moved.timer {
+            let now = Instant::now();
+            self.timers.set(&mut self.slots, slot, crate::clock::deadline(now, Duration::from_nanos(left)), now);
+        }
+        self.io.counters.moved_in().add(1);
+        self.tell_restored(slot);
+    }
+}
+
+impl EventLoop {
+    /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns how many.
+    pub(crate) fn seat_arrivals(&mut self, ids: &[u64], listeners: &ListenerStates) -> usize {
+        self.connections.look_at_clock();
+        self.acceptor.look_at_policy(&self.connections.io);
+        let mut seated = 0;
+        for id in ids {
+            let Some(arrived) = self.connections.moving.arrived.remove(id) else { continue };
+            let of = |address: &String| listeners.iter().find(|(known, _)| known == address).map(|(_, state)| state.clone());
+            let listener = arrived.record.listener.as_ref().and_then(of);
+            // One more than its limit allows, perhaps: it was let in before.
+            listener.iter().for_each(|listener| listener.limiter.hold_more(1));
+            let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
+            self.acceptor.count_incoming(&mut permit, arrived.remote);
+            self.connections.seat(arrived, permit);
+            seated += 1;
+        }
+        self.connections.forget_arrivals();
+        seated
+    }
+}
+
+fn marks(record: &Slot) -> Marks {
+    let has = |flag| record.flags.any(flag);
+    Marks {
+        connected: has(Flags::CONNECTED),
+        waiting: has(Flags::WAITING),
+        peer_finished: has(Flags::PEER_FINISHED),
+        told_finished: has(Flags::TOLD_FINISHED),
+        finishing: has(Flags::FINISHING),
+        full: has(Flags::FULL),
+    }
+}
+
+fn set_marks(record: &mut Slot, marks: &Marks) {
+    let all = [
+        (marks.connected, Flags::CONNECTED),
+        (marks.waiting, Flags::WAITING),
+        (marks.peer_finished, Flags::PEER_FINISHED),
+        (marks.told_finished, Flags::TOLD_FINISHED),
+        (marks.finishing, Flags::FINISHING),
+    ];
+    all.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| record.flags.set(flag));
+}

@@ -1,0 +1,313 @@
+//! What two builds of a program say to each other: fields with numbers, of which unknown ones are skipped, so that each can read what the
+//! other writes. A number is never used again for another field.
+
+use crate::ipc::packets::{Receiver, Sender};
+use crate::protocol::{Level, State};
+use crate::sys::{Errno, Result};
+use prost::Message as _;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The formats that this build speaks: the lowest and the highest.
+pub(crate) const FORMATS: (u32, u32) = (1, 1);
+
+/// One message.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Packet {
+    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    pub(crate) said: Option<Said>,
+}
+
+/// What is said, in the order of a conversation. The predecessor is the process that is replaced, the successor the one that replaces it.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Said {
+    /// The successor meets the predecessor.
+    #[prost(message, tag = "1")]
+    Hello(Hello),
+    /// The predecessor says what it has. Listening sockets come along, in the order of the pools and their listeners, and the socket of the
+    /// meeting place behind them.
+    #[prost(message, tag = "2")]
+    Welcome(Welcome),
+    /// The predecessor goes on as it was, for this reason.
+    #[prost(message, tag = "3")]
+    Refused(Refused),
+    /// The successor has all that can fail.
+    #[prost(message, tag = "4")]
+    Prepared(Prepared),
+    /// The predecessor accepts no more: the successor owns the listeners.
+    #[prost(message, tag = "5")]
+    Go(Go),
+    /// Connections, frozen in the predecessor. Their sockets come along.
+    #[prost(message, tag = "6")]
+    Offer(Offer),
+    /// Which of them the successor can go on with.
+    #[prost(message, tag = "7")]
+    Restored(Restored),
+    /// Which of them are the successor's: the predecessor has closed its copies of their sockets.
+    #[prost(message, tag = "8")]
+    Yours(Yours),
+    /// How many connections are left in the predecessor.
+    #[prost(message, tag = "9")]
+    Left(Left),
+    /// Nothing is left.
+    #[prost(message, tag = "10")]
+    Ended(Ended),
+    /// The successor has done as it was told.
+    #[prost(message, tag = "11")]
+    Done(Done),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Hello {
+    #[prost(uint32, tag = "1")]
+    pub(crate) lowest_format: u32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) highest_format: u32,
+    #[prost(string, tag = "3")]
+    pub(crate) version: String,
+    /// The pid that it was told to replace; 0: any.
+    #[prost(uint32, tag = "4")]
+    pub(crate) replaces: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Welcome {
+    #[prost(uint32, tag = "1")]
+    pub(crate) format: u32,
+    #[prost(uint32, tag = "2")]
+    pub(crate) pid: u32,
+    #[prost(string, tag = "3")]
+    pub(crate) version: String,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) pools: Vec<Pooled>,
+}
+
+/// A pool of the predecessor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Pooled {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) listeners: Vec<Listened>,
+}
+
+/// An address, and how many sockets it has.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Listened {
+    #[prost(string, tag = "1")]
+    pub(crate) address: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) sockets: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Refused {
+    #[prost(string, tag = "1")]
+    pub(crate) reason: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Prepared {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) pools: Vec<Reads>,
+}
+
+/// A pool of the successor, and the states that it reads.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Reads {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) state: Vec<StateLevel>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct StateLevel {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) version: u32,
+    #[prost(uint32, tag = "3")]
+    pub(crate) oldest: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Go {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) pools: Vec<Held>,
+}
+
+/// What a pool has when it stops to accept.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Held {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// Connections that count for the limit.
+    #[prost(uint64, tag = "2")]
+    pub(crate) connections: u64,
+    /// The number of the next connection.
+    #[prost(uint64, tag = "3")]
+    pub(crate) next_id: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Offer {
+    #[prost(string, tag = "1")]
+    pub(crate) pool: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) records: Vec<Record>,
+}
+
+/// A connection, but for its socket.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Record {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    /// The number by which the kernel knows its socket (`SO_COOKIE`): held against the descriptor at its place.
+    #[prost(uint64, tag = "2")]
+    pub(crate) cookie: u64,
+    /// Seconds since it opened.
+    #[prost(uint32, tag = "3")]
+    pub(crate) age: u32,
+    #[prost(uint64, tag = "4")]
+    pub(crate) bytes_in: u64,
+    #[prost(uint64, tag = "5")]
+    pub(crate) bytes_out: u64,
+    /// The state that its protocol saved, and the versions that it was declared to be of.
+    #[prost(bytes = "vec", tag = "6")]
+    pub(crate) state: Vec<u8>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub(crate) versions: Vec<u32>,
+    /// Input that the protocol did not take.
+    #[prost(bytes = "vec", tag = "8")]
+    pub(crate) kept: Vec<u8>,
+    /// Output that the kernel did not take.
+    #[prost(bytes = "vec", tag = "9")]
+    pub(crate) unsent: Vec<u8>,
+    /// What is left of the protocol's timer, in nanoseconds.
+    #[prost(uint64, optional, tag = "10")]
+    pub(crate) timer: Option<u64>,
+    #[prost(string, optional, tag = "11")]
+    pub(crate) tag: Option<String>,
+    /// The address at which it came in.
+    #[prost(string, optional, tag = "12")]
+    pub(crate) listener: Option<String>,
+    #[prost(message, required, tag = "13")]
+    pub(crate) marks: Marks,
+}
+
+/// What a connection is in the middle of.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Marks {
+    /// This side connected.
+    #[prost(bool, tag = "1")]
+    pub(crate) connected: bool,
+    /// Its protocol said Wait.
+    #[prost(bool, tag = "2")]
+    pub(crate) waiting: bool,
+    /// The peer's end was read.
+    #[prost(bool, tag = "3")]
+    pub(crate) peer_finished: bool,
+    /// ... and the protocol was told.
+    #[prost(bool, tag = "4")]
+    pub(crate) told_finished: bool,
+    /// This side's end was told, or is to be told once all is sent.
+    #[prost(bool, tag = "5")]
+    pub(crate) finishing: bool,
+    /// Unsent output passed the high-water mark and did not fall below the low one.
+    #[prost(bool, tag = "6")]
+    pub(crate) full: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Restored {
+    #[prost(uint64, repeated, tag = "1")]
+    pub(crate) ids: Vec<u64>,
+    /// Why others stay; each reason once.
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) reasons: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Yours {
+    #[prost(uint64, repeated, tag = "1")]
+    pub(crate) ids: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Left {
+    #[prost(string, tag = "1")]
+    pub(crate) pool: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) connections: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Ended {}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Done {}
+
+/// The levels of a state, to be sent.
+pub(crate) fn levels(state: &State) -> Vec<StateLevel> {
+    let level = |level: &Level| StateLevel { name: level.name.to_string(), version: level.version, oldest: level.oldest };
+    state.levels().iter().map(level).collect()
+}
+
+/// The state of these levels.
+pub(crate) fn state(levels: Vec<StateLevel>) -> State {
+    State::of_levels(levels.into_iter().map(|level| Level {
+        name: level.name.into(),
+        version: level.version,
+        oldest: level.oldest,
+    }))
+}
+
+/// One end of a conversation: to speak.
+pub(crate) fn send(
+    sender: &mut Sender,
+    socket: BorrowedFd<'_>,
+    said: Said,
+    descriptors: &[BorrowedFd<'_>],
+    wait: bool,
+) -> Result<()> {
+    sender.send(socket, &Packet { said: Some(said) }.encode_to_vec(), descriptors, wait)
+}
+
+/// ... and to listen. None when the other end is gone; the end of one that was killed with unread messages is told by an error first,
+/// behind which they are still there.
+pub(crate) fn receive(receiver: &mut Receiver, socket: BorrowedFd<'_>) -> Result<Option<(Said, Option<Vec<OwnedFd>>)>> {
+    let received = match receiver.receive(socket, true) {
+        Err(Errno::CONNRESET) => receiver.receive(socket, true),
+        received => received,
+    };
+    let Some(received) = received? else { return Ok(None) };
+    let packet = Packet::decode(&*received.bytes).map_err(|_| Errno::BADMSG)?;
+    let said = packet.said.ok_or(Errno::BADMSG)?;
+    Ok(Some((said, received.descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::passing::packet_pair;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_said_arrives_and_unknown_fields_are_skipped() {
+        let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
+        let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX] });
+        send(&mut Sender::default(), one.as_fd(), said.clone(), &[two.as_fd()], true).expect("sent");
+        let (heard, descriptors) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
+        assert_eq!((heard, descriptors.map(|passed| passed.len())), (said, Some(1)));
+        // Field 15 of a later format.
+        let mut bytes = Packet { said: Some(Said::Ended(Ended {})) }.encode_to_vec();
+        bytes.extend([15 << 3, 7]);
+        Sender::default().send(one.as_fd(), &bytes, &[], true).expect("sent");
+        assert!(matches!(receive(&mut Receiver::default(), two.as_fd()), Ok(Some((Said::Ended(_), _)))));
+        Sender::default().send(one.as_fd(), b"\xff garbage", &[], true).expect("sent");
+        assert_eq!(receive(&mut Receiver::default(), two.as_fd()).map(|_| ()), Err(Errno::BADMSG));
+        drop(one);
+        assert!(matches!(receive(&mut Receiver::default(), two.as_fd()), Ok(None)));
+    }
+}

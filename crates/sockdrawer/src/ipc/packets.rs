@@ -1,0 +1,114 @@
+//! Messages between processes: bytes of any length, with descriptors, as packets of a socket pair. What the bytes say is the caller's.
+
+use crate::sys::passing::{MOST_BYTES, MOST_DESCRIPTORS, receive_packet, send_packet};
+use crate::sys::{Errno, Pages, Result};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The longest message: a list of as many connections as a process may have is shorter.
+const MOST_MESSAGE: usize = 64 * 1024 * 1024;
+/// The most descriptors of one: as many sockets as a listener may have.
+const MOST_PASSED: usize = 1024;
+
+/// The first bytes of each packet: the number of its message in this direction, whether this is the last of it, and how many
+/// descriptors come along.
+const HEAD_BYTES: usize = 10;
+
+/// Sends messages of any length as packets.
+#[derive(Default)]
+pub(crate) struct Sender {
+    sent: u64,
+}
+
+impl Sender {
+    /// With `wait` it waits until the socket has room.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
+    pub(crate) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        wait: bool,
+    ) -> Result<()> {
+        self.sent += 1;
+        let mut parts = bytes.chunks(MOST_BYTES - HEAD_BYTES).peekable();
+        let mut descriptors = descriptors.chunks(MOST_DESCRIPTORS);
+        let mut part = parts.next().unwrap_or_default();
+        loop {
+            let passed = descriptors.next().unwrap_or_default();
+            let more = parts.peek().is_some() || descriptors.len() > 0;
+            let mut packet = Vec::with_capacity(HEAD_BYTES + part.len());
+            packet.extend(self.sent.to_le_bytes());
+            packet.extend([u8::from(!more), passed.len() as u8]);
+            packet.extend_from_slice(part);
+            send_packet(socket, &packet, passed, wait)?;
+            if !more {
+                return Ok(());
+            }
+            part = parts.next().unwrap_or_default();
+        }
+    }
+}
+
+/// A whole message.
+pub(crate) struct Received {
+    pub(crate) bytes: Vec<u8>,
+    /// None where one of them found no room in this process.
+    pub(crate) descriptors: Option<Vec<OwnedFd>>,
+}
+
+/// Puts messages together again.
+#[derive(Default)]
+pub(crate) struct Receiver {
+    /// What has come of the message that is on its way.
+    message: Message,
+}
+
+#[derive(Default)]
+struct Message {
+    number: u64,
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+    /// Some of its descriptors did not arrive.
+    lost: bool,
+}
+
+impl Receiver {
+    /// The next whole message; None when the other end is gone. Without `wait`: `EAGAIN` where nothing has come.
+    ///
+    /// # Errors
+    /// When what came is no message of ours, or a longer one than any of ours.
+    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, wait: bool) -> Result<Option<Received>> {
+        // Not kept: a process that forks has few pages.
+        let mut packet = Pages::new(MOST_BYTES)?;
+        loop {
+            let mut passed = Vec::new();
+            let Some(length) = receive_packet(socket, &mut packet, &mut passed, wait)? else { return Ok(None) };
+            let (number, rest) = packet[..length].split_first_chunk().ok_or(Errno::BADMSG)?;
+            let ([last, descriptors], part) = rest.split_first_chunk().ok_or(Errno::BADMSG)?;
+            let number = u64::from_le_bytes(*number);
+            // A sender's messages come one after another: one before this was given up in the middle.
+            if self.message.number != number {
+                self.message = Message { number, ..Message::default() };
+            }
+            let message = &mut self.message;
+            message.bytes.extend_from_slice(part);
+            message.lost |= usize::from(*descriptors) != passed.len();
+            message.descriptors.append(&mut passed);
+            if message.bytes.len() > MOST_MESSAGE || message.descriptors.len() > MOST_PASSED {
+                return Err(Errno::MSGSIZE);
+            }
+            if *last == 1 {
+                let Message { bytes, descriptors, lost, .. } = std::mem::take(message);
+                return Ok(Some(Received { bytes, descriptors: (!lost).then_some(descriptors) }));
+            }
+        }
+    }
+
+    /// Bytes of a message that has not come whole.
+    #[cfg(test)]
+    pub(crate) fn partial(&self) -> usize {
+        self.message.bytes.len()
+    }
+}

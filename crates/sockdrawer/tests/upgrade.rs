@@ -1,0 +1,355 @@
+//! A pool takes over from another by the real conversation: listeners, then connections, each with all that belongs to it.
+
+mod common;
+
+use common::{PATIENCE, address, any_port, connect, read};
+use sockdrawer::{
+    Address, CannotRestore, CannotSave, Config, Context, Error, Input, Model, Note, Peer, Pool, Protocol, Saved, Saver, Selector,
+    Service, State, Step, Upgrade,
+};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Adds numbers. Messages are a letter and a number of 4 bytes: `a` adds it and tells the sum, `t` sets a timer in so many milliseconds, `b`
+/// sends so many bytes of the sum, `w` waits, `n` is named by the number, `s` cannot be saved from now on.
+struct Sum {
+    build: u8,
+    sum: u32,
+    stays: bool,
+}
+
+/// The service of a build, which writes its states as this version.
+struct Sums {
+    build: u8,
+    state: State,
+}
+
+fn build(build: u8) -> Sums {
+    Sums { build, state: State::of("sum", build.into()).reads_from(1) }
+}
+
+impl Service for Sums {
+    type Protocol = Sum;
+    fn open(&self, _peer: &Peer) -> Sum {
+        Sum { build: self.build, sum: 0, stays: false }
+    }
+    fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Sum, CannotRestore> {
+        assert!((1..=u32::from(self.build)).contains(&from.version()), "{}", from.version());
+        match from.u64()? as u32 {
+            13 => Err(CannotRestore::because("the sum is unlucky")),
+            sum => Ok(Sum { build: self.build, sum, stays: false }),
+        }
+    }
+    fn state(&self) -> State {
+        self.state.clone()
+    }
+}
+
+impl Protocol for Sum {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        while let Some([letter, number @ ..]) = input.bytes().first_chunk::<5>().copied() {
+            input.take(5);
+            let number = u32::from_le_bytes(number);
+            match letter {
+                b'a' => {
+                    self.sum += number;
+                    cx.send(&self.told(b'a'));
+                }
+                b't' => cx.set_timer(Duration::from_millis(number.into())),
+                b'b' => cx.send(&vec![self.sum as u8; number as usize]),
+                b'n' => cx.tag(&number.to_string()),
+                b's' => self.stays = true,
+                b'w' => return Step::Wait,
+                _ => return Step::Close,
+            }
+        }
+        Step::Continue
+    }
+    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.send(&self.told(b't'));
+        Step::Continue
+    }
+    fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
+        cx.send(&self.told(b'n'));
+        Step::Continue
+    }
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        if self.stays {
+            return Err(CannotSave::because("it has a file open"));
+        }
+        to.u64(self.sum.into());
+        Ok(())
+    }
+}
+
+impl Sum {
+    /// What is told, of which build, and the sum.
+    fn told(&self, what: u8) -> [u8; 6] {
+        let [a, b, c, d] = self.sum.to_le_bytes();
+        [what, self.build, a, b, c, d]
+    }
+}
+
+fn message(letter: u8, number: u32) -> [u8; 5] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [letter, a, b, c, d]
+}
+
+/// Adds, and returns which build did it and the sum.
+fn add(client: &mut std::net::TcpStream, number: u32) -> (u8, u32) {
+    client.write_all(&message(b'a', number)).expect("it stands");
+    answer(client, b'a')
+}
+
+fn answer(client: &mut std::net::TcpStream, what: u8) -> (u8, u32) {
+    let told = read(client, 6).expect("an answer");
+    assert_eq!(told[0], what);
+    (told[1], u32::from_le_bytes(told[2..].try_into().expect("4 bytes")))
+}
+
+/// A meeting place of this test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("sockdrawer-upgrade-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Place(path)
+    }
+
+    fn upgrade(&self) -> Upgrade {
+        Upgrade::at(&self.0).version("a test").replaces("any")
+    }
+
+    /// A build that serves there.
+    fn serve(&self, config: Config) -> (Pool, SocketAddr) {
+        let upgrade = self.upgrade().begin().expect("it begins");
+        let pool = upgrade.start("sums", config).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        let at = address(&pool);
+        (pool, at)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn config(service: Sums) -> Config {
+    Config::accept(service).loops(2)
+}
+
+/// Waits until the connections are there, and the pool before is over.
+fn moved(old: &Pool, new: &Pool, count: usize) {
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == count as u64), "{:#?}", new.status());
+    assert!(old.join().is_ok(), "another took over");
+    assert_eq!(old.status().counts.moved_out, count as u64);
+    assert_eq!(new.status().connections, count);
+}
+
+#[test]
+fn connections_go_on_in_the_next_build() {
+    let place = Place::new("go-on");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients: Vec<_> = (0..100).map(|_| connect(at)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(add(client, number as u32 + 100), (1, number as u32 + 100));
+    }
+    // Half a message waits, and goes along.
+    clients[0].write_all(&message(b'a', 5)[..2]).expect("it stands");
+    assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 502));
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    moved(&old, &new, 100);
+    clients[0].write_all(&message(b'a', 5)[2..]).expect("it stands");
+    assert_eq!(answer(&mut clients[0], b'a'), (2, 105));
+    for (number, client) in clients.iter_mut().enumerate().skip(1) {
+        assert_eq!(add(client, 1), (2, number as u32 + 101));
+    }
+    let before: Vec<_> = new.connections(&Selector::All).into_iter().map(|one| one.id).collect();
+    let mut late = connect(at);
+    assert_eq!(add(&mut late, 7), (2, 7), "it listens at the same place");
+    assert!(!before.contains(&id_of(&new, &late)), "numbers are not given twice");
+    drop(late);
+    assert!(new.wait(PATIENCE, |status| status.connections == 100));
+    // And so on.
+    let (newer, _) = place.serve(config(build(3)).listen(Address::Tcp(at)));
+    moved(&new, &newer, 100);
+    assert_eq!(add(&mut clients[99], 1), (3, 201));
+}
+
+#[test]
+fn what_belongs_to_a_connection_comes_along() {
+    const MUCH: u32 = 8_000_000;
+    let place = Place::new("belongs");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let (mut late, mut full, mut waits, mut named) = (connect(at), connect(at), connect(at), connect(at));
+    let began = Instant::now();
+    late.write_all(&message(b't', 700)).expect("it stands");
+    assert_eq!(add(&mut full, 7), (1, 7));
+    full.write_all(&[message(b'b', MUCH), message(b'a', 1)].concat()).expect("it stands");
+    waits.write_all(&[message(b'a', 3), message(b'w', 0), message(b'a', 1)].concat()).expect("it stands");
+    assert_eq!(answer(&mut waits, b'a'), (1, 3));
+    named.write_all(&message(b'n', 77)).expect("it stands");
+    assert_eq!(add(&mut named, 9), (1, 9));
+    let listed = old.connections(&Selector::tag("77"));
+    assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 5 + 15 + 15 + 10 && status.counts.bytes_out > 18));
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    moved(&old, &new, 4);
+    assert_eq!(answer(&mut late, b't'), (2, 0));
+    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}: never early", began.elapsed());
+    let bytes = read(&mut full, MUCH as usize).expect("all of it");
+    assert!(bytes.iter().all(|byte| *byte == 7));
+    assert_eq!(answer(&mut full, b'a').1, 8, "what was held back is done after it");
+    let again = new.connections(&Selector::tag("77"));
+    assert_eq!((again.len(), again[0].id, again[0].peer), (1, listed[0].id, listed[0].peer));
+    assert_eq!((again[0].bytes_in, again[0].bytes_out), (10, 6));
+    // It waits until it is told something else.
+    new.notify(&Selector::Id(id_of(&new, &waits)), *b"go on").expect("it is told");
+    assert_eq!((answer(&mut waits, b'n'), answer(&mut waits, b'a')), ((2, 3), (2, 4)));
+}
+
+fn id_of(pool: &Pool, client: &std::net::TcpStream) -> sockdrawer::ConnectionId {
+    let peer = client.local_addr().ok();
+    pool.connections(&Selector::All).into_iter().find(|one| one.peer == peer).expect("listed").id
+}
+
+#[test]
+fn what_cannot_move_is_served_where_it_is() {
+    let place = Place::new("stays");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients = (0..3).map(|_| connect(at)).collect::<Vec<_>>();
+    clients[0].write_all(&message(b's', 0)).expect("it stands");
+    for (client, number) in clients.iter_mut().zip([1, 13, 3]) {
+        assert_eq!(add(client, number), (1, number));
+    }
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 1));
+    assert_eq!(add(&mut clients[0], 1), (1, 2), "its state cannot be saved");
+    // Refused by the other; once it has another sum, it can move.
+    assert_eq!(add(&mut clients[1], 1).1, 14);
+    assert_eq!(add(&mut clients[2], 1), (2, 4));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2));
+    assert_eq!(add(&mut clients[1], 1), (2, 15));
+    drop(clients.remove(0));
+    assert!(old.join().is_ok(), "nothing is left there");
+    assert!(new.wait(PATIENCE, |status| status.connections == 2), "{:#?}", new.status());
+}
+
+#[test]
+fn the_limit_holds_over_both() {
+    let place = Place::new("limit");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()).limit(4));
+    let mut clients: Vec<_> = (0..4).map(|_| connect(at)).collect();
+    for client in &mut clients {
+        client.write_all(&message(b's', 0)).expect("it stands");
+        assert_eq!(add(client, 1), (1, 1));
+    }
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)).limit(4));
+    let mut next = connect(at);
+    next.write_all(&message(b'a', 5)).expect("it is connected by the kernel");
+    assert!(new.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    assert_eq!((new.status().connections, old.status().connections), (4, 4), "there is no room");
+    drop(clients.pop());
+    assert_eq!(answer(&mut next, b'a'), (2, 5));
+    assert!(new.status().connections <= 4);
+}
+
+#[test]
+fn a_second_start_by_mistake_is_told_what_to_do() {
+    let place = Place::new("mistake");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut client = connect(at);
+    assert_eq!(add(&mut client, 1), (1, 1));
+    let refused = Upgrade::at(&place.0).begin().expect_err("nobody said that it may").to_string();
+    let pid = std::process::id();
+    assert!(
+        refused.ends_with(&format!("pid {pid} serves here; start it with SOCKDRAWER_REPLACES={pid} to replace it")),
+        "{refused}"
+    );
+    let other = place.upgrade().begin().expect("it begins");
+    let pool = other.start("another", config(build(2)).listen(any_port())).expect("it starts");
+    let refused = other.ready().expect_err("it gives up a pool").to_string();
+    assert!(refused.contains("it has no pool sums"), "{refused}");
+    drop(pool);
+    // One that goes away before it is ready leaves nothing behind.
+    drop(place.upgrade().begin().expect("it begins"));
+    assert_eq!(add(&mut client, 1), (1, 2));
+    assert_eq!(add(&mut connect(at), 1), (1, 1));
+    let unready = place.upgrade().begin().expect("it begins");
+    let model = unready.start("sums", config(build(2)).model(Model::Threads).listen(any_port())).err();
+    assert!(matches!(model, Some(Error::NotInModel { model: Model::Threads, .. })));
+    drop(unready);
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    moved(&old, &new, 1);
+}
+
+#[test]
+fn an_unknown_state_stays_and_a_path_that_is_no_meeting_place_is_refused() {
+    let place = Place::new("unknown");
+    let (old, at) = place.serve(config(build(2)).listen(any_port()));
+    let mut client = connect(at);
+    assert_eq!(add(&mut client, 1), (2, 1));
+    // An older build reads version 1 only.
+    let (new, _) = place.serve(config(build(1)).listen(Address::Tcp(at)));
+    assert_eq!((add(&mut client, 1), add(&mut connect(at), 1)), ((2, 2), (1, 1)));
+    assert_eq!(new.status().counts.moved_in, 0);
+    drop(client);
+    assert!(old.join().is_ok());
+    let file = Place::new("file");
+    std::fs::write(&file.0, "").expect("a file");
+    let refused = Upgrade::at(&file.0).replaces("any").begin().expect_err("it is a file").to_string();
+    assert!(refused.ends_with("what is there is no socket: choose another path"), "{refused}");
+    assert!(file.0.exists());
+    assert!(Upgrade::at(std::env::temp_dir()).replaces("any").begin().is_err());
+}
+
+#[test]
+fn clients_that_come_meanwhile_notice_nothing() {
+    const UPGRADES: u8 = 10;
+    let place = Place::new("meanwhile");
+    let (mut pool, at) = place.serve(config(build(1)).listen(any_port()));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let mut stay = many_sums(at, 50);
+    std::thread::scope(|scope| {
+        let visitors: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut visits = 0;
+                    while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                        let mut client = connect(at);
+                        let first = add(&mut client, 2);
+                        assert_eq!((first.1, add(&mut client, 2).1), (2, 4));
+                        visits += 1;
+                    }
+                    visits
+                })
+            })
+            .collect();
+        for next in 2..2 + UPGRADES {
+            let (new, _) = place.serve(config(build(next)).listen(Address::Tcp(at)));
+            assert!(pool.join().is_ok());
+            pool = new;
+            for client in &mut stay {
+                add(client, 1);
+            }
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+        visitors.into_iter().for_each(|visitor| assert!(visitor.join().expect("served") > 0));
+    });
+    for client in &mut stay {
+        assert_eq!(add(client, 1), (1 + UPGRADES, 1 + u32::from(UPGRADES) + 1));
+    }
+    let counts = pool.status().counts;
+    let open = pool.status().connections as u64;
+    assert_eq!(counts.accepted + counts.moved_in, counts.closed + counts.rejected + counts.moved_out + open, "{counts:#?}");
+}
+
+fn many_sums(at: SocketAddr, count: usize) -> Vec<std::net::TcpStream> {
+    let mut clients: Vec<_> = (0..count).map(|_| connect(at)).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1).1, 1));
+    clients
+}
