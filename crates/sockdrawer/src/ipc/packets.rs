@@ -86,7 +86,9 @@ impl Receiver {
             let mut passed = Vec::new();
             let Some(length) = receive_packet(socket, &mut packet, &mut passed, wait)? else { return Ok(None) };
             let (number, rest) = packet[..length].split_first_chunk().ok_or(Errno::BADMSG)?;
-            let ([last, descriptors], part) = rest.split_first_chunk().ok_or(Errno::BADMSG)?;
+            let ([last @ (0 | 1), descriptors], part) = rest.split_first_chunk().ok_or(Errno::BADMSG)? else {
+                return Err(Errno::BADMSG);
+            };
             let number = u64::from_le_bytes(*number);
             // A sender's messages come one after another: one before this was given up in the middle.
             if self.message.number != number {
