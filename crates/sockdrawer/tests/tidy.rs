@@ -40,14 +40,16 @@ const CIRCLES: &[(&str, &str)] = &[
 
 /// What each part of the library may not import.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("sys", &["event_loop", "model", "pool"]),
-    ("config", &["event_loop", "model", "pool"]),
-    ("error", &["event_loop", "model", "pool"]),
-    ("net", &["event_loop", "model", "pool"]),
-    ("observe", &["event_loop", "model", "pool"]),
-    ("operation", &["event_loop", "model", "pool"]),
-    ("event_loop", &["model", "pool"]),
-    ("model", &["pool"]),
+    ("sys", &["event_loop", "model", "pool", "upgrade"]),
+    ("config", &["event_loop", "model", "pool", "upgrade"]),
+    ("error", &["event_loop", "model", "pool", "upgrade"]),
+    ("net", &["event_loop", "model", "pool", "upgrade"]),
+    ("observe", &["event_loop", "model", "pool", "upgrade"]),
+    ("operation", &["event_loop", "model", "pool", "upgrade"]),
+    ("event_loop", &["model", "pool", "upgrade"]),
+    ("model", &["pool", "upgrade"]),
+    ("ipc", &["event_loop", "model", "pool", "upgrade"]),
+    ("pool", &["upgrade"]),
 ];
 
 /// A broken rule.
@@ -243,7 +245,7 @@ fn layers(file: &File, exports: &HashMap<String, String>) -> Vec<Finding> {
         }
         let is_shared = path.is_under("std::sync::Arc") || path.is_under("std::sync::Weak");
         let is_sync = ["std::sync", "core::sync", "alloc::sync"].iter().any(|root| path.is_under(root));
-        if matches!(part, "event_loop" | "model" | "pool") && is_sync && !is_shared {
+        if matches!(part, "event_loop" | "model" | "pool" | "upgrade") && is_sync && !is_shared {
             broken(format!("`{}`: import it through `crate::sync`, so that tests can replace it", path.text));
         }
     }

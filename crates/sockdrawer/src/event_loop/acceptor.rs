@@ -37,7 +37,7 @@ pub(super) struct Acceptor {
     /// How every new connection is turned away; None: it is not.
     refusing: Option<Reject>,
     view: PolicyView,
-    /// Doors at which it waits.
+    /// Listeners for which it waits until they have room.
     listeners: Vec<Waiting>,
     /// No connection was accepted since the system had no descriptor or memory.
     starving: bool,
@@ -342,7 +342,7 @@ impl Acceptor {
         }
     }
 
-    /// Doors that this loop has no socket of any more are not waited at.
+    /// A listener of which this loop has no socket any more is not waited for.
     fn forget_listeners(&mut self, io: &Io) {
         let is_used =
             |listener: &Arc<ListenerState>| self.held.iter().flatten().any(|held| Arc::ptr_eq(&held.listener, listener));

@@ -217,7 +217,7 @@ impl Connections {
         self.slots.taken()
     }
 
-    /// Begins a seated connection under the active generation and lets it speak. It is read at once: most peers have sent by now.
+    /// Begins a connection that has its slot under the active generation and lets it speak. It is read at once: most peers have sent by now.
     #[inline(always)]
     pub(super) fn enter(&mut self, slot: u32, peer: &Peer) {
         self.slots.at(slot).id = self.next_id();

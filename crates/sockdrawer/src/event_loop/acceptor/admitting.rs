@@ -71,7 +71,7 @@ impl Acceptor {
     }
 
     /// Counts one more connection of the pool, and one more of the socket's listener. A caller that takes room slots a connection there or gives
-    /// it back: no permit is made for what is seated at once.
+    /// it back: no permit is made for a connection that has its slot at once.
     #[inline(always)]
     pub(super) fn take_room(&mut self, io: &Io, index: usize) -> Result<(), Capacity> {
         if !io.shared.limiter.count_one() {

@@ -3,7 +3,7 @@
 
 use super::Connections;
 use super::calling::Tail;
-use crate::behaviour::{Event, Panicked};
+use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::slot::Flags;
 use crate::observe::Event as Told;
@@ -78,85 +78,6 @@ impl Connections {
         self.slots.at(slot).flags.set(Flags::FINISHING);
         if self.send(slot, true) && !self.slots.at(slot).flags.any(Flags::UNSENT) {
             self.all_sent(slot);
-        }
-    }
-
-    /// Asks a connection to end. What it has received already is answered first.
-    pub(super) fn drain(&mut self, slot: u32) {
-        self.take_back(slot);
-        let record = self.slots.at(slot);
-        if record.flags.any(Flags::CONNECTING) {
-            return self.connect_failed(slot, Errno::CONNABORTED);
-        }
-        if record.has_protocol() && record.flags.any(Flags::LEASED) {
-            record.flags.set(Flags::DRAINING);
-            // Also when it was asked before: the deadline may be nearer now.
-            return self.drain_leased(slot);
-        }
-        if !record.has_protocol() || record.flags.any(Flags::DRAINING) {
-            return;
-        }
-        let version = record.version;
-        record.flags.set(Flags::DRAINING);
-        self.readable(slot);
-        if self.is_still(slot, version) {
-            self.ask_to_drain(slot);
-        }
-    }
-
-    /// Tells the protocol, once, when nothing partial was received and no job runs.
-    #[inline]
-    pub(super) fn ask_to_drain(&mut self, slot: u32) {
-        if self.slots.at(slot).flags.any(Flags::DRAINING) {
-            self.tell_draining(slot);
-        }
-    }
-
-    fn tell_draining(&mut self, slot: u32) {
-        let record = self.slots.at(slot);
-        let asked = !record.flags.any(Flags::TOLD_DRAINING);
-        // What is partial stays partial once the peer has finished.
-        let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_FINISHED);
-        let busy = record.flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::LEASED));
-        if asked && record.has_protocol() && whole && !busy {
-            record.flags.set(Flags::TOLD_DRAINING);
-            self.callback(slot, Event::Draining);
-        }
-    }
-
-    /// Tells the protocol, once, whatever it is doing.
-    pub(super) fn tell_draining_now(&mut self, slot: u32) {
-        let record = self.slots.at(slot);
-        if record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED)) {
-            record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
-            self.callback(slot, Event::Draining);
-        }
-    }
-
-    /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
-    /// is reset.
-    pub(super) fn purge(&mut self, slot: u32, within: Duration) {
-        self.take_back(slot);
-        let record = self.slots.at(slot);
-        if record.flags.any(Flags::CONNECTING) {
-            return self.connect_failed(slot, Errno::CONNABORTED);
-        }
-        let version = record.version;
-        self.tell_draining_now(slot);
-        if !self.is_still(slot, version) {
-            return;
-        }
-        if self.slots.at(slot).flags.any(Flags::LEASED) {
-            return self.purge_leased(slot, within);
-        }
-        if self.slots.at(slot).has_protocol() {
-            self.forget_protocol(slot, Closed::Purged);
-            self.slots.at(slot).flags.set(Flags::PURGED);
-            self.start_closing(slot, within);
-        } else if self.slots.at(slot).flags.any(Flags::FLUSHING) {
-            // It was closing by itself, with more patience; one that lingers has less already.
-            let now = Instant::now();
-            self.timers.set(&mut self.slots, slot, deadline(now, within), now);
         }
     }
 
