@@ -1,113 +1,20 @@
 //! A pool takes over from another by the real conversation: listeners, then connections, each with all that belongs to it.
 
 mod common;
+#[path = "upgrade/kills.rs"]
+mod kills;
+#[path = "upgrade/proxy.rs"]
+mod proxy;
+#[path = "upgrade/sums.rs"]
+mod sums;
 
 use common::{PATIENCE, address, any_port, connect, read};
-use sockdrawer::{
-    Address, CannotRestore, CannotSave, Config, Context, Error, Input, Model, Note, Peer, Pool, Protocol, Saved, Saver, Selector,
-    Service, State, Step, Upgrade,
-};
+use sockdrawer::{Address, Config, Drain, Error, Listening, Model, Pool, Selector, Upgrade};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// Adds numbers. Messages are a letter and a number of 4 bytes: `a` adds it and tells the sum, `t` sets a timer in so many milliseconds, `b`
-/// sends so many bytes of the sum, `w` waits, `n` is named by the number, `s` cannot be saved from now on.
-struct Sum {
-    build: u8,
-    sum: u32,
-    stays: bool,
-}
-
-/// The service of a build, which writes its states as this version.
-struct Sums {
-    build: u8,
-    state: State,
-}
-
-fn build(build: u8) -> Sums {
-    Sums { build, state: State::of("sum", build.into()).reads_from(1) }
-}
-
-impl Service for Sums {
-    type Protocol = Sum;
-    fn open(&self, _peer: &Peer) -> Sum {
-        Sum { build: self.build, sum: 0, stays: false }
-    }
-    fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Sum, CannotRestore> {
-        assert!((1..=u32::from(self.build)).contains(&from.version()), "{}", from.version());
-        match from.u64()? as u32 {
-            13 => Err(CannotRestore::because("the sum is unlucky")),
-            sum => Ok(Sum { build: self.build, sum, stays: false }),
-        }
-    }
-    fn state(&self) -> State {
-        self.state.clone()
-    }
-}
-
-impl Protocol for Sum {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some([letter, number @ ..]) = input.bytes().first_chunk::<5>().copied() {
-            input.take(5);
-            let number = u32::from_le_bytes(number);
-            match letter {
-                b'a' => {
-                    self.sum += number;
-                    cx.send(&self.told(b'a'));
-                }
-                b't' => cx.set_timer(Duration::from_millis(number.into())),
-                b'b' => cx.send(&vec![self.sum as u8; number as usize]),
-                b'n' => cx.tag(&number.to_string()),
-                b's' => self.stays = true,
-                b'w' => return Step::Wait,
-                _ => return Step::Close,
-            }
-        }
-        Step::Continue
-    }
-    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.send(&self.told(b't'));
-        Step::Continue
-    }
-    fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
-        cx.send(&self.told(b'n'));
-        Step::Continue
-    }
-    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        if self.stays {
-            return Err(CannotSave::because("it has a file open"));
-        }
-        to.u64(self.sum.into());
-        Ok(())
-    }
-}
-
-impl Sum {
-    /// What is told, of which build, and the sum.
-    fn told(&self, what: u8) -> [u8; 6] {
-        let [a, b, c, d] = self.sum.to_le_bytes();
-        [what, self.build, a, b, c, d]
-    }
-}
-
-fn message(letter: u8, number: u32) -> [u8; 5] {
-    let [a, b, c, d] = number.to_le_bytes();
-    [letter, a, b, c, d]
-}
-
-/// Adds, and returns which build did it and the sum.
-fn add(client: &mut std::net::TcpStream, number: u32) -> (u8, u32) {
-    client.write_all(&message(b'a', number)).expect("it stands");
-    answer(client, b'a')
-}
-
-fn answer(client: &mut std::net::TcpStream, what: u8) -> (u8, u32) {
-    let told = read(client, 6).expect("an answer");
-    assert_eq!(told[0], what);
-    (told[1], u32::from_le_bytes(told[2..].try_into().expect("4 bytes")))
-}
+use sums::{Sums, add, answer, build, message};
 
 /// A meeting place of this test.
 struct Place(PathBuf);
@@ -120,7 +27,7 @@ impl Place {
     }
 
     fn upgrade(&self) -> Upgrade {
-        Upgrade::at(&self.0).version("a test").replaces("any")
+        Upgrade::at(&self.0).version("a test").replaces("any").stand_by(Duration::ZERO)
     }
 
     /// A build that serves there.
@@ -145,10 +52,16 @@ fn config(service: Sums) -> Config {
 
 /// Waits until the connections are there, and the pool before is over.
 fn moved(old: &Pool, new: &Pool, count: usize) {
-    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == count as u64), "{:#?}", new.status());
     assert!(old.join().is_ok(), "another took over");
-    assert_eq!(old.status().counts.moved_out, count as u64);
-    assert_eq!(new.status().connections, count);
+    let counts = old.status().counts;
+    assert_eq!(counts.moved_out, counts.moved_in + count as u64);
+    // The books of all processes so far are those of the last.
+    let open = count as u64;
+    let told =
+        new.wait(PATIENCE, |status| status.counts.moved_out == counts.moved_out && status.counts.moved_in == counts.moved_out);
+    let counts = new.status().counts;
+    assert!(told && new.status().connections == count, "{:#?}", new.status());
+    assert_eq!(counts.accepted + counts.moved_in, counts.closed + counts.moved_out + open);
 }
 
 #[test]
@@ -249,13 +162,111 @@ fn the_limit_holds_over_both() {
         assert_eq!(add(client, 1), (1, 1));
     }
     let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)).limit(4));
+    assert_eq!(old.status().connections, 4);
+    freed_places_are_used(&new, clients, at);
+}
+
+/// There are four connections, some of them in the old process, and there is room for four.
+fn freed_places_are_used(new: &Pool, mut clients: Vec<std::net::TcpStream>, at: SocketAddr) {
     let mut next = connect(at);
     next.write_all(&message(b'a', 5)).expect("it is connected by the kernel");
     assert!(new.wait(PATIENCE, |status| status.listeners[0].queued == 1));
-    assert_eq!((new.status().connections, old.status().connections), (4, 4), "there is no room");
+    assert_eq!(new.status().connections, 4, "there is no room");
     drop(clients.pop());
     assert_eq!(answer(&mut next, b'a'), (2, 5));
     assert!(new.status().connections <= 4);
+}
+
+#[test]
+fn the_limit_of_an_address_holds_over_both() {
+    let place = Place::new("address-limit");
+    let listening = |at| Listening::new(at).limit(4);
+    let (old, at) = place.serve(config(build(1)).listening(listening(any_port())));
+    let mut clients = many_sums(at, 4);
+    clients.iter_mut().take(2).for_each(|client| client.write_all(&message(b's', 0)).expect("it stands"));
+    clients.iter_mut().for_each(|client| _ = add(client, 1));
+    let (new, _) = place.serve(config(build(2)).listening(listening(Address::Tcp(at))));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2));
+    assert_eq!((new.status().listeners[0].connections, old.status().connections), (4, 2));
+    freed_places_are_used(&new, clients, at);
+}
+
+#[test]
+fn an_upgrade_follows_while_a_process_before_still_has_connections() {
+    let place = Place::new("chain");
+    let (first, at) = place.serve(config(build(1)).listen(any_port()).limit(20));
+    let (mut pools, mut stays) = (vec![first], many_sums(at, 5));
+    for next in 2..=5 {
+        // One for each process that cannot leave it.
+        let client = &mut stays[usize::from(next) - 2];
+        client.write_all(&message(b's', 0)).expect("it stands");
+        assert_eq!(add(client, 1).0, next - 1);
+        let (new, _) = place.serve(config(build(next)).listen(Address::Tcp(at)).limit(20));
+        assert!(new.wait(PATIENCE, |_| new.connections(&Selector::All).len() == usize::from(6 - next)), "{:#?}", new.status());
+        pools.push(new);
+    }
+    let last = pools.last().expect("five").clone();
+    let refused = place.upgrade().begin().expect_err("four before it have connections").to_string();
+    assert!(refused.ends_with("4 processes before it still have connections: end those first"), "{refused}");
+    for (number, client) in stays.iter_mut().enumerate() {
+        assert_eq!(add(client, 1).0, number as u8 + 1);
+    }
+    assert_eq!(last.status().connections, 5, "all count for the limit of the last");
+    // One in the middle ends first, and the first last.
+    for at in [1, 2, 3, 0] {
+        stays[at].write_all(b"close").expect("it stands");
+    }
+    pools.iter().take(4).for_each(|pool| assert!(pool.join().is_ok()));
+    assert!(last.wait(PATIENCE, |status| status.connections == 1), "{:#?}", last.status());
+    let counts = last.status().counts;
+    assert_eq!((counts.accepted + counts.moved_in, counts.accepted), (counts.closed + counts.moved_out + 1, 5), "{counts:#?}");
+    let (next, _) = place.serve(config(build(6)).listen(Address::Tcp(at)));
+    assert!(last.join().is_ok());
+    assert_eq!((add(&mut stays[4], 1).0, next.status().connections), (6, 1));
+}
+
+#[test]
+fn a_predecessor_that_is_shut_down_leaves_the_listeners_alone() {
+    let place = Place::new("shut-down");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut client = many_sums(at, 1).remove(0);
+    client.write_all(&message(b's', 0)).expect("it stands");
+    assert_eq!(add(&mut client, 1), (1, 2));
+    let upgrade = place.upgrade().stand_by(PATIENCE).begin().expect("it begins");
+    let new = upgrade.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
+    upgrade.ready().expect("it takes over");
+    let refused = old.reconfigure(old.config().limit(7)).expect_err("it has been handed over").to_string();
+    assert!(refused.contains("a new build of the program takes over"), "{refused}");
+    assert!(old.addresses().is_empty());
+    old.shutdown(Drain::within(Duration::from_millis(10)));
+    let served = (0..50).map(|_| add(&mut connect(at), 1).0).collect::<Vec<_>>();
+    assert!(served.iter().all(|build| *build == 2), "{served:?}");
+    drop(client);
+    new.shutdown(Drain::within(Duration::ZERO));
+}
+
+#[test]
+fn a_pool_that_is_changed_meanwhile_is_not_taken_over_and_one_successor_waits_for_no_other() {
+    let place = Place::new("changed");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let pool = upgrade.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
+    let refused = place.upgrade().begin().expect_err("another is at it").to_string();
+    assert!(refused.contains(&format!("pid {} is taking over since 0 s", std::process::id())), "{refused}");
+    old.reconfigure(old.config().limit(7)).expect("it is its own");
+    let refused = upgrade.ready().expect_err("it knows another pool").to_string();
+    assert!(refused.contains("the pool sums was changed meanwhile"), "{refused}");
+    drop(pool);
+    old.reconfigure(old.config().limit(8)).expect("it is its own again");
+    assert_eq!(add(&mut connect(at), 1), (1, 1));
+    // One that takes too long is not waited for.
+    let slow = place.upgrade().within(Duration::from_millis(20)).begin().expect("it begins");
+    let pool = slow.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(slow.ready().is_err(), "it came too late");
+    let (new, _) = place.serve(config(build(3)).listen(Address::Tcp(at)));
+    drop(pool);
+    moved(&old, &new, 0);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::ipc::packets::{Receiver, Sender};
 use crate::protocol::{Level, State};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
+use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The formats that this build speaks: the lowest and the highest.
@@ -13,7 +14,7 @@ pub(crate) const FORMATS: (u32, u32) = (1, 1);
 /// One message.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Packet {
-    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub(crate) said: Option<Said>,
 }
 
@@ -45,15 +46,18 @@ pub(crate) enum Said {
     /// Which of them are the successor's: the predecessor has closed its copies of their sockets.
     #[prost(message, tag = "8")]
     Yours(Yours),
-    /// How many connections are left in the predecessor.
+    /// What is left of a pool in the predecessor.
     #[prost(message, tag = "9")]
-    Left(Left),
+    Left(Held),
     /// Nothing is left.
     #[prost(message, tag = "10")]
     Ended(Ended),
     /// The successor has done as it was told.
     #[prost(message, tag = "11")]
     Done(Done),
+    /// The successor stands: the predecessor may close its copies of the listening sockets.
+    #[prost(message, tag = "12")]
+    Settled(Settled),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -64,9 +68,9 @@ pub(crate) struct Hello {
     pub(crate) highest_format: u32,
     #[prost(string, tag = "3")]
     pub(crate) version: String,
-    /// The pid that it was told to replace; 0: any.
-    #[prost(uint32, tag = "4")]
-    pub(crate) replaces: u32,
+    /// How long it may take until it is prepared, in milliseconds.
+    #[prost(uint64, tag = "4")]
+    pub(crate) within: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -79,6 +83,9 @@ pub(crate) struct Welcome {
     pub(crate) version: String,
     #[prost(message, repeated, tag = "4")]
     pub(crate) pools: Vec<Pooled>,
+    /// Processes before the predecessor that still have connections.
+    #[prost(uint32, tag = "5")]
+    pub(crate) behind: u32,
 }
 
 /// A pool of the predecessor.
@@ -136,7 +143,7 @@ pub(crate) struct Go {
     pub(crate) pools: Vec<Held>,
 }
 
-/// What a pool has when it stops to accept.
+/// What a pool has from the moment on when it stops to accept, and what it has counted.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Held {
     #[prost(string, tag = "1")]
@@ -147,6 +154,23 @@ pub(crate) struct Held {
     /// The number of the next connection.
     #[prost(uint64, tag = "3")]
     pub(crate) next_id: u64,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) listeners: Vec<Occupied>,
+    /// What was counted since the start of the first process, by the names of the counters.
+    #[prost(map = "string, uint64", tag = "5")]
+    pub(crate) counts: HashMap<String, u64>,
+    /// When the accept rate has all of its burst again, in nanoseconds of the clock that all processes of a machine share.
+    #[prost(uint64, tag = "6")]
+    pub(crate) pace: u64,
+}
+
+/// An address, and how many connections that came in there count for its limit.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Occupied {
+    #[prost(string, tag = "1")]
+    pub(crate) address: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) connections: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -233,19 +257,14 @@ pub(crate) struct Yours {
     pub(crate) ids: Vec<u64>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Left {
-    #[prost(string, tag = "1")]
-    pub(crate) pool: String,
-    #[prost(uint64, tag = "2")]
-    pub(crate) connections: u64,
-}
-
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Ended {}
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Done {}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(crate) struct Settled {}
 
 /// The levels of a state, to be sent.
 pub(crate) fn levels(state: &State) -> Vec<StateLevel> {

@@ -32,12 +32,16 @@ pub(crate) struct Listener {
     path: Option<OwnedPath>,
     /// Its sockets are closed by their retirement, in order.
     retires: bool,
+    /// Another process listens at these sockets now.
+    handed_over: bool,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         // While its socket still listens: another program must not take the path for stale, and lose it a moment later.
-        self.path = None;
+        if let (Some(path), true) = (self.path.take(), self.handed_over) {
+            path.leave();
+        }
         if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {
             // A change that failed: none of them was for anybody yet.
             membership.leave(&mut self.sockets);
@@ -197,7 +201,7 @@ impl Listener {
 
     /// A listener with sockets that another process bound; they come one by one.
     pub(crate) fn shared(address: Address) -> Listener {
-        Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false }
+        Listener { address, sockets: Vec::new(), ownership: Ownership::Shared, path: None, retires: false, handed_over: false }
     }
 
     /// More loops than sockets: the connections of each socket go round among all loops.
@@ -214,7 +218,14 @@ impl Listener {
         })?;
         let socket = ListenSocket::new(socket, true);
         socket.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
-        Ok(Listener { address: real, sockets: vec![socket], ownership: Ownership::Shared, path: None, retires: false })
+        Ok(Listener {
+            address: real,
+            sockets: vec![socket],
+            ownership: Ownership::Shared,
+            path: None,
+            retires: false,
+            handed_over: false,
+        })
     }
 
     /// Goes on with the sockets of a process that this one replaces, which shared their port in this order.
@@ -225,11 +236,8 @@ impl Listener {
     }
 
     /// The sockets are another process's from now on: this one does nothing to them but to close its copies.
-    pub(crate) fn is_handed_over(&mut self) {
-        self.ownership = Ownership::Shared;
-        if let Some(path) = self.path.take() {
-            path.leave();
-        }
+    pub(crate) fn hand_over(&mut self, is_handed_over: bool) {
+        self.handed_over = is_handed_over;
     }
 
     /// Its sockets are closed by their retirement. No client finds it by its path any more; one that did is still served.
@@ -241,7 +249,7 @@ impl Listener {
     /// The same sockets for others to join, however far their end is; the retirement of this listener closes them.
     pub(crate) fn to_join(&self) -> Listener {
         let (address, sockets, ownership) = (self.address.clone(), self.sockets.clone(), self.ownership.clone());
-        Listener { address, sockets, ownership, path: None, retires: true }
+        Listener { address, sockets, ownership, path: None, retires: true, handed_over: false }
     }
 
     pub(crate) fn set_backlog(&self, system: &dyn System, backlog: u32) -> Result<(), Errno> {
@@ -301,7 +309,7 @@ impl Ask<'_> {
         let sockets: Vec<_> = sockets.into_iter().map(|socket| ListenSocket::new(Arc::new(socket), alone)).collect();
         let ownership = if alone { Ownership::Own } else { Ownership::Ordered(joining.join(self.options, &sockets)) };
         let path = OwnedPath::new(&address);
-        Ok(Listener { address, sockets, ownership, path, retires: false })
+        Ok(Listener { address, sockets, ownership, path, retires: false, handed_over: false })
     }
 
     /// A listener of sockets that the system interface has made.
@@ -326,7 +334,7 @@ impl Ask<'_> {
         }
         let ownership = if by.exclusive() { Ownership::Own } else { Ownership::Shared };
         let path = if by.exclusive() { OwnedPath::new(&address) } else { None };
-        Ok(Listener { address, sockets, ownership, path, retires: false })
+        Ok(Listener { address, sockets, ownership, path, retires: false, handed_over: false })
     }
 
     /// Makes a socket of another maker fit to accept from. Returns its real address; None: it does not listen.

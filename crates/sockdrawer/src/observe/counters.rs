@@ -19,6 +19,16 @@ macro_rules! counters {
         }
 
         impl Counts {
+/// Each counter by its name.
+            pub(crate) fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+/// These counters, from their names; unknown names are left out.
+            pub(crate) fn of_names(value: impl Fn(&str) -> u64) -> Counts {
+                Counts { $($name: value(stringify!($name)),)* }
+            }
+
 /// These counters, each at most `most`.
             pub(crate) fn at_most(self, most: u64) -> Counts {
                 Counts { $($name: self.$name.min(most),)* }

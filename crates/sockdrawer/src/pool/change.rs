@@ -28,6 +28,9 @@ impl<M: Members> Core<M> {
     /// the lock, under which changes come one after another.
     pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let mut control = lock(&self.control);
+        if control.handing_over {
+            return Err(Error::Stopped { reason: "a new build of the program takes over: change its pool".to_owned() });
+        }
         let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
         let prepared = self.prepare(&mut control, &plan, &wanted)?;
         let (before, begun) = self.commit(&mut control, wanted, prepared);

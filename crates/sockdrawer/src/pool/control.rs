@@ -54,6 +54,8 @@ pub(crate) struct Control<M: Members> {
     pub(crate) workers_absent: Option<PendingRestart>,
     /// The next member's or address's: one that takes the place of another is another.
     pub(crate) next_number: u64,
+    /// Another process takes over: what it was told of this pool is not changed any more.
+    pub(crate) handing_over: bool,
     /// The members are being stopped, or have been.
     pub(crate) stopping: bool,
     /// What came of the connections of a pool that was shut down.
@@ -127,6 +129,7 @@ impl<M: Members> Core<M> {
             restarts: History::default(),
             workers_absent: None,
             next_number: 1,
+            handing_over: false,
             stopping: false,
             drained: Drained::default(),
             own: state,

@@ -36,6 +36,8 @@ pub(crate) struct Listeners {
     pub(crate) retiring: Vec<ListenerEntry>,
     /// Sockets of a process that this one replaces, until the pool listens at them.
     pub(crate) inherited: Inherited,
+    /// Addresses that are another process's now, while it may still die and leave them to this one.
+    pub(crate) handed_over: Vec<ListenerEntry>,
 }
 
 /// Listening sockets by their addresses.

@@ -1,6 +1,7 @@
 //! Packets between processes, and descriptors that travel with them (unix(7)).
 
 use super::{Errno, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -11,7 +12,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum of descriptors per packet; the kernel takes 253.
 pub(crate) const MOST_DESCRIPTORS: usize = 200;
@@ -57,10 +58,31 @@ fn packet_socket() -> Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// This end waits no longer than that, neither to send nor to receive.
-pub(crate) fn set_patience(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
-    sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, patience)?;
+/// This end waits no longer than that to send. None: for ever.
+pub(crate) fn send_within(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
+    sockopt::set_socket_timeout(socket, sockopt::Timeout::Send, patience)
+}
+
+/// This end waits no longer than that to receive. None: for ever.
+pub(crate) fn receive_within(socket: BorrowedFd<'_>, patience: Option<Duration>) -> Result<()> {
     sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, patience)
+}
+
+/// Waits until there is something to receive, or accept, at one of the two, or until then: at which.
+///
+/// # Errors
+/// `EAGAIN` when time is up.
+pub(crate) fn wait_for_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>, until: Instant) -> Result<[bool; 2]> {
+    loop {
+        let mut both = [PollFd::from_borrowed_fd(one, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
+        let left =
+            Timespec::try_from(until.saturating_duration_since(Instant::now())).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
+        match poll(&mut both, Some(&left)) {
+            Ok(0) => return Err(Errno::AGAIN),
+            Err(Errno::INTR) => {}
+            ready => return ready.map(|_| both.map(|one| !one.revents().is_empty())),
+        }
+    }
 }
 
 /// The process at the other end, and whether this user may trust it: it is this user's, or root's.

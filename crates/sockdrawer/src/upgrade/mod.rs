@@ -11,8 +11,10 @@ mod talk;
 
 use crate::config::{Config, Model};
 use crate::error::Error;
+use crate::ipc::messages::{Said, Settled};
 use crate::pool::loops::Loops;
 use crate::pool::{Core, Pool};
+use crate::sync::atomic::AtomicU32;
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
 use predecessor::Predecessor;
@@ -20,12 +22,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use successor::Meeting;
+use talk::Mouth;
 
 /// The variable that says which process this one may replace: its pid, or `any`.
 const REPLACES: &str = "SOCKDRAWER_REPLACES";
-/// Between the two processes nothing takes longer, until the connections follow.
+/// From the meeting to the commit, unless told otherwise.
 const WITHIN: Duration = Duration::from_secs(30);
+/// The predecessor stands by for so long after the commit, unless told otherwise.
+const STAND_BY: Duration = Duration::from_secs(5);
+/// How many processes before this one may still have connections.
+const MOST_BEHIND: u32 = 4;
 
 /// A program that can be replaced by a new build of itself, and may be that new build.
 ///
@@ -48,14 +56,15 @@ pub struct Upgrade {
     path: PathBuf,
     version: String,
     replaces: Option<String>,
+    within: Duration,
+    stand_by: Duration,
     begun: Option<Begun>,
 }
 
 /// What an upgrade has once it has begun.
 #[derive(Debug)]
 struct Begun {
-    /// At the path.
-    meeting_place: Arc<OwnedFd>,
+    place: Arc<Place>,
     predecessor: Mutex<Option<Predecessor>>,
     pools: Mutex<Vec<Named>>,
 }
@@ -67,6 +76,38 @@ struct Named {
     pool: Arc<Core<Loops>>,
 }
 
+/// The socket at which the next successor is met, until another process meets it.
+#[derive(Debug)]
+struct Place(Mutex<Option<Arc<OwnedFd>>>);
+
+impl Place {
+    fn socket(&self) -> Option<Arc<OwnedFd>> {
+        lock(&self.0).clone()
+    }
+
+    fn leave(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+/// The process before this one, while it still has connections.
+#[derive(Default)]
+struct Before {
+    mouth: Mutex<Option<Mouth>>,
+    /// How many there are, it included.
+    count: AtomicU32,
+}
+
+impl Before {
+    /// Tells it, once, that this process stands.
+    fn settle(&self) {
+        if let Some(mouth) = lock(&self.mouth).take() {
+            // A process that is gone need not know.
+            let _ = mouth.say_surely(&Said::Settled(Settled {}));
+        }
+    }
+}
+
 impl std::fmt::Debug for Named {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name)
@@ -76,7 +117,8 @@ impl std::fmt::Debug for Named {
 impl Upgrade {
     /// An upgrade whose two processes meet at this path: a Unix socket that only this user may use.
     pub fn at(path: impl Into<PathBuf>) -> Upgrade {
-        Upgrade { path: path.into(), version: String::new(), replaces: std::env::var(REPLACES).ok(), begun: None }
+        let replaces = std::env::var(REPLACES).ok();
+        Upgrade { path: path.into(), version: String::new(), replaces, within: WITHIN, stand_by: STAND_BY, begun: None }
     }
 
     /// The version of this build, for people to read.
@@ -93,29 +135,55 @@ impl Upgrade {
         self
     }
 
+    /// How long it may take from [`Upgrade::begin`] to [`Upgrade::ready`]: 30 s unless told otherwise. Then the predecessor goes on alone.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Upgrade {
+        self.within = time;
+        self
+    }
+
+    /// How long the predecessor stands by after the commit, to take the listeners back should this process die: 5 s unless told otherwise, and
+    /// no longer than until this process is replaced in turn.
+    #[must_use]
+    pub fn stand_by(mut self, time: Duration) -> Upgrade {
+        self.stand_by = time;
+        self
+    }
+
     /// Meets the predecessor, if there is one.
     ///
     /// # Errors
     /// [`Error::Upgrade`] when a process serves at the path that this one is not to replace, or that does not let itself be replaced; when
     /// the path cannot be used.
     pub fn begin(mut self) -> Result<Upgrade, Error> {
-        let (predecessor, meeting_place) = match passing::packet_connect(&self.path) {
-            Ok(socket) => {
-                let (predecessor, place) =
-                    Predecessor::meet(socket, &self.version, self.replaces.as_deref()).map_err(|reason| self.error(reason))?;
-                (Some(predecessor), place)
-            }
-            Err(Errno::NOENT) => (None, self.open()?),
-            Err(Errno::CONNREFUSED) => {
-                self.remove_stale()?;
-                (None, self.open()?)
-            }
-            Err(Errno::PROTOTYPE) => return Err(self.error("another program's socket is there: choose another path".to_owned())),
-            Err(errno) => return Err(self.error(std::io::Error::from(errno).to_string())),
-        };
+        let (predecessor, socket) = self.meet()?;
         let (predecessor, pools) = (Mutex::new(predecessor), Mutex::default());
-        self.begun = Some(Begun { meeting_place: Arc::new(meeting_place), predecessor, pools });
+        let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
+        self.begun = Some(Begun { place, predecessor, pools });
         Ok(self)
+    }
+
+    /// The predecessor, and the socket of the meeting place.
+    fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd), Error> {
+        loop {
+            match passing::packet_connect(&self.path) {
+                Ok(socket) => {
+                    let met = Predecessor::meet(socket, &self.version, self.replaces.as_deref(), self.within);
+                    // It may have died a moment ago: then there is none.
+                    let Some((predecessor, place)) = met.map_err(|reason| self.error(reason))? else { continue };
+                    return Ok((Some(predecessor), place));
+                }
+                Err(Errno::NOENT) => return Ok((None, self.open()?)),
+                Err(Errno::CONNREFUSED) => {
+                    self.remove_stale()?;
+                    return Ok((None, self.open()?));
+                }
+                Err(Errno::PROTOTYPE) => {
+                    return Err(self.error("another program's socket is there: choose another path".to_owned()));
+                }
+                Err(errno) => return Err(self.error(std::io::Error::from(errno).to_string())),
+            }
+        }
     }
 
     /// Removes a socket without a process behind it.
@@ -158,36 +226,36 @@ impl Upgrade {
         Ok(Pool::of(pool))
     }
 
-    /// The commit: this process accepts from now on. Where there is a predecessor, its connections follow in the background. From the
-    /// time when it is gone, this process can be replaced in turn.
+    /// The commit: this process accepts from now on, and can be replaced in turn. Where there is a predecessor, its connections follow in the
+    /// background.
     ///
     /// # Errors
     /// [`Error::Upgrade`] when the predecessor refuses or is gone: it goes on as it was, and this process accepts nothing.
     pub fn ready(&self) -> Result<(), Error> {
         let begun = self.begun()?;
         let (pools, predecessor) = (std::mem::take(&mut *lock(&begun.pools)), lock(&begun.predecessor).take());
-        let (version, place) = (self.version.clone(), begun.meeting_place.clone());
-        let known: Vec<_> = pools.iter().map(|named| (named.name.clone(), Arc::downgrade(&named.pool))).collect();
-        let moving = match predecessor {
-            Some(predecessor) => Some(predecessor.take_over(&pools).map_err(|reason| self.error(reason))?),
-            None => {
-                pools.iter().for_each(|named| named.pool.accept(true));
-                None
+        let before = Arc::new(Before::default());
+        let known = pools.iter().map(|named| (named.name.clone(), Arc::downgrade(&named.pool))).collect();
+        let (version, place) = (self.version.clone(), begun.place.clone());
+        let meeting = Meeting { place, version, known, before: before.clone() };
+        match predecessor {
+            Some(predecessor) => {
+                let arrivals = predecessor.take_over(&pools, before).map_err(|reason| self.error(reason))?;
+                let settles = Instant::now() + self.stand_by;
+                spawn("sockdrawer-arrivals", move || arrivals.receive(settles))?;
             }
-        };
-        drop(pools);
-        let run = move || {
-            if let Some(moving) = moving {
-                moving.receive();
-            }
-            successor::serve(&place, &version, &known);
-        };
-        let thread = std::thread::Builder::new().name("sockdrawer-upgrade".to_owned()).spawn(run);
-        thread.map(|_| ()).map_err(|source| Error::System { what: "start the upgrade's thread", source })
+            None => pools.iter().for_each(|named| named.pool.open()),
+        }
+        spawn("sockdrawer-upgrade", move || meeting.serve())
     }
 
     /// Where the two processes meet.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(drop).map_err(|source| Error::System { what: "start the upgrade's thread", source })
 }

@@ -1,15 +1,19 @@
 //! What a successor does: it meets its predecessor, takes its listeners over, and then its connections.
 
 use super::talk::Talk;
-use super::{Named, WITHIN};
+use super::{Before, Named};
 use crate::event_loop::inbox::Inbox;
-use crate::ipc::messages::{Done, FORMATS, Go, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
+use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
+use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::Inherited;
 use crate::pool::loops::moving::{restore, seat};
+use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::lock;
 use crate::sys::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Listening sockets by the names of their pools, and their addresses.
 type Sockets = Vec<(String, Address, Vec<OwnedFd>)>;
@@ -18,6 +22,10 @@ type Sockets = Vec<(String, Address, Vec<OwnedFd>)>;
 pub(super) struct Predecessor {
     talk: Talk,
     sockets: Sockets,
+    /// Nothing is waited for longer than that.
+    until: Instant,
+    /// How many processes have connections still, this one included.
+    count: u32,
 }
 
 impl std::fmt::Debug for Predecessor {
@@ -30,6 +38,7 @@ impl std::fmt::Debug for Predecessor {
 pub(super) struct Arrivals {
     talk: Talk,
     pools: Vec<Arriving>,
+    before: Arc<Before>,
 }
 
 /// A pool whose connections come.
@@ -37,6 +46,8 @@ struct Arriving {
     named: Named,
     /// Permits that are held for connections that are the predecessor's still.
     held: u64,
+    /// ... and those of the addresses at which they came in.
+    listeners: Vec<(Arc<ListenerState>, u64)>,
     /// The loops that get them, in turn.
     turn: usize,
 }
@@ -45,9 +56,15 @@ struct Arriving {
 type Pending = Option<(usize, Arc<Inbox>, Vec<u64>)>;
 
 impl Predecessor {
-    /// Returns the predecessor and the socket of the meeting place.
-    pub(super) fn meet(socket: OwnedFd, version: &str, replaces: Option<&str>) -> Result<(Predecessor, OwnedFd), String> {
-        let mut talk = Talk::new(socket, WITHIN).map_err(line)?;
+    /// Returns the predecessor and the socket of the meeting place. None: it is gone.
+    pub(super) fn meet(
+        socket: OwnedFd,
+        version: &str,
+        replaces: Option<&str>,
+        within: Duration,
+    ) -> Result<Option<(Predecessor, OwnedFd)>, String> {
+        let until = crate::clock::deadline(Instant::now(), within);
+        let mut talk = Talk::new(socket).map_err(line)?;
         let (pid, trusted) = talk.peer().map_err(line)?;
         if !trusted {
             return Err(format!("pid {pid} there is of another user"));
@@ -56,17 +73,22 @@ impl Predecessor {
             return Err(format!("pid {pid} serves here; start it with {}={pid} to replace it", super::REPLACES));
         }
         let (lowest_format, highest_format) = FORMATS;
-        let hello = Hello { lowest_format, highest_format, version: version.to_owned(), replaces: pid };
-        talk.say(Said::Hello(hello)).map_err(line)?;
-        let (said, descriptors) = talk.hear().map_err(line)?.ok_or("it is gone")?;
+        let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+        let hello = Hello { lowest_format, highest_format, version: version.to_owned(), within };
+        let heard = match talk.say(Said::Hello(hello)).and_then(|()| talk.hear(Some(until))) {
+            Err(Errno::PIPE | Errno::CONNRESET) => None,
+            heard => heard.map_err(line)?,
+        };
+        let Some((said, descriptors)) = heard else { return Ok(None) };
         let welcome = match said {
             Said::Welcome(welcome) => welcome,
             Said::Refused(refused) => return Err(refused.reason),
             _ => return Err("what it says is not understood".to_owned()),
         };
         let descriptors = descriptors.ok_or("this process has no descriptors left: raise `ulimit -n`")?;
+        let count = welcome.behind + 1;
         let (sockets, place) = sorted(welcome, descriptors)?;
-        Ok((Predecessor { talk, sockets }, place))
+        Ok(Some((Predecessor { talk, sockets, until, count }, place)))
     }
 
     /// The listening sockets of a pool.
@@ -78,29 +100,31 @@ impl Predecessor {
     }
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
-    pub(super) fn take_over(mut self, pools: &[Named]) -> Result<Arrivals, String> {
+    pub(super) fn take_over(mut self, pools: &[Named], before: Arc<Before>) -> Result<Arrivals, String> {
         let reads = pools.iter().map(|Named { name, pool }| Reads { name: name.clone(), state: levels(&pool.state()) });
-        let said = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() })).and_then(|()| self.talk.answer());
-        let go = match said {
-            Ok(Said::Go(go)) => go,
-            Ok(Said::Refused(refused)) => return Err(refused.reason),
-            Ok(_) => return Err("what it says is not understood".to_owned()),
+        // Where it is not heard, an answer came before.
+        let _ = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() }));
+        let go = match self.talk.hear(Some(self.until)) {
+            Ok(Some((Said::Go(go), _))) => go,
+            Ok(Some((Said::Refused(refused), _))) => return Err(refused.reason),
+            Ok(Some(_)) => return Err("what it says is not understood".to_owned()),
             // It has died: its listeners are this process's, and it has no connections.
-            Err(Errno::PIPE | Errno::CONNRESET) => Go::default(),
+            Ok(None) => Go::default(),
             Err(errno) => return Err(line(errno)),
         };
         let arriving = pools.iter().map(|named| {
-            let held = go.pools.iter().find(|held| held.name == named.name);
-            let (connections, next_id) = held.map_or((0, 0), |held| (held.connections, held.next_id));
-            named.pool.count_predecessor(connections, next_id);
-            Arriving { named: named.clone(), held: connections, turn: 0 }
+            let nothing = Held::default();
+            let held = go.pools.iter().find(|held| held.name == named.name).unwrap_or(&nothing);
+            named.pool.go_on(held);
+            Arriving { named: named.clone(), held: held.connections, listeners: named.pool.occupied(held), turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
-        pools.iter().for_each(|arriving| arriving.named.pool.accept(true));
+        before.count.store(self.count, SeqCst);
+        *lock(&before.mouth) = Some(self.talk.mouth.clone());
+        pools.iter().for_each(|arriving| arriving.named.pool.open());
         // One that is dead by now is found so by the first look at its connections.
-        let _ = self.talk.say(Said::Done(Done {}));
-        let _ = self.talk.be_patient(None);
-        Ok(Arrivals { talk: self.talk, pools })
+        let _ = self.talk.mouth.say_surely(&Said::Done(Done {}));
+        Ok(Arrivals { talk: self.talk, pools, before })
     }
 }
 
@@ -122,21 +146,32 @@ fn sorted(welcome: Welcome, mut descriptors: Vec<OwnedFd>) -> Result<(Sockets, O
 }
 
 impl Arrivals {
-    /// Takes connections until the predecessor has none, or is dead: then those are this process's that it was offered last.
-    pub(super) fn receive(mut self) {
-        let mut pending: Pending = None;
-        while let Ok(Some((said, descriptors))) = self.talk.hear() {
+    /// Takes connections until the predecessor has none, or is dead: then those are this process's that it was offered last. At that time
+    /// this process stands, and the other need not stand by any more.
+    pub(super) fn receive(mut self, settles: Instant) {
+        let (mut pending, mut settles): (Pending, _) = (None, Some(settles));
+        loop {
+            let (said, descriptors) = match self.talk.hear(settles) {
+                Ok(Some(heard)) => heard,
+                Err(Errno::AGAIN) => {
+                    settles = None;
+                    self.before.settle();
+                    continue;
+                }
+                Ok(None) | Err(_) => break,
+            };
             match said {
                 Said::Offer(offer) => {
                     let restored = self.offered(offer, descriptors, &mut pending);
-                    if self.talk.say(Said::Restored(restored)).is_err() {
+                    if self.talk.mouth.say_surely(&Said::Restored(restored)).is_err() {
                         break;
                     }
                 }
                 Said::Yours(Yours { ids }) => self.seat(&mut pending, Some(ids)),
                 Said::Left(left) => {
-                    if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.pool) {
-                        arriving.keep_held(left.connections);
+                    if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.name) {
+                        arriving.keep_held(&left);
+                        arriving.named.pool.count_predecessor(&left);
                     }
                 }
                 Said::Ended(_) => break,
@@ -144,7 +179,11 @@ impl Arrivals {
             }
         }
         self.seat(&mut pending, None);
-        self.pools.iter_mut().for_each(|arriving| arriving.keep_held(0));
+        // Where it lives: it must not take the listeners back because the conversation is over.
+        self.before.settle();
+        self.pools.iter_mut().for_each(|arriving| arriving.keep_held(&Held::default()));
+        self.before.count.store(0, SeqCst);
+        *lock(&self.before.mouth) = None;
     }
 
     fn offered(&mut self, offer: Offer, descriptors: Option<Vec<OwnedFd>>, pending: &mut Pending) -> Restored {
@@ -155,7 +194,7 @@ impl Arrivals {
         };
         let Some(inbox) = self.pools[at].next_loop() else { return refused("the new process has no loop") };
         let Some(restored) = restore(&inbox, offer.records, descriptors) else {
-            return refused("a loop of the new process hangs");
+            return refused("a loop of the new process died");
         };
         *pending = Some((at, inbox, restored.ids.clone()));
         restored
@@ -165,8 +204,9 @@ impl Arrivals {
     fn seat(&mut self, pending: &mut Pending, ids: Option<Vec<u64>>) {
         let Some((at, inbox, restored)) = pending.take() else { return };
         let arriving = &mut self.pools[at];
-        let seated = seat(&inbox, ids.unwrap_or(restored), arriving.named.pool.listener_states()) as u64;
-        arriving.held = arriving.held.saturating_sub(seated);
+        for address in seat(&inbox, ids.unwrap_or(restored), arriving.named.pool.listener_states()) {
+            arriving.is_here(address.as_deref());
+        }
     }
 }
 
@@ -177,10 +217,27 @@ impl Arriving {
         inboxes.get(self.turn % inboxes.len().max(1)).cloned()
     }
 
-    /// The predecessor has so many left: the others' permits are free.
-    fn keep_held(&mut self, left: u64) {
-        self.named.pool.release_predecessor(self.held.saturating_sub(left));
-        self.held = self.held.min(left);
+    /// One connection more is this process's, with the permits that were held for it.
+    fn is_here(&mut self, address: Option<&str>) {
+        self.held = self.held.saturating_sub(1);
+        let came_in = |(state, held): &&mut (Arc<ListenerState>, u64)| {
+            *held > 0 && address.is_some_and(|at| at == state.address.to_string())
+        };
+        if let Some((_, held)) = self.listeners.iter_mut().find(came_in) {
+            *held -= 1;
+        }
+    }
+
+    /// The predecessor has that left: the others' permits are free.
+    fn keep_held(&mut self, left: &Held) {
+        self.named.pool.release(self.held.saturating_sub(left.connections));
+        self.held = self.held.min(left.connections);
+        let left = self.named.pool.occupied(left);
+        for (state, held) in &mut self.listeners {
+            let left = left.iter().find(|(other, _)| Arc::ptr_eq(other, state)).map_or(0, |(_, connections)| *connections);
+            (left..*held).for_each(|_| state.limiter.put_back());
+            *held = left.min(*held);
+        }
     }
 }
 

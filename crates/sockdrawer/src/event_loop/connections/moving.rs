@@ -261,21 +261,20 @@ impl Connections {
 }
 
 impl EventLoop {
-    /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns how many.
-    pub(crate) fn seat_arrivals(&mut self, ids: &[u64], listeners: &ListenerStates) -> usize {
+    /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns at which
+    /// address each came in.
+    pub(crate) fn seat_arrivals(&mut self, ids: &[u64], listeners: &ListenerStates) -> Vec<Option<String>> {
         self.connections.look_at_clock();
         self.acceptor.look_at_policy(&self.connections.io);
-        let mut seated = 0;
+        let mut seated = Vec::new();
         for id in ids {
             let Some(arrived) = self.connections.moving.arrived.remove(id) else { continue };
             let of = |address: &String| listeners.iter().find(|(known, _)| known == address).map(|(_, state)| state.clone());
             let listener = arrived.record.listener.as_ref().and_then(of);
-            // One more than its limit allows, perhaps: it was let in before.
-            listener.iter().for_each(|listener| listener.limiter.hold_more(1));
+            seated.push(arrived.record.listener.clone());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
             self.acceptor.count_incoming(&mut permit, arrived.remote);
             self.connections.seat(arrived, permit);
-            seated += 1;
         }
         self.connections.forget_arrivals();
         seated

@@ -46,6 +46,8 @@ pub(crate) struct State {
     dialer: Option<Arc<Dialer>>,
     /// What loops counted that are gone.
     past: Counts,
+    /// What the processes counted that this one has replaced.
+    predecessors: Counts,
     /// Descriptors the program had open before the pool.
     others: usize,
 }
@@ -114,6 +116,7 @@ impl Core<Loops> {
                 Endpoint::Accept { .. } => None,
             },
             past: Counts::default(),
+            predecessors: Counts::default(),
             others: on.others,
         };
         let (others, limit) = (on.others, on.limiter.limit());

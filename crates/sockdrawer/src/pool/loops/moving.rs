@@ -4,12 +4,15 @@ use super::Loops;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{ListenerStates, Offered};
 use crate::event_loop::inbox::{Inbox, Message};
-use crate::ipc::messages::{Record, Restored};
+use crate::ipc::messages::{Held, Occupied, Record, Restored};
 use crate::listen::socket::ListenSocket;
-use crate::listen::state::AcceptState;
+use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
-use crate::pool::control::Core;
+use crate::observe::Counts;
+use crate::pool::control::{Control, Core, is_running};
+use crate::pool::listeners::ListenerEntry;
 use crate::pool::manager::{HANDED_OVER, Manager};
+use crate::pool::members::Members;
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{lock, mpsc};
@@ -22,9 +25,9 @@ use std::time::{Duration, Instant};
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Core<Loops> {
-    /// Takes connections, or does not; when this returns every loop does so.
-    pub(crate) fn accept(&self, accepts: bool) {
-        self.set_accept_state(if accepts { &AcceptState::Open } else { &AcceptState::Suspended });
+    /// Takes connections from now on.
+    pub(crate) fn open(&self) {
+        self.set_accept_state(&AcceptState::Open);
     }
 
     /// Whether every loop answers.
@@ -50,29 +53,57 @@ impl Core<Loops> {
         self.own.shared.switch.current().state.clone()
     }
 
-    /// Connections that count for the limit.
-    pub(crate) fn held(&self) -> usize {
-        self.own.shared.limiter.taken()
+    /// Connections that count for the limit, those of a process before this one included.
+    pub(crate) fn held(&self) -> u64 {
+        self.own.shared.limiter.taken() as u64
     }
 
-    /// Waits until no connection is left, or for so long.
-    pub(crate) fn wait_for_none(&self, within: Duration) {
-        self.wait(within, &mut |status| status.connections == 0);
+    /// What a successor has to know of this pool.
+    pub(crate) fn what_is_held(&self, name: &str) -> Held {
+        let control = lock(&self.control);
+        let entries = control.listeners.listening.iter().chain(&control.listeners.handed_over);
+        let occupied = |entry: &ListenerEntry| Occupied {
+            address: entry.listener.address.to_string(),
+            connections: entry.state.limiter.taken() as u64,
+        };
+        let shared_counters = &self.own.shared.shared_counters;
+        Held {
+            name: name.to_owned(),
+            connections: self.held(),
+            next_id: shared_counters.ids().load(SeqCst),
+            listeners: entries.map(occupied).collect(),
+            counts: self.counts(&control).by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
+            pace: shared_counters.pace().load(SeqCst),
+        }
     }
 
-    /// The number of the next connection, of which no loop knows yet.
-    pub(crate) fn next_id(&self) -> u64 {
-        self.own.shared.shared_counters.ids().load(SeqCst)
+    /// Goes on where a predecessor stopped: with its numbers, and with permits for the connections that it has.
+    pub(crate) fn go_on(&self, held: &Held) {
+        self.count_predecessor(held);
+        let shared = &self.own.shared;
+        shared.limiter.hold_more(held.connections);
+        for (state, connections) in self.occupied(held) {
+            state.limiter.hold_more(connections);
+        }
+        shared.shared_counters.ids().fetch_max(held.next_id, SeqCst);
+        shared.shared_counters.pace().fetch_max(held.pace, SeqCst);
     }
 
-    /// Counts the connections of a predecessor, and numbers its own after them.
-    pub(crate) fn count_predecessor(&self, connections: u64, next_id: u64) {
-        self.own.shared.limiter.hold_more(connections);
-        self.own.shared.shared_counters.ids().fetch_max(next_id, SeqCst);
+    /// What the predecessor has counted by now.
+    pub(crate) fn count_predecessor(&self, held: &Held) {
+        let value = |name: &str| held.counts.get(name).copied().unwrap_or(0);
+        lock(&self.control).own.predecessors = Counts::of_names(value);
     }
 
-    /// So many of a predecessor's connections are none any more.
-    pub(crate) fn release_predecessor(&self, connections: u64) {
+    /// The addresses of this pool at which connections of the predecessor came in.
+    pub(crate) fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)> {
+        let states = self.listener_states();
+        let state = |address: &str| states.iter().find(|(known, _)| known == address).map(|(_, state)| state.clone());
+        held.listeners.iter().filter_map(|one| Some((state(&one.address)?, one.connections))).collect()
+    }
+
+    /// So many connections of a predecessor are none any more.
+    pub(crate) fn release(&self, connections: u64) {
         (0..connections).for_each(|_| self.own.shared.limiter.put_back());
     }
 
@@ -81,15 +112,80 @@ impl Core<Loops> {
         self.ask(&self.inboxes(), |event_loop| event_loop.connections.thaw_all());
     }
 
-    /// Another process has the listeners: this one does nothing to them any more but to close its copies.
-    pub(crate) fn hand_over_listeners(&self) {
-        let mut control = lock(&self.control);
-        control.listeners.all_mut().for_each(|entry| entry.listener.is_handed_over());
+    /// How often its configuration was changed.
+    pub(crate) fn revision(&self) -> u64 {
+        lock(&self.control).revision.number()
     }
 
-    /// Nothing is left: the pool ends, and its listeners are another process's.
+    /// From here on the pool is not changed. False where it was changed, or ended, since it was at this revision.
+    pub(crate) fn stay_as_it_is(&self, revision: u64) -> bool {
+        let mut control = lock(&self.control);
+        control.handing_over = control.revision.number() == revision && is_running(&control.readiness).is_ok();
+        control.handing_over
+    }
+
+    /// ... or may be changed after all.
+    pub(crate) fn may_change(&self) {
+        lock(&self.control).handing_over = false;
+    }
+
+    /// Waits until no listening socket is on its way out, for so long. Whether that came.
+    pub(crate) fn wait_for_retired(&self, within: Duration) -> bool {
+        self.own.notifier().wait(Instant::now() + within, || self.retirements.under_way() == 0)
+    }
+
+    /// Waits until no connection is left.
+    pub(crate) fn wait_for_none(&self) {
+        while !self.own.notifier().wait(Instant::now() + ANSWERS_WITHIN, || self.held() == 0) {}
+    }
+
+    /// Stops to accept: another process has the listeners, and this one touches them no more. Returns what it did before.
+    pub(crate) fn hand_over(&self) -> AcceptState {
+        let before = lock(&self.control).accept_state.clone();
+        // When this returns no loop is about to accept.
+        self.set_accept_state(&AcceptState::Suspended);
+        let mut control = lock(&self.control);
+        let Control { listeners, members, .. } = &mut *control;
+        for mut entry in listeners.listening.drain(..) {
+            entry.listener.hand_over(true);
+            let sockets = |index| {
+                let held = entry.owners.iter().enumerate().filter(move |(_, owners)| owners.contains(&index));
+                held.map(|(socket, _)| socket).collect()
+            };
+            let released: Vec<_> = members.iter().enumerate().map(|(index, member)| (member, sockets(index))).collect();
+            Members::release(&self.own, &entry, &released);
+            entry.owners.iter_mut().for_each(Vec::clear);
+            listeners.handed_over.push(entry);
+        }
+        before
+    }
+
+    /// The other process is dead, or did not begin: the listeners are this one's again.
+    pub(crate) fn take_back(&self, before: &AcceptState) {
+        {
+            let mut control = lock(&self.control);
+            control.handing_over = false;
+            let handed_over = std::mem::take(&mut control.listeners.handed_over);
+            if is_running(&control.readiness).is_ok() {
+                for mut entry in handed_over {
+                    entry.listener.hand_over(false);
+                    control.listeners.listening.push(entry);
+                }
+                self.rebalance(&mut control);
+            }
+        }
+        self.thaw();
+        self.set_accept_state(before);
+    }
+
+    /// The other process stands: the copies of its listening sockets are closed.
+    pub(crate) fn forget_handed_over(&self) {
+        let handed_over = std::mem::take(&mut lock(&self.control).listeners.handed_over);
+        drop(handed_over);
+    }
+
+    /// Nothing is left: the pool ends.
     pub(crate) fn end_handed_over(&self) {
-        self.hand_over_listeners();
         Core::stop(self, HANDED_OVER);
     }
 }
@@ -123,7 +219,7 @@ pub(crate) fn restore(inbox: &Arc<Inbox>, records: Vec<Record>, sockets: Vec<Own
     ask(inbox, move |event_loop| event_loop.connections.restore_arrivals(records, sockets))
 }
 
-/// Those are this process's now. Returns how many.
-pub(crate) fn seat(inbox: &Arc<Inbox>, ids: Vec<u64>, listeners: ListenerStates) -> usize {
+/// Those are this process's now. Returns at which address each came in.
+pub(crate) fn seat(inbox: &Arc<Inbox>, ids: Vec<u64>, listeners: ListenerStates) -> Vec<Option<String>> {
     ask(inbox, move |event_loop| event_loop.seat_arrivals(&ids, &listeners)).unwrap_or_default()
 }

@@ -13,9 +13,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl Core<Loops> {
     /// What was counted, by whom ever. Others count meanwhile: what ended was counted as begun before that, so it is read first.
-    fn counts(&self, control: &Control<Loops>) -> Counts {
+    pub(super) fn counts(&self, control: &Control<Loops>) -> Counts {
         let read = || {
             let mut counts = control.own.past;
+            counts += control.own.predecessors;
             control.running().for_each(|one| one.running.counters.add_to(&mut counts));
             self.own.shared.placement.iter().for_each(|placement| placement.add_to(&mut counts));
             counts

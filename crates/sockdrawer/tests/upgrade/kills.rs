@@ -1,0 +1,223 @@
+//! Two processes upgrade, and one of them is killed, or stopped for a while, at each packet between them in turn. What is lost is
+//! exactly what it had.
+
+use super::common::{PATIENCE, address, any_port, connect, hear, is_long, kill, play, role, say, tcp};
+use super::proxy::{GO, OFFER, PREPARED, Packet, Pids, Proxy, SETTLED, Side, WELCOME, YOURS};
+use super::sums::{add, build, try_add};
+use super::{Place, config};
+use rustix::process::{Pid, Signal, kill_process};
+use sockdrawer::{Address, Selector, Upgrade};
+use std::collections::HashSet;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Two slices of each of two loops, nearly.
+const CONNECTIONS: usize = 70;
+/// More packets than an upgrade of so many takes.
+const PACKETS: usize = 30;
+/// Longer than the predecessor waits for an answer.
+const STOPPED: Duration = Duration::from_millis(1300);
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Kill(Side),
+    Stop(Side),
+}
+
+/// What is done at which packet, before it is passed on or after that.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    act: Act,
+    at: usize,
+    after: bool,
+}
+
+#[test]
+fn a_kill_at_any_packet_costs_what_the_killed_process_had() {
+    if let Some(role) = role() {
+        return serve(&role);
+    }
+    let name = "kills::a_kill_at_any_packet_costs_what_the_killed_process_had";
+    let sides = [Side::Predecessor, Side::Successor].map(Act::Kill);
+    each_packet(name, &sides, &[false, true], if is_long() { 20 } else { 1 });
+}
+
+#[test]
+fn a_process_that_is_stopped_for_a_while_costs_nothing() {
+    if let Some(role) = role() {
+        return serve(&role);
+    }
+    let name = "kills::a_process_that_is_stopped_for_a_while_costs_nothing";
+    let sides = [Side::Predecessor, Side::Successor].map(Act::Stop);
+    each_packet(name, &sides, &[false], 1);
+}
+
+/// Tries all packets, several at once: most of the time is waiting.
+fn each_packet(name: &str, acts: &[Act], after: &[bool], times: usize) {
+    let mut cases = Vec::new();
+    for act in (0..times).flat_map(|_| acts) {
+        cases.extend((1..PACKETS).flat_map(|at| after.iter().map(move |after| Case { act: *act, at, after: *after })));
+    }
+    let (cases, met) = (Mutex::new(cases.into_iter()), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for worker in 0..6 {
+            let (cases, met) = (&cases, &met);
+            scope.spawn(move || {
+                while let Some(case) = { cases.lock().expect("no case panicked").next() } {
+                    met.fetch_add(usize::from(case.is_met(name, worker)), SeqCst);
+                }
+            });
+        }
+    });
+    // Five packets to the commit, three for each slice, and the end.
+    assert!(met.load(SeqCst) >= times * acts.len() * after.len() * 15, "{met:?} cases");
+}
+
+/// A build that serves until another has taken over.
+fn serve(role: &str) {
+    let [path, at, number] = role.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+    let number: u8 = number.parse().expect("a number");
+    let upgrade = Upgrade::at(path).replaces("any").stand_by(Duration::from_millis(50)).begin().expect("it begins");
+    let pool =
+        upgrade.start("sums", config(build(number)).listen(Address::Tcp(at.parse().expect("an address")))).expect("it starts");
+    upgrade.ready().expect("it takes over");
+    say(&address(&pool).to_string());
+    if number == 1 {
+        hear().expect("a question");
+        let ids: Vec<String> = pool.connections(&Selector::All).iter().map(|one| one.id.to_string()).collect();
+        say(&ids.join(" "));
+    }
+    pool.join().expect("another takes over");
+}
+
+/// What clients saw that came meanwhile.
+#[derive(Default)]
+struct Visits {
+    refused: AtomicUsize,
+    /// Since when another process has served, once one was killed.
+    killed: Mutex<Option<Instant>>,
+    served: Mutex<Option<Duration>>,
+    over: AtomicBool,
+}
+
+impl Case {
+    /// Whether there was such a packet.
+    fn is_met(self, name: &str, worker: usize) -> bool {
+        let what = if matches!(self.act, Act::Kill(_)) { "kill" } else { "stop" };
+        let (place, proxied) = (Place::new(&format!("{what}-{worker}")), Place::new(&format!("{what}-{worker}-proxy")));
+        let mut old = play(name, &format!("{} {} 1", place.0.display(), tcp(&any_port())));
+        let at: SocketAddr = old.hear().parse().expect("an address");
+        let mut clients: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(at)).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            assert_eq!(add(client, number as u32 + 100), (1, number as u32 + 100));
+        }
+        old.tell("which?");
+        let ids: HashSet<u64> = old.hear().split(' ').map(|id| id.parse().expect("a number")).collect();
+        let (visits, proxy) = (Visits::default(), Proxy::at(&proxied.0));
+        let (packets, _new) = std::thread::scope(|scope| {
+            scope.spawn(|| visits.go_on(at));
+            let new = play(name, &format!("{} {at} 2", proxied.0.display()));
+            let packets = self.run(proxy, (&proxied.0, &place.0), &visits);
+            visits.over_once_served();
+            (packets, new)
+        });
+        let met = packets.len() >= self.at;
+        let lost = clients.iter_mut().enumerate().filter_map(|(number, client)| {
+            let sum = try_add(client, 1)?.1;
+            assert_eq!(sum, number as u32 + 101, "{self:?}");
+            Some(())
+        });
+        let lost = CONNECTIONS - lost.count();
+        assert_eq!(lost, if met { self.costs(&ids, &packets) } else { 0 }, "{self:?}: {packets:?}");
+        if met && !self.ends_the_listener(&packets) {
+            assert_eq!(visits.refused.load(SeqCst), 0, "{self:?}: refused");
+            let build = add(&mut connect(at), 1).0;
+            assert_eq!(build, self.survivor(&packets), "{self:?}: {packets:?}");
+            let served = *visits.served.lock().expect("no panic");
+            assert!(served.is_none_or(|served| served < Duration::from_secs(5)), "{self:?}: {served:?}");
+        }
+        met
+    }
+
+    fn run(self, proxy: Proxy, (path, to): (&Path, &Path), visits: &Visits) -> Vec<Packet> {
+        proxy.pass_on(path, to, |packet, after, pids| {
+            if (packet, after) == (self.at, self.after) {
+                self.act(pids, visits);
+            }
+        })
+    }
+
+    fn act(self, pids: &Pids, visits: &Visits) {
+        let pid = |side| if side == Side::Predecessor { pids.predecessor } else { pids.successor };
+        match self.act {
+            Act::Kill(side) => {
+                kill(pid(side));
+                *visits.killed.lock().expect("no panic") = Some(Instant::now());
+            }
+            Act::Stop(side) => {
+                let pid = Pid::from_raw(pid(side).cast_signed()).expect("a pid");
+                kill_process(pid, Signal::STOP).expect("it lives");
+                std::thread::sleep(STOPPED);
+                kill_process(pid, Signal::CONT).expect("it lives");
+            }
+        }
+    }
+
+    /// How many of the connections from before are lost.
+    fn costs(self, before: &HashSet<u64>, packets: &[Packet]) -> usize {
+        let all = |kind| packets.iter().filter(|one| one.kind == kind).flat_map(|one| &one.ids).collect::<HashSet<_>>();
+        match self.act {
+            Act::Stop(_) => 0,
+            // Those that it was told were its own.
+            Act::Kill(Side::Successor) => all(YOURS).into_iter().filter(|id| before.contains(id)).count(),
+            // Those that it had not offered.
+            Act::Kill(Side::Predecessor) => CONNECTIONS - all(OFFER).into_iter().filter(|id| before.contains(id)).count(),
+        }
+    }
+
+    fn survivor(self, packets: &[Packet]) -> u8 {
+        let went = packets.iter().any(|one| one.kind == GO);
+        match self.act {
+            Act::Kill(Side::Successor) => 1,
+            Act::Kill(Side::Predecessor) => 2,
+            Act::Stop(_) => 1 + u8::from(went),
+        }
+    }
+
+    /// Nobody listens where the process is killed that took over for good, nor, for a moment, where one is that passed no sockets on.
+    fn ends_the_listener(self, packets: &[Packet]) -> bool {
+        let has = |kind| packets.iter().any(|one| one.kind == kind);
+        match self.act {
+            Act::Kill(Side::Successor) => has(SETTLED),
+            Act::Kill(Side::Predecessor) => !has(WELCOME) || !has(PREPARED),
+            Act::Stop(_) => false,
+        }
+    }
+}
+
+impl Visits {
+    /// One client after the other, until it is over.
+    fn go_on(&self, at: SocketAddr) {
+        while !self.over.load(SeqCst) {
+            let killed = *self.killed.lock().expect("no panic");
+            match TcpStream::connect(at) {
+                Ok(mut client) => {
+                    client.set_read_timeout(Some(PATIENCE)).expect("a time");
+                    if try_add(&mut client, 2).is_some()
+                        && let Some(killed) = killed
+                    {
+                        self.served.lock().expect("no panic").get_or_insert(killed.elapsed());
+                    }
+                }
+                Err(_) => _ = self.refused.fetch_add(1, SeqCst),
+            }
+        }
+    }
+
+    fn over_once_served(&self) {
+        self.over.store(true, SeqCst);
+    }
+}
