@@ -160,6 +160,7 @@ impl Case {
             Act::Stop(side) => {
                 let pid = Pid::from_raw(pid(side).cast_signed()).expect("a pid");
                 kill_process(pid, Signal::STOP).expect("it lives");
+                // waits because: a stopped process tells nothing.
                 std::thread::sleep(STOPPED);
                 kill_process(pid, Signal::CONT).expect("it lives");
             }
