@@ -230,14 +230,15 @@ impl Arriving {
 
     /// The predecessor has that left: the others' permits are free.
     fn keep_held(&mut self, left: &Held) {
-        self.named.pool.release(self.held.saturating_sub(left.connections));
-        self.held = self.held.min(left.connections);
-        let left = self.named.pool.occupied(left);
+        let of_listeners = self.named.pool.occupied(left);
         for (state, held) in &mut self.listeners {
-            let left = left.iter().find(|(other, _)| Arc::ptr_eq(other, state)).map_or(0, |(_, connections)| *connections);
+            let left =
+                of_listeners.iter().find(|(other, _)| Arc::ptr_eq(other, state)).map_or(0, |(_, connections)| *connections);
             (left..*held).for_each(|_| state.limiter.put_back());
             *held = left.min(*held);
         }
+        self.named.pool.release(self.held.saturating_sub(left.connections));
+        self.held = self.held.min(left.connections);
     }
 }
 
