@@ -37,7 +37,7 @@ mod sys;
 #[cfg(feature = "tokio")]
 pub mod tasks;
 pub mod testing;
-mod upgrade;
+pub mod upgrade;
 mod wake;
 
 pub use admission::{

@@ -5,7 +5,7 @@ use crate::ipc::packets::{Receiver, Sender};
 use crate::protocol::{Level, State};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The formats that this build speaks: the lowest and the highest.
@@ -14,7 +14,7 @@ pub(crate) const FORMATS: (u32, u32) = (1, 1);
 /// One message.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Packet {
-    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub(crate) said: Option<Said>,
 }
 
@@ -58,6 +58,15 @@ pub(crate) enum Said {
     /// The successor stands: the predecessor may close its copies of the listening sockets.
     #[prost(message, tag = "12")]
     Settled(Settled),
+    /// Any process of the user: the predecessor is to start a successor, and to say what comes of it.
+    #[prost(message, tag = "13")]
+    Replace(Replace),
+    /// ... what is about to happen,
+    #[prost(message, tag = "14")]
+    Planned(Planned),
+    /// ... and what has happened.
+    #[prost(message, tag = "15")]
+    Replaced(Replaced),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -118,13 +127,106 @@ pub(crate) struct Prepared {
     pub(crate) pools: Vec<Reads>,
 }
 
-/// A pool of the successor, and the states that it reads.
+/// A pool of the successor, the states that it reads, where it listens, and its limit.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Reads {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
     #[prost(message, repeated, tag = "2")]
     pub(crate) state: Vec<StateLevel>,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) listeners: Vec<String>,
+    #[prost(uint64, tag = "4")]
+    pub(crate) limit: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Replace {
+    /// The program and its arguments; none: the predecessor's own.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub(crate) command: Vec<Vec<u8>>,
+    /// In milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub(crate) within: u64,
+    /// The successor is started and prepared, and then it is refused.
+    #[prost(bool, tag = "3")]
+    pub(crate) rehearsal: bool,
+    /// No successor is started: what would move to a build that reads the states of this one is said.
+    #[prost(bool, tag = "4")]
+    pub(crate) look: bool,
+}
+
+/// Two builds, and what the newer one takes over.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Planned {
+    #[prost(message, required, tag = "1")]
+    pub(crate) from: Build,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) to: Option<Build>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) pools: Vec<PoolPlanned>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Build {
+    #[prost(string, tag = "1")]
+    pub(crate) version: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) pid: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PoolPlanned {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) connections: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) move_on: u64,
+    /// Why the others stay, and how many for each reason.
+    #[prost(btree_map = "string, uint64", tag = "4")]
+    pub(crate) stay: BTreeMap<String, u64>,
+    /// Addresses of both builds, of the older one only, and of the newer one only.
+    #[prost(string, repeated, tag = "5")]
+    pub(crate) taken_over: Vec<String>,
+    #[prost(string, repeated, tag = "6")]
+    pub(crate) given_up: Vec<String>,
+    #[prost(string, repeated, tag = "7")]
+    pub(crate) added: Vec<String>,
+    /// The limits of both.
+    #[prost(uint64, tag = "8")]
+    pub(crate) limit_before: u64,
+    #[prost(uint64, tag = "9")]
+    pub(crate) limit: u64,
+}
+
+/// Times are in microseconds.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Replaced {
+    /// Why it was not; empty: it was.
+    #[prost(string, tag = "1")]
+    pub(crate) refused: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) pid: u32,
+    /// Until the successor was prepared.
+    #[prost(uint64, tag = "3")]
+    pub(crate) prepared: u64,
+    /// In which neither process accepted.
+    #[prost(uint64, tag = "4")]
+    pub(crate) gap: u64,
+    #[prost(uint64, tag = "5")]
+    pub(crate) moved: u64,
+    /// Until all that could move had moved.
+    #[prost(uint64, tag = "6")]
+    pub(crate) moving: u64,
+    /// In which a connection was in neither process: the median, the 99th of 100, and the longest.
+    #[prost(uint64, repeated, tag = "7")]
+    pub(crate) pauses: Vec<u64>,
+    #[prost(uint64, tag = "8")]
+    pub(crate) stay: u64,
+    /// Why the successor did not restore some; each reason once.
+    #[prost(string, repeated, tag = "9")]
+    pub(crate) not_restored: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -5,9 +5,13 @@
 //! connections follow, each with its state, untaken input, unsent output, timer and tag. What cannot move stays in the predecessor, which
 //! serves it until it ends.
 
+mod meeting;
 mod predecessor;
+mod replace;
 mod successor;
 mod talk;
+
+pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
 use crate::config::{Config, Model};
 use crate::error::Error;
@@ -17,13 +21,13 @@ use crate::pool::{Core, Pool};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
+use meeting::Meeting;
 use predecessor::Predecessor;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use successor::Meeting;
 use talk::Mouth;
 
 /// The variable that says which process this one may replace: its pid, or `any`.
@@ -32,6 +36,8 @@ const REPLACES: &str = "SOCKDRAWER_REPLACES";
 const WITHIN: Duration = Duration::from_secs(30);
 /// The predecessor stands by for so long after the commit, unless told otherwise.
 const STAND_BY: Duration = Duration::from_secs(5);
+/// Why a successor is refused that was only to show that it could take over.
+const REHEARSAL: &str = "it was a rehearsal";
 /// How many processes before this one may still have connections.
 const MOST_BEHIND: u32 = 4;
 
@@ -247,6 +253,14 @@ impl Upgrade {
             None => pools.iter().for_each(|named| named.pool.open()),
         }
         spawn("sockdrawer-upgrade", move || meeting.serve())
+    }
+
+    /// Has this process replace itself, as [`Replace::run`] does from another.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn spawn(&self) -> Result<Replaced, Error> {
+        Replace::at(&self.path).within(self.within).run(|_| ())
     }
 
     /// Where the two processes meet.

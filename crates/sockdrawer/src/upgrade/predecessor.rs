@@ -101,7 +101,12 @@ impl Predecessor {
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
     pub(super) fn take_over(mut self, pools: &[Named], before: Arc<Before>) -> Result<Arrivals, String> {
-        let reads = pools.iter().map(|Named { name, pool }| Reads { name: name.clone(), state: levels(&pool.state()) });
+        let reads = pools.iter().map(|Named { name, pool }| Reads {
+            name: name.clone(),
+            state: levels(&pool.state()),
+            listeners: pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect(),
+            limit: pool.limit(),
+        });
         // Where it is not heard, an answer came before.
         let _ = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() }));
         let go = match self.talk.hear(Some(self.until)) {

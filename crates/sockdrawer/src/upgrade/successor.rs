@@ -1,25 +1,23 @@
 //! What a predecessor does: it lets a successor have its listeners, and then its connections.
 
-use super::talk::Talk;
-use super::{Before, MOST_BEHIND, Named, Place};
+use super::meeting::{GREETS_WITHIN, Meeting};
+use super::talk::{Mouth, Talk};
+use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
 use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{
-    Ended, FORMATS, Go, Held, Hello, Listened, Offer, Pooled, Prepared, Refused, Said, Welcome, Yours, state,
+    Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
+    Said, Welcome, Yours, state,
 };
 use crate::listen::state::AcceptState;
-use crate::pool::Core;
-use crate::pool::loops::Loops;
 use crate::pool::loops::moving::{let_go, offer};
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result, passing};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A process that connects says at once what it wants.
-const GREETS_WITHIN: Duration = Duration::from_secs(1);
 /// A successor that takes longer than this to restore what it was offered does not get it.
 const RESTORES_WITHIN: Duration = Duration::from_secs(1);
 /// Listening sockets that are on their way out are waited for.
@@ -29,100 +27,140 @@ const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3
 /// Between two words about connections that have ended.
 const TELLS: Duration = Duration::from_millis(10);
 
-/// Where successors are met.
-pub(super) struct Meeting {
-    pub(super) place: Arc<Place>,
-    pub(super) version: String,
-    pub(super) known: Vec<(String, Weak<Core<Loops>>)>,
-    pub(super) before: Arc<Before>,
-}
-
-impl Meeting {
-    /// Meets one successor after the other, until one has taken over.
-    pub(super) fn serve(self) {
-        while let Some(socket) = self.place.socket() {
-            let Ok(met) = passing::packet_accept(socket.as_fd()) else { return };
-            let Ok(talk) = Talk::new(met) else { continue };
-            // Pools that have ended have nothing to be taken over.
-            let named = |(name, pool): &(String, Weak<Core<Loops>>)| Some(Named { name: name.clone(), pool: pool.upgrade()? });
-            let pools: Vec<Named> = self.known.iter().filter_map(named).collect();
-            (Conversation { talk, pools: &pools, meeting: &self, settled: false, left: Vec::new() }).hold(&socket);
-        }
-    }
-}
-
 /// With one successor.
-struct Conversation<'a> {
+pub(super) struct Conversation<'a> {
     talk: Talk,
-    pools: &'a [Named],
+    pid: u32,
     meeting: &'a Meeting,
+    pools: Vec<Named>,
+    /// Who asked for it.
+    replacing: Option<Replacing>,
     /// The successor stands: should it die, nothing is this process's any more but what it has.
     settled: bool,
     /// What was said last of what is left here.
     left: Vec<Held>,
+    figures: Figures,
+}
+
+/// A program that has asked for a successor, and is told what comes of it.
+pub(super) struct Replacing {
+    pub(super) asking: Mouth,
+    pub(super) rehearsal: bool,
+    pub(super) since: Instant,
+}
+
+/// What is told of an upgrade.
+#[derive(Default)]
+struct Figures {
+    prepared: Duration,
+    gap: Duration,
+    moved: u64,
+    /// Of each slice: how long its connections were in neither process, and how many there were.
+    pauses: Vec<(Duration, usize)>,
+    not_restored: Vec<String>,
 }
 
 impl Conversation<'_> {
-    /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was.
-    fn hold(mut self, place: &OwnedFd) {
-        let prepared = match self.meet(place) {
-            Ok(Some(prepared)) => prepared,
-            Ok(None) => return,
-            Err(errno) => {
+    pub(super) fn new(
+        talk: Talk,
+        pid: u32,
+        meeting: &Meeting,
+        pools: Vec<Named>,
+        replacing: Option<Replacing>,
+    ) -> Conversation<'_> {
+        let figures = Figures::default();
+        Conversation { talk, pid, meeting, pools, replacing, settled: false, left: Vec::new(), figures }
+    }
+
+    /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
+    pub(super) fn hold(mut self, hello: &Hello, place: &OwnedFd) -> Option<String> {
+        let began = Instant::now();
+        let prepared = match self.meet(hello, place) {
+            Ok(Ok(prepared)) => prepared,
+            Ok(Err(reason)) => {
                 // The end alone would say that this process is dead.
-                let reason = if errno == Errno::AGAIN { "it did not wait any longer" } else { "it did not understand" };
-                let _ = self.refuse(reason.to_owned());
-                return;
+                let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
+                return Some(reason);
+            }
+            Err(errno) => {
+                let reason = if errno == Errno::AGAIN { "it was not ready in time" } else { "it is gone" };
+                let _ = self.talk.say(Said::Refused(Refused { reason: reason.to_owned() }));
+                return Some(reason.to_owned());
             }
         };
+        self.figures.prepared = self.replacing.as_ref().map_or(began, |replacing| replacing.since).elapsed();
         // A process before this one must not accept any more, whatever happens to the next.
         self.meeting.before.settle();
         let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.hand_over()).collect();
         let moved = self.go().and_then(|()| self.move_all(&prepared));
         if moved.is_err() && !self.settled {
             self.pools.iter().zip(&states).for_each(|(named, state)| named.pool.take_back(state));
-            return;
+            return Some("it died, and this process goes on".to_owned());
         }
         self.settle();
-        for Named { pool, .. } in self.pools {
+        for Named { pool, .. } in &self.pools {
             pool.thaw();
             pool.wait_for_none();
             pool.end_handed_over();
         }
+        None
     }
 
-    /// Up to where the successor has all that can fail. None: it was refused.
-    fn meet(&mut self, place: &OwnedFd) -> Result<Option<Prepared>> {
-        let (pid, trusted) = self.talk.peer()?;
-        let Said::Hello(hello) = self.talk.answer(Some(GREETS_WITHIN))? else { return Err(Errno::BADMSG) };
+    /// Up to where the successor has all that can fail, or why it is refused.
+    fn meet(&mut self, hello: &Hello, place: &OwnedFd) -> Result<std::result::Result<Prepared, String>> {
         let until = deadline(Instant::now(), Duration::from_millis(hello.within));
-        if let Err(reason) = self.may_replace(&hello, trusted) {
-            return self.refuse(reason);
+        if let Err(reason) = self.may_replace(hello) {
+            return Ok(Err(reason));
         }
         let revisions: Vec<u64> = self.pools.iter().map(|named| named.pool.revision()).collect();
         self.welcome(place)?;
-        let Said::Prepared(prepared) = self.prepared(place, pid, until)? else { return Err(Errno::BADMSG) };
+        let Said::Prepared(prepared) = self.prepared(place, until)? else { return Err(Errno::BADMSG) };
         let missing = self.pools.iter().find(|named| !prepared.pools.iter().any(|reads| reads.name == named.name));
         if let Some(missing) = missing {
-            return self.refuse(format!("it has no pool {}, which has connections here", missing.name));
+            return Ok(Err(format!("it has no pool {}, which has connections here", missing.name)));
+        }
+        if let Some(replacing) = &self.replacing {
+            // The asking program may have gone.
+            let _ = replacing.asking.say(Said::Planned(self.plan(hello, &prepared)), &[]);
+            if replacing.rehearsal {
+                return Ok(Err(REHEARSAL.to_owned()));
+            }
         }
         let mut kept = self.pools.iter().zip(revisions);
         if let Some((named, _)) = kept.find(|(named, revision)| !named.pool.stay_as_it_is(*revision)) {
-            let reason = format!("the pool {} was changed meanwhile: start the new build again", named.name);
             self.pools.iter().for_each(|named| named.pool.may_change());
-            return self.refuse(reason);
+            return Ok(Err(format!("the pool {} was changed meanwhile: start the new build again", named.name)));
         }
-        Ok(Some(prepared))
+        Ok(Ok(prepared))
     }
 
-    fn refuse(&self, reason: String) -> Result<Option<Prepared>> {
-        self.talk.say(Said::Refused(Refused { reason })).map(|()| None)
+    /// What the successor takes over.
+    fn plan(&self, hello: &Hello, prepared: &Prepared) -> Planned {
+        let pools = self.pools.iter().zip(&prepared.pools).map(|(Named { name, pool }, _)| {
+            let nothing = Reads::default();
+            let reads = prepared.pools.iter().find(|reads| reads.name == *name).unwrap_or(&nothing);
+            let (move_on, stay) = pool.plan_to_move(&state(reads.state.clone()));
+            let here: Vec<String> = pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect();
+            let (taken_over, given_up) = here.into_iter().partition(|address| reads.listeners.contains(address));
+            let of_both: &Vec<String> = &taken_over;
+            let added = reads.listeners.iter().filter(|address| !of_both.contains(address)).cloned().collect();
+            PoolPlanned {
+                name: name.clone(),
+                connections: pool.held(),
+                move_on,
+                stay,
+                taken_over,
+                given_up,
+                added,
+                limit_before: pool.limit(),
+                limit: reads.limit,
+            }
+        });
+        let to = Some(Build { version: hello.version.clone(), pid: self.pid });
+        Planned { from: self.meeting.build(), to, pools: pools.collect() }
     }
 
-    fn may_replace(&self, hello: &Hello, trusted: bool) -> std::result::Result<(), String> {
-        if !trusted {
-            return Err("another user may not replace it".to_owned());
-        }
+    fn may_replace(&self, hello: &Hello) -> std::result::Result<(), String> {
         if hello.lowest_format > FORMATS.1 || hello.highest_format < FORMATS.0 {
             let (low, high) = FORMATS;
             let (lowest, highest) = (hello.lowest_format, hello.highest_format);
@@ -159,7 +197,7 @@ impl Conversation<'_> {
     }
 
     /// What the successor says once it is prepared. Others that come meanwhile are refused.
-    fn prepared(&mut self, place: &OwnedFd, pid: u32, until: Instant) -> Result<Said> {
+    fn prepared(&mut self, place: &OwnedFd, until: Instant) -> Result<Said> {
         let since = Instant::now();
         loop {
             let [said, came] = passing::wait_for_either(self.talk.socket(), place.as_fd(), until)?;
@@ -168,20 +206,25 @@ impl Conversation<'_> {
             }
             if came && let Ok(mut other) = passing::packet_accept(place.as_fd()).and_then(Talk::new) {
                 // It says first what it wants: a message that nobody reads would destroy the answer.
-                let _ = other.answer(Some(GREETS_WITHIN));
-                let reason = format!("pid {pid} is taking over since {} s: wait for it", since.elapsed().as_secs());
-                let _ = other.say(Said::Refused(Refused { reason }));
+                let asks = matches!(other.answer(Some(GREETS_WITHIN)), Ok(Said::Replace(_)));
+                let reason = format!("pid {} is taking over since {} s: wait for it", self.pid, since.elapsed().as_secs());
+                let refused = Replaced { refused: reason.clone(), ..Replaced::default() };
+                let _ = other.say(if asks { Said::Replaced(refused) } else { Said::Refused(Refused { reason }) });
             }
         }
     }
 
     /// The commit: no loop accepts here any more, and the successor does.
     fn go(&mut self) -> Result<()> {
+        let began = Instant::now();
         self.left = self.what_is_left();
         // From here on only the successor's death brings the listeners back: both would accept.
         self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone() }))?;
         match self.talk.answer(None)? {
-            Said::Done(_) => Ok(()),
+            Said::Done(_) => {
+                self.figures.gap = began.elapsed();
+                Ok(())
+            }
             _ => Err(Errno::BADMSG),
         }
     }
@@ -193,12 +236,14 @@ impl Conversation<'_> {
     /// Offers all connections, again and again, until none is left and the successor stands.
     fn move_all(&mut self, prepared: &Prepared) -> Result<()> {
         let [mut pause, longest] = SWEEPS;
-        let mut next = Instant::now();
+        let began = Instant::now();
+        let mut next = began;
         loop {
             if Instant::now() >= next {
                 let moved = self.sweep(prepared)?;
                 pause = if moved { SWEEPS[0] } else { (pause * 2).min(longest) };
                 next = Instant::now() + pause;
+                self.tell_figures(began.elapsed());
             }
             self.tell_left()?;
             let none = self.left.iter().all(|left| left.connections == 0);
@@ -231,6 +276,26 @@ impl Conversation<'_> {
         Ok(())
     }
 
+    /// Tells the asking program, once, what has come of the upgrade by now: all that could move has moved.
+    fn tell_figures(&mut self, moving: Duration) {
+        let Some(replacing) = self.replacing.take() else { return };
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let Figures { prepared, gap, moved, pauses, not_restored } = std::mem::take(&mut self.figures);
+        let replaced = Replaced {
+            refused: String::new(),
+            pid: self.pid,
+            prepared: micros(prepared),
+            gap: micros(gap),
+            moved,
+            moving: micros(moving),
+            pauses: percentiles(pauses).into_iter().map(micros).collect(),
+            stay: self.pools.iter().map(|named| named.pool.held()).sum(),
+            not_restored,
+        };
+        // The asking program may have gone.
+        let _ = replacing.asking.say(Said::Replaced(replaced), &[]);
+    }
+
     /// The successor stands: it meets the next one, and nothing that listens is this process's.
     fn settle(&mut self) {
         self.settled = true;
@@ -241,11 +306,11 @@ impl Conversation<'_> {
     /// Offers what can move. Whether anything did.
     fn sweep(&mut self, prepared: &Prepared) -> Result<bool> {
         let mut moved = false;
-        for named in self.pools {
-            let reads = prepared.pools.iter().find(|reads| reads.name == named.name);
+        for Named { name, pool } in self.pools.clone() {
+            let reads = prepared.pools.iter().find(|reads| reads.name == name);
             let reads = state(reads.map(|reads| reads.state.clone()).unwrap_or_default());
-            for inbox in named.pool.inboxes() {
-                moved |= self.move_loop(&named.name, &inbox, &reads)?;
+            for inbox in pool.inboxes() {
+                moved |= self.move_loop(&name, &inbox, &reads)?;
             }
         }
         Ok(moved)
@@ -255,7 +320,7 @@ impl Conversation<'_> {
     fn move_loop(&mut self, pool: &str, inbox: &Arc<Inbox>, reads: &State) -> Result<bool> {
         let (mut from, mut moved) = (Some(0), false);
         while let Some(at) = from {
-            let (mouth, pool) = (self.talk.mouth.clone(), pool.to_owned());
+            let (mouth, pool, began) = (self.talk.mouth.clone(), pool.to_owned(), Instant::now());
             let send =
                 move |records, descriptors: &[BorrowedFd<'_>]| mouth.say(Said::Offer(Offer { pool, records }), descriptors);
             let offered = match offer(inbox, reads.clone(), at, send) {
@@ -269,8 +334,11 @@ impl Conversation<'_> {
             }
             let restored = self.restored(inbox)?;
             let ids = let_go(inbox, restored);
-            moved |= !ids.is_empty();
+            let count = ids.len();
             self.talk.mouth.say_surely(&Said::Yours(Yours { ids }))?;
+            self.figures.moved += count as u64;
+            self.figures.pauses.push((began.elapsed(), count));
+            moved |= count > 0;
         }
         Ok(moved)
     }
@@ -281,7 +349,14 @@ impl Conversation<'_> {
         let mut until = Some(Instant::now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
-                Ok(Some((Said::Restored(restored), _))) => return Ok(restored.ids),
+                Ok(Some((Said::Restored(restored), _))) => {
+                    for why in restored.reasons {
+                        if !self.figures.not_restored.contains(&why) {
+                            self.figures.not_restored.push(why);
+                        }
+                    }
+                    return Ok(restored.ids);
+                }
                 Ok(Some((Said::Settled(_), _))) => self.settle(),
                 Ok(Some(_)) => return Err(Errno::BADMSG),
                 Ok(None) => return Err(Errno::PIPE),
@@ -293,4 +368,20 @@ impl Conversation<'_> {
             }
         }
     }
+}
+
+/// The median of the times that connections waited, the 99th of 100, and the longest.
+fn percentiles(mut pauses: Vec<(Duration, usize)>) -> Vec<Duration> {
+    pauses.sort_unstable();
+    let all: usize = pauses.iter().map(|(_, count)| count).sum();
+    let at = |share: f64| {
+        let mut left = (all as f64 * share) as usize;
+        let found = pauses.iter().find(|(_, count)| {
+            let is_here = left < *count;
+            left = left.saturating_sub(*count);
+            is_here
+        });
+        found.or(pauses.last()).map(|(pause, _)| *pause).unwrap_or_default()
+    };
+    vec![at(0.5), at(0.99), at(1.0)]
 }

@@ -10,7 +10,7 @@ use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::protocol::{Closed, ConnectionId, Peer, Saved, Saver, Side, State};
 use crate::sys::{Errno, cookie};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,14 +87,13 @@ impl Connections {
 
     /// None where the connection cannot move, now or ever.
     fn freeze(&mut self, slot: u32, reads: &State) -> Option<Record> {
-        let record = self.slots.at(slot);
-        if !record.has_protocol() || record.flags.any(Flags::UNMOVABLE) {
+        if self.why_it_stays(slot, reads).is_some() {
             return None;
         }
+        let record = self.slots.at(slot);
         let (table, state) = (record.table, record.state);
         let live = self.generations.at(table);
         let written = live.generation.state.clone();
-        reads.can_read(&written).ok()?;
         let mut saver = Saver::default();
         live.table.save(state, &mut saver).ok()?.ok()?;
         let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
@@ -127,6 +126,37 @@ impl Connections {
         };
         self.moving.frozen.insert(id, (token, due));
         Some(moves)
+    }
+
+    /// Why a connection cannot move now, as far as that is known without its protocol.
+    fn why_it_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
+        let record = self.slots.at(slot);
+        let flags = record.flags;
+        let why = |why: &str| Some(why.to_owned());
+        if flags.any(Flags::DELEGATING.and(Flags::LEASED)) {
+            return why("delegated");
+        }
+        if flags.any(Flags::WORKING) {
+            return why("a job runs");
+        }
+        if !record.has_protocol() || flags.any(Flags::UNMOVABLE) {
+            return why(if flags.any(Flags::CONNECTING) { "connecting" } else { "ending" });
+        }
+        let table = record.table;
+        reads.can_read(&self.generations.at(table).generation.state).err().map(|why| why.to_string())
+    }
+
+    /// How many connections can move to a build that reads these states, and why how many others cannot.
+    pub(crate) fn plan_to_move(&mut self, reads: &State) -> (u64, BTreeMap<String, u64>) {
+        let (mut moves, mut stay) = (0, BTreeMap::new());
+        for token in self.slots.tokens() {
+            let Some(slot) = self.slots.find(token) else { continue };
+            match self.why_it_stays(slot, reads) {
+                None => moves += 1,
+                Some(why) => *stay.entry(why).or_default() += 1,
+            }
+        }
+        (moves, stay)
     }
 
     /// The connection goes on here.

@@ -17,6 +17,7 @@ use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::{lock, mpsc};
 use crate::sys::Errno;
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -110,6 +111,22 @@ impl Core<Loops> {
     /// All frozen connections go on here.
     pub(crate) fn thaw(&self) {
         self.ask(&self.inboxes(), |event_loop| event_loop.connections.thaw_all());
+    }
+
+    /// How many of its connections can move to a build that reads these states, and why how many others cannot now.
+    pub(crate) fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>) {
+        let reads = reads.clone();
+        let of_loops = self.ask(&self.inboxes(), move |event_loop| event_loop.connections.plan_to_move(&reads));
+        let (mut moves, mut stay) = (0, BTreeMap::new());
+        for (_, (count, reasons)) in of_loops {
+            moves += count;
+            reasons.into_iter().for_each(|(why, count)| *stay.entry(why).or_default() += count);
+        }
+        (moves, stay)
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.own.shared.limiter.limit() as u64
     }
 
     /// How often its configuration was changed.

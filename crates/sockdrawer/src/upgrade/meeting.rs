@@ -1,0 +1,192 @@
+//! Where a process that may be replaced is met: by successors, and by programs that ask for one.
+
+use super::successor::{Conversation, Replacing};
+use super::talk::Talk;
+use super::{Before, Named, Place, REPLACES};
+use crate::clock::deadline;
+use crate::ipc::messages::{Build, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
+use crate::pool::Core;
+use crate::pool::loops::Loops;
+use crate::sys::{Errno, Result, passing, process};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::process::{Child, Command};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// A process that connects says at once what it wants.
+pub(super) const GREETS_WITHIN: Duration = Duration::from_secs(1);
+
+/// Where successors are met.
+pub(super) struct Meeting {
+    pub(super) place: Arc<Place>,
+    pub(super) version: String,
+    pub(super) known: Vec<(String, Weak<Core<Loops>>)>,
+    pub(super) before: Arc<Before>,
+}
+
+impl Meeting {
+    /// Meets one after the other, until a successor has taken over.
+    pub(super) fn serve(self) {
+        while let Some(place) = self.place.socket() {
+            let Ok(met) = passing::packet_accept(place.as_fd()) else { return };
+            match Met::greet(met) {
+                Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => {
+                    self.conversation(talk, pid, None).hold(&hello, &place);
+                }
+                Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => self.replace(talk, replace, &place),
+                _ => {}
+            }
+        }
+    }
+
+    fn conversation(&self, talk: Talk, pid: u32, replacing: Option<Replacing>) -> Conversation<'_> {
+        Conversation::new(talk, pid, self, self.pools(), replacing)
+    }
+
+    /// Pools that have ended have nothing to be taken over.
+    fn pools(&self) -> Vec<Named> {
+        let named = |(name, pool): &(String, Weak<Core<Loops>>)| Some(Named { name: name.clone(), pool: pool.upgrade()? });
+        self.known.iter().filter_map(named).collect()
+    }
+
+    pub(super) fn build(&self) -> Build {
+        Build { version: self.version.clone(), pid: std::process::id() }
+    }
+
+    /// Starts a successor, meets it, and tells the asking program what comes of it.
+    fn replace(&self, asking: Talk, replace: Replace, place: &OwnedFd) {
+        if replace.look {
+            // The asking program may have gone.
+            let _ = asking.say(Said::Planned(self.look()));
+            return;
+        }
+        let (since, rehearsal) = (Instant::now(), replace.rehearsal);
+        let until = deadline(since, Duration::from_millis(replace.within));
+        let refuse = |reason: String| {
+            let _ = asking.say(Said::Replaced(Replaced { refused: reason, ..Replaced::default() }));
+        };
+        let mut successor = match start(replace.command) {
+            Ok(successor) => successor,
+            Err(reason) => return refuse(reason),
+        };
+        match successor.come(place, until) {
+            Ok(Met { talk, pid, said: Said::Hello(hello) }) => {
+                let replacing = Replacing { asking: asking.mouth.clone(), rehearsal, since };
+                let refused = self.conversation(talk, pid, Some(replacing)).hold(&hello, place);
+                if let Some(reason) = refused {
+                    refuse(successor.why(reason));
+                }
+            }
+            Ok(_) => refuse("what it says is not understood".to_owned()),
+            Err(reason) => refuse(reason),
+        }
+        successor.leave();
+    }
+
+    /// What a build would take over that reads what this one writes.
+    fn look(&self) -> Planned {
+        let pool = |Named { name, pool }: Named| {
+            let (move_on, stay) = pool.plan_to_move(&pool.state());
+            let limit = pool.limit();
+            let listening = pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect();
+            PoolPlanned {
+                name,
+                connections: pool.held(),
+                move_on,
+                stay,
+                taken_over: listening,
+                limit_before: limit,
+                limit,
+                ..PoolPlanned::default()
+            }
+        };
+        Planned { from: self.build(), to: None, pools: self.pools().into_iter().map(pool).collect() }
+    }
+}
+
+/// A process that has connected and said what it wants.
+struct Met {
+    talk: Talk,
+    pid: u32,
+    said: Said,
+}
+
+impl Met {
+    /// None: it was refused.
+    fn greet(socket: OwnedFd) -> Result<Option<Met>> {
+        let mut talk = Talk::new(socket)?;
+        let (pid, trusted) = talk.peer()?;
+        let said = talk.answer(Some(GREETS_WITHIN))?;
+        if !trusted {
+            talk.say(Said::Refused(Refused { reason: "another user may not replace it".to_owned() }))?;
+            return Ok(None);
+        }
+        Ok(Some(Met { talk, pid, said }))
+    }
+}
+
+/// A successor that this process has started.
+struct Started {
+    child: Child,
+    /// Readable when it has ended.
+    itself: Option<OwnedFd>,
+    name: String,
+}
+
+/// Starts a program that may replace this process; no command: this program, by the name and the arguments with which it was started.
+fn start(command: Vec<Vec<u8>>) -> std::result::Result<Started, String> {
+    let command: Vec<OsString> = match command.is_empty() {
+        true => std::env::args_os().collect(),
+        false => command.into_iter().map(OsString::from_vec).collect(),
+    };
+    let [program, arguments @ ..] = &command[..] else { return Err("this program was started without a name".to_owned()) };
+    let name = program.to_string_lossy().into_owned();
+    let child = Command::new(program).args(arguments).env(REPLACES, std::process::id().to_string()).spawn();
+    let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
+    Ok(Started { itself: process::itself(&child), child, name })
+}
+
+impl Started {
+    /// Waits until a successor connects, for one that was started may start another; or until this one has failed.
+    fn come(&mut self, place: &OwnedFd, until: Instant) -> std::result::Result<Met, String> {
+        loop {
+            // Without a descriptor for it, its end is not noticed before time is up.
+            let itself = self.itself.as_ref().map_or(place.as_fd(), AsFd::as_fd);
+            match passing::wait_for_either(place.as_fd(), itself, until) {
+                Ok([true, _]) => {
+                    let met = passing::packet_accept(place.as_fd()).and_then(Met::greet);
+                    if let Ok(Some(met)) = met {
+                        return Ok(met);
+                    }
+                }
+                Ok(_) => match self.child.wait() {
+                    Ok(status) if status.success() => self.itself = None,
+                    _ => return Err(self.why("it is gone".to_owned())),
+                },
+                Err(Errno::AGAIN) => {
+                    // It may come too late, and would be refused then.
+                    let _ = self.child.kill();
+                    return Err(format!("{} was not ready in time and was killed", self.name));
+                }
+                Err(errno) => return Err(std::io::Error::from(errno).to_string()),
+            }
+        }
+    }
+
+    /// The reason, with how it ended if it did so by itself.
+    fn why(&mut self, reason: String) -> String {
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() => format!("{} ended before it was ready: {status}", self.name),
+            _ => reason,
+        }
+    }
+
+    /// Has its end noticed, or it would stay in the table of processes.
+    fn leave(mut self) {
+        let reap = move || _ = self.child.wait();
+        // Where there is no thread for it, it is noticed when this process ends.
+        let _ = std::thread::Builder::new().name("sockdrawer-reaper".to_owned()).spawn(reap);
+    }
+}

@@ -1,0 +1,220 @@
+//! Asking a program that runs to replace itself by a new build, and the answer.
+
+use super::talk::Talk;
+use super::{REHEARSAL, WITHIN};
+use crate::error::Error;
+use crate::ipc::messages::{self, Said};
+use crate::sys::{Errno, passing};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The answer may come that much later than the successor.
+const ANSWERS_AFTER: Duration = Duration::from_secs(60);
+
+/// Has a program that runs replace itself: it starts a successor, which takes over from it.
+///
+/// ```no_run
+/// # fn main() -> Result<(), sockdrawer::Error> {
+/// let replaced = sockdrawer::upgrade::Replace::at("/run/chat/upgrade.sock").run(|plan| println!("to {}", plan.to.version))?;
+/// println!("{} connections moved in {:?}", replaced.moved, replaced.moving);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Replace {
+    path: PathBuf,
+    command: Vec<OsString>,
+    within: Duration,
+}
+
+/// A build of a program that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// The version that it says it is.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// What a successor takes over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Takeover {
+    /// The build that is replaced.
+    pub from: Build,
+    /// The build that replaces it.
+    pub to: Build,
+    /// The pools, with what becomes of each.
+    pub pools: Vec<PoolTakeover>,
+}
+
+/// What becomes of a pool when its program is replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolTakeover {
+    /// The name that both builds know.
+    pub name: String,
+    /// Connections that count for the limit.
+    pub connections: u64,
+    /// Those that can move now.
+    pub moving: u64,
+    /// Why how many others stay, for now or until they end.
+    pub staying: BTreeMap<String, u64>,
+    /// Addresses whose listening sockets are taken over.
+    pub taken_over: Vec<String>,
+    /// Addresses at which the new build does not listen.
+    pub given_up: Vec<String>,
+    /// Addresses at which only the new build listens.
+    pub added: Vec<String>,
+    /// The limits of both builds.
+    pub limits: (u64, u64),
+}
+
+/// How a program was replaced, once all that could move had moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replaced {
+    /// The process of the new build.
+    pub pid: u32,
+    /// From its start until it could take over.
+    pub prepared: Duration,
+    /// In which neither process accepted: connections waited in the kernel.
+    pub gap: Duration,
+    /// Connections that moved.
+    pub moved: u64,
+    /// ... in this time.
+    pub moving: Duration,
+    /// In which a connection was in neither process: the median, the 99th of 100, and the longest.
+    pub pauses: [Duration; 3],
+    /// Connections that are still in the old process.
+    pub staying: u64,
+    /// Why the new build did not restore some of them, each reason once.
+    pub not_restored: Vec<String>,
+}
+
+impl Replace {
+    /// The program that has called [`Upgrade::at`](crate::Upgrade::at) with this path.
+    pub fn at(path: impl Into<PathBuf>) -> Replace {
+        Replace { path: path.into(), command: Vec::new(), within: WITHIN }
+    }
+
+    /// What it starts, in its own folder and environment. Default: the command line with which it was started itself, so that a file, or a
+    /// link, that was changed since is the new build.
+    #[must_use]
+    pub fn command(mut self, command: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Replace {
+        self.command = command.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// How long the new build may take until it is ready: 30 s unless told otherwise. Then it is killed.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Replace {
+        self.within = time;
+        self
+    }
+
+    /// Replaces it, and tells the plan before.
+    ///
+    /// # Errors
+    /// [`Error::Upgrade`] when it is not replaced: it goes on as it was.
+    pub fn run(&self, plan: impl FnMut(Takeover)) -> Result<Replaced, Error> {
+        let replaced = self.ask(false, plan)?;
+        let micros = Duration::from_micros;
+        let pause = |at: usize| replaced.pauses.get(at).copied().map(micros).unwrap_or_default();
+        match replaced.refused.is_empty() {
+            false => Err(self.error(replaced.refused)),
+            true => Ok(Replaced {
+                pid: replaced.pid,
+                prepared: micros(replaced.prepared),
+                gap: micros(replaced.gap),
+                moved: replaced.moved,
+                moving: micros(replaced.moving),
+                pauses: [pause(0), pause(1), pause(2)],
+                staying: replaced.stay,
+                not_restored: replaced.not_restored,
+            }),
+        }
+    }
+
+    /// Has it start a new build, which prepares itself, and is refused then: nothing is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Upgrade`] when it would not be replaced.
+    pub fn rehearse(&self) -> Result<Takeover, Error> {
+        let mut plan = None;
+        let replaced = self.ask(true, |takeover| plan = Some(takeover))?;
+        match (plan, replaced.refused == REHEARSAL) {
+            (Some(plan), true) => Ok(plan),
+            _ => Err(self.error(replaced.refused)),
+        }
+    }
+
+    /// What a build would take over that is like the one that runs. `to` is that one.
+    ///
+    /// # Errors
+    /// [`Error::Upgrade`] when no such program runs.
+    pub fn look(&self) -> Result<Takeover, Error> {
+        let mut talk = self.connect(messages::Replace { look: true, ..messages::Replace::default() })?;
+        match talk.answer(Some(ANSWERS_AFTER)) {
+            Ok(Said::Planned(planned)) => Ok(takeover(planned)),
+            answer => Err(self.not_understood(answer)),
+        }
+    }
+
+    fn ask(&self, rehearsal: bool, mut plan: impl FnMut(Takeover)) -> Result<messages::Replaced, Error> {
+        let command = self.command.iter().map(|word| word.clone().into_vec()).collect();
+        let within = u64::try_from(self.within.as_millis()).unwrap_or(u64::MAX);
+        let mut talk = self.connect(messages::Replace { command, within, rehearsal, look: false })?;
+        let until = crate::clock::deadline(Instant::now(), self.within.saturating_add(ANSWERS_AFTER));
+        loop {
+            match talk.answer(Some(until.saturating_duration_since(Instant::now()))) {
+                Ok(Said::Planned(planned)) => plan(takeover(planned)),
+                Ok(Said::Replaced(replaced)) => return Ok(replaced),
+                answer => return Err(self.not_understood(answer)),
+            }
+        }
+    }
+
+    fn connect(&self, replace: messages::Replace) -> Result<Talk, Error> {
+        let connected = passing::packet_connect(&self.path).and_then(Talk::new);
+        let talk = connected.map_err(|errno| match errno {
+            Errno::NOENT | Errno::CONNREFUSED => self.error("no program that can be replaced runs there".to_owned()),
+            Errno::PROTOTYPE => self.error("another program's socket is there".to_owned()),
+            errno => self.error(std::io::Error::from(errno).to_string()),
+        })?;
+        talk.say(Said::Replace(replace)).map_err(|errno| self.error(std::io::Error::from(errno).to_string()))?;
+        Ok(talk)
+    }
+
+    fn not_understood(&self, answer: crate::sys::Result<Said>) -> Error {
+        self.error(match answer {
+            Ok(Said::Refused(refused)) => refused.reason,
+            Ok(_) => "what it says is not understood".to_owned(),
+            Err(Errno::AGAIN) => "it does not answer".to_owned(),
+            Err(_) => "it is gone".to_owned(),
+        })
+    }
+
+    fn error(&self, reason: String) -> Error {
+        Error::Upgrade { path: self.path.clone(), reason }
+    }
+}
+
+fn takeover(planned: messages::Planned) -> Takeover {
+    let build = |build: messages::Build| Build { version: build.version, pid: build.pid };
+    let pool = |pool: messages::PoolPlanned| PoolTakeover {
+        name: pool.name,
+        connections: pool.connections,
+        moving: pool.move_on,
+        staying: pool.stay,
+        taken_over: pool.taken_over,
+        given_up: pool.given_up,
+        added: pool.added,
+        limits: (pool.limit_before, pool.limit),
+    };
+    let to = planned.to.unwrap_or_else(|| planned.from.clone());
+    Takeover { from: build(planned.from), to: build(to), pools: planned.pools.into_iter().map(pool).collect() }
+}
