@@ -24,6 +24,7 @@ mod serve;
 mod signals;
 mod thresholds;
 mod trial;
+mod upgrade;
 mod usage;
 mod values;
 mod words;
@@ -60,6 +61,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Find(arguments)) => find::run(*arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(arguments),
+        Some(Command::Upgrade(arguments)) => upgrade::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -81,7 +81,9 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         match error {
-            Error::Stopped { .. } | Error::System { .. } | Error::ServicePanicked { .. } => Failure::run(error),
+            Error::Stopped { .. } | Error::System { .. } | Error::Upgrade { .. } | Error::ServicePanicked { .. } => {
+                Failure::run(error)
+            }
             _ => Failure::usage(error),
         }
     }

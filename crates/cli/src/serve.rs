@@ -16,6 +16,7 @@ use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -39,11 +40,11 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let config = config(arguments, log.as_ref())?;
     limits::raise();
     let (news, told) = mpsc::channel();
-    let signalled = news.clone();
-    signals::drain_or_end(move || drop(signalled.send(News::Signal)))?;
-    let pool = start(config, place)?;
+    let (signalled, upgrades) = (news.clone(), news.clone());
+    signals::drain_or_end(move || drop(signalled.send(News::Signal)), move || drop(upgrades.send(News::Upgrade)))?;
+    let (pool, upgrade) = start(config, place)?;
     tell_addresses(&pool)?;
-    let ended = end(&pool, &news, &told);
+    let ended = end(&pool, upgrade.as_ref(), &news, &told);
     if let Some(log) = log {
         log.tell(events::in_all(&pool.status().counts));
         log.flush(PATIENCE);
@@ -52,12 +53,12 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
 }
 
 /// A pool that takes over from the server that is there, if it is to meet one.
-fn start(config: Config, place: Option<PathBuf>) -> Result<Pool, Failure> {
-    let Some(place) = place else { return Ok(Pool::start(config)?) };
+fn start(config: Config, place: Option<PathBuf>) -> Result<(Pool, Option<Arc<Upgrade>>), Failure> {
+    let Some(place) = place else { return Ok((Pool::start(config)?, None)) };
     let upgrade = Upgrade::at(place).version(env!("CARGO_PKG_VERSION")).begin()?;
     let pool = upgrade.start("serve", config)?;
     upgrade.ready()?;
-    Ok(pool)
+    Ok((pool, Some(Arc::new(upgrade))))
 }
 
 /// A server whose output nobody can take is still a server, and ends when it is asked to: a thread that may be left behind writes.
@@ -74,6 +75,8 @@ fn tell_addresses(pool: &Pool) -> Result<(), Failure> {
 /// What the main thread waits for.
 enum News {
     Signal,
+    /// SIGUSR2: a new build of the program is to take over.
+    Upgrade,
     /// The drain is not over, and so many connections are left.
     Draining(usize),
     Drained(Drained),
@@ -81,7 +84,7 @@ enum News {
 }
 
 /// Waits for the first signal, then for the end of the drain.
-fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
+fn end(pool: &Pool, upgrade: Option<&Arc<Upgrade>>, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, Failure> {
     let waiting = pool.clone();
     tell_when_done("join", news, move || News::Stopped(waiting.join()))?;
     let mut draining = false;
@@ -107,6 +110,10 @@ fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, 
                 let pool = pool.clone();
                 tell_when_done("drain", news, move || News::Drained(pool.shutdown(Drain::within(DRAIN_DEADLINE))))?;
             }
+            News::Upgrade => match upgrade.cloned() {
+                Some(upgrade) => spawn("upgrade", move || tell_upgrade(&upgrade))?,
+                None => print::tell_within(Duration::ZERO, "error: no upgrade: the server was started without --upgrade PATH"),
+            },
             News::Draining(0) => {}
             News::Draining(left) => {
                 let connections = if left == 1 { "1 connection" } else { &format!("{left} connections") };
@@ -119,6 +126,14 @@ fn end(pool: &Pool, news: &Sender<News>, told: &Receiver<News>) -> Result<Exit, 
             News::Stopped(Ok(())) if draining => {}
             News::Stopped(stopped) => return stopped.map(|()| Exit::Ok).map_err(Failure::from),
         }
+    }
+}
+
+/// Starts a new build, and says what came of it.
+fn tell_upgrade(upgrade: &Upgrade) {
+    match upgrade.spawn() {
+        Ok(replaced) => print::tell_within(PATIENCE, crate::upgrade::words(&replaced, None)),
+        Err(error) => print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on")),
     }
 }
 

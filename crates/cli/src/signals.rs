@@ -35,12 +35,14 @@ pub(crate) fn watch(mut on_signal: impl FnMut(Signal) + Send + 'static) -> Resul
 
 /// Calls `drain` at the first SIGINT, SIGTERM or SIGHUP; a second SIGINT or SIGTERM ends the program at once, with exit code 1, from here:
 /// nothing that another thread waits for is in its way. A SIGHUP is never the second: a terminal that goes away, and systemd, send it
-/// beside SIGTERM. SIGUSR1 and SIGUSR2 mean nothing yet, and must not end a server.
-pub(crate) fn drain_or_end(drain: impl Fn() + Send + 'static) -> Result<(), Failure> {
+/// beside SIGTERM. Calls `upgrade` for each SIGUSR2. SIGUSR1 means nothing yet, and must not end a server.
+pub(crate) fn drain_or_end(drain: impl Fn() + Send + 'static, upgrade: impl Fn() + Send + 'static) -> Result<(), Failure> {
     let (mut draining, mut ending) = (false, false);
     watch_these(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
-        if signal == SIGUSR1 || signal == SIGUSR2 {
-            return;
+        match signal {
+            SIGUSR1 => return,
+            SIGUSR2 => return upgrade(),
+            _ => {}
         }
         if ending && signal != SIGHUP {
             print::tell_within(Duration::ZERO, SECOND);

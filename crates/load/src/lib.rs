@@ -37,7 +37,7 @@ pub use errno::errno_name;
 pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};
 pub use machine::Machine;
-pub use numbers::time;
+pub use numbers::{thousands, time};
 pub use orders::{NoOrder, Order, Orders};
 pub use plan::{End, Plan, Processes, Stage};
 pub use report::{Action, Client, Connections, Report};

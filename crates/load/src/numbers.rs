@@ -18,7 +18,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// 28232 is 28,232.
-pub(crate) fn thousands(value: u64) -> String {
+pub fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Report(ReportArguments),
     /// Compare two runs, or two sets of runs.
     Compare(CompareArguments),
+    /// Replace a server by a new build of its program, which takes over its listeners and live connections.
+    Upgrade(UpgradeArguments),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
@@ -134,6 +136,28 @@ pub(crate) struct DoctorArguments {
     /// Write the findings as JSON to a file, or to standard output with -.
     #[arg(long, value_name = "FILE|-")]
     pub(crate) json: Option<Destination>,
+}
+
+/// `sockdrawer upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArguments {
+    /// Where the server meets its next build: the PATH of serve --upgrade.
+    pub(crate) path: PathBuf,
+    /// Start the new build, let it prepare itself, print the plan, and end it: the server goes on.
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) rehearse: bool,
+    /// Start nothing: print the connections of the server, and which of them can move.
+    #[arg(long)]
+    pub(crate) status: bool,
+    /// How long the new build may take until it is ready [default: 30s].
+    #[arg(long, value_name = "T", value_parser = positive_time)]
+    pub(crate) within: Option<Duration>,
+    /// Write the plan and the result as JSON to a file, or to standard output with -.
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) json: Option<Destination>,
+    /// What the server starts [default: the command line with which it was started itself].
+    #[arg(last = true, value_name = "COMMAND", conflicts_with = "status")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// `sockdrawer trial`.

@@ -39,6 +39,8 @@ pub(super) struct Arrivals {
     talk: Talk,
     pools: Vec<Arriving>,
     before: Arc<Before>,
+    /// How many processes have connections still, if this one has.
+    count: u32,
 }
 
 /// A pool whose connections come.
@@ -65,12 +67,9 @@ impl Predecessor {
     ) -> Result<Option<(Predecessor, OwnedFd)>, String> {
         let until = crate::clock::deadline(Instant::now(), within);
         let mut talk = Talk::new(socket).map_err(line)?;
-        let (pid, trusted) = talk.peer().map_err(line)?;
+        let (_, trusted) = talk.peer().map_err(line)?;
         if !trusted {
-            return Err(format!("pid {pid} there is of another user"));
-        }
-        if !replaces.is_some_and(|whom| whom == "any" || whom == pid.to_string()) {
-            return Err(format!("pid {pid} serves here; start it with {}={pid} to replace it", super::REPLACES));
+            return Err("another user's process serves here".to_owned());
         }
         let (lowest_format, highest_format) = FORMATS;
         let within = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
@@ -85,6 +84,11 @@ impl Predecessor {
             Said::Refused(refused) => return Err(refused.reason),
             _ => return Err("what it says is not understood".to_owned()),
         };
+        // The kernel's word for it would be the process that opened the meeting place, however long ago.
+        let pid = welcome.pid;
+        if !replaces.is_some_and(|whom| whom == "any" || whom == pid.to_string()) {
+            return Err(format!("pid {pid} serves here; start it with {}={pid} to replace it", super::REPLACES));
+        }
         let descriptors = descriptors.ok_or("this process has no descriptors left: raise `ulimit -n`")?;
         let count = welcome.behind + 1;
         let (sockets, place) = sorted(welcome, descriptors)?;
@@ -124,12 +128,13 @@ impl Predecessor {
             Arriving { named: named.clone(), held: held.connections, listeners: named.pool.occupied(held), turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
-        before.count.store(self.count, SeqCst);
         *lock(&before.mouth) = Some(self.talk.mouth.clone());
         pools.iter().for_each(|arriving| arriving.named.pool.open());
         // One that is dead by now is found so by the first look at its connections.
         let _ = self.talk.mouth.say_surely(&Said::Done(Done {}));
-        Ok(Arrivals { talk: self.talk, pools, before })
+        let arrivals = Arrivals { talk: self.talk, pools, before, count: self.count };
+        arrivals.count_behind();
+        Ok(arrivals)
     }
 }
 
@@ -178,6 +183,7 @@ impl Arrivals {
                         arriving.keep_held(&left);
                         arriving.named.pool.count_predecessor(&left);
                     }
+                    self.count_behind();
                 }
                 Said::Ended(_) => break,
                 _ => {}
@@ -187,8 +193,13 @@ impl Arrivals {
         // Where it lives: it must not take the listeners back because the conversation is over.
         self.before.settle();
         self.pools.iter_mut().for_each(|arriving| arriving.keep_held(&Held::default()));
-        self.before.count.store(0, SeqCst);
+        self.count_behind();
         *lock(&self.before.mouth) = None;
+    }
+
+    fn count_behind(&self) {
+        let have_some = self.pools.iter().any(|arriving| arriving.held > 0);
+        self.before.count.store(if have_some { self.count } else { 0 }, SeqCst);
     }
 
     fn offered(&mut self, offer: Offer, descriptors: Option<Vec<OwnedFd>>, pending: &mut Pending) -> Restored {
