@@ -15,6 +15,8 @@ pub(crate) fn words(event: &Event) -> String {
         }
         Event::AcceptResumed => "accepting goes on".to_owned(),
         Event::ReadinessChanged(readiness) => format!("the pool is {}", format!("{readiness:?}").to_lowercase()),
+        Event::HandedOver { pid } => format!("pid {pid} has taken over"),
+        Event::TakenBack => "the process that had taken over died: accepting goes on here".to_owned(),
         Event::AlarmRaised { alarm, connections } => format!("alarm: {connections} connections, {} were to be told", alarm.at),
         Event::AlarmCleared { alarm, connections } => {
             format!("alarm over: {connections} connections, {} were to be told", alarm.clear_at)

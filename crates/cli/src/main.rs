@@ -14,6 +14,7 @@ mod limits;
 mod load;
 mod log;
 mod names;
+mod notify;
 mod outcome;
 mod plan;
 mod print;

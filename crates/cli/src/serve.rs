@@ -6,7 +6,7 @@ use crate::names::Protocol;
 use crate::outcome::{Exit, Failure};
 use crate::signals;
 use crate::values::PeerLimit;
-use crate::{events, limits, print, program};
+use crate::{events, limits, notify, print, program};
 use sockdrawer::{
     AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
     Upgrade,
@@ -37,12 +37,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let log = if arguments.verbose { Some(Log::start(io::stderr())?) } else { None };
     let place = arguments.upgrade.clone();
-    let config = config(arguments, log.as_ref())?;
+    let config = config(arguments)?;
+    let observed = log.clone();
+    let config = config.observer(move |event: &sockdrawer::Event| {
+        notify::tell(event);
+        observed.iter().for_each(|log| log.tell(events::words(event)));
+    });
     limits::raise();
     let (news, told) = mpsc::channel();
     let (signalled, upgrades) = (news.clone(), news.clone());
     signals::drain_or_end(move || drop(signalled.send(News::Signal)), move || drop(upgrades.send(News::Upgrade)))?;
     let (pool, upgrade) = start(config, place)?;
+    notify::send("READY=1");
     tell_addresses(&pool)?;
     let ended = end(&pool, upgrade.as_ref(), &news, &told);
     if let Some(log) = log {
@@ -106,6 +112,7 @@ fn end(pool: &Pool, upgrade: Option<&Arc<Upgrade>>, news: &Sender<News>, told: &
         };
         match next {
             News::Signal => {
+                notify::send("STOPPING=1");
                 (draining, quiet) = (true, true);
                 let pool = pool.clone();
                 tell_when_done("drain", news, move || News::Drained(pool.shutdown(Drain::within(DRAIN_DEADLINE))))?;
@@ -131,9 +138,13 @@ fn end(pool: &Pool, upgrade: Option<&Arc<Upgrade>>, news: &Sender<News>, told: &
 
 /// Starts a new build, and says what came of it.
 fn tell_upgrade(upgrade: &Upgrade) {
+    notify::send(&notify::reloading());
     match upgrade.spawn() {
         Ok(replaced) => print::tell_within(PATIENCE, crate::upgrade::words(&replaced, None)),
-        Err(error) => print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on")),
+        Err(error) => {
+            notify::send(&format!("READY=1\nSTATUS=not replaced: {error}"));
+            print::tell_within(PATIENCE, format_args!("error: {error}; this server goes on"));
+        }
     }
 }
 
@@ -160,7 +171,7 @@ fn drained_exit(drained: Drained) -> Result<Exit, Failure> {
 }
 
 /// The high arguments: what the pool is asked to be.
-fn config(arguments: ServeArguments, log: Option<&Log>) -> Result<Config, Failure> {
+fn config(arguments: ServeArguments) -> Result<Config, Failure> {
     let (model, workers) = (model(&arguments), arguments.workers);
     fits(model, &arguments)?;
     // Where there is no choice of workers, a job runs where its connection runs, and slow waits there.
@@ -191,9 +202,6 @@ fn config(arguments: ServeArguments, log: Option<&Log>) -> Result<Config, Failur
     }
     if let Some(idle) = arguments.idle {
         config.settings.idle = Some(idle).filter(|idle| !idle.is_zero());
-    }
-    if let Some(log) = log.cloned() {
-        config = config.observer(move |event: &sockdrawer::Event| log.tell(events::words(event)));
     }
     let listen = if arguments.listen.is_empty() { vec![default_address()] } else { arguments.listen };
     Ok(listen.into_iter().fold(config, Config::listen))
@@ -304,7 +312,7 @@ mod tests {
     fn configured(words: &str) -> Config {
         let words = ["sockdrawer", "serve", "http"].into_iter().chain(words.split_whitespace()).map(Into::into);
         match crate::usage::parse(words) {
-            Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments, None).expect("it makes sense"),
+            Ok(Some(crate::arguments::Command::Serve(arguments))) => config(arguments).expect("it makes sense"),
             other => panic!("{other:?} is not serve"),
         }
     }

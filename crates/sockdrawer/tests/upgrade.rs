@@ -8,7 +8,7 @@ mod proxy;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
-use common::{PATIENCE, address, any_port, connect, read};
+use common::{PATIENCE, address, any_port, connect, read, tcp};
 use sockdrawer::{Address, Config, Drain, Error, Listening, Model, Pool, Selector, Status, Upgrade};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -223,6 +223,28 @@ fn an_upgrade_follows_while_a_process_before_still_has_connections() {
     let (next, _) = place.serve(config(build(6)).listen(Address::Tcp(at)));
     assert!(last.join().is_ok());
     assert_eq!((add(&mut stays[4], 1).0, next.status().connections), (6, 1));
+}
+
+#[test]
+fn an_address_that_is_not_wanted_any_more_is_served_to_its_end_and_port_0_is_the_port_that_it_was() {
+    let place = Place::new("given-up");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()).listen(Address::Tcp(([127, 0, 0, 2], 0).into())));
+    let given_up = tcp(&old.addresses()[1]);
+    let mut clients = [at, given_up].map(|at| many_sums(at, 1).remove(0));
+    let upgrade = place.upgrade().stand_by(PATIENCE).begin().expect("it begins");
+    let new = upgrade.start("sums", config(build(2)).listen(any_port())).expect("it starts");
+    upgrade.ready().expect("it takes over");
+    assert_eq!(address(&new), at);
+    for at in [at, given_up] {
+        assert_eq!(add(&mut connect(at), 1).0, 2, "while the other stands by");
+    }
+    // The next one makes it stand.
+    let (next, _) = place.serve(config(build(3)).listen(any_port()));
+    assert!(old.join().is_ok() && new.join().is_ok());
+    assert!(next.wait(PATIENCE, |status| status.listeners.len() == 1 && status.retiring == 0), "{:#?}", next.status());
+    assert_eq!((next.addresses(), next.config().limit), (vec![Address::Tcp(at)], None));
+    assert!(std::net::TcpStream::connect(given_up).is_err(), "it is refused");
+    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (3, 2)));
 }
 
 #[test]

@@ -19,5 +19,6 @@ mod serve;
 mod strangers;
 mod thresholds;
 mod trial;
+mod upgrade;
 mod usage;
 mod web;

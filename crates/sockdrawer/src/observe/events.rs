@@ -37,6 +37,14 @@ pub enum Event {
     AcceptResumed,
     /// The pool's readiness changed: it takes connections from now on, or does not. Sent before its listeners stop.
     ReadinessChanged(Readiness),
+    /// A new build of the program has taken the pool over, by an [`Upgrade`](crate::Upgrade): it accepts from now on, and the
+    /// connections that can move follow.
+    HandedOver {
+        /// The process of the new build.
+        pid: u32,
+    },
+    /// After [`Event::HandedOver`]: the new build died soon, and this process accepts again.
+    TakenBack,
     /// An alarm of [`Config::alarms`](crate::Config::alarms) was reached. Sent once, until the alarm is cleared.
     AlarmRaised {
         /// The alarm.

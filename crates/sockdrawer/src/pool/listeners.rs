@@ -88,7 +88,7 @@ impl Listeners {
         retirements: &Retirements,
         added: &[ListenerEntry],
     ) -> Result<Listener, Error> {
-        if let Some(at) = self.inherited.iter().position(|(address, _)| *address == listening.address) {
+        if let Some(at) = self.inherited.iter().position(|(address, _)| goes_on(address, &listening.address)) {
             let (_, sockets) = self.inherited.swap_remove(at);
             return Listener::go_on(&ask(config, listening), sockets);
         }
@@ -201,6 +201,14 @@ impl Listeners {
             // listen() on a socket that listens fails only if another process shut it down, which accepting tells.
             let _ = entry.listener.set_backlog(system, backlog);
         }
+    }
+}
+
+/// Whether an address that is asked for is this one of a process before: port 0 is the port that it was.
+pub(crate) fn goes_on(inherited: &Address, asked: &Address) -> bool {
+    match (inherited, asked) {
+        (Address::Tcp(inherited), Address::Tcp(asked)) if asked.port() == 0 => inherited.ip() == asked.ip(),
+        (inherited, asked) => inherited == asked,
     }
 }
 

@@ -22,7 +22,7 @@ mod validate;
 
 pub(crate) use control::Core;
 pub use handle::Pool;
-pub(crate) use listeners::Inherited;
+pub(crate) use listeners::{Inherited, goes_on};
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]
 pub use processes::processes;

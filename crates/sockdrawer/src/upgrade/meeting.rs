@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// A process that connects says at once what it wants.
 pub(super) const GREETS_WITHIN: Duration = Duration::from_secs(1);
 
+/// Why an upgrade failed whose successor ended the conversation.
+pub(super) const GONE: &str = "it is gone";
+
 /// Where successors are met.
 pub(super) struct Meeting {
     pub(super) place: Arc<Place>,
@@ -47,7 +50,9 @@ impl Meeting {
 
     /// Pools that have ended have nothing to be taken over.
     fn pools(&self) -> Vec<Named> {
-        let named = |(name, pool): &(String, Weak<Core<Loops>>)| Some(Named { name: name.clone(), pool: pool.upgrade()? });
+        let named = |(name, pool): &(String, Weak<Core<Loops>>)| {
+            Some(Named { name: name.clone(), pool: pool.upgrade()?, given_up: Vec::new() })
+        };
         self.known.iter().filter_map(named).collect()
     }
 
@@ -87,7 +92,7 @@ impl Meeting {
 
     /// What a build would take over that reads what this one writes.
     fn look(&self) -> Planned {
-        let pool = |Named { name, pool }: Named| {
+        let pool = |Named { name, pool, .. }: Named| {
             let (move_on, stay) = pool.plan_to_move(&pool.state());
             let limit = pool.limit();
             let listening = pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect();
@@ -163,7 +168,7 @@ impl Started {
                 }
                 Ok(_) => match self.child.wait() {
                     Ok(status) if status.success() => self.itself = None,
-                    _ => return Err(self.why("it is gone".to_owned())),
+                    _ => return Err(self.why(GONE.to_owned())),
                 },
                 Err(Errno::AGAIN) => {
                     // It may come too late, and would be refused then.
@@ -177,6 +182,10 @@ impl Started {
 
     /// The reason, with how it ended if it did so by itself.
     fn why(&mut self, reason: String) -> String {
+        if let (Some(itself), true) = (&self.itself, reason == GONE) {
+            // Its end is seen a moment after that of the conversation, or it lives.
+            let _ = passing::wait_for_either(itself.as_fd(), itself.as_fd(), Instant::now() + GREETS_WITHIN);
+        }
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => format!("{} ended before it was ready: {status}", self.name),
             _ => reason,

@@ -16,8 +16,10 @@ pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::ipc::messages::{Said, Settled};
+use crate::net::Address;
+
 use crate::pool::loops::Loops;
-use crate::pool::{Core, Pool};
+use crate::pool::{Core, Pool, goes_on};
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
@@ -80,6 +82,8 @@ struct Begun {
 struct Named {
     name: String,
     pool: Arc<Core<Loops>>,
+    /// Addresses that the predecessor has and this build does not want.
+    given_up: Vec<Address>,
 }
 
 /// The socket at which the next successor is met, until another process meets it.
@@ -214,7 +218,8 @@ impl Upgrade {
     }
 
     /// Starts a pool, as [`Pool::start`] does, at the listening sockets that the predecessor's pool of this name has at the same
-    /// addresses. It takes no connection before [`Upgrade::ready`].
+    /// addresses. It takes no connection before [`Upgrade::ready`]. An address at which only the predecessor's pool listens is given up once
+    /// the predecessor stands by no more: until then this pool listens there too.
     ///
     /// # Errors
     /// As [`Pool::start`]; [`Error::NotInModel`] for a model whose connections cannot move.
@@ -227,8 +232,12 @@ impl Upgrade {
             return Err(Error::NotInModel { model, what, remedy });
         }
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();
+        let wanted = |address: &Address| config.listeners().iter().any(|listening| goes_on(address, &listening.address));
+        let given_up: Vec<_> = inherited.iter().map(|(address, _)| address.clone()).filter(|address| !wanted(address)).collect();
+        // What waits there is served: they end in order, once the predecessor has let go of them.
+        let config = given_up.iter().cloned().fold(config, Config::listen);
         let pool = Core::<Loops>::start_with(config, Some(inherited))?;
-        lock(&begun.pools).push(Named { name: name.to_owned(), pool: pool.clone() });
+        lock(&begun.pools).push(Named { name: name.to_owned(), pool: pool.clone(), given_up });
         Ok(Pool::of(pool))
     }
 

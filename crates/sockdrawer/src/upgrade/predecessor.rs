@@ -105,11 +105,14 @@ impl Predecessor {
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
     pub(super) fn take_over(mut self, pools: &[Named], before: Arc<Before>) -> Result<Arrivals, String> {
-        let reads = pools.iter().map(|Named { name, pool }| Reads {
-            name: name.clone(),
-            state: levels(&pool.state()),
-            listeners: pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect(),
-            limit: pool.limit(),
+        let reads = pools.iter().map(|Named { name, pool, given_up }| {
+            let listening = pool.listening_sockets().into_iter().map(|(address, _)| address);
+            Reads {
+                name: name.clone(),
+                state: levels(&pool.state()),
+                listeners: listening.filter(|address| !given_up.contains(address)).map(|address| address.to_string()).collect(),
+                limit: pool.limit(),
+            }
         });
         // Where it is not heard, an answer came before.
         let _ = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() }));
@@ -165,7 +168,7 @@ impl Arrivals {
                 Ok(Some(heard)) => heard,
                 Err(Errno::AGAIN) => {
                     settles = None;
-                    self.before.settle();
+                    self.stand();
                     continue;
                 }
                 Ok(None) | Err(_) => break,
@@ -191,10 +194,18 @@ impl Arrivals {
         }
         self.seat(&mut pending, None);
         // Where it lives: it must not take the listeners back because the conversation is over.
-        self.before.settle();
+        self.stand();
         self.pools.iter_mut().for_each(|arriving| arriving.keep_held(&Held::default()));
         self.count_behind();
         *lock(&self.before.mouth) = None;
+    }
+
+    /// The predecessor need not stand by any more, and lets go of the listeners. Those that this build does not want end.
+    fn stand(&mut self) {
+        self.before.settle();
+        for arriving in &mut self.pools {
+            arriving.named.pool.listen_no_more_at(&std::mem::take(&mut arriving.named.given_up));
+        }
     }
 
     fn count_behind(&self) {

@@ -1,6 +1,6 @@
 //! What a predecessor does: it lets a successor have its listeners, and then its connections.
 
-use super::meeting::{GREETS_WITHIN, Meeting};
+use super::meeting::{GONE, GREETS_WITHIN, Meeting};
 use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
@@ -10,6 +10,7 @@ use crate::ipc::messages::{
     Said, Welcome, Yours, state,
 };
 use crate::listen::state::AcceptState;
+use crate::observe::Event;
 use crate::pool::loops::moving::{let_go, offer};
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -83,7 +84,7 @@ impl Conversation<'_> {
                 return Some(reason);
             }
             Err(errno) => {
-                let reason = if errno == Errno::AGAIN { "it was not ready in time" } else { "it is gone" };
+                let reason = if errno == Errno::AGAIN { "it was not ready in time" } else { GONE };
                 let _ = self.talk.say(Said::Refused(Refused { reason: reason.to_owned() }));
                 return Some(reason.to_owned());
             }
@@ -94,7 +95,10 @@ impl Conversation<'_> {
         let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.hand_over()).collect();
         let moved = self.go().and_then(|()| self.move_all(&prepared));
         if moved.is_err() && !self.settled {
-            self.pools.iter().zip(&states).for_each(|(named, state)| named.pool.take_back(state));
+            for (named, state) in self.pools.iter().zip(&states) {
+                named.pool.take_back(state);
+                named.pool.tell(&Event::TakenBack);
+            }
             return Some("it died, and this process goes on".to_owned());
         }
         self.settle();
@@ -136,7 +140,7 @@ impl Conversation<'_> {
 
     /// What the successor takes over.
     fn plan(&self, hello: &Hello, prepared: &Prepared) -> Planned {
-        let pools = self.pools.iter().zip(&prepared.pools).map(|(Named { name, pool }, _)| {
+        let pools = self.pools.iter().zip(&prepared.pools).map(|(Named { name, pool, .. }, _)| {
             let nothing = Reads::default();
             let reads = prepared.pools.iter().find(|reads| reads.name == *name).unwrap_or(&nothing);
             let (move_on, stay) = pool.plan_to_move(&state(reads.state.clone()));
@@ -223,6 +227,8 @@ impl Conversation<'_> {
         match self.talk.answer(None)? {
             Said::Done(_) => {
                 self.figures.gap = began.elapsed();
+                let pid = self.pid;
+                self.pools.iter().for_each(|named| named.pool.tell(&Event::HandedOver { pid }));
                 Ok(())
             }
             _ => Err(Errno::BADMSG),
@@ -306,7 +312,7 @@ impl Conversation<'_> {
     /// Offers what can move. Whether anything did.
     fn sweep(&mut self, prepared: &Prepared) -> Result<bool> {
         let mut moved = false;
-        for Named { name, pool } in self.pools.clone() {
+        for Named { name, pool, .. } in self.pools.clone() {
             let reads = prepared.pools.iter().find(|reads| reads.name == name);
             let reads = state(reads.map(|reads| reads.state.clone()).unwrap_or_default());
             for inbox in pool.inboxes() {

@@ -1,6 +1,8 @@
 //! A pool of loops whose listeners and connections move from one process to another: what the two ends of an upgrade ask of it.
 
 use super::Loops;
+use crate::config::Endpoint;
+use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{ListenerStates, Offered};
 use crate::event_loop::inbox::{Inbox, Message};
@@ -101,6 +103,19 @@ impl Core<Loops> {
         let states = self.listener_states();
         let state = |address: &str| states.iter().find(|(known, _)| known == address).map(|(_, state)| state.clone());
         held.listeners.iter().filter_map(|one| Some((state(&one.address)?, one.connections))).collect()
+    }
+
+    /// Listens at these addresses no more. A pool that was changed meanwhile may have them no more, or has ended.
+    pub(crate) fn listen_no_more_at(&self, addresses: &[Address]) {
+        while !addresses.is_empty() {
+            let mut wanted = self.config();
+            if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
+                listeners.retain(|listening| !addresses.contains(&listening.address));
+            }
+            if !matches!(self.reconfigure(wanted), Err(Error::Conflict { .. })) {
+                return;
+            }
+        }
     }
 
     /// So many connections of a predecessor are none any more.

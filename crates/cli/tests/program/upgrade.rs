@@ -1,0 +1,163 @@
+//! `serve --upgrade`, SIGUSR2 and `upgrade`: a server is replaced by another process, and its clients do not notice.
+
+use crate::program::{End, Program};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A server that meets its next build at a path, and a client of it.
+struct Scene {
+    server: Program,
+    client: TcpStream,
+    path: PathBuf,
+    /// Ended with the test: no child of it.
+    last: Option<Pid>,
+}
+
+impl Scene {
+    fn new(name: &str, notify: Option<&Path>) -> Scene {
+        let path = free(name);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+        // Port 0 is the port that it was.
+        command.args(["serve", "ping", "--loops", "1", "-l", "127.0.0.1:0", "--upgrade"]).arg(&path);
+        if let Some(notify) = notify {
+            command.env("NOTIFY_SOCKET", notify);
+        }
+        let mut server = Program::run(command);
+        let line = server.line();
+        let at: SocketAddr = line.strip_prefix("listening on ").and_then(|at| at.parse().ok()).expect("an address");
+        let client = TcpStream::connect(at).expect("it accepts");
+        client.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        let mut scene = Scene { server, client, path, last: None };
+        scene.is_served();
+        scene
+    }
+
+    fn is_served(&mut self) {
+        let mut answer = [0; 4];
+        self.client.write_all(b"Ping").expect("it stands");
+        self.client.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"Pong");
+    }
+
+    fn upgrade(&self, words: &str) -> End {
+        let path = self.path.to_str().expect("text");
+        Program::start(&["upgrade", path].into_iter().chain(words.split_whitespace()).collect::<Vec<_>>()).end()
+    }
+
+    /// The pid in the last line of what came of an upgrade.
+    fn serves_alone(&mut self, line: &str) -> u32 {
+        let pid = line.strip_prefix("pid ").and_then(|line| line.strip_suffix(" serves alone"));
+        let pid = pid.and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
+        self.last = Pid::from_raw(pid);
+        pid.cast_unsigned()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // It may be the server itself, which has ended.
+        self.last.into_iter().for_each(|last| _ = kill_process(last, Signal::TERM));
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn free(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("sockdrawer-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn a_signal_and_a_command_replace_the_server() {
+    let mut scene = Scene::new("upgrade-replaced", None);
+    scene.server.signal(Signal::USR2);
+    let prepared = scene.server.error_line();
+    assert!(prepared.starts_with("prepared in ") && prepared.contains("; neither accepted for "), "{prepared}");
+    let moved = scene.server.error_line();
+    assert!(moved.starts_with("moved 1 in ") && moved.contains(", pause p50 "), "{moved}");
+    let told = scene.server.error_line();
+    let second = scene.serves_alone(&told);
+    scene.is_served();
+    let status = scene.upgrade("--status");
+    let expected = format!("pid {second}, version {}\n  serve: 1 connections: 1 can move\n", env!("CARGO_PKG_VERSION"));
+    assert!(status.code == Some(0) && status.stdout.starts_with(&expected), "{status:?}");
+    let third = scene.upgrade("--json -");
+    assert_eq!(third.code, Some(0), "{third:?}");
+    let report: serde_json::Value = serde_json::from_str(&third.stdout).expect("JSON");
+    assert_eq!((&report["plan"]["from"]["pid"], &report["result"]["moved"]), (&second.into(), &1.into()), "{report}");
+    let lines: Vec<&str> = third.stderr.lines().collect();
+    assert!(lines[0].starts_with(&format!("plan: 0.1.0 (pid {second}) to 0.1.0 (pid ")), "{lines:?}");
+    let third = scene.serves_alone(lines.last().expect("a last line"));
+    assert_ne!(second, third);
+    scene.is_served();
+    // The first one stands by no more since the second was replaced.
+    let ended = scene.server.child.wait().expect("a child");
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn what_does_not_work_is_told_and_the_server_goes_on() {
+    let mut scene = Scene::new("upgrade-refused", None);
+    let rehearsal = scene.upgrade("--rehearse");
+    assert!(rehearsal.code == Some(0) && rehearsal.stdout.contains("  serve: takes over 127.0.0.1:"), "{rehearsal:?}");
+    let program = env!("CARGO_BIN_EXE_sockdrawer");
+    let at = scene.path.to_str().expect("text").to_owned();
+    let cases = [
+        ("-- /bin/false", 1, "/bin/false ended before it was ready: exit status: 1"),
+        ("--rehearse -- /bin/false", 3, "/bin/false ended before it was ready: exit status: 1"),
+        ("-- /nowhere", 1, "cannot start /nowhere: No such file or directory"),
+        ("--within 100ms -- sleep 60", 1, "sleep was not ready in time and was killed"),
+        (&format!("-- {program} serve nothing"), 1, "ended before it was ready: exit status: 2"),
+        (&format!("-- {program} serve ping --model threads --upgrade {at}"), 1, "ended before it was ready: exit status: 2"),
+        ("--within 0", 2, "--within"),
+        ("--status -- /bin/false", 2, "--status"),
+    ];
+    for (words, code, line) in cases {
+        let refused = scene.upgrade(words);
+        assert!(refused.code == Some(code) && refused.stderr.contains(line), "{words}: {refused:?}");
+        scene.is_served();
+    }
+    let nobody = Program::of("upgrade /nowhere").end();
+    assert!(nobody.code == Some(1) && nobody.stderr.contains("no program that can be replaced runs there"), "{nobody:?}");
+    let pid = scene.server.child.id();
+    let again = Program::of(&format!("serve ping -l 127.0.0.1:0 --upgrade {at}")).end();
+    let expected = format!("pid {pid} serves here; start it with SOCKDRAWER_REPLACES={pid} to replace it");
+    assert!(again.code == Some(1) && again.stderr.contains(&expected), "{again:?}");
+    scene.is_served();
+}
+
+#[test]
+fn a_service_manager_is_told_which_process_is_the_main_one() {
+    let at = free("upgrade-notify");
+    let manager = UnixDatagram::bind(&at).expect("a free path");
+    manager.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    let told = || {
+        let mut bytes = [0; 1024];
+        let length = manager.recv(&mut bytes).expect("a message");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let mut scene = Scene::new("upgrade-managed", Some(&at));
+    assert_eq!(told(), "READY=1");
+    let replaced = scene.upgrade("-- /bin/false");
+    assert_eq!(replaced.code, Some(1), "{replaced:?}");
+    scene.server.signal(Signal::USR2);
+    let reloading = told();
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    let (_, _, last) = (scene.server.error_line(), scene.server.error_line(), scene.server.error_line());
+    let pid = scene.serves_alone(&last);
+    // The new process says that it is ready, too: which is first is no matter, for it is not the main one yet.
+    let mut both = [told(), told()];
+    both.sort();
+    assert_eq!(both, [format!("MAINPID={pid}\nREADY=1"), "READY=1".to_owned()]);
+    kill_process(Pid::from_raw(pid.cast_signed()).expect("a pid"), Signal::KILL).expect("it lives");
+    let back = format!("MAINPID={}\nREADY=1\nSTATUS=the new build died", scene.server.child.id());
+    assert_eq!(told(), back);
+    scene.server.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    let _ = std::fs::remove_file(&at);
+}
