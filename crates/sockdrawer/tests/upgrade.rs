@@ -8,7 +8,7 @@ mod proxy;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
-use common::{PATIENCE, address, any_port, connect, read, tcp};
+use common::{PATIENCE, address, any_port, connect, read, reset, tcp};
 use sockdrawer::{Address, Config, Drain, Error, Listening, Model, Pool, Selector, Status, Upgrade};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -358,6 +358,8 @@ fn clients_that_come_meanwhile_notice_nothing() {
                         let first = add(&mut client, 2);
                         assert_eq!((first.1, add(&mut client, 2).1), (2, 4));
                         visits += 1;
+                        // Leaves no port behind that is in use for a minute.
+                        reset(client);
                     }
                     visits
                 })

@@ -75,7 +75,7 @@ pub(crate) fn connect_from(source: Ipv4Addr, at: SocketAddr) -> TcpStream {
     try_connect_from(source, at).expect("the server listens")
 }
 
-fn try_connect_from(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<TcpStream> {
+pub(crate) fn try_connect_from(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     if source != Ipv4Addr::LOCALHOST {
         rustix::net::bind(&socket, &SocketAddr::from((source, 0))).expect("all of 127.0.0.0/8 is local");

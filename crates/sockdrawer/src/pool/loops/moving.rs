@@ -210,10 +210,10 @@ impl Core<Loops> {
         self.set_accept_state(before);
     }
 
-    /// The other process stands: the copies of its listening sockets are closed.
+    /// The other process stands: the copies of its listening sockets are closed. The connections that came in there are counted still.
     pub(crate) fn forget_handed_over(&self) {
-        let handed_over = std::mem::take(&mut lock(&self.control).listeners.handed_over);
-        drop(handed_over);
+        let mut control = lock(&self.control);
+        control.listeners.handed_over.iter_mut().for_each(|entry| entry.listener.sockets.clear());
     }
 
     /// Nothing is left: the pool ends.
