@@ -218,6 +218,8 @@ impl Visits {
                 }
                 Err(_) => _ = self.refused.fetch_add(1, SeqCst),
             }
+            // waits because: visitors without a pause would take the only core of a small machine.
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
