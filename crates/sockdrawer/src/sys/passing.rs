@@ -8,10 +8,12 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
     socketpair, sockopt,
 };
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// Maximum of descriptors per packet; the kernel takes 253.
@@ -89,6 +91,12 @@ pub(crate) fn wait_for_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>, until:
 pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Result<(u32, bool)> {
     let peer = sockopt::socket_peercred(socket)?;
     Ok((peer.pid.as_raw_pid().cast_unsigned(), peer.uid == rustix::process::geteuid() || peer.uid.is_root()))
+}
+
+/// A pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD,
+/// or wait for any child. None if the child is gone already, or no descriptor is left.
+pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(child.id().cast_signed())?, PidfdFlags::empty()).ok()
 }
 
 /// Whether the socket is an end of a packet pair that a process of this user made.

@@ -4,7 +4,7 @@
 use super::{Errno, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -22,12 +22,6 @@ pub(crate) fn start_helper(what: &str, end: OwnedFd) -> std::io::Result<Child> {
         .stdin(Stdio::from(end))
         .stdout(Stdio::null())
         .spawn()
-}
-
-/// A pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD,
-/// or wait for any child. None if the child is gone already, or no descriptor is left.
-pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
-    pidfd_open(Pid::from_raw(child.id().cast_signed())?, PidfdFlags::empty()).ok()
 }
 
 /// Kills a process. Returns false if it was gone.

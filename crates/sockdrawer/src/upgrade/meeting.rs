@@ -7,7 +7,7 @@ use crate::clock::deadline;
 use crate::ipc::messages::{Build, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::pool::Core;
 use crate::pool::loops::Loops;
-use crate::sys::{Errno, Result, passing, process};
+use crate::sys::{Errno, Result, passing};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -150,7 +150,7 @@ fn start(command: Vec<Vec<u8>>) -> std::result::Result<Started, String> {
     let name = program.to_string_lossy().into_owned();
     let child = Command::new(program).args(arguments).env(REPLACES, std::process::id().to_string()).spawn();
     let child = child.map_err(|error| format!("cannot start {name}: {error}"))?;
-    Ok(Started { itself: process::itself(&child), child, name })
+    Ok(Started { itself: passing::itself(&child), child, name })
 }
 
 impl Started {

@@ -55,7 +55,7 @@ impl Policy {
 
 impl Changer<'_> {
     pub(crate) fn admission(&mut self, value: u64) -> Result<Duration, Unseen> {
-        let (server, ample) = (self.scene.server.clone(), self.scene.ample);
+        let (server, ample) = (self.scene.server(), self.scene.ample);
         let config = server.config();
         let policy = another(Policy::of(config.model), Policy::running(&config), value);
         let before = server.status();

@@ -95,10 +95,26 @@ impl<'a> Changer<'a> {
             Kind::Drain => self.drain(value),
             Kind::Purge => self.purge(),
             Kind::Kill => self.kill(value),
+            Kind::Upgrade => self.upgrade(),
             Kind::Sabotage => unreachable!("no schedule has it: see sabotage.rs"),
         }?;
         self.took[kind.index()].push(took);
         Ok(())
+    }
+
+    /// The new server is like the one before it.
+    fn upgrade(&mut self) -> Result<Duration, Unseen> {
+        let place = self.scene.place.as_ref().ok_or("there is no place for it")?;
+        let (old, begun) = (self.scene.server(), Instant::now());
+        let kept = old.connections(&Group::Kept.selector()).len();
+        let new = place.serve(old.config()).map_err(|error| error.to_string())?;
+        let took = begun.elapsed();
+        self.scene.put_server(new.clone());
+        if !old.wait(SHOWS_WITHIN, |status| matches!(status.readiness, Readiness::Stopped(_))) {
+            return Err(format!("{} connections stayed in the server before", old.connections(&Selector::All).len()));
+        }
+        let has = new.connections(&Group::Kept.selector()).len();
+        if has < kept { Err(format!("the new server has {has} of {kept} kept connections")) } else { Ok(took) }
     }
 
     fn protocol(&mut self, value: u64) -> Result<Duration, Unseen> {
@@ -113,7 +129,7 @@ impl<'a> Changer<'a> {
         const KIB: usize = 1024;
         // Always more than a client has under way.
         let choices = [(32 * KIB, 8 * KIB, 16 * KIB), (64 * KIB, 16 * KIB, 64 * KIB), (128 * KIB, 32 * KIB, 32 * KIB)];
-        let settings = self.scene.server.config().settings;
+        let settings = self.scene.server().config().settings;
         let current = (settings.high_water, settings.low_water, settings.max_partial);
         let chosen = another(&choices, current, value);
         let took = self.reconfigure(Kind::Settings, |config| {
@@ -124,10 +140,10 @@ impl<'a> Changer<'a> {
     }
 
     fn accepted_options(&mut self, value: u64) -> Result<Duration, Unseen> {
-        let mut wanted = self.scene.server.config().settings.options;
+        let mut wanted = self.scene.server().config().settings.options;
         vary(&mut wanted, value);
         let took = self.reconfigure(Kind::AcceptedOptions, |config| config.settings.options = wanted)?;
-        let server = self.scene.server.clone();
+        let server = self.scene.server();
         self.look(|connection| {
             let real = server.options(connection.id).ok_or("the probe's options cannot be read")?;
             same_options(&wanted, &real)
@@ -137,10 +153,10 @@ impl<'a> Changer<'a> {
 
     /// The new options come with a new generation; `apply_options` sets them on live connections.
     fn live_options(&mut self, value: u64) -> Result<Duration, Unseen> {
-        let mut wanted = self.scene.server.config().settings.options;
+        let mut wanted = self.scene.server().config().settings.options;
         vary(&mut wanted, value);
         self.reconfigure(Kind::AcceptedOptions, |config| config.settings.options = wanted)?;
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let kept = server.connections(&Group::Kept.selector());
         let begun = Instant::now();
         let applied = server.apply_options(&Group::Kept.selector());
@@ -159,7 +175,7 @@ impl<'a> Changer<'a> {
     }
 
     fn number(&mut self, kind: Kind, value: u64) -> Result<Duration, Unseen> {
-        let server = self.scene.server.clone();
+        let server = self.scene.server();
         let (config, ample) = (server.config(), self.scene.ample);
         let before = server.status().generation;
         let (took, seen) = match kind {
@@ -220,7 +236,7 @@ impl<'a> Changer<'a> {
         let gone = |status: &sockdrawer::Status| {
             status.retiring == 0 && status.listeners.iter().all(|listener| listener.address != second)
         };
-        if !self.scene.server.wait(SHOWS_WITHIN, gone) {
+        if !self.scene.server().wait(SHOWS_WITHIN, gone) {
             return Err(format!("the removed address is still in the status after {SHOWS_WITHIN:?}"));
         }
         match self.meet(&second, Says::Hello)? {
@@ -249,7 +265,7 @@ impl<'a> Changer<'a> {
     }
 
     fn suspend(&mut self) -> Result<Duration, Unseen> {
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let begun = Instant::now();
         server.suspend();
         let suspending = begun.elapsed();
@@ -273,7 +289,7 @@ impl<'a> Changer<'a> {
     fn adopt(&mut self) -> Result<Duration, Unseen> {
         // Without an old generation there would be no connection to move.
         self.protocol(0)?;
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let begun = Instant::now();
         let adopted = server.adopt(&Selector::All);
         let took = begun.elapsed();
@@ -288,7 +304,7 @@ impl<'a> Changer<'a> {
     }
 
     fn crash(&mut self) -> Result<Duration, Unseen> {
-        let server = self.scene.server.clone();
+        let server = self.scene.server();
         let before = server.status().counts.panics;
         let crashing = Dish::Crashing.behaviour(&self.scene.props);
         let took = self.reconfigure(Kind::Crash, |config| config.behaviour = crashing)?;
@@ -306,7 +322,7 @@ impl<'a> Changer<'a> {
     }
 
     fn notify(&mut self) -> Result<Duration, Unseen> {
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let kept = server.connections(&Group::Kept.selector()).len();
         let before = server.status().counts;
         let begun = Instant::now();
@@ -325,7 +341,7 @@ impl<'a> Changer<'a> {
 
     /// Checks that of `kept` connections all that are still open were reached.
     fn reached(&self, kept: usize, reached: usize) -> Result<(), Unseen> {
-        let still = self.scene.server.connections(&Group::Kept.selector()).len();
+        let still = self.scene.server().connections(&Group::Kept.selector()).len();
         if (still..=kept).contains(&reached) {
             return Ok(());
         }
@@ -335,7 +351,7 @@ impl<'a> Changer<'a> {
     /// Changes the server's configuration and checks the pool's own answer: the plan that it applied is carried out as this kind of change
     /// should be, and a second plan is empty.
     pub(crate) fn reconfigure(&mut self, kind: Kind, change: impl FnOnce(&mut Config)) -> Result<Duration, Unseen> {
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let mut wanted = server.config();
         change(&mut wanted);
         let begun = Instant::now();
@@ -358,10 +374,10 @@ impl<'a> Changer<'a> {
     /// Checks that a connection made now belongs to the newest generation and gets its echo, and makes the check `also`.
     fn look(&mut self, also: impl FnOnce(&ConnectionStatus) -> Result<(), Unseen>) -> Result<(), Unseen> {
         let scene = self.scene;
-        let generation = scene.server.status().generation;
+        let generation = scene.server().status().generation;
         let probe = self.probe(&Address::Tcp(scene.address.into()), Says::Hello)?;
         let met = probe.met();
-        let seen = match (met, probe.on(&scene.server)) {
+        let seen = match (met, probe.on(&scene.server())) {
             (Met::Echo, Some(connection)) if connection.generation == generation => also(&connection),
             (Met::Echo, Some(connection)) => {
                 Err(format!("a connection made afterwards has generation {}, not {generation}", connection.generation))

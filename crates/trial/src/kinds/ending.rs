@@ -24,12 +24,12 @@ impl Changer<'_> {
     }
 
     fn drain_set(&mut self, group: Group, how: Drain) -> Result<Duration, Unseen> {
-        self.asked(group, |changer| whole(changer.scene.server.drain(&group.selector(), how)))
+        self.asked(group, |changer| whole(changer.scene.server().drain(&group.selector(), how)))
     }
 
     /// Waits for enough requests under way and returns their number. They are short, so an earlier count would say nothing.
     fn await_requests(&self) -> Result<u64, Unseen> {
-        let (server, ledger) = (&self.scene.server, &self.scene.props.ledger);
+        let (server, ledger) = (&self.scene.server(), &self.scene.props.ledger);
         let mut under_way = 0;
         let enough = server.wait(SHOWS_WITHIN, |_| {
             under_way = ledger.under_way();
@@ -42,7 +42,7 @@ impl Changer<'_> {
     }
 
     pub(crate) fn purge(&mut self) -> Result<Duration, Unseen> {
-        self.asked(Group::Second, |changer| whole(changer.scene.server.purge(&Group::Second.selector(), DEADLINE)))
+        self.asked(Group::Second, |changer| whole(changer.scene.server().purge(&Group::Second.selector(), DEADLINE)))
     }
 
     /// Calls `end`, which ends connections of a set and returns their number. Exactly as many clients must see an orderly end.
@@ -60,7 +60,7 @@ impl Changer<'_> {
 
     pub(crate) fn kill(&mut self, value: u64) -> Result<Duration, Unseen> {
         let before = self.before(Group::Second, Ending::Reset)?;
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let there: Vec<_> = server.connections(&Group::Second.selector()).into_iter().filter(|one| !one.draining).collect();
         if there.is_empty() {
             return Err("the server lists no connection of the second set".to_owned());

@@ -50,6 +50,9 @@ pub enum Kind {
     Purge,
     /// A connection of the second set is killed. Seen: one reset.
     Kill,
+    /// Another server takes over, as a new build of a program does: listeners and live connections. Seen: it has all kept connections, and
+    /// the server before it ends with none.
+    Upgrade,
     /// The sabotage that the options name.
     Sabotage,
 }
@@ -65,13 +68,15 @@ pub enum Way {
     Adopted,
     /// By asking connections of the second set to end.
     Asked,
+    /// By another process, or another pool in the place of one.
+    HandedOver,
     /// By a fault on purpose.
     Sabotaged,
 }
 
 impl Kind {
     /// All kinds; the sabotage last.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 23] = [
         Kind::Protocol,
         Kind::Settings,
         Kind::AcceptedOptions,
@@ -93,6 +98,7 @@ impl Kind {
         Kind::Drain,
         Kind::Purge,
         Kind::Kill,
+        Kind::Upgrade,
         Kind::Sabotage,
     ];
 
@@ -125,6 +131,7 @@ impl Kind {
             Kind::Drain => "drain",
             Kind::Purge => "purge",
             Kind::Kill => "kill",
+            Kind::Upgrade => "upgrade",
             Kind::Sabotage => "sabotage",
         }
     }
@@ -140,6 +147,7 @@ impl Kind {
             Kind::LiveOptions | Kind::Suspend | Kind::Notify => Way::Operation,
             Kind::Adopt => Way::Adopted,
             Kind::Drain | Kind::Purge | Kind::Kill => Way::Asked,
+            Kind::Upgrade => Way::HandedOver,
             Kind::Sabotage => Way::Sabotaged,
         }
     }
@@ -158,6 +166,7 @@ impl Way {
             Way::Configured(_) | Way::Operation => "in place",
             Way::Adopted => "adopted",
             Way::Asked => "asked to end",
+            Way::HandedOver => "handed over",
             Way::Sabotaged => "on purpose",
         }
     }

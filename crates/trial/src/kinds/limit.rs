@@ -12,7 +12,7 @@ impl Changer<'_> {
     /// Lowers the limit below the number of connections that stay, and raises it again. A connection that is closed or refused is counted
     /// by its client.
     pub(crate) fn limit_below(&mut self) -> Result<Duration, Unseen> {
-        let server = self.scene.server.clone();
+        let server = self.scene.server();
         let before = server.status();
         // Half of the connections that stay: the server is above the limit with or without the churn.
         let low = (self.scene.staying / 2).max(1);
@@ -41,7 +41,7 @@ impl Changer<'_> {
 
     /// Checks a server whose limit is `low`: connects wait, and none is accepted.
     fn full(&self, low: usize) -> Result<Status, Unseen> {
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         let status = server.status();
         if status.limit != low || status.connections <= low {
             return Err(format!("the status has limit {} and {} connections, not limit {low}", status.limit, status.connections));

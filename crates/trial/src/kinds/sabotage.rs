@@ -46,7 +46,7 @@ impl Changer<'_> {
 
     fn close_kept(&mut self) {
         self.begin(Kind::Sabotage);
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         if let Some(connection) = server.connections(&Group::Kept.selector()).first() {
             server.kill(&Selector::Id(connection.id));
         }
@@ -55,7 +55,7 @@ impl Changer<'_> {
     fn drop_queue(&mut self) -> Result<(), Unseen> {
         self.begin(Kind::Sabotage);
         let socket = self.scene.shared.as_ref().expect("this sabotage shares its listening socket");
-        let server = &self.scene.server;
+        let server = &self.scene.server();
         server.suspend();
         server.wait(FILLS_WITHIN, |status| status.listeners.iter().any(|listener| listener.queued > 0));
         let reset = testing::reset_queue(socket);

@@ -14,10 +14,13 @@ use crate::mix;
 use crate::sets::stop_connecting;
 use crate::tally::Ending;
 use crate::{Churn, Echo, PATIENCE};
-use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Error, Model, Pool};
+use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Error, Model, Pool, Upgrade};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Connections of the set that the server asks to end.
 const SECOND: usize = 16;
@@ -28,7 +31,10 @@ const REQUESTS: usize = 8;
 
 /// A server and its clients.
 pub(crate) struct Scene {
-    pub(crate) server: Pool,
+    /// Another one after each upgrade.
+    server: Mutex<Pool>,
+    /// Where a server meets the next, in models whose connections can move.
+    pub(crate) place: Option<Place>,
     pub(crate) churn: Pool,
     pub(crate) kept: Pool,
     pub(crate) second: Pool,
@@ -70,13 +76,13 @@ impl Scene {
             Some((socket, address)) => config.inherit(Address::Tcp((*address).into()), socket.clone()),
             None => config.listen(Address::Tcp(options.listen.into())),
         };
-        let server = Pool::start(config)?;
+        let place = can_move(options.model).then(Place::new);
+        let server = match &place {
+            Some(place) => place.serve(config)?,
+            None => Pool::start(config)?,
+        };
         let address = address_of(&server);
-        let mut absent = absent(&server)?;
-        if shared.is_some() {
-            // The socket is bound, and not closed by the server.
-            absent.push((Kind::ReplaceAddress, "the sabotage brings its own socket".to_owned()));
-        }
+        let absent = all_absent(&server, options, shared.is_some())?;
 
         let client = |group: Group, behaviour: Behaviour, count: usize, total: Option<u64>| {
             let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
@@ -96,7 +102,33 @@ impl Scene {
         let churn = Churn::new(Echo::new(mix(options.seed), SIZE, SIZE).ending_at_once(), tally.witness(Group::Churn));
         let churn = client(Group::Churn, churn.into(), options.connections, None)?;
         let shared = shared.map(|(socket, _)| socket);
-        Ok(Scene { server, churn, kept, second, requests, tally, address, props, absent, shared, ample, staying, passive_opens })
+        let server = Mutex::new(server);
+        Ok(Scene {
+            server,
+            place,
+            churn,
+            kept,
+            second,
+            requests,
+            tally,
+            address,
+            props,
+            absent,
+            shared,
+            ample,
+            staying,
+            passive_opens,
+        })
+    }
+
+    /// The server in force.
+    pub(crate) fn server(&self) -> Pool {
+        self.server.lock().expect("no holder panics").clone()
+    }
+
+    /// Another one takes its place.
+    pub(crate) fn put_server(&self, server: Pool) {
+        *self.server.lock().expect("no holder panics") = server;
     }
 
     /// A set whose connections are asked to end, and its size.
@@ -129,11 +161,11 @@ impl Scene {
         for stays in [&self.kept, &self.second, &self.requests] {
             stays.shutdown(Drain::within(2 * PATIENCE));
         }
-        let established = all_stood(&self.tally);
-        self.server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
-        let status = self.server.status();
+        let (established, server) = (all_stood(&self.tally), self.server());
+        server.wait(2 * PATIENCE, |status| status.connections == 0 && status.counts.accepted >= established);
+        let status = server.status();
         let opened = self.passive_opens.zip(kernel::passive_opens()).map(|(before, after)| after - before);
-        self.server.shutdown(Drain::within(PATIENCE));
+        server.shutdown(Drain::within(PATIENCE));
         Books {
             accepted: status.counts.accepted,
             still_open: status.connections,
@@ -141,6 +173,49 @@ impl Scene {
             established: Group::ALL.map(|group| (group, self.tally.stood(group))),
             passive_opens: opened,
         }
+    }
+}
+
+/// Kinds of change that this server does not have, each with the reason.
+fn all_absent(server: &Pool, options: &Options, is_shared: bool) -> Result<Vec<(Kind, String)>, Error> {
+    let mut absent = absent(server)?;
+    if is_shared {
+        // The socket is bound, and not closed by the server.
+        absent.extend([Kind::ReplaceAddress, Kind::Upgrade].map(|kind| (kind, "the sabotage brings its own socket".to_owned())));
+    } else if !can_move(options.model) {
+        absent.push((Kind::Upgrade, format!("connections of the model {} do not move to another process", options.model)));
+    }
+    Ok(absent)
+}
+
+/// Whether connections of a model can move to another process.
+fn can_move(model: Model) -> bool {
+    matches!(model, Model::Loops | Model::Tasks)
+}
+
+/// A path that no other trial has; removed at the end.
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Place(std::env::temp_dir().join(format!("sockdrawer-trial-{process}-{number}")))
+    }
+
+    /// A server that takes over from the one that is there, if there is one.
+    pub(crate) fn serve(&self, config: Config) -> Result<Pool, Error> {
+        let upgrade = Upgrade::at(&self.0).replaces("any").stand_by(Duration::ZERO).begin()?;
+        let server = upgrade.start("trial", config)?;
+        upgrade.ready()?;
+        Ok(server)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It may not have come into being.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -5,7 +5,7 @@ use super::requests;
 use crate::Group;
 use sockdrawer::{
     Behaviour, Build, CannotRestore, CannotSave, Context, Input, Job, JobResult, Peer, Protocol, Recipe, Saved, Saver, Service,
-    Step,
+    State, Step,
 };
 use std::error::Error;
 use std::io;
@@ -209,6 +209,10 @@ impl<F: Flavour> Service for Served<F> {
 
     fn restore(&self, peer: &Peer, from: &mut Saved<'_>) -> Result<Connection<F>, CannotRestore> {
         Ok(self.connection(peer, from.u64()?))
+    }
+
+    fn state(&self) -> State {
+        State::of("trial", 1)
     }
 
     fn recipe(&self) -> Option<Recipe> {

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn nothing_lost_is_good() {
-        let expected = "verdict: good, 525 changes, 105000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
+        let expected = "verdict: good, 525 changes, 110000 connects, 0 failed, 0 lost, 0 wrong bytes (seed 7)";
         assert_eq!(line(&good()), expected);
     }
 
@@ -191,7 +191,7 @@ mod tests {
         let others = "others connected: the server accepted 124046, the clients established 105500";
         assert_eq!(line(&visited), format!("verdict: inconclusive: {others} (seed 7)"));
         let slow = spoil(|report| report.elapsed = Duration::from_secs(25));
-        assert_eq!(line(&slow), "verdict: inconclusive: 4200 connects/s, 5000 are needed (seed 7)");
+        assert_eq!(line(&slow), "verdict: inconclusive: 4400 connects/s, 5000 are needed (seed 7)");
         let idle = spoil(|report| report.at_drains = 0);
         assert_eq!(line(&idle), "verdict: inconclusive: no request was under way at a drain (seed 7)");
         let interrupted = spoil(|report| report.interrupted = true);

@@ -75,7 +75,7 @@ impl Channel {
             ended: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             pid: child.id(),
-            process: process::itself(&child),
+            process: passing::itself(&child),
         });
         let reader = channel.clone();
         let started = std::thread::Builder::new().name("sockdrawer-link".to_owned()).spawn(move || reader.read(child, &listener));
