@@ -10,8 +10,10 @@ mod sums;
 
 use common::{PATIENCE, address, any_port, connect, read, reset, tcp};
 use sockdrawer::{Address, Config, Drain, Error, Listening, Model, Pool, Selector, Status, Upgrade};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use sums::{Sums, add, answer, build, message};
@@ -245,6 +247,37 @@ fn an_address_that_is_not_wanted_any_more_is_served_to_its_end_and_port_0_is_the
     assert_eq!((next.addresses(), next.config().limit), (vec![Address::Tcp(at)], None));
     assert!(std::net::TcpStream::connect(given_up).is_err(), "it is refused");
     clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (3, 2)));
+}
+
+#[test]
+fn a_unix_path_is_passed_on_and_removed_by_the_last() {
+    let (place, path) = (Place::new("unix"), Place::new("unix-path"));
+    let serve = |number| {
+        let upgrade = place.upgrade().begin().expect("it begins");
+        let config = config(build(number)).listen(Address::Unix(path.0.clone()));
+        let pool = upgrade.start("sums", config).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        pool
+    };
+    let add = |client: &mut UnixStream, number: u32| {
+        let mut told = [0; 6];
+        client.write_all(&message(b'a', number)).expect("it stands");
+        client.read_exact(&mut told).expect("an answer");
+        (told[1], told[2])
+    };
+    let inode = || std::fs::metadata(&path.0).map(|meta| meta.ino()).ok();
+    let old = serve(1);
+    let (mut client, before) = (UnixStream::connect(&path.0).expect("it listens"), inode());
+    client.set_read_timeout(Some(PATIENCE)).expect("a time");
+    assert_eq!(add(&mut client, 3), (1, 3));
+    let new = serve(2);
+    moved(&old, &new, 1);
+    drop(old);
+    assert_eq!(add(&mut client, 3), (2, 6));
+    assert_eq!(add(&mut UnixStream::connect(&path.0).expect("it listens"), 1), (2, 1));
+    assert!(before.is_some() && inode() == before, "it is the path that it was");
+    new.shutdown(Drain::within(Duration::ZERO));
+    assert_eq!(inode(), None);
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Conversation<'_> {
 
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
     pub(super) fn hold(mut self, hello: &Hello, place: &OwnedFd) -> Option<String> {
-        let began = Instant::now();
+        let met = Instant::now();
         let prepared = match self.meet(hello, place) {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(reason)) => {
@@ -89,11 +89,12 @@ impl Conversation<'_> {
                 return Some(reason.to_owned());
             }
         };
-        self.figures.prepared = self.replacing.as_ref().map_or(began, |replacing| replacing.since).elapsed();
+        self.figures.prepared = self.replacing.as_ref().map_or(met, |replacing| replacing.since).elapsed();
         // A process before this one must not accept any more, whatever happens to the next.
         self.meeting.before.settle();
+        let began = Instant::now();
         let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.hand_over()).collect();
-        let moved = self.go().and_then(|()| self.move_all(&prepared));
+        let moved = self.go(began).and_then(|()| self.move_all(&prepared));
         if moved.is_err() && !self.settled {
             for (named, state) in self.pools.iter().zip(&states) {
                 named.pool.take_back(state);
@@ -219,8 +220,7 @@ impl Conversation<'_> {
     }
 
     /// The commit: no loop accepts here any more, and the successor does.
-    fn go(&mut self) -> Result<()> {
-        let began = Instant::now();
+    fn go(&mut self, began: Instant) -> Result<()> {
         self.left = self.what_is_left();
         // From here on only the successor's death brings the listeners back: both would accept.
         self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone() }))?;
