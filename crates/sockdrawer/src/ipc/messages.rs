@@ -421,9 +421,9 @@ mod tests {
         send(&mut Sender::default(), one.as_fd(), said.clone(), &[two.as_fd()], true).expect("sent");
         let (heard, descriptors) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!((heard, descriptors.map(|passed| passed.len())), (said, Some(1)));
-        // Field 15 of a later format.
+        // Field 200, of a later format: 200 * 8 in bytes of 7 bits, and a number.
         let mut bytes = Packet { said: Some(Said::Ended(Ended {})) }.encode_to_vec();
-        bytes.extend([15 << 3, 7]);
+        bytes.extend([0xc0, 0x0c, 7]);
         Sender::default().send(one.as_fd(), &bytes, &[], true).expect("sent");
         assert!(matches!(receive(&mut Receiver::default(), two.as_fd()), Ok(Some((Said::Ended(_), _)))));
         Sender::default().send(one.as_fd(), b"\xff garbage", &[], true).expect("sent");
