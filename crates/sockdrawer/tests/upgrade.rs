@@ -270,6 +270,12 @@ fn a_unix_path_is_passed_on_and_removed_by_the_last() {
     let (mut client, before) = (UnixStream::connect(&path.0).expect("it listens"), inode());
     client.set_read_timeout(Some(PATIENCE)).expect("a time");
     assert_eq!(add(&mut client, 3), (1, 3));
+    // One that begins and gives up leaves the path alone.
+    let unready = place.upgrade().begin().expect("it begins");
+    let pool = unready.start("sums", config(build(2)).listen(Address::Unix(path.0.clone()))).expect("it starts");
+    pool.shutdown(Drain::within(PATIENCE));
+    drop((pool, unready));
+    assert_eq!((inode(), add(&mut client, 0)), (before, (1, 3)));
     let new = serve(2);
     moved(&old, &new, 1);
     drop(old);

@@ -228,16 +228,22 @@ impl Listener {
         })
     }
 
-    /// Goes on with the sockets of a process that this one replaces, which shared their port in this order.
+    /// Goes on with the sockets of a process that this one replaces, which shared their port in this order. They are that process's until
+    /// [`Listener::hand_over`] says otherwise.
     pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>) -> Result<Listener, Error> {
-        let listener = ask.opened(sockets, Groups::lease(&Arc::default()))?;
+        let mut listener = ask.opened(sockets, Groups::lease(&Arc::default()))?;
+        listener.hand_over(true);
         listener.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
         Ok(listener)
     }
 
-    /// The sockets are another process's from now on: this one does nothing to them but to close its copies.
+    /// Whether the sockets are another process's: then this one does nothing to them but to close its copies.
     pub(crate) fn hand_over(&mut self, is_handed_over: bool) {
         self.handed_over = is_handed_over;
+    }
+
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.handed_over
     }
 
     /// Its sockets are closed by their retirement. No client finds it by its path any more; one that did is still served.

@@ -44,7 +44,8 @@ impl Core<Loops> {
     pub(super) fn end(&self, how: Drain) -> (Drained, Instant) {
         {
             let mut control = lock(&self.control);
-            let gone = control.listeners.take_all();
+            // What waits at sockets of a process that goes on is that process's to accept.
+            let gone = control.listeners.take_all().into_iter().filter(|entry| !entry.listener.is_handed_over()).collect();
             self.retirements.stop();
             self.retire(&control, gone);
             control.accept_state = AcceptState::Suspended;

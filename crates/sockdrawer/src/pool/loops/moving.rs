@@ -48,7 +48,8 @@ impl Core<Loops> {
     /// The addresses at which connections come in, with what is counted there.
     pub(crate) fn listener_states(&self) -> ListenerStates {
         let control = lock(&self.control);
-        control.listeners.listening.iter().map(|entry| (entry.listener.address.to_string(), entry.state.clone())).collect()
+        let all = control.listeners.listening.iter().chain(&control.listeners.handed_over);
+        all.map(|entry| (entry.listener.address.to_string(), entry.state.clone())).collect()
     }
 
     /// The states that the service in force reads and writes.
@@ -82,6 +83,7 @@ impl Core<Loops> {
 
     /// Goes on where a predecessor stopped: with its numbers, and with permits for the connections that it has.
     pub(crate) fn go_on(&self, held: &Held) {
+        lock(&self.control).listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
         self.count_predecessor(held);
         let shared = &self.own.shared;
         shared.limiter.hold_more(held.connections);
