@@ -8,7 +8,7 @@ mod proxy;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
-use common::{PATIENCE, address, any_port, connect, read, reset, tcp};
+use common::{PATIENCE, address, any_port, connect, read, read_all, reset, tcp};
 use sockdrawer::{Address, Config, Drain, Error, Listening, Model, Pool, Selector, Status, Upgrade};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -304,6 +304,23 @@ fn a_predecessor_that_is_shut_down_leaves_the_listeners_alone() {
     assert!(served.iter().all(|build| *build == 2), "{served:?}");
     drop(client);
     new.shutdown(Drain::within(Duration::ZERO));
+}
+
+#[test]
+fn a_successor_that_is_shut_down_ends_what_stayed_before_it() {
+    let place = Place::new("both-end");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients = many_sums(at, 2);
+    clients[0].write_all(&message(b's', 0)).expect("it stands");
+    assert_eq!(add(&mut clients[0], 1), (1, 2));
+    let upgrade = place.upgrade().stand_by(PATIENCE).begin().expect("it begins");
+    let new = upgrade.start("sums", config(build(2)).listen(any_port())).expect("it starts");
+    upgrade.ready().expect("it takes over");
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 1));
+    assert_eq!(new.shutdown(Drain::within(PATIENCE)).cut, 0);
+    assert!(old.join().is_ok(), "it is not to take over again");
+    clients.iter_mut().for_each(|client| assert_eq!(read_all(client).expect("an orderly end"), b""));
+    assert!(std::net::TcpStream::connect(at).is_err());
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) const FORMATS: (u32, u32) = (1, 1);
 /// One message.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Packet {
-    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
     pub(crate) said: Option<Said>,
 }
 
@@ -67,6 +67,9 @@ pub(crate) enum Said {
     /// ... and what has happened.
     #[prost(message, tag = "15")]
     Replaced(Replaced),
+    /// A pool of the successor is shut down, and with it what the predecessor has of it.
+    #[prost(message, tag = "16")]
+    ShutDown(ShutDown),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -367,6 +370,15 @@ pub(crate) struct Done {}
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct Settled {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct ShutDown {
+    #[prost(string, tag = "1")]
+    pub(crate) pool: String,
+    /// How long its connections may take to end, in milliseconds.
+    #[prost(uint64, tag = "2")]
+    pub(crate) within: u64,
+}
 
 /// The levels of a state, to be sent.
 pub(crate) fn levels(state: &State) -> Vec<StateLevel> {

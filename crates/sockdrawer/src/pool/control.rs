@@ -8,7 +8,7 @@ use crate::config::{Config, Revision};
 use crate::error::Error;
 use crate::listen::state::AcceptState;
 use crate::observe::{Counts, Event, Readiness, Status};
-use crate::operation::Drained;
+use crate::operation::{Drain, Drained};
 use crate::sync::{Condvar, Mutex, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -56,6 +56,8 @@ pub(crate) struct Control<M: Members> {
     pub(crate) next_number: u64,
     /// Another process takes over: what it was told of this pool is not changed any more.
     pub(crate) handing_over: bool,
+    /// Told, once, when the pool begins to be shut down: another process may have connections of it.
+    pub(crate) told_of_end: Option<Box<dyn FnOnce(Drain) + Send>>,
     /// The members are being stopped, or have been.
     pub(crate) stopping: bool,
     /// What came of the connections of a pool that was shut down.
@@ -130,6 +132,7 @@ impl<M: Members> Core<M> {
             workers_absent: None,
             next_number: 1,
             handing_over: false,
+            told_of_end: None,
             stopping: false,
             drained: Drained::default(),
             own: state,

@@ -75,6 +75,9 @@ impl<M: Members> Core<M> {
                 return control.drained;
             }
             control.readiness = Readiness::Draining;
+            let told = control.told_of_end.take();
+            drop(control);
+            told.into_iter().for_each(|told| told(how));
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.own.notifier().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);

@@ -15,12 +15,13 @@ pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
 use crate::config::{Config, Model};
 use crate::error::Error;
-use crate::ipc::messages::{Said, Settled};
+use crate::ipc::messages::{Said, Settled, ShutDown};
 use crate::net::Address;
 
+use crate::operation::Drain;
 use crate::pool::loops::Loops;
 use crate::pool::{Core, Pool, goes_on};
-use crate::sync::atomic::AtomicU32;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
 use meeting::Meeting;
@@ -104,6 +105,7 @@ impl Place {
 #[derive(Default)]
 struct Before {
     mouth: Mutex<Option<Mouth>>,
+    settled: AtomicBool,
     /// How many there are, it included.
     count: AtomicU32,
 }
@@ -111,9 +113,21 @@ struct Before {
 impl Before {
     /// Tells it, once, that this process stands.
     fn settle(&self) {
-        if let Some(mouth) = lock(&self.mouth).take() {
+        if !self.settled.swap(true, SeqCst)
+            && let Some(mouth) = &*lock(&self.mouth)
+        {
             // A process that is gone need not know.
             let _ = mouth.say_surely(&Said::Settled(Settled {}));
+        }
+    }
+
+    /// A pool of this process ends in order: the other one does not take it back, and ends what it has of it.
+    fn shut_down(&self, pool: String, how: Drain) {
+        self.settle();
+        if let Some(mouth) = &*lock(&self.mouth) {
+            let within = u64::try_from(how.deadline.as_millis()).unwrap_or(u64::MAX);
+            // A process that takes nothing, or is gone, is not waited for.
+            let _ = mouth.say(Said::ShutDown(ShutDown { pool, within }), &[]);
         }
     }
 }

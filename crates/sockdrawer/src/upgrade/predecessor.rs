@@ -132,6 +132,10 @@ impl Predecessor {
         });
         let pools: Vec<Arriving> = arriving.collect();
         *lock(&before.mouth) = Some(self.talk.mouth.clone());
+        for Arriving { named, .. } in &pools {
+            let (pool, before) = (named.name.clone(), before.clone());
+            named.pool.tell_end_to(move |how| before.shut_down(pool, how));
+        }
         pools.iter().for_each(|arriving| arriving.named.pool.open());
         // One that is dead by now is found so by the first look at its connections.
         let _ = self.talk.mouth.say_surely(&Said::Done(Done {}));

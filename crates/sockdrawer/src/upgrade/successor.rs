@@ -7,10 +7,11 @@ use crate::clock::deadline;
 use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{
     Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
-    Said, Welcome, Yours, state,
+    Said, ShutDown, Welcome, Yours, state,
 };
 use crate::listen::state::AcceptState;
 use crate::observe::Event;
+use crate::operation::Drain;
 use crate::pool::loops::moving::{let_go, offer};
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -261,6 +262,7 @@ impl Conversation<'_> {
             let until = Instant::now() + TELLS;
             match self.talk.hear((!none).then_some(until)) {
                 Ok(Some((Said::Settled(_), _))) => self.settle(),
+                Ok(Some((Said::ShutDown(end), _))) => self.shut_down(end),
                 Ok(Some(_)) | Err(Errno::AGAIN) => {}
                 Ok(None) => return Err(Errno::PIPE),
                 Err(errno) => return Err(errno),
@@ -307,6 +309,15 @@ impl Conversation<'_> {
         self.settled = true;
         self.meeting.place.leave();
         self.pools.iter().for_each(|named| named.pool.forget_handed_over());
+    }
+
+    /// Has a pool end whose successor does; what it has is still told of meanwhile.
+    fn shut_down(&self, end: ShutDown) {
+        for Named { pool, .. } in self.pools.iter().filter(|named| named.name == end.pool) {
+            let (pool, how) = (pool.clone(), Drain::within(Duration::from_millis(end.within)));
+            // Without a thread for it, its connections end when they do.
+            let _ = std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(move || pool.end_with_successor(how));
+        }
     }
 
     /// Offers what can move. Whether anything did.
@@ -364,6 +375,7 @@ impl Conversation<'_> {
                     return Ok(restored.ids);
                 }
                 Ok(Some((Said::Settled(_), _))) => self.settle(),
+                Ok(Some((Said::ShutDown(end), _))) => self.shut_down(end),
                 Ok(Some(_)) => return Err(Errno::BADMSG),
                 Ok(None) => return Err(Errno::PIPE),
                 Err(Errno::AGAIN) => {

@@ -11,6 +11,7 @@ use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
 use crate::observe::Counts;
+use crate::operation::Drain;
 use crate::pool::control::{Control, Core, is_running};
 use crate::pool::listeners::ListenerEntry;
 use crate::pool::manager::{HANDED_OVER, Manager};
@@ -92,6 +93,16 @@ impl Core<Loops> {
         }
         shared.shared_counters.ids().fetch_max(held.next_id, SeqCst);
         shared.shared_counters.pace().fetch_max(held.pace, SeqCst);
+    }
+
+    /// Has this told once the pool begins to be shut down.
+    pub(crate) fn tell_end_to(&self, told: impl FnOnce(Drain) + Send + 'static) {
+        lock(&self.control).told_of_end = Some(Box::new(told));
+    }
+
+    /// The pool that took over is shut down: this one is, too.
+    pub(crate) fn end_with_successor(&self, how: Drain) {
+        self.shutdown(how, HANDED_OVER, |_| ());
     }
 
     /// What the predecessor has counted by now.
