@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, address, connect, echoes, overflow, read_all};
+use common::{PATIENCE, address, connect, echoes, kill, overflow, read_all};
 use sockdrawer::{
     Behaviour, Config, Connection, Context, Drain, Endpoint, Event, Input, Model, Peer, Pool, Protocol, Recipe, Selector,
     Service, Step, Wakeup,
@@ -68,6 +68,7 @@ fn main() {
         ("a_child_has_its_connection_and_what_its_service_opened", a_child_has_its_connection_and_what_its_service_opened),
         ("a_service_waits_for_its_own_processes", a_service_waits_for_its_own_processes),
         ("a_connection_ends_with_its_program", a_connection_ends_with_its_program),
+        ("no_program_ends_in_order_with_its_helper", no_program_ends_in_order_with_its_helper),
         ("a_shutdown_keeps_its_time_with_programs", a_shutdown_keeps_its_time_with_programs),
         ("a_shutdown_keeps_its_time_with_stuck_children", a_shutdown_keeps_its_time_with_stuck_children),
         ("a_panic_in_a_child_is_told_by_its_words", a_panic_in_a_child_is_told_by_its_words),
@@ -339,10 +340,20 @@ fn a_connection_ends_with_its_program() {
     }
 }
 
+fn no_program_ends_in_order_with_its_helper() {
+    let (pool, at) = start(Behaviour::exec("sh", ["-c", "echo hi; exec sleep 1000"]));
+    let mut client = connect(at);
+    let mut said = [0; 3];
+    client.read_exact(&mut said).expect("it runs");
+    kill(helper(&pool));
+    assert_eq!(read_all(&mut client).expect_err("it was cut off").kind(), ErrorKind::ConnectionReset);
+    pool.shutdown(Drain::within(PATIENCE));
+}
+
 /// Some are served, and as many wait at the limit.
 fn shut_down_at_the_limit(behaviour: impl Into<Behaviour>, stuck: bool) {
     const LIMIT: usize = 3;
-    const WITHIN: Duration = Duration::from_millis(500);
+    const WITHIN: Duration = Duration::from_secs(2);
     let (pool, at) = start(behaviour);
     pool.reconfigure(pool.config().limit(LIMIT)).expect("reconfigures");
     let mut clients: Vec<TcpStream> = (0..2 * LIMIT).map(|_| connect(at)).collect();

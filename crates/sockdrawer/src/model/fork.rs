@@ -365,6 +365,7 @@ impl Children {
                 // It fails only where the connection is gone already.
                 let _ = Kernel.reset(connection.as_fd());
             } else {
+                let _ = Kernel.end_on_close(connection.as_fd());
                 hang_up(connection.as_fd());
             }
         }
@@ -417,8 +418,11 @@ impl Placement for Children {
             Ok(Forked::Parent(pid)) => {
                 let (Incoming { socket, remote: peer, permit, .. }, ChildSlot { slot, page }) = (incoming, child_slot);
                 let connection = (generation.kind == Kind::Program).then_some(socket);
-                if connection.is_some() {
+                if let Some(connection) = &connection {
                     fork::lead_group(pid);
+                    // However this process dies, the program dies with it, and the peer does not take that for an orderly end. It fails
+                    // where the connection is gone already.
+                    let _ = Kernel.reset_on_close(connection.as_fd());
                     table.programs += 1;
                 }
                 let child = Child { id, generation, peer, since: Instant::now(), page, permit, connection, why: None };

@@ -28,7 +28,10 @@ use std::time::{Duration, Instant};
 /// does not answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 
-/// When the pool ends, a helper is told to be done so much before the deadline, and killed so much after it.
+/// When the pool ends, a helper is to be done a tenth of the time before the deadline, or so much where that is less, because on a busy
+/// machine it may run late ...
+const EARLIER: Duration = Duration::from_millis(500);
+/// ... and is killed so much after the deadline.
 const ANSWER_WITHIN: Duration = Duration::from_millis(80);
 
 /// What the processes of a pool share.
@@ -185,9 +188,8 @@ impl Core<Helpers> {
         let channels: Vec<_> = members.iter().map(|(_, channel)| channel.clone()).collect();
         let shares = Core::<Helpers>::shares(&channels, how, &Selector::All);
         let ends = members.into_iter().zip(shares).map(|((index, channel), share)| {
-            // A little sooner, so that the answer is here in time.
             let left = until.saturating_duration_since(Instant::now());
-            let share = Drain { deadline: left.saturating_sub((left / 10).min(ANSWER_WITHIN)), ..share };
+            let share = Drain { deadline: left.saturating_sub((left / 10).min(EARLIER)), ..share };
             let (held, cut) = (self.own.held(index), self.own.cut(index));
             (index, held, cut, channel.ask_later(Request::Shutdown(share), &[]), channel)
         });
