@@ -1,9 +1,11 @@
 //! A chat room. The first line that a client sends is its name; every line after it goes to all who are in the room.
 //!
-//! Start it with `cargo run --example chat`, then run `nc 127.0.0.1 9000` in two terminals, and type.
+//! Start it with `cargo run --example chat`, then run `nc 127.0.0.1 9000` in two terminals, and type. Change something here, start it once
+//! more with `SOCKDRAWER_REPLACES=any` before the command, and go on typing: the new build has the room.
 
 use sockdrawer::{
-    Closed, Config, ConnectionId, Context, Error, Handle, Input, Note, NotesWhenFull, Peer, Pool, Protocol, Service, Step,
+    CannotRestore, CannotSave, Closed, Config, ConnectionId, Context, Error, Handle, Input, Note, NotesWhenFull, Peer, Protocol,
+    Saved, Saver, Service, State, Step, Upgrade,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,6 +20,14 @@ impl Service for Room {
     type Protocol = Guest;
     fn open(&self, _peer: &Peer) -> Guest {
         Guest { name: None, room: self.0.clone() }
+    }
+    /// No line is said while only some of the guests are in the new build's room.
+    fn state(&self) -> State {
+        State::of("guest", 1).together()
+    }
+    fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Guest, CannotRestore> {
+        let name = String::from_utf8_lossy(from.bytes()?).into_owned();
+        Ok(Guest { name: Some(name).filter(|name| !name.is_empty()), room: self.0.clone() })
     }
 }
 
@@ -62,12 +72,27 @@ impl Protocol for Guest {
         Step::Continue
     }
 
-    fn closed(&mut self, _why: Closed, cx: &mut Context<'_>) {
+    fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
         if let Some(name) = &self.name {
             let mut members = self.members();
             members.remove(&cx.id());
-            tell(&members, &format!("* {name} has left\n"));
+            if why != Closed::Adopted {
+                tell(&members, &format!("* {name} has left\n"));
+            }
         }
+    }
+
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        to.bytes(self.name.as_deref().unwrap_or_default().as_bytes());
+        Ok(())
+    }
+
+    /// The handle is another one in the new place.
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.name.is_some() {
+            self.members().insert(cx.id(), cx.handle());
+        }
+        Step::Continue
     }
 }
 
@@ -79,5 +104,8 @@ pub(crate) fn config(address: &str) -> Config {
 }
 
 fn main() -> Result<(), Error> {
-    Pool::start(config("127.0.0.1:9000"))?.join()
+    let upgrade = Upgrade::at(std::env::temp_dir().join("sockdrawer-example-chat")).begin()?;
+    let pool = upgrade.start("chat", config("127.0.0.1:9000"))?;
+    upgrade.ready()?;
+    pool.join()
 }

@@ -4,9 +4,11 @@
 #[path = "../examples/chat.rs"]
 mod chat;
 
-use sockdrawer::{Address, Pool};
+use sockdrawer::{Address, Pool, Upgrade};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A failing test ends by this; a passing one never waits for it.
@@ -87,4 +89,53 @@ fn who_does_not_read_loses_lines_and_holds_up_nobody() {
     }
     drop(deaf);
     assert_eq!(ann.hear(), "* deaf has left");
+}
+
+/// A build that has the room.
+fn serve(place: &Path, address: &str, loops: usize) -> Pool {
+    let upgrade = Upgrade::at(place).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
+    let room = upgrade.start("chat", chat::config(address).loops(loops)).expect("it starts");
+    upgrade.ready().expect("it takes over");
+    room
+}
+
+/// Says its lines, each once the one before it was heard, and returns all that it has heard by the end.
+fn talk(mut guest: Client, name: usize, lines: usize, all: usize) -> Vec<String> {
+    let mut heard = Vec::new();
+    for line in 0..lines {
+        guest.say(&line.to_string());
+        let own = format!("{name}: {line}");
+        while heard.last() != Some(&own) {
+            heard.push(guest.hear());
+        }
+    }
+    heard.extend(std::iter::repeat_with(|| guest.hear()).take(all.saturating_sub(heard.len())));
+    heard
+}
+
+#[test]
+fn upgrades_go_unnoticed_in_the_room() {
+    const GUESTS: usize = 8;
+    const LINES: usize = 1500;
+    let place = std::env::temp_dir().join(format!("sockdrawer-chat-{}", std::process::id()));
+    let _ = std::fs::remove_file(&place);
+    let mut room = serve(&place, "127.0.0.1:0", 2);
+    let address = room.addresses()[0].to_string();
+    let mut guests: Vec<Client> = (0..GUESTS).map(|name| Client::enter(&room, &name.to_string())).collect();
+    for (name, guest) in guests.iter_mut().enumerate() {
+        (name + 1..GUESTS).for_each(|later| assert_eq!(guest.hear(), format!("* {later} is here")));
+    }
+    let talk = |(name, guest)| std::thread::spawn(move || talk(guest, name, LINES, GUESTS * LINES));
+    let talks: Vec<JoinHandle<Vec<String>>> = guests.into_iter().enumerate().map(talk).collect();
+    let mut upgrades = 0;
+    while !talks.iter().all(JoinHandle::is_finished) {
+        let next = serve(&place, &address, 1 + upgrades % 3);
+        room.join().expect("all of the room moved");
+        (room, upgrades) = (next, upgrades + 1);
+    }
+    let heard: Vec<Vec<String>> = talks.into_iter().map(|talk| talk.join().expect("it heard all")).collect();
+    assert_eq!(heard[0].len(), GUESTS * LINES, "nobody comes or leaves");
+    assert!(heard.iter().all(|other| *other == heard[0]), "one order");
+    assert!(upgrades > 3, "{upgrades}");
+    let _ = std::fs::remove_file(&place);
 }

@@ -445,3 +445,52 @@ fn many_sums(at: SocketAddr, count: usize) -> Vec<std::net::TcpStream> {
     clients.iter_mut().for_each(|client| assert_eq!(add(client, 1).1, 1));
     clients
 }
+
+#[test]
+fn notes_on_their_way_come_along() {
+    for together in [false, true] {
+        let place = Place::new("notes");
+        let of = |number| {
+            let mut service = build(number);
+            service.state = if together { service.state.together() } else { service.state };
+            service
+        };
+        let (old, at) = place.serve(config(of(1)).listen(any_port()));
+        let mut clients = many_sums(at, 100);
+        let (service, sender) = (of(2), old.clone());
+        // The others are frozen then, or are there still.
+        let notify = move || sender.notify(&Selector::All, *b"hear").expect("it runs");
+        *service.on_restore.lock().expect("no panic") = Some(Box::new(notify));
+        let (new, _) = place.serve(config(service).listen(Address::Tcp(at)));
+        moved(&old, &new, 100);
+        for client in &mut clients {
+            assert_eq!((answer(client, b'n').1, add(client, 1)), (1, (2, 2)), "once");
+        }
+        assert_eq!((new.status().counts.notes, new.status().counts.notes_dropped), (100, 0));
+    }
+}
+
+#[test]
+fn what_a_service_shares_comes_along() {
+    let place = Place::new("carry");
+    let serve = |listen: Address, write: fn() -> Vec<u8>| {
+        let (told, hears) = std::sync::mpsc::channel();
+        let upgrade = place.upgrade().begin().expect("it begins");
+        let pool = upgrade.start("sums", config(build(1)).listen(listen)).expect("it starts");
+        upgrade.carry("topics", write, move |bytes| told.send(bytes.to_vec()).expect("it is waited for")).expect("it has begun");
+        let ready = upgrade.ready();
+        (pool, ready, hears)
+    };
+    let (old, ready, hears) = serve(any_port(), || vec![7; 300_000]);
+    assert!(ready.is_ok() && hears.try_recv().is_err(), "there was none before it");
+    let at = address(&old);
+    let mut client = many_sums(at, 1).remove(0);
+    let (new, ready, hears) = serve(Address::Tcp(at), || panic!("on purpose"));
+    assert!(ready.is_ok() && hears.recv() == Ok(vec![7; 300_000]));
+    moved(&old, &new, 1);
+    let (_, ready, hears) = serve(Address::Tcp(at), Vec::new);
+    let refused = ready.expect_err("what it shares is not there").to_string();
+    assert!(refused.contains("what is carried as topics could not be written: a panic"), "{refused}");
+    assert!(hears.recv().is_err());
+    assert_eq!((add(&mut client, 1), add(&mut connect(at), 1).1), ((1, 2), 1), "the one before goes on");
+}

@@ -246,6 +246,9 @@ pub(crate) struct StateLevel {
 pub(crate) struct Go {
     #[prost(message, repeated, tag = "1")]
     pub(crate) pools: Vec<Held>,
+    /// What services share among their connections, by the names that both builds know.
+    #[prost(map = "string, bytes", tag = "2")]
+    pub(crate) carried: HashMap<String, Vec<u8>>,
 }
 
 /// What a pool has from the moment on when it stops to accept, and what it has counted.
@@ -360,6 +363,17 @@ pub(crate) struct Restored {
 pub(crate) struct Yours {
     #[prost(uint64, repeated, tag = "1")]
     pub(crate) ids: Vec<u64>,
+    /// Notes that came for them meanwhile, in order.
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) notes: Vec<Noted>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Noted {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -380,19 +394,22 @@ pub(crate) struct ShutDown {
     pub(crate) within: u64,
 }
 
+impl Prepared {
+    /// The state that a pool of the successor reads.
+    pub(crate) fn reads(&self, pool: &str) -> State {
+        let found = self.pools.iter().find(|reads| reads.name == pool);
+        State::of_levels(found.into_iter().flat_map(|reads| &reads.state).map(|level| Level {
+            name: level.name.clone().into(),
+            version: level.version,
+            oldest: level.oldest,
+        }))
+    }
+}
+
 /// The levels of a state, to be sent.
 pub(crate) fn levels(state: &State) -> Vec<StateLevel> {
     let level = |level: &Level| StateLevel { name: level.name.to_string(), version: level.version, oldest: level.oldest };
     state.levels().iter().map(level).collect()
-}
-
-/// The state of these levels.
-pub(crate) fn state(levels: Vec<StateLevel>) -> State {
-    State::of_levels(levels.into_iter().map(|level| Level {
-        name: level.name.into(),
-        version: level.version,
-        oldest: level.oldest,
-    }))
 }
 
 /// One end of a conversation: to speak.
@@ -429,7 +446,7 @@ mod tests {
     #[test]
     fn what_is_said_arrives_and_unknown_fields_are_skipped() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
-        let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX] });
+        let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX], notes: Vec::new() });
         send(&mut Sender::default(), one.as_fd(), said.clone(), &[two.as_fd()], true).expect("sent");
         let (heard, descriptors) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!((heard, descriptors.map(|passed| passed.len())), (said, Some(1)));

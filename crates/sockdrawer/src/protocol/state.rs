@@ -19,6 +19,7 @@ use std::borrow::Cow;
 pub struct State {
     /// Of the protocol, then of each layer around it; empty: nothing is declared.
     levels: Vec<Level>,
+    together: bool,
 }
 
 /// The state of a protocol, or of one filter around it.
@@ -39,7 +40,16 @@ impl State {
 
     /// States of this name are written as `version`, and no other version is read.
     pub fn of(name: impl Into<Cow<'static, str>>, version: u32) -> State {
-        State { levels: vec![Level { name: name.into(), version, oldest: version }] }
+        State { levels: vec![Level { name: name.into(), version, oldest: version }], together: false }
+    }
+
+    /// The connections speak to each other, so all of them move at once: no connection reads before all are in the new process and were told
+    /// [`restored`](crate::Protocol::restored), and notes under way arrive before they move. The pause of each is that of all: about 15 µs for
+    /// each connection of the pool. Those that cannot move just then, because a job of theirs runs, follow one by one.
+    #[must_use]
+    pub fn together(mut self) -> State {
+        self.together = true;
+        self
     }
 
     /// Older versions are read too, from this one on.
@@ -91,7 +101,11 @@ impl State {
     }
 
     pub(crate) fn of_levels(levels: impl Iterator<Item = Level>) -> State {
-        State { levels: levels.collect() }
+        State { levels: levels.collect(), together: false }
+    }
+
+    pub(crate) fn moves_together(&self) -> bool {
+        self.together
     }
 
     /// The versions that are written, in the order in which a state is.

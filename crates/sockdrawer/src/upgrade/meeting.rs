@@ -2,15 +2,17 @@
 
 use super::successor::{Conversation, Replacing};
 use super::talk::Talk;
-use super::{Before, Named, Place, REPLACES};
+use super::{Before, Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::pool::Core;
 use crate::pool::loops::Loops;
 use crate::sys::{Errno, Result, passing};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -27,6 +29,7 @@ pub(super) struct Meeting {
     pub(super) version: String,
     pub(super) known: Vec<(String, Weak<Core<Loops>>)>,
     pub(super) before: Arc<Before>,
+    pub(super) carries: Vec<Carry>,
 }
 
 impl Meeting {
@@ -54,6 +57,15 @@ impl Meeting {
             Some(Named { name: name.clone(), pool: pool.upgrade()?, given_up: Vec::new() })
         };
         self.known.iter().filter_map(named).collect()
+    }
+
+    /// What services share among their connections, as they write it now.
+    pub(super) fn carried(&self) -> std::result::Result<HashMap<String, Vec<u8>>, String> {
+        let written = |Carry { name, write, .. }: &Carry| {
+            let bytes = catch_unwind(AssertUnwindSafe(write));
+            Ok((name.clone(), bytes.map_err(|_| format!("what is carried as {name} could not be written: a panic"))?))
+        };
+        self.carries.iter().map(written).collect()
     }
 
     pub(super) fn build(&self) -> Build {

@@ -76,6 +76,22 @@ struct Begun {
     place: Arc<Place>,
     predecessor: Mutex<Option<Predecessor>>,
     pools: Mutex<Vec<Named>>,
+    carries: Mutex<Vec<Carry>>,
+}
+
+/// What a service shares among its connections.
+struct Carry {
+    name: String,
+    write: Box<dyn Fn() -> Vec<u8> + Send>,
+    read: Option<ReadCarried>,
+}
+
+type ReadCarried = Box<dyn FnOnce(&[u8]) + Send>;
+
+impl std::fmt::Debug for Carry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 /// A pool, by the name that both builds know.
@@ -183,7 +199,7 @@ impl Upgrade {
         let (predecessor, socket) = self.meet()?;
         let (predecessor, pools) = (Mutex::new(predecessor), Mutex::default());
         let place = Arc::new(Place(Mutex::new(Some(Arc::new(socket)))));
-        self.begun = Some(Begun { place, predecessor, pools });
+        self.begun = Some(Begun { place, predecessor, pools, carries: Mutex::default() });
         Ok(self)
     }
 
@@ -255,6 +271,26 @@ impl Upgrade {
         Ok(Pool::of(pool))
     }
 
+    /// Takes along what a service shares among its connections, such as a table of topics: `write` in the predecessor, after the last
+    /// connection was accepted there, and `read` in its successor, in [`Upgrade::ready`], before the first is accepted. Both builds know it by
+    /// this name; where the predecessor does not, `read` is not called. Connections that stay in the predecessor, and in a pool whose
+    /// connections do not move [together](crate::State::together) all of them for a moment, go on with what is there. The bytes are the
+    /// service's own: give them a version.
+    ///
+    /// A panic of `write` ends the upgrade; the predecessor goes on as it was.
+    ///
+    /// # Errors
+    /// [`Error::Upgrade`] before [`Upgrade::begin`].
+    pub fn carry(
+        &self,
+        name: &str,
+        write: impl Fn() -> Vec<u8> + Send + 'static,
+        read: impl FnOnce(&[u8]) + Send + 'static,
+    ) -> Result<(), Error> {
+        lock(&self.begun()?.carries).push(Carry { name: name.to_owned(), write: Box::new(write), read: Some(Box::new(read)) });
+        Ok(())
+    }
+
     /// The commit: this process accepts from now on, and can be replaced in turn. Where there is a predecessor, its connections follow in the
     /// background.
     ///
@@ -266,15 +302,17 @@ impl Upgrade {
         let before = Arc::new(Before::default());
         let known = pools.iter().map(|named| (named.name.clone(), Arc::downgrade(&named.pool))).collect();
         let (version, place) = (self.version.clone(), begun.place.clone());
-        let meeting = Meeting { place, version, known, before: before.clone() };
+        let mut carries = std::mem::take(&mut *lock(&begun.carries));
         match predecessor {
             Some(predecessor) => {
-                let arrivals = predecessor.take_over(&pools, before).map_err(|reason| self.error(reason))?;
+                let taken_over = predecessor.take_over(&pools, &mut carries, before.clone());
+                let arrivals = taken_over.map_err(|reason| self.error(reason))?;
                 let settles = Instant::now() + self.stand_by;
                 spawn("sockdrawer-arrivals", move || arrivals.receive(settles))?;
             }
             None => pools.iter().for_each(|named| named.pool.open()),
         }
+        let meeting = Meeting { place, version, known, before, carries };
         spawn("sockdrawer-upgrade", move || meeting.serve())
     }
 

@@ -1,16 +1,17 @@
 //! What a successor does: it meets its predecessor, takes its listeners over, and then its connections.
 
 use super::talk::Talk;
-use super::{Before, Named};
+use super::{Before, Carry, Named};
 use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::Inherited;
-use crate::pool::loops::moving::{restore, seat};
+use crate::pool::loops::moving::{release, restore, seat};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
 use crate::sys::Errno;
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,8 +55,14 @@ struct Arriving {
     turn: usize,
 }
 
-/// What was restored last and is not this process's yet: the pool's place, the loop, and the ids.
-type Pending = Option<(usize, Arc<Inbox>, Vec<u64>)>;
+/// What was restored and is not this process's yet.
+#[derive(Default)]
+struct Pending {
+    /// The pool's place.
+    pool: usize,
+    /// By their loops; of connections that move together several slices.
+    restored: Vec<(Arc<Inbox>, Vec<u64>)>,
+}
 
 impl Predecessor {
     /// Returns the predecessor and the socket of the meeting place. None: it is gone.
@@ -104,7 +111,7 @@ impl Predecessor {
     }
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
-    pub(super) fn take_over(mut self, pools: &[Named], before: Arc<Before>) -> Result<Arrivals, String> {
+    pub(super) fn take_over(mut self, pools: &[Named], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
         let reads = pools.iter().map(|Named { name, pool, given_up }| {
             let listening = pool.listening_sockets().into_iter().map(|(address, _)| address);
             Reads {
@@ -124,6 +131,11 @@ impl Predecessor {
             Ok(None) => Go::default(),
             Err(errno) => return Err(line(errno)),
         };
+        for Carry { name, read, .. } in carries {
+            if let (Some(carried), Some(read)) = (go.carried.get(name), read.take()) {
+                read(carried);
+            }
+        }
         let arriving = pools.iter().map(|named| {
             let nothing = Held::default();
             let held = go.pools.iter().find(|held| held.name == named.name).unwrap_or(&nothing);
@@ -166,7 +178,7 @@ impl Arrivals {
     /// Takes connections until the predecessor has none, or is dead: then those are this process's that it was offered last. At that time
     /// this process stands, and the other need not stand by any more.
     pub(super) fn receive(mut self, settles: Instant) {
-        let (mut pending, mut settles): (Pending, _) = (None, Some(settles));
+        let (mut pending, mut settles) = (Pending::default(), Some(settles));
         loop {
             let (said, descriptors) = match self.talk.hear(settles) {
                 Ok(Some(heard)) => heard,
@@ -184,7 +196,7 @@ impl Arrivals {
                         break;
                     }
                 }
-                Said::Yours(Yours { ids }) => self.seat(&mut pending, Some(ids)),
+                Said::Yours(yours) => self.seat(&mut pending, Some(yours)),
                 Said::Left(left) => {
                     if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.name) {
                         arriving.keep_held(&left);
@@ -227,16 +239,31 @@ impl Arrivals {
         let Some(restored) = restore(&inbox, offer.records, descriptors) else {
             return refused("a loop of the new process died");
         };
-        *pending = Some((at, inbox, restored.ids.clone()));
+        pending.pool = at;
+        match pending.restored.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &inbox)) {
+            Some((_, ids)) => ids.extend(&restored.ids),
+            None => pending.restored.push((inbox, restored.ids.clone())),
+        }
         restored
     }
 
     /// Those of what was restored are this process's; None: all are, for the predecessor is dead.
-    fn seat(&mut self, pending: &mut Pending, ids: Option<Vec<u64>>) {
-        let Some((at, inbox, restored)) = pending.take() else { return };
-        let arriving = &mut self.pools[at];
-        for address in seat(&inbox, ids.unwrap_or(restored), arriving.named.pool.listener_states()) {
-            arriving.is_here(address.as_deref());
+    fn seat(&mut self, pending: &mut Pending, yours: Option<Yours>) {
+        let Pending { pool, restored } = std::mem::take(pending);
+        let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else { return };
+        let together = arriving.named.pool.state().moves_together();
+        let all: Option<HashSet<u64>> = yours.as_ref().map(|yours| yours.ids.iter().copied().collect());
+        let notes = yours.map(|yours| yours.notes).unwrap_or_default();
+        for (inbox, ids) in &restored {
+            let ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
+            let of_loop: HashSet<u64> = if notes.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
+            let notes = notes.iter().filter(|note| of_loop.contains(&note.id)).cloned().collect();
+            for address in seat(inbox, Yours { ids, notes }, arriving.named.pool.listener_states(), together) {
+                arriving.is_here(address.as_deref());
+            }
+        }
+        if together {
+            restored.iter().for_each(|(inbox, _)| release(inbox));
         }
     }
 }

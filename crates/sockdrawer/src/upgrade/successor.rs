@@ -7,7 +7,7 @@ use crate::clock::deadline;
 use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{
     Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
-    Said, ShutDown, Welcome, Yours, state,
+    Said, ShutDown, Welcome, Yours,
 };
 use crate::listen::state::AcceptState;
 use crate::observe::Event;
@@ -16,6 +16,7 @@ use crate::pool::loops::moving::{let_go, offer};
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result, passing};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
 /// Between two words about connections that have ended.
 const TELLS: Duration = Duration::from_millis(10);
+
+const DIED: &str = "it died, and this process goes on";
 
 /// With one successor.
 pub(super) struct Conversation<'a> {
@@ -95,13 +98,22 @@ impl Conversation<'_> {
         self.meeting.before.settle();
         let began = Instant::now();
         let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.hand_over()).collect();
-        let moved = self.go(began).and_then(|()| self.move_all(&prepared));
-        if moved.is_err() && !self.settled {
+        self.gather(&prepared);
+        let moved = match self.meeting.carried() {
+            Ok(carried) => self.go(began, carried).and_then(|()| self.move_all(&prepared, began)).map_err(|_| DIED.to_owned()),
+            Err(reason) => {
+                let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
+                Err(reason)
+            }
+        };
+        if !self.settled
+            && let Err(reason) = moved
+        {
             for (named, state) in self.pools.iter().zip(&states) {
                 named.pool.take_back(state);
                 named.pool.tell(&Event::TakenBack);
             }
-            return Some("it died, and this process goes on".to_owned());
+            return Some(reason);
         }
         self.settle();
         for Named { pool, .. } in &self.pools {
@@ -145,7 +157,7 @@ impl Conversation<'_> {
         let pools = self.pools.iter().zip(&prepared.pools).map(|(Named { name, pool, .. }, _)| {
             let nothing = Reads::default();
             let reads = prepared.pools.iter().find(|reads| reads.name == *name).unwrap_or(&nothing);
-            let (move_on, stay) = pool.plan_to_move(&state(reads.state.clone()));
+            let (move_on, stay) = pool.plan_to_move(&prepared.reads(name));
             let here: Vec<String> = pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect();
             let (taken_over, given_up) = here.into_iter().partition(|address| reads.listeners.contains(address));
             let of_both: &Vec<String> = &taken_over;
@@ -220,11 +232,18 @@ impl Conversation<'_> {
         }
     }
 
+    /// Freezes the connections that move together.
+    fn gather(&self, prepared: &Prepared) {
+        for Named { name, pool, .. } in self.pools.iter().filter(|named| named.pool.state().moves_together()) {
+            pool.gather(&prepared.reads(name));
+        }
+    }
+
     /// The commit: no loop accepts here any more, and the successor does.
-    fn go(&mut self, began: Instant) -> Result<()> {
+    fn go(&mut self, began: Instant, carried: HashMap<String, Vec<u8>>) -> Result<()> {
         self.left = self.what_is_left();
         // From here on only the successor's death brings the listeners back: both would accept.
-        self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone() }))?;
+        self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }))?;
         match self.talk.answer(None)? {
             Said::Done(_) => {
                 self.figures.gap = began.elapsed();
@@ -241,9 +260,14 @@ impl Conversation<'_> {
     }
 
     /// Offers all connections, again and again, until none is left and the successor stands.
-    fn move_all(&mut self, prepared: &Prepared) -> Result<()> {
+    fn move_all(&mut self, prepared: &Prepared, gathered: Instant) -> Result<()> {
         let [mut pause, longest] = SWEEPS;
         let began = Instant::now();
+        for Named { name, pool, .. } in self.pools.clone() {
+            if pool.state().moves_together() {
+                self.move_loops(&name, &pool.inboxes(), &prepared.reads(&name), Some(gathered))?;
+            }
+        }
         let mut next = began;
         loop {
             if Instant::now() >= next {
@@ -324,45 +348,64 @@ impl Conversation<'_> {
     fn sweep(&mut self, prepared: &Prepared) -> Result<bool> {
         let mut moved = false;
         for Named { name, pool, .. } in self.pools.clone() {
-            let reads = prepared.pools.iter().find(|reads| reads.name == name);
-            let reads = state(reads.map(|reads| reads.state.clone()).unwrap_or_default());
-            for inbox in pool.inboxes() {
-                moved |= self.move_loop(&name, &inbox, &reads)?;
-            }
+            moved |= self.move_loops(&name, &pool.inboxes(), &prepared.reads(&name), None)?;
         }
         Ok(moved)
     }
 
-    /// Offers the connections of one loop, slice by slice. None is the successor's before this process has closed its copy.
-    fn move_loop(&mut self, pool: &str, inbox: &Arc<Inbox>, reads: &State) -> Result<bool> {
-        let (mut from, mut moved) = (Some(0), false);
-        while let Some(at) = from {
-            let (mouth, pool, began) = (self.talk.mouth.clone(), pool.to_owned(), Instant::now());
-            let send =
-                move |records, descriptors: &[BorrowedFd<'_>]| mouth.say(Said::Offer(Offer { pool, records }), descriptors);
-            let offered = match offer(inbox, reads.clone(), at, send) {
-                // The successor reads nothing now, for it may be stopped. They go on here.
-                Err(Errno::AGAIN) => return Ok(moved),
-                offered => offered?,
-            };
-            from = offered.next;
-            if offered.count == 0 {
-                continue;
+    /// Offers the connections of these loops, slice by slice. None is the successor's before this process has closed its copy. Those that move
+    /// together, frozen since `gathered`, become the successor's at once, and the others slice by slice.
+    fn move_loops(&mut self, pool: &str, inboxes: &[Arc<Inbox>], reads: &State, gathered: Option<Instant>) -> Result<bool> {
+        let mut moved = 0;
+        let mut all: Vec<(Arc<Inbox>, Vec<u64>)> = Vec::new();
+        'offers: for inbox in inboxes {
+            all.push((inbox.clone(), Vec::new()));
+            let mut from = Some(0);
+            while let Some(at) = from {
+                let (mouth, pool, began) = (self.talk.mouth.clone(), pool.to_owned(), Instant::now());
+                let send =
+                    move |records, descriptors: &[BorrowedFd<'_>]| mouth.say(Said::Offer(Offer { pool, records }), descriptors);
+                let offered = match offer(inbox, reads.clone(), at, send) {
+                    // The successor reads nothing now, for it may be stopped. They go on here.
+                    Err(Errno::AGAIN) => break 'offers,
+                    offered => offered?,
+                };
+                from = offered.next;
+                if offered.count == 0 {
+                    continue;
+                }
+                let restored = self.restored(inboxes)?;
+                all.last_mut().expect("just pushed").1.extend(restored);
+                if gathered.is_none() {
+                    moved += self.give(&mut all, began)?;
+                    all.push((inbox.clone(), Vec::new()));
+                }
             }
-            let restored = self.restored(inbox)?;
-            let ids = let_go(inbox, restored);
-            let count = ids.len();
-            self.talk.mouth.say_surely(&Said::Yours(Yours { ids }))?;
-            self.figures.moved += count as u64;
-            self.figures.pauses.push((began.elapsed(), count));
-            moved |= count > 0;
         }
-        Ok(moved)
+        if let Some(gathered) = gathered {
+            moved += self.give(&mut all, gathered)?;
+        }
+        Ok(moved > 0)
+    }
+
+    /// Lets go of what the successor has restored, and says so.
+    fn give(&mut self, restored: &mut Vec<(Arc<Inbox>, Vec<u64>)>, began: Instant) -> Result<usize> {
+        let mut yours = Yours::default();
+        for (inbox, restored) in restored.drain(..) {
+            let gone = let_go(&inbox, restored);
+            yours.ids.extend(gone.ids);
+            yours.notes.extend(gone.notes);
+        }
+        let count = yours.ids.len();
+        self.talk.mouth.say_surely(&Said::Yours(yours))?;
+        self.figures.moved += count as u64;
+        self.figures.pauses.push((began.elapsed(), count));
+        Ok(count)
     }
 
     /// What the successor says of the last offer. Where it takes long, for it may be stopped, the connections go on here meanwhile, and none
     /// of them is the successor's.
-    fn restored(&mut self, inbox: &Arc<Inbox>) -> Result<Vec<u64>> {
+    fn restored(&mut self, inboxes: &[Arc<Inbox>]) -> Result<Vec<u64>> {
         let mut until = Some(Instant::now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
@@ -379,7 +422,7 @@ impl Conversation<'_> {
                 Ok(Some(_)) => return Err(Errno::BADMSG),
                 Ok(None) => return Err(Errno::PIPE),
                 Err(Errno::AGAIN) => {
-                    let_go(inbox, Vec::new());
+                    inboxes.iter().for_each(|inbox| _ = let_go(inbox, Vec::new()));
                     until = None;
                 }
                 Err(errno) => return Err(errno),

@@ -33,6 +33,8 @@ struct Case {
     act: Act,
     at: usize,
     after: bool,
+    /// The connections move together.
+    together: bool,
 }
 
 #[test]
@@ -59,7 +61,10 @@ fn a_process_that_is_stopped_for_a_while_costs_nothing() {
 fn each_packet(name: &str, acts: &[Act], after: &[bool], times: usize) {
     let mut cases = Vec::new();
     for act in (0..times).flat_map(|_| acts) {
-        cases.extend((1..PACKETS).flat_map(|at| after.iter().map(move |after| Case { act: *act, at, after: *after })));
+        for at in 1..PACKETS {
+            let of = |after| [false, true].map(|together| Case { act: *act, at, after, together });
+            cases.extend(after.iter().copied().flat_map(of));
+        }
     }
     let (cases, met) = (Mutex::new(cases.into_iter()), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -72,17 +77,20 @@ fn each_packet(name: &str, acts: &[Act], after: &[bool], times: usize) {
             });
         }
     });
-    // Five packets to the commit, three for each slice, and the end.
-    assert!(met.load(SeqCst) >= times * acts.len() * after.len() * 15, "{met:?} cases");
+    // Five packets to the commit, three for each slice, or two and one more, and the end.
+    assert!(met.load(SeqCst) >= times * acts.len() * after.len() * (15 + 13), "{met:?} cases");
 }
 
 /// A build that serves until another has taken over.
 fn serve(role: &str) {
-    let [path, at, number] = role.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+    let [path, at, number, together] = role.split(' ').collect::<Vec<_>>().try_into().expect("four words");
     let number: u8 = number.parse().expect("a number");
+    let mut service = build(number);
+    if together == "true" {
+        service.state = service.state.together();
+    }
     let upgrade = Upgrade::at(path).replaces("any").stand_by(Duration::from_millis(50)).begin().expect("it begins");
-    let pool =
-        upgrade.start("sums", config(build(number)).listen(Address::Tcp(at.parse().expect("an address")))).expect("it starts");
+    let pool = upgrade.start("sums", config(service).listen(Address::Tcp(at.parse().expect("an address")))).expect("it starts");
     upgrade.ready().expect("it takes over");
     say(&address(&pool).to_string());
     if number == 1 {
@@ -108,7 +116,7 @@ impl Case {
     fn is_met(self, name: &str, worker: usize) -> bool {
         let what = if matches!(self.act, Act::Kill(_)) { "kill" } else { "stop" };
         let (place, proxied) = (Place::new(&format!("{what}-{worker}")), Place::new(&format!("{what}-{worker}-proxy")));
-        let mut old = play(name, &format!("{} {} 1", place.0.display(), tcp(&any_port())));
+        let mut old = play(name, &format!("{} {} 1 {}", place.0.display(), tcp(&any_port()), self.together));
         let at: SocketAddr = old.hear().parse().expect("an address");
         let mut clients: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(at)).collect();
         for (number, client) in clients.iter_mut().enumerate() {
@@ -121,7 +129,7 @@ impl Case {
             scope.spawn(|| visits.go_on(at));
             // Also where this test fails: the visitor would go on for ever.
             let _over = Over(&visits);
-            let new = play(name, &format!("{} {at} 2", proxied.0.display()));
+            let new = play(name, &format!("{} {at} 2 {}", proxied.0.display(), self.together));
             let packets = self.run(proxy, (&proxied.0, &place.0), &visits);
             (packets, new)
         });

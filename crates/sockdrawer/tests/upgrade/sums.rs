@@ -4,6 +4,7 @@ use super::common::read;
 use sockdrawer::{CannotRestore, CannotSave, Context, Input, Note, Peer, Protocol, Saved, Saver, Service, State, Step};
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Adds numbers. Messages are a letter and a number of 4 bytes: `a` adds it and tells the sum, `t` sets a timer in so many milliseconds, `b`
@@ -18,10 +19,14 @@ pub(crate) struct Sum {
 pub(crate) struct Sums {
     build: u8,
     pub(crate) state: State,
+    /// Called before the first connection is restored.
+    pub(crate) on_restore: Mutex<Option<OnRestore>>,
 }
 
+pub(crate) type OnRestore = Box<dyn FnOnce() + Send>;
+
 pub(crate) fn build(build: u8) -> Sums {
-    Sums { build, state: State::of("sum", build.into()).reads_from(1) }
+    Sums { build, state: State::of("sum", build.into()).reads_from(1), on_restore: Mutex::default() }
 }
 
 impl Service for Sums {
@@ -31,6 +36,9 @@ impl Service for Sums {
     }
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Sum, CannotRestore> {
         assert!((1..=u32::from(self.build)).contains(&from.version()), "{}", from.version());
+        if let Some(on_restore) = self.on_restore.lock().expect("no panic").take() {
+            on_restore();
+        }
         match from.u64()? as u32 {
             13 => Err(CannotRestore::because("the sum is unlucky")),
             sum => Ok(Sum { build: self.build, sum, stays: false }),

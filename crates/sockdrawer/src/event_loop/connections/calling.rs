@@ -181,7 +181,11 @@ impl Connections {
                 self.slots.at(slot).flags.clear(Flags::WAITING);
                 self.finish_sending(slot);
             }
-            Answer::Close => self.close(slot, tail),
+            Answer::Close => {
+                if self.take_back(slot) {
+                    self.close(slot, tail);
+                }
+            }
             Answer::Abort => self.end(slot, Closed::Aborted, true),
             Answer::More => self.act_more(slot),
         }
@@ -189,6 +193,10 @@ impl Connections {
 
     #[cold]
     fn act_more(&mut self, slot: u32) {
+        if !self.take_back(slot) {
+            panics::discard(self.more.take());
+            return;
+        }
         match self.more.take().expect("the answer said so") {
             More::Work(job) => {
                 self.slots.at(slot).flags.clear(Flags::WAITING);
@@ -216,7 +224,7 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::LEASED) {
             return self.note_leased(slot, note);
         }
-        self.take_back(slot);
+        let Some(note) = self.note_frozen(slot, note) else { return };
         if self.slots.at(slot).flags.any(Flags::FULL) {
             let table = self.slots.at(slot).table;
             match self.generations.settings(table).notes_when_full {

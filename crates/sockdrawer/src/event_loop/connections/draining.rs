@@ -22,7 +22,9 @@ const LAST_READS: usize = 4;
 impl Connections {
     /// Asks a connection to end. What it has received already is answered first.
     pub(super) fn drain(&mut self, slot: u32) {
-        self.take_back(slot);
+        if !self.take_back(slot) {
+            return;
+        }
         let record = self.slots.at(slot);
         if record.flags.any(Flags::CONNECTING) {
             return self.connect_failed(slot, Errno::CONNABORTED);
@@ -75,7 +77,9 @@ impl Connections {
     /// Ends a connection: the protocol may say goodbye, all that was written is delivered, and what takes longer than `within`
     /// is reset.
     pub(super) fn purge(&mut self, slot: u32, within: Duration) {
-        self.take_back(slot);
+        if !self.take_back(slot) {
+            return;
+        }
         let record = self.slots.at(slot);
         if record.flags.any(Flags::CONNECTING) {
             return self.connect_failed(slot, Errno::CONNABORTED);

@@ -16,7 +16,7 @@ impl Connections {
     }
 
     fn change_interest(&mut self, slot: u32, unwanted: bool) {
-        if self.leaves(slot) {
+        if self.slots.at(slot).flags.any(Flags::FROZEN) || self.leaves(slot) {
             return;
         }
         let record = self.slots.at(slot);

@@ -5,10 +5,10 @@ use super::Connections;
 use crate::behaviour::Panicked;
 use crate::event_loop::EventLoop;
 use crate::event_loop::slot::{Flags, Slot};
-use crate::ipc::messages::{Marks, Record, Restored};
+use crate::ipc::messages::{Marks, Noted, Record, Restored, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::{Closed, ConnectionId, Peer, Saved, Saver, Side, State};
+use crate::protocol::{Closed, ConnectionId, Note, Peer, Saved, Saver, Side, State};
 use crate::sys::{Errno, cookie};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,14 +19,29 @@ use std::time::{Duration, Instant};
 const MOST_RECORDS: usize = 32;
 /// Bytes of one offer, but for one record that is longer.
 const MOST_BYTES: usize = 24 * 1024;
+/// Notes that are kept for a frozen connection; with one more it goes on here.
+const MOST_NOTES: usize = 1024;
 
 /// The connections of a loop that are between two processes.
 #[derive(Default)]
 pub(crate) struct Moving {
-    /// By id, those that are frozen: their tokens, and when their timers are due.
-    frozen: HashMap<u64, (u64, Option<Instant>)>,
+    /// By id, those that are frozen.
+    frozen: HashMap<u64, Frozen>,
+    /// Frozen connections that were not offered yet hear their notes: some were sent before all were frozen. How many did since the last look.
+    gathered: Option<u64>,
     /// By id, those that were restored and are another process's still.
     arrived: HashMap<u64, Arrived>,
+}
+
+/// A connection that nothing happens to but its end.
+struct Frozen {
+    token: u64,
+    /// Its state was saved.
+    offered: bool,
+    /// When its timer is due.
+    due: Option<Instant>,
+    /// Notes that came since.
+    notes: Vec<Arc<[u8]>>,
 }
 
 /// A connection that was restored: its slab has its state, and its generation counts it.
@@ -63,7 +78,7 @@ impl Connections {
         self.look_at_clock();
         let (mut ids, mut records, mut bytes, mut next) = (Vec::new(), Vec::new(), 0, from);
         while next < self.slots.len() && ids.len() < MOST_RECORDS && bytes < MOST_BYTES {
-            if let Some(record) = self.freeze(next, reads) {
+            if let Some(record) = self.freeze_and_save(next, reads) {
                 bytes += prost::Message::encoded_len(&record);
                 ids.push((next, record.id));
                 records.push(record);
@@ -85,11 +100,53 @@ impl Connections {
         Ok(offered)
     }
 
-    /// None where the connection cannot move, now or ever.
-    fn freeze(&mut self, slot: u32, reads: &State) -> Option<Record> {
-        if self.why_it_stays(slot, reads).is_some() {
+    /// Freezes all connections that can move, of those whose state a successor `reads`.
+    pub(crate) fn freeze_all(&mut self, reads: &State) {
+        self.moving.gathered = Some(0);
+        for token in self.slots.tokens() {
+            if let Some(slot) = self.slots.find(token).filter(|slot| self.why_it_stays(*slot, reads).is_none()) {
+                self.freeze(slot);
+            }
+        }
+    }
+
+    /// How many notes frozen connections heard since the last look; with `last` they hear no more of them.
+    pub(crate) fn gathered(&mut self, last: bool) -> u64 {
+        std::mem::replace(&mut self.moving.gathered, (!last).then_some(0)).unwrap_or(0)
+    }
+
+    fn freeze(&mut self, slot: u32) {
+        if self.slots.at(slot).flags.any(Flags::WATCHED) {
+            self.unwatch(slot);
+        }
+        let token = self.slots.token(slot);
+        let record = self.slots.at(slot);
+        record.flags.set(Flags::FROZEN);
+        let id = record.id.0;
+        self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, notes: Vec::new() });
+    }
+
+    /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
+    fn freeze_and_save(&mut self, slot: u32, reads: &State) -> Option<Record> {
+        let record = self.slots.at(slot);
+        let (id, is_frozen) = (record.id.0, record.is_taken() && record.flags.any(Flags::FROZEN));
+        if is_frozen && self.moving.frozen.get(&id).is_none_or(|frozen| frozen.offered) {
             return None;
         }
+        if !is_frozen {
+            if self.why_it_stays(slot, reads).is_some() {
+                return None;
+            }
+            self.freeze(slot);
+        }
+        let saved = self.save(slot);
+        if saved.is_none() {
+            self.thaw(id);
+        }
+        saved
+    }
+
+    fn save(&mut self, slot: u32) -> Option<Record> {
         let record = self.slots.at(slot);
         let (table, state) = (record.table, record.state);
         let live = self.generations.at(table);
@@ -98,18 +155,16 @@ impl Connections {
         live.table.save(state, &mut saver).ok()?.ok()?;
         let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
         let due = self.timers.due_at(&mut self.slots, slot);
-        if self.slots.at(slot).flags.any(Flags::WATCHED) {
-            self.unwatch(slot);
-        }
         self.timers.clear(&mut self.slots, slot);
-        let token = self.slots.token(slot);
         let listener = self.slots.at(slot).listener;
         let listener = self.slots.listener(listener).map(|listener| listener.address.to_string());
         let tag = self.slots.extra(slot).and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let record = self.slots.at(slot);
-        record.flags.set(Flags::FROZEN);
         let id = record.id.0;
-        let moves = Record {
+        if let Some(frozen) = self.moving.frozen.get_mut(&id) {
+            (frozen.offered, frozen.due) = (true, due);
+        }
+        Some(Record {
             id,
             cookie,
             age: self.second.saturating_sub(record.opened),
@@ -123,9 +178,7 @@ impl Connections {
             tag,
             listener,
             marks: marks(record),
-        };
-        self.moving.frozen.insert(id, (token, due));
-        Some(moves)
+        })
     }
 
     /// Why a connection cannot move now, as far as that is known without its protocol.
@@ -161,50 +214,90 @@ impl Connections {
 
     /// The connection goes on here.
     fn thaw(&mut self, id: u64) {
-        let Some((token, due)) = self.moving.frozen.remove(&id) else { return };
+        let Some(Frozen { token, due, notes, .. }) = self.moving.frozen.remove(&id) else { return };
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else { return };
         self.slots.at(slot).flags.clear(Flags::FROZEN);
         if let Some(due) = due {
             self.timers.set(&mut self.slots, slot, due, Instant::now());
         }
         self.settle(slot, false);
+        notes.into_iter().for_each(|note| self.note(token, Note::Bytes(note)));
     }
 
-    /// Something happens to a connection that may be frozen: it is not the other process's then, and is offered again later.
+    /// A note for a connection that may be frozen: returned where it is heard now.
     #[inline]
-    pub(super) fn take_back(&mut self, slot: u32) {
-        if self.slots.at(slot).flags.any(Flags::FROZEN) {
-            let id = self.slots.at(slot).id.0;
-            self.thaw(id);
+    pub(super) fn note_frozen(&mut self, slot: u32, note: Note) -> Option<Note> {
+        if self.slots.at(slot).flags.any(Flags::FROZEN) { self.keep_note(slot, note) } else { Some(note) }
+    }
+
+    #[cold]
+    fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
+        let id = self.slots.at(slot).id.0;
+        let frozen = self.moving.frozen.get_mut(&id)?;
+        match (&note, &mut self.moving.gathered) {
+            (_, Some(gathered)) if !frozen.offered => *gathered += 1,
+            (Note::Bytes(bytes), _) if frozen.notes.len() < MOST_NOTES => {
+                frozen.notes.push(bytes.clone());
+                return None;
+            }
+            // A value stays in its process.
+            _ => self.thaw(id),
         }
+        Some(note)
+    }
+
+    /// Something happens to a connection that may be frozen: it is not the other process's then, and is offered again later. False where it
+    /// ended, by a note that had come meanwhile.
+    #[inline]
+    pub(super) fn take_back(&mut self, slot: u32) -> bool {
+        !self.slots.at(slot).flags.any(Flags::FROZEN) || self.thaw_one(slot)
+    }
+
+    #[cold]
+    fn thaw_one(&mut self, slot: u32) -> bool {
+        let (id, version) = (self.slots.at(slot).id.0, self.slots.at(slot).version);
+        self.thaw(id);
+        self.is_still(slot, version)
+    }
+
+    /// Whether what happens to a connection now would not go along.
+    #[inline]
+    pub(super) fn is_offered(&mut self, slot: u32) -> bool {
+        let record = self.slots.at(slot);
+        record.flags.any(Flags::FROZEN) && self.moving.frozen.get(&record.id.0).is_some_and(|frozen| frozen.offered)
     }
 
     /// All that are frozen go on here: the other process does not take them, or is gone.
     pub(crate) fn thaw_all(&mut self) {
+        self.moving.gathered = None;
         let ids: Vec<u64> = self.moving.frozen.keys().copied().collect();
         ids.into_iter().for_each(|id| self.thaw(id));
     }
 
     /// Closes the copies of connections that the other process has restored; the others go on here. Returns those that are the other's: one
     /// that ended meanwhile is not.
-    pub(crate) fn let_go(&mut self, restored: &[u64]) -> Vec<u64> {
-        let gone = restored.iter().copied().filter(|id| self.let_one_go(*id)).collect();
+    pub(crate) fn let_go(&mut self, restored: &[u64]) -> Yours {
+        let mut gone = Yours::default();
+        for id in restored {
+            if let Some(notes) = self.let_one_go(*id) {
+                gone.ids.push(*id);
+                gone.notes.extend(notes.iter().map(|note| Noted { id: *id, bytes: note.to_vec() }));
+            }
+        }
         self.thaw_all();
         gone
     }
 
-    fn let_one_go(&mut self, id: u64) -> bool {
-        let Some((token, _)) = self.moving.frozen.remove(&id) else { return false };
-        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else {
-            return false;
-        };
+    fn let_one_go(&mut self, id: u64) -> Option<Vec<Arc<[u8]>>> {
+        let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;
+        let slot = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN))?;
         self.forget_protocol(slot, Closed::Adopted);
         self.forget_unsent(slot);
         drop(self.slots.take_extra(slot));
         self.io.counters.moved_out().add(1);
         self.slots.leave(slot);
         self.descriptor_freed = true;
-        true
+        Some(notes)
     }
 
     /// Restores connections of another process; their sockets are not touched.
@@ -260,8 +353,8 @@ impl Connections {
         }
     }
 
-    /// A connection that arrived goes on here.
-    fn seat(&mut self, arrived: Arrived, permit: Permit) {
+    /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here.
+    fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) {
         let Arrived { socket, record: moved, table, state, .. } = arrived;
         let slot = self.slots.take(socket, permit);
         let (second, full) = (self.second, self.generations.at(table).full());
@@ -286,25 +379,49 @@ impl Connections {
             self.timers.set(&mut self.slots, slot, crate::clock::deadline(now, Duration::from_nanos(left)), now);
         }
         self.io.counters.moved_in().add(1);
+        if together {
+            self.moving.gathered = Some(0);
+            self.freeze(slot);
+        }
+        let token = self.slots.token(slot);
         self.tell_restored(slot);
+        notes.into_iter().for_each(|note| self.note(token, note));
+    }
+
+    /// All that arrived together go on.
+    pub(crate) fn release(&mut self) {
+        let tokens: Vec<u64> = self.moving.frozen.values().map(|frozen| frozen.token).collect();
+        self.thaw_all();
+        for slot in tokens {
+            if let Some(slot) = self.slots.find(slot) {
+                let version = self.slots.at(slot).version;
+                self.resume(slot);
+                if self.is_still(slot, version) {
+                    self.settle(slot, false);
+                }
+            }
+        }
     }
 }
 
 impl EventLoop {
     /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns at which
     /// address each came in.
-    pub(crate) fn seat_arrivals(&mut self, ids: &[u64], listeners: &ListenerStates) -> Vec<Option<String>> {
+    pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
         self.connections.look_at_clock();
         self.acceptor.look_at_policy(&self.connections.io);
-        let mut seated = Vec::new();
-        for id in ids {
-            let Some(arrived) = self.connections.moving.arrived.remove(id) else { continue };
+        let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
+        for Noted { id, bytes } in yours.notes {
+            notes.entry(id).or_default().push(Note::Bytes(bytes.into()));
+        }
+        for id in yours.ids {
+            let Some(arrived) = self.connections.moving.arrived.remove(&id) else { continue };
             let of = |address: &String| listeners.iter().find(|(known, _)| known == address).map(|(_, state)| state.clone());
             let listener = arrived.record.listener.as_ref().and_then(of);
             seated.push(arrived.record.listener.clone());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
             self.acceptor.count_incoming(&mut permit, arrived.remote);
-            self.connections.seat(arrived, permit);
+            self.connections.seat(arrived, permit, notes.remove(&id).unwrap_or_default(), together);
         }
         self.connections.forget_arrivals();
         seated

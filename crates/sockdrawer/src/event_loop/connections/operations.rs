@@ -177,7 +177,9 @@ impl Connections {
 
     /// An empty tag is none.
     pub(super) fn set_tag(&mut self, slot: u32, tag: Tag) {
-        self.take_back(slot);
+        if self.is_offered(slot) && !self.take_back(slot) {
+            return;
+        }
         self.snapshot.iter().for_each(|snapshot| snapshot.tagged(tag.clone()));
         if !tag.is_empty() {
             self.slots.make_extra(slot).tag = Some(tag);

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::event_loop::EventLoop;
 use crate::event_loop::connections::moving::{ListenerStates, Offered};
 use crate::event_loop::inbox::{Inbox, Message};
-use crate::ipc::messages::{Held, Occupied, Record, Restored};
+use crate::ipc::messages::{Held, Occupied, Record, Restored, Yours};
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// A loop that does not answer within this time hangs: its connections would not move.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// Connections that move together are given so many rounds to hear what each has sent to others. Two do for most: a message that one of them
+/// answers by another takes a third.
+const ROUNDS: usize = 16;
 
 impl Core<Loops> {
     /// Takes connections from now on.
@@ -134,6 +137,19 @@ impl Core<Loops> {
     /// So many connections of a predecessor are none any more.
     pub(crate) fn release(&self, connections: u64) {
         (0..connections).for_each(|_| self.own.shared.limiter.put_back());
+    }
+
+    /// Freezes all connections that can move to a build that reads these states, once each has heard what others have sent it.
+    pub(crate) fn gather(&self, reads: &State) {
+        let (inboxes, reads) = (self.inboxes(), reads.clone());
+        self.ask(&inboxes, move |event_loop| event_loop.connections.freeze_all(&reads));
+        let gathered = |last| {
+            let heard = self.ask(&inboxes, move |event_loop| event_loop.connections.gathered(last));
+            heard.into_iter().map(|(_, heard)| heard).sum::<u64>()
+        };
+        // After a round in which no note was heard none is under way: each was put in an inbox before the round reached that.
+        (0..ROUNDS).take_while(|_| gathered(false) > 0).count();
+        gathered(true);
     }
 
     /// All frozen connections go on here.
@@ -255,7 +271,7 @@ pub(crate) fn offer(
 }
 
 /// Lets go of those of a loop's frozen connections that were restored elsewhere; the others go on.
-pub(crate) fn let_go(inbox: &Arc<Inbox>, restored: Vec<u64>) -> Vec<u64> {
+pub(crate) fn let_go(inbox: &Arc<Inbox>, restored: Vec<u64>) -> Yours {
     ask(inbox, move |event_loop| event_loop.connections.let_go(&restored)).unwrap_or_default()
 }
 
@@ -264,7 +280,11 @@ pub(crate) fn restore(inbox: &Arc<Inbox>, records: Vec<Record>, sockets: Vec<Own
     ask(inbox, move |event_loop| event_loop.connections.restore_arrivals(records, sockets))
 }
 
-/// Those are this process's now. Returns at which address each came in.
-pub(crate) fn seat(inbox: &Arc<Inbox>, ids: Vec<u64>, listeners: ListenerStates) -> Vec<Option<String>> {
-    ask(inbox, move |event_loop| event_loop.seat_arrivals(&ids, &listeners)).unwrap_or_default()
+/// Those are this process's now. Returns at which address each came in. With `together` they wait until they are released.
+pub(crate) fn seat(inbox: &Arc<Inbox>, yours: Yours, listeners: ListenerStates, together: bool) -> Vec<Option<String>> {
+    ask(inbox, move |event_loop| event_loop.seat_arrivals(yours, &listeners, together)).unwrap_or_default()
+}
+
+pub(crate) fn release(inbox: &Arc<Inbox>) {
+    ask(inbox, |event_loop| event_loop.connections.release());
 }
