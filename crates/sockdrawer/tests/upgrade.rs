@@ -1,8 +1,12 @@
 //! A pool takes over from another by the real conversation: listeners, then connections, each with all that belongs to it.
 
 mod common;
+#[path = "upgrade/crossings.rs"]
+mod crossings;
 #[path = "upgrade/kills.rs"]
 mod kills;
+#[path = "upgrade/pools.rs"]
+mod pools;
 #[path = "upgrade/proxy.rs"]
 mod proxy;
 #[path = "upgrade/sums.rs"]

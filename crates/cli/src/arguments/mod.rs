@@ -83,7 +83,7 @@ pub(crate) struct ServeArguments {
     /// Maximum of connections at once [default: as many as descriptors allow].
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) limit: Option<usize>,
-    /// loops and tasks: where the server meets the next build of this program, which takes over its listeners and connections. Where one serves
+    /// loops, tasks and single: where the server meets the next build of this program, which takes over its listeners and connections. Where one serves
     /// there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`.
     #[arg(long, value_name = "PATH")]
     pub(crate) upgrade: Option<PathBuf>,

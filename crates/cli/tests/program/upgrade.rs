@@ -173,3 +173,55 @@ fn a_service_manager_is_told_which_process_is_the_main_one() {
     assert_eq!(told(), "STOPPING=1");
     let _ = std::fs::remove_file(&at);
 }
+
+/// A new build that waits before it begins.
+struct Slow {
+    script: PathBuf,
+    begun: PathBuf,
+    goes_on: PathBuf,
+}
+
+impl Slow {
+    fn new(scene: &Scene) -> Slow {
+        let [script, begun, goes_on] = ["script", "begun", "goes-on"].map(|name| free(&format!("upgrade-slow-{name}")));
+        let made = Command::new("mkfifo").args([&begun, &goes_on]).status().expect("mkfifo");
+        assert!(made.success());
+        let (program, path) = (env!("CARGO_BIN_EXE_sockdrawer"), scene.path.display());
+        let waits = format!("echo > {}; read line < {}", begun.display(), goes_on.display());
+        std::fs::write(&script, format!("{waits}; exec {program} serve ping --loops 1 -l 127.0.0.1:0 --upgrade {path}\n"))
+            .expect("a file");
+        Slow { script, begun, goes_on }
+    }
+
+    fn words(&self) -> String {
+        format!("--rehearse -- sh {}", self.script.display())
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        [&self.script, &self.begun, &self.goes_on].into_iter().for_each(|path| _ = std::fs::remove_file(path));
+    }
+}
+
+#[test]
+fn others_that_ask_while_a_build_starts_are_answered_and_a_rehearsal_stays_one() {
+    let mut scene = Scene::new("upgrade-beside", None);
+    let slow = Slow::new(&scene);
+    std::thread::scope(|scope| {
+        let rehearsed = scope.spawn(|| scene.upgrade(&slow.words()));
+        std::fs::read(&slow.begun).expect("it begins");
+        let status = scene.upgrade("--status");
+        assert!(status.code == Some(0) && status.stdout.contains("1 connections: 1 can move"), "{status:?}");
+        let second = scene.upgrade("");
+        assert_eq!(second.code, Some(1), "{second:?}");
+        assert!(second.stderr.contains("a new build is being started already: wait for it"), "{second:?}");
+        std::fs::write(&slow.goes_on, "go\n").expect("it waits");
+        let rehearsed = rehearsed.join().expect("no panic");
+        assert_eq!(rehearsed.code, Some(0), "{rehearsed:?}");
+    });
+    let pid = scene.server.child.id();
+    let status = scene.upgrade("--status");
+    assert!(status.stdout.starts_with(&format!("pid {pid}, ")), "{status:?}");
+    scene.is_served();
+}

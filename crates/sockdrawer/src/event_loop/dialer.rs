@@ -83,6 +83,16 @@ impl Dialer {
         begun.is_ok().then(|| self.progress.turn.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// How many have begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.progress.begun.load(Ordering::Relaxed)
+    }
+
+    /// So many have begun in a process before this one.
+    pub(crate) fn begin_behind(&self, begun: u64) {
+        self.progress.begun.fetch_add(begun, Ordering::Relaxed);
+    }
+
     /// Takes the next connect; when it is due.
     pub(super) fn take(&self, now: Instant) -> Instant {
         lock(&self.progress.schedule).take(now)

@@ -270,6 +270,9 @@ pub(crate) struct Held {
     /// When the accept rate has all of its burst again, in nanoseconds of the clock that all processes of a machine share.
     #[prost(uint64, tag = "6")]
     pub(crate) pace: u64,
+    /// Of a pool that connects: how many connects have begun.
+    #[prost(uint64, tag = "7")]
+    pub(crate) begun: u64,
 }
 
 /// An address, and how many connections that came in there count for its limit.

@@ -4,7 +4,7 @@ use super::successor::{Conversation, Replacing};
 use super::talk::Talk;
 use super::{Before, Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
-use crate::ipc::messages::{Build, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
+use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::pool::Core;
 use crate::pool::loops::Loops;
 use crate::sys::{Errno, Result, passing};
@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// A process that connects says at once what it wants.
 pub(super) const GREETS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The pause before what this process was short of is asked for again.
+const SHORT_OF: Duration = Duration::from_millis(100);
 
 /// Why an upgrade failed whose successor ended the conversation.
 pub(super) const GONE: &str = "it is gone";
@@ -36,25 +39,26 @@ impl Meeting {
     /// Meets one after the other, until a successor has taken over.
     pub(super) fn serve(self) {
         while let Some(place) = self.place.socket() {
-            let Ok(met) = passing::packet_accept(place.as_fd()) else { return };
-            match Met::greet(met) {
+            match accept(&place).and_then(Met::greet) {
                 Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => {
-                    self.conversation(talk, pid, None).hold(&hello, &place);
+                    // The conversation has the place from here on, and lets go of it in time.
+                    self.conversation(talk, pid, place, None).hold(&hello);
                 }
-                Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => self.replace(talk, replace, &place),
+                Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => self.replace(talk, replace, place),
                 _ => {}
             }
         }
     }
 
-    fn conversation(&self, talk: Talk, pid: u32, replacing: Option<Replacing>) -> Conversation<'_> {
-        Conversation::new(talk, pid, self, self.pools(), replacing)
+    fn conversation(&self, talk: Talk, pid: u32, place: Arc<OwnedFd>, replacing: Option<Replacing>) -> Conversation<'_> {
+        Conversation::new(talk, pid, self, self.pools(), place, replacing)
     }
 
     /// Pools that have ended have nothing to be taken over.
     fn pools(&self) -> Vec<Named> {
         let named = |(name, pool): &(String, Weak<Core<Loops>>)| {
-            Some(Named { name: name.clone(), pool: pool.upgrade()?, given_up: Vec::new() })
+            let pool = pool.upgrade().filter(|pool| !pool.has_stopped())?;
+            Some(Named { name: name.clone(), pool, given_up: Vec::new() })
         };
         self.known.iter().filter_map(named).collect()
     }
@@ -73,7 +77,7 @@ impl Meeting {
     }
 
     /// Starts a successor, meets it, and tells the asking program what comes of it.
-    fn replace(&self, asking: Talk, replace: Replace, place: &OwnedFd) {
+    fn replace(&self, asking: Talk, replace: Replace, place: Arc<OwnedFd>) {
         if replace.look {
             // The asking program may have gone.
             let _ = asking.say(Said::Planned(self.look()));
@@ -88,18 +92,28 @@ impl Meeting {
             Ok(successor) => successor,
             Err(reason) => return refuse(reason),
         };
-        match successor.come(place, until) {
-            Ok(Met { talk, pid, said: Said::Hello(hello) }) => {
+        match successor.come(&place, until, |asking, look| self.answer_beside(asking, look)) {
+            Ok((talk, pid, hello)) => {
                 let replacing = Replacing { asking: asking.mouth.clone(), rehearsal, since };
-                let refused = self.conversation(talk, pid, Some(replacing)).hold(&hello, place);
-                if let Some(reason) = refused {
+                if let Some(reason) = self.conversation(talk, pid, place, Some(replacing)).hold(&hello) {
                     refuse(successor.why(reason));
                 }
             }
-            Ok(_) => refuse("what it says is not understood".to_owned()),
-            Err(reason) => refuse(reason),
+            Err(reason) => {
+                // It may come later, and would take over then.
+                let _ = successor.child.kill();
+                refuse(reason);
+            }
         }
         successor.leave();
+    }
+
+    /// Another program asks while a successor starts.
+    fn answer_beside(&self, asking: &Talk, look: bool) {
+        let refused = "a new build is being started already: wait for it".to_owned();
+        let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
+        // The asking program may have gone.
+        let _ = asking.say(if look { Said::Planned(self.look()) } else { busy() });
     }
 
     /// What a build would take over that reads what this one writes.
@@ -121,6 +135,14 @@ impl Meeting {
         };
         Planned { from: self.build(), to: None, pools: self.pools().into_iter().map(pool).collect() }
     }
+}
+
+/// The next process that connects.
+///
+/// # Errors
+/// Where this process is short of something, such as descriptors: after a pause, for the process still waits to be accepted.
+pub(super) fn accept(place: &OwnedFd) -> Result<OwnedFd> {
+    passing::packet_accept(place.as_fd()).inspect_err(|_| std::thread::sleep(SHORT_OF))
 }
 
 /// A process that has connected and said what it wants.
@@ -167,26 +189,26 @@ fn start(command: Vec<Vec<u8>>) -> std::result::Result<Started, String> {
 
 impl Started {
     /// Waits until a successor connects, for one that was started may start another; or until this one has failed.
-    fn come(&mut self, place: &OwnedFd, until: Instant) -> std::result::Result<Met, String> {
+    fn come(
+        &mut self,
+        place: &OwnedFd,
+        until: Instant,
+        beside: impl Fn(&Talk, bool),
+    ) -> std::result::Result<(Talk, u32, Hello), String> {
         loop {
             // Without a descriptor for it, its end is not noticed before time is up.
             let itself = self.itself.as_ref().map_or(place.as_fd(), AsFd::as_fd);
             match passing::wait_for_either(place.as_fd(), itself, until) {
-                Ok([true, _]) => {
-                    let met = passing::packet_accept(place.as_fd()).and_then(Met::greet);
-                    if let Ok(Some(met)) = met {
-                        return Ok(met);
-                    }
-                }
+                Ok([true, _]) => match accept(place).and_then(Met::greet) {
+                    Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => return Ok((talk, pid, hello)),
+                    Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(&talk, replace.look),
+                    _ => {}
+                },
                 Ok(_) => match self.child.wait() {
                     Ok(status) if status.success() => self.itself = None,
                     _ => return Err(self.why(GONE.to_owned())),
                 },
-                Err(Errno::AGAIN) => {
-                    // It may come too late, and would be refused then.
-                    let _ = self.child.kill();
-                    return Err(format!("{} was not ready in time and was killed", self.name));
-                }
+                Err(Errno::AGAIN) => return Err(format!("{} was not ready in time and was killed", self.name)),
                 Err(errno) => return Err(std::io::Error::from(errno).to_string()),
             }
         }

@@ -46,7 +46,8 @@ const MOST_BEHIND: u32 = 4;
 
 /// A program that can be replaced by a new build of itself, and may be that new build.
 ///
-/// What moves must be declared: see [`Service::state`](crate::Service::state). The model must be `loops` or `tasks`, in both.
+/// What moves must be declared: see [`Service::state`](crate::Service::state). The model must be `loops`, `tasks` or `single`, in both. Pools may accept
+/// or connect: connects that are under way stay, and follow once they stand.
 ///
 /// ```no_run
 /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, Upgrade};
@@ -256,9 +257,9 @@ impl Upgrade {
     pub fn start(&self, name: &str, config: Config) -> Result<Pool, Error> {
         let begun = self.begun()?;
         let model = config.model;
-        if !matches!(model, Model::Loops | Model::Tasks) {
+        if !matches!(model, Model::Loops | Model::Tasks | Model::Single) {
             let (what, remedy) =
-                ("hand its connections to another process", "use loops or tasks, or start the pool without an upgrade");
+                ("hand its connections to another process", "use loops, tasks or single, or start the pool without an upgrade");
             return Err(Error::NotInModel { model, what, remedy });
         }
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();

@@ -192,9 +192,8 @@ impl Arrivals {
             match said {
                 Said::Offer(offer) => {
                     let restored = self.offered(offer, descriptors, &mut pending);
-                    if self.talk.mouth.say_surely(&Said::Restored(restored)).is_err() {
-                        break;
-                    }
+                    // Where the other one is dead, what it said before it died is still to be heard.
+                    let _ = self.talk.mouth.say_surely(&Said::Restored(restored));
                 }
                 Said::Yours(yours) => self.seat(&mut pending, Some(yours)),
                 Said::Left(left) => {

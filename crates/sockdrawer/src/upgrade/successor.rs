@@ -1,9 +1,10 @@
 //! What a predecessor does: it lets a successor have its listeners, and then its connections.
 
-use super::meeting::{GONE, GREETS_WITHIN, Meeting};
+use super::meeting::{GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
+use crate::event_loop::connections::moving::Reading;
 use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{
     Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
@@ -13,7 +14,6 @@ use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
 use crate::pool::loops::moving::{let_go, offer};
-use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result, passing};
 use std::collections::HashMap;
@@ -30,8 +30,6 @@ const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3
 /// Between two words about connections that have ended.
 const TELLS: Duration = Duration::from_millis(10);
 
-const DIED: &str = "it died, and this process goes on";
-
 /// With one successor.
 pub(super) struct Conversation<'a> {
     talk: Talk,
@@ -42,6 +40,8 @@ pub(super) struct Conversation<'a> {
     replacing: Option<Replacing>,
     /// The successor stands: should it die, nothing is this process's any more but what it has.
     settled: bool,
+    /// Where the two met: the next one meets the successor there.
+    place: Option<Arc<OwnedFd>>,
     /// What was said last of what is left here.
     left: Vec<Held>,
     figures: Figures,
@@ -71,16 +71,17 @@ impl Conversation<'_> {
         pid: u32,
         meeting: &Meeting,
         pools: Vec<Named>,
+        place: Arc<OwnedFd>,
         replacing: Option<Replacing>,
     ) -> Conversation<'_> {
-        let figures = Figures::default();
-        Conversation { talk, pid, meeting, pools, replacing, settled: false, left: Vec::new(), figures }
+        let (figures, place) = (Figures::default(), Some(place));
+        Conversation { talk, pid, meeting, pools, replacing, settled: false, place, left: Vec::new(), figures }
     }
 
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
-    pub(super) fn hold(mut self, hello: &Hello, place: &OwnedFd) -> Option<String> {
+    pub(super) fn hold(mut self, hello: &Hello) -> Option<String> {
         let met = Instant::now();
-        let prepared = match self.meet(hello, place) {
+        let prepared = match self.meet(hello) {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(reason)) => {
                 // The end alone would say that this process is dead.
@@ -96,19 +97,8 @@ impl Conversation<'_> {
         self.figures.prepared = self.replacing.as_ref().map_or(met, |replacing| replacing.since).elapsed();
         // A process before this one must not accept any more, whatever happens to the next.
         self.meeting.before.settle();
-        let began = Instant::now();
-        let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.hand_over()).collect();
-        self.gather(&prepared);
-        let moved = match self.meeting.carried() {
-            Ok(carried) => self.go(began, carried).and_then(|()| self.move_all(&prepared, began)).map_err(|_| DIED.to_owned()),
-            Err(reason) => {
-                let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
-                Err(reason)
-            }
-        };
-        if !self.settled
-            && let Err(reason) = moved
-        {
+        let states: Vec<AcceptState> = self.pools.iter().map(|named| named.pool.accept_state()).collect();
+        if let Err(reason) = self.commit(&prepared) {
             for (named, state) in self.pools.iter().zip(&states) {
                 named.pool.take_back(state);
                 named.pool.tell(&Event::TakenBack);
@@ -124,15 +114,45 @@ impl Conversation<'_> {
         None
     }
 
+    /// Until the successor has all that can move, or why this process goes on.
+    fn commit(&mut self, prepared: &Prepared) -> std::result::Result<(), String> {
+        let began = Instant::now();
+        let stopped = self.pools.iter().all(|named| named.pool.hand_over());
+        self.gather(prepared);
+        let carried = if stopped { self.meeting.carried() } else { Err("a loop of it hangs, or it ends".to_owned()) };
+        let carried = carried.inspect_err(|reason| {
+            // The end alone would say that this process is dead.
+            let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
+        })?;
+        match self.go(began, carried).and_then(|()| self.move_all(prepared, began)) {
+            Err(_) if self.is_gone() => Err("it died, and this process goes on".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the successor is gone, and has not said before that it stands: that may be unread.
+    fn is_gone(&mut self) -> bool {
+        while !self.settled {
+            match self.talk.hear(Some(Instant::now())) {
+                Ok(Some((Said::Settled(_) | Said::ShutDown(_), _))) => self.settle(),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(Errno::PIPE | Errno::CONNRESET) => return true,
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
     /// Up to where the successor has all that can fail, or why it is refused.
-    fn meet(&mut self, hello: &Hello, place: &OwnedFd) -> Result<std::result::Result<Prepared, String>> {
+    fn meet(&mut self, hello: &Hello) -> Result<std::result::Result<Prepared, String>> {
         let until = deadline(Instant::now(), Duration::from_millis(hello.within));
         if let Err(reason) = self.may_replace(hello) {
             return Ok(Err(reason));
         }
         let revisions: Vec<u64> = self.pools.iter().map(|named| named.pool.revision()).collect();
-        self.welcome(place)?;
-        let Said::Prepared(prepared) = self.prepared(place, until)? else { return Err(Errno::BADMSG) };
+        let place = self.place.clone().ok_or(Errno::BADF)?;
+        self.welcome(&place)?;
+        let Said::Prepared(prepared) = self.prepared(&place, until)? else { return Err(Errno::BADMSG) };
         let missing = self.pools.iter().find(|named| !prepared.pools.iter().any(|reads| reads.name == named.name));
         if let Some(missing) = missing {
             return Ok(Err(format!("it has no pool {}, which has connections here", missing.name)));
@@ -222,7 +242,7 @@ impl Conversation<'_> {
             if said {
                 return Ok(self.talk.hear(Some(until))?.ok_or(Errno::PIPE)?.0);
             }
-            if came && let Ok(mut other) = passing::packet_accept(place.as_fd()).and_then(Talk::new) {
+            if came && let Ok(mut other) = accept(place).and_then(Talk::new) {
                 // It says first what it wants: a message that nobody reads would destroy the answer.
                 let asks = matches!(other.answer(Some(GREETS_WITHIN)), Ok(Said::Replace(_)));
                 let reason = format!("pid {} is taking over since {} s: wait for it", self.pid, since.elapsed().as_secs());
@@ -244,15 +264,34 @@ impl Conversation<'_> {
         self.left = self.what_is_left();
         // From here on only the successor's death brings the listeners back: both would accept.
         self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }))?;
-        match self.talk.answer(None)? {
-            Said::Done(_) => {
-                self.figures.gap = began.elapsed();
-                let pid = self.pid;
-                self.pools.iter().for_each(|named| named.pool.tell(&Event::HandedOver { pid }));
-                Ok(())
+        let mut until = Some(Instant::now() + RESTORES_WITHIN);
+        loop {
+            match self.talk.hear(until) {
+                Ok(Some((Said::Done(_), _))) => break,
+                Ok(Some((said, _))) => self.heard(said)?,
+                // It may be stopped. What moves together goes on here meanwhile.
+                Err(Errno::AGAIN) => {
+                    self.pools.iter().for_each(|named| named.pool.thaw());
+                    until = None;
+                }
+                Ok(None) => return Err(Errno::PIPE),
+                Err(errno) => return Err(errno),
             }
-            _ => Err(Errno::BADMSG),
         }
+        self.figures.gap = began.elapsed();
+        let pid = self.pid;
+        self.pools.iter().for_each(|named| named.pool.tell(&Event::HandedOver { pid }));
+        Ok(())
+    }
+
+    /// What the successor may say at any time after the commit.
+    fn heard(&mut self, said: Said) -> Result<()> {
+        match said {
+            Said::Settled(_) => self.settle(),
+            Said::ShutDown(end) => self.shut_down(end),
+            _ => return Err(Errno::BADMSG),
+        }
+        Ok(())
     }
 
     fn what_is_left(&self) -> Vec<Held> {
@@ -263,10 +302,8 @@ impl Conversation<'_> {
     fn move_all(&mut self, prepared: &Prepared, gathered: Instant) -> Result<()> {
         let [mut pause, longest] = SWEEPS;
         let began = Instant::now();
-        for Named { name, pool, .. } in self.pools.clone() {
-            if pool.state().moves_together() {
-                self.move_loops(&name, &pool.inboxes(), &prepared.reads(&name), Some(gathered))?;
-            }
+        for named in self.pools.clone().iter().filter(|named| named.pool.state().moves_together()) {
+            self.move_loops(named, prepared, Some(gathered))?;
         }
         let mut next = began;
         loop {
@@ -285,9 +322,8 @@ impl Conversation<'_> {
             }
             let until = Instant::now() + TELLS;
             match self.talk.hear((!none).then_some(until)) {
-                Ok(Some((Said::Settled(_), _))) => self.settle(),
-                Ok(Some((Said::ShutDown(end), _))) => self.shut_down(end),
-                Ok(Some(_)) | Err(Errno::AGAIN) => {}
+                Ok(Some((said, _))) => self.heard(said)?,
+                Err(Errno::AGAIN) => {}
                 Ok(None) => return Err(Errno::PIPE),
                 Err(errno) => return Err(errno),
             }
@@ -332,6 +368,7 @@ impl Conversation<'_> {
     fn settle(&mut self) {
         self.settled = true;
         self.meeting.place.leave();
+        self.place = None;
         self.pools.iter().for_each(|named| named.pool.forget_handed_over());
     }
 
@@ -347,27 +384,30 @@ impl Conversation<'_> {
     /// Offers what can move. Whether anything did.
     fn sweep(&mut self, prepared: &Prepared) -> Result<bool> {
         let mut moved = false;
-        for Named { name, pool, .. } in self.pools.clone() {
-            moved |= self.move_loops(&name, &pool.inboxes(), &prepared.reads(&name), None)?;
+        for named in &self.pools.clone() {
+            moved |= self.move_loops(named, prepared, None)?;
         }
         Ok(moved)
     }
 
-    /// Offers the connections of these loops, slice by slice. None is the successor's before this process has closed its copy. Those that move
+    /// Offers the connections of a pool, slice by slice. None is the successor's before this process has closed its copy. Those that move
     /// together, frozen since `gathered`, become the successor's at once, and the others slice by slice.
-    fn move_loops(&mut self, pool: &str, inboxes: &[Arc<Inbox>], reads: &State, gathered: Option<Instant>) -> Result<bool> {
+    fn move_loops(&mut self, named: &Named, prepared: &Prepared, gathered: Option<Instant>) -> Result<bool> {
+        let Named { name, pool, .. } = named;
+        let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
+        let inboxes = &pool.inboxes()[..];
         let mut moved = 0;
         let mut all: Vec<(Arc<Inbox>, Vec<u64>)> = Vec::new();
         'offers: for inbox in inboxes {
             all.push((inbox.clone(), Vec::new()));
             let mut from = Some(0);
             while let Some(at) = from {
-                let (mouth, pool, began) = (self.talk.mouth.clone(), pool.to_owned(), Instant::now());
+                let (mouth, pool, began) = (self.talk.mouth.clone(), name.clone(), Instant::now());
                 let send =
                     move |records, descriptors: &[BorrowedFd<'_>]| mouth.say(Said::Offer(Offer { pool, records }), descriptors);
                 let offered = match offer(inbox, reads.clone(), at, send) {
-                    // The successor reads nothing now, for it may be stopped. They go on here.
-                    Err(Errno::AGAIN) => break 'offers,
+                    // The successor reads nothing now, for it may be stopped; or memory is short. They go on here.
+                    Err(Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => break 'offers,
                     offered => offered?,
                 };
                 from = offered.next;
@@ -384,6 +424,7 @@ impl Conversation<'_> {
         }
         if let Some(gathered) = gathered {
             moved += self.give(&mut all, gathered)?;
+            pool.thaw();
         }
         Ok(moved > 0)
     }
@@ -417,11 +458,11 @@ impl Conversation<'_> {
                     }
                     return Ok(restored.ids);
                 }
-                Ok(Some((Said::Settled(_), _))) => self.settle(),
-                Ok(Some((Said::ShutDown(end), _))) => self.shut_down(end),
-                Ok(Some(_)) => return Err(Errno::BADMSG),
+                Ok(Some((said, _))) => self.heard(said)?,
                 Ok(None) => return Err(Errno::PIPE),
                 Err(Errno::AGAIN) => {
+                    // Said before they go on: should this process die then, they are not the successor's, whose copies are old.
+                    self.talk.mouth.say_surely(&Said::Yours(Yours::default()))?;
                     inboxes.iter().for_each(|inbox| _ = let_go(inbox, Vec::new()));
                     until = None;
                 }

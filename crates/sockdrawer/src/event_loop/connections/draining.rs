@@ -112,6 +112,10 @@ impl Connections {
     }
 
     fn count_ending(&mut self, slot: u32, endings: &Arc<Endings>) -> bool {
+        // Its end is this process's to tell.
+        if !self.take_back(slot) {
+            return false;
+        }
         let counting = &mut self.slots.make_extra(slot).endings;
         if counting.iter().any(|known| Arc::ptr_eq(known, endings)) {
             return false;

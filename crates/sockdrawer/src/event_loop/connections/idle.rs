@@ -30,6 +30,16 @@ impl Connections {
         }
     }
 
+    /// A connection that was frozen for a while, and seen like that before, has been idle all the time.
+    pub(super) fn idle_goes_on(&mut self, slot: u32, before: Option<Seen>) {
+        let progress = self.progress(slot);
+        if self.slots.at(slot).flags.any(Flags::IDLE)
+            && let Some(seen) = before.filter(|seen| seen.progress == progress)
+        {
+            self.look_again(slot, seen, Instant::now());
+        }
+    }
+
     /// The timer of a connection that waits is due.
     pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
         let progress = self.progress(slot);

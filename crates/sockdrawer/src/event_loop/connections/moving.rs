@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const MOST_RECORDS: usize = 32;
 /// Bytes of one offer, but for one record that is longer.
 const MOST_BYTES: usize = 24 * 1024;
+/// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
+const MOST_WAITS: usize = 16 * 1024 * 1024;
 /// Notes that are kept for a frozen connection; with one more it goes on here.
 const MOST_NOTES: usize = 1024;
 
@@ -61,6 +63,14 @@ pub(crate) struct Offered {
     pub(crate) next: Option<u32>,
 }
 
+/// What a successor can take.
+#[derive(Clone)]
+pub(crate) struct Reading {
+    pub(crate) state: State,
+    /// The addresses that it knows.
+    pub(crate) listeners: ListenerStates,
+}
+
 /// The listeners by which connections came in, by their addresses as text.
 pub(crate) type ListenerStates = Arc<[(String, Arc<ListenerState>)]>;
 
@@ -71,14 +81,14 @@ impl Connections {
     /// That of `send`: they go on here.
     pub(crate) fn offer_next(
         &mut self,
-        reads: &State,
+        Reading { state: reads, listeners }: &Reading,
         from: u32,
         send: impl FnOnce(Vec<Record>, &[BorrowedFd<'_>]) -> Result<(), Errno>,
     ) -> Result<Offered, Errno> {
         self.look_at_clock();
         let (mut ids, mut records, mut bytes, mut next) = (Vec::new(), Vec::new(), 0, from);
         while next < self.slots.len() && ids.len() < MOST_RECORDS && bytes < MOST_BYTES {
-            if let Some(record) = self.freeze_and_save(next, reads) {
+            if let Some(record) = self.freeze_and_save(next, reads, listeners) {
                 bytes += prost::Message::encoded_len(&record);
                 ids.push((next, record.id));
                 records.push(record);
@@ -127,7 +137,7 @@ impl Connections {
     }
 
     /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
-    fn freeze_and_save(&mut self, slot: u32, reads: &State) -> Option<Record> {
+    fn freeze_and_save(&mut self, slot: u32, reads: &State, listeners: &ListenerStates) -> Option<Record> {
         let record = self.slots.at(slot);
         let (id, is_frozen) = (record.id.0, record.is_taken() && record.flags.any(Flags::FROZEN));
         if is_frozen && self.moving.frozen.get(&id).is_none_or(|frozen| frozen.offered) {
@@ -139,25 +149,30 @@ impl Connections {
             }
             self.freeze(slot);
         }
-        let saved = self.save(slot);
+        let saved = self.save(slot, listeners);
         if saved.is_none() {
             self.thaw(id);
         }
         saved
     }
 
-    fn save(&mut self, slot: u32) -> Option<Record> {
+    fn save(&mut self, slot: u32, listeners: &ListenerStates) -> Option<Record> {
         let record = self.slots.at(slot);
         let (table, state) = (record.table, record.state);
         let live = self.generations.at(table);
         let written = live.generation.state.clone();
         let mut saver = Saver::default();
         live.table.save(state, &mut saver).ok()?.ok()?;
+        if saver.bytes.len() > MOST_WAITS {
+            return None;
+        }
         let cookie = self.with_socket(slot, |_, socket| cookie(socket)).ok()?;
         let due = self.timers.due_at(&mut self.slots, slot);
         self.timers.clear(&mut self.slots, slot);
         let listener = self.slots.at(slot).listener;
-        let listener = self.slots.listener(listener).map(|listener| listener.address.to_string());
+        // One that came in at an address that was removed counts at none, also where the address has come back.
+        let is_known = |listener: &&Arc<ListenerState>| listeners.iter().any(|(_, known)| Arc::ptr_eq(known, listener));
+        let listener = self.slots.listener(listener).filter(is_known).map(|listener| listener.address.to_string());
         let tag = self.slots.extra(slot).and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let record = self.slots.at(slot);
         let id = record.id.0;
@@ -183,6 +198,8 @@ impl Connections {
 
     /// Why a connection cannot move now, as far as that is known without its protocol.
     fn why_it_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
+        let is_counted = self.slots.extra(slot).is_some_and(|extra| !extra.endings.is_empty());
+        let waits = self.kept.bytes(slot).len() + self.unsent.bytes(slot).len();
         let record = self.slots.at(slot);
         let flags = record.flags;
         let why = |why: &str| Some(why.to_owned());
@@ -192,7 +209,10 @@ impl Connections {
         if flags.any(Flags::WORKING) {
             return why("a job runs");
         }
-        if !record.has_protocol() || flags.any(Flags::UNMOVABLE) {
+        if waits > MOST_WAITS {
+            return why("much is unsent");
+        }
+        if !record.has_protocol() || flags.any(Flags::UNMOVABLE) || is_counted {
             return why(if flags.any(Flags::CONNECTING) { "connecting" } else { "ending" });
         }
         let table = record.table;
@@ -220,7 +240,11 @@ impl Connections {
         if let Some(due) = due {
             self.timers.set(&mut self.slots, slot, due, Instant::now());
         }
+        let (seen, version) = (self.idle.get(&slot).copied(), self.slots.at(slot).version);
         self.settle(slot, false);
+        if self.is_still(slot, version) {
+            self.idle_goes_on(slot, seen);
+        }
         notes.into_iter().for_each(|note| self.note(token, Note::Bytes(note)));
     }
 

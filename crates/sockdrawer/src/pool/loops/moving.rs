@@ -4,13 +4,13 @@ use super::Loops;
 use crate::config::Endpoint;
 use crate::error::Error;
 use crate::event_loop::EventLoop;
-use crate::event_loop::connections::moving::{ListenerStates, Offered};
+use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading};
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::ipc::messages::{Held, Occupied, Record, Restored, Yours};
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
-use crate::observe::Counts;
+use crate::observe::{Counts, Readiness};
 use crate::operation::Drain;
 use crate::pool::control::{Control, Core, is_running};
 use crate::pool::listeners::ListenerEntry;
@@ -82,12 +82,14 @@ impl Core<Loops> {
             listeners: entries.map(occupied).collect(),
             counts: self.counts(&control).by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
             pace: shared_counters.pace().load(SeqCst),
+            begun: control.own.dialer.as_ref().map_or(0, |dialer| dialer.begun()),
         }
     }
 
     /// Goes on where a predecessor stopped: with its numbers, and with permits for the connections that it has.
     pub(crate) fn go_on(&self, held: &Held) {
         lock(&self.control).listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
+        lock(&self.control).own.dialer.iter().for_each(|dialer| dialer.begin_behind(held.begun));
         self.count_predecessor(held);
         let shared = &self.own.shared;
         shared.limiter.hold_more(held.connections);
@@ -178,16 +180,26 @@ impl Core<Loops> {
         lock(&self.control).revision.number()
     }
 
-    /// From here on the pool is not changed. False where it was changed, or ended, since it was at this revision.
+    /// From here on the pool is not changed, and its end leaves the listeners alone. False where it was changed, or ended, since it was at
+    /// this revision.
     pub(crate) fn stay_as_it_is(&self, revision: u64) -> bool {
         let mut control = lock(&self.control);
         control.handing_over = control.revision.number() == revision && is_running(&control.readiness).is_ok();
-        control.handing_over
+        let handed_over = control.handing_over;
+        control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(handed_over));
+        handed_over
+    }
+
+    /// Whether it has ended, and only its handle is left.
+    pub(crate) fn has_stopped(&self) -> bool {
+        matches!(lock(&self.control).readiness, Readiness::Stopped(_))
     }
 
     /// ... or may be changed after all.
     pub(crate) fn may_change(&self) {
-        lock(&self.control).handing_over = false;
+        let mut control = lock(&self.control);
+        control.handing_over = false;
+        control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
     }
 
     /// Waits until no listening socket is on its way out, for so long. Whether that came.
@@ -200,11 +212,19 @@ impl Core<Loops> {
         while !self.own.notifier().wait(Instant::now() + ANSWERS_WITHIN, || self.held() == 0) {}
     }
 
-    /// Stops to accept: another process has the listeners, and this one touches them no more. Returns what it did before.
-    pub(crate) fn hand_over(&self) -> AcceptState {
-        let before = lock(&self.control).accept_state.clone();
-        // When this returns no loop is about to accept.
+    /// What it does with connections that come, before it is handed over.
+    pub(crate) fn accept_state(&self) -> AcceptState {
+        lock(&self.control).accept_state.clone()
+    }
+
+    /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept.
+    pub(crate) fn hand_over(&self) -> bool {
+        // When this returns no loop that turns is about to accept.
         self.set_accept_state(&AcceptState::Suspended);
+        // Twice: what one loop accepted last for another has come in there, too.
+        if !self.turns() || !self.turns() || is_running(&lock(&self.control).readiness).is_err() {
+            return false;
+        }
         let mut control = lock(&self.control);
         let Control { listeners, members, .. } = &mut *control;
         for mut entry in listeners.listening.drain(..) {
@@ -218,7 +238,7 @@ impl Core<Loops> {
             entry.owners.iter_mut().for_each(Vec::clear);
             listeners.handed_over.push(entry);
         }
-        before
+        true
     }
 
     /// The other process is dead, or did not begin: the listeners are this one's again.
@@ -227,6 +247,7 @@ impl Core<Loops> {
             let mut control = lock(&self.control);
             control.handing_over = false;
             let handed_over = std::mem::take(&mut control.listeners.handed_over);
+            control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
             if is_running(&control.readiness).is_ok() {
                 for mut entry in handed_over {
                     entry.listener.hand_over(false);
@@ -262,7 +283,7 @@ fn ask<T: Send + 'static>(inbox: &Arc<Inbox>, question: impl FnOnce(&mut EventLo
 /// Offers the next connections of a loop to a successor; see [`Connections::offer_next`](crate::event_loop::connections::Connections).
 pub(crate) fn offer(
     inbox: &Arc<Inbox>,
-    reads: State,
+    reads: Reading,
     from: u32,
     send: impl FnOnce(Vec<Record>, &[BorrowedFd<'_>]) -> Result<(), Errno> + Send + 'static,
 ) -> Result<Offered, Errno> {

@@ -1,0 +1,171 @@
+//! Where an upgrade meets something else: an end, a change, a death, or a connection that has much to send.
+
+use super::common::{PATIENCE, address, any_port, connect, kill, play, read, role, say};
+use super::sums::{OnRestore, Sums, add, answer, build, message};
+use super::{Place, config, many_sums, moved};
+use sockdrawer::{Address, Drain, Pool, Selector, Upgrade};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// A second build, which does something before it restores the first connection: all are in the first then, some of them frozen.
+fn while_offered(act: OnRestore) -> Sums {
+    let service = build(2);
+    *service.on_restore.lock().expect("no panic") = Some(act);
+    service
+}
+
+fn end(client: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).map(|_| rest)
+}
+
+#[test]
+fn those_that_a_purge_ends_do_not_move() {
+    let place = Place::new("purge");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients = many_sums(at, 100);
+    let (sender, (told, purged)) = (old.clone(), std::sync::mpsc::channel());
+    let purge = move || told.send(sender.purge(&Selector::All, PATIENCE)).expect("it is waited for");
+    let (new, _) = place.serve(config(while_offered(Box::new(purge))).listen(Address::Tcp(at)));
+    // None that was frozen is closed twice, or goes on elsewhere.
+    clients.iter_mut().for_each(|client| assert_eq!(end(client).expect("in order"), []));
+    assert!(old.join().is_ok());
+    let purged = purged.recv().expect("it was done");
+    assert_eq!((purged.asked, purged.ended, purged.cut), (100, 100, 0));
+    assert_eq!((old.status().counts.moved_out, new.status().counts.moved_in), (0, 0));
+    assert_eq!(add(&mut connect(at), 1), (2, 1));
+}
+
+#[test]
+fn those_that_are_cut_at_once_do_not_move() {
+    let place = Place::new("cut");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients = many_sums(at, 40);
+    // They are owed an answer.
+    for client in &mut clients {
+        client.write_all(&[message(b'w', 0), message(b'a', 1)].concat()).expect("it stands");
+    }
+    assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 40 * 15));
+    let (sender, (told, ended)) = (old.clone(), std::sync::mpsc::channel());
+    let shutdown = move || told.send(sender.shutdown(Drain::within(Duration::ZERO))).expect("it is waited for");
+    let (new, _) = place.serve(config(while_offered(Box::new(shutdown))).listen(Address::Tcp(at)));
+    for client in &mut clients {
+        assert_eq!(end(client).expect_err("cut off").kind(), ErrorKind::ConnectionReset);
+    }
+    let ended = ended.recv().expect("it was done");
+    assert_eq!((ended.asked, ended.cut), (40, 40));
+    assert!(new.wait(PATIENCE, |status| status.connections == 0), "{:#?}", new.status());
+    assert_eq!((add(&mut connect(at), 1), new.status().counts.moved_in), ((2, 1), 0));
+}
+
+#[test]
+fn an_address_that_came_back_counts_only_its_own() {
+    let place = Place::new("came-back");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let clients = many_sums(at, 5);
+    for address in [any_port(), Address::Tcp(at)] {
+        old.update(|config| without_listeners(config).listen(address.clone())).expect("another, and the first again");
+    }
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    moved(&old, &new, 5);
+    assert_eq!(new.status().listeners[0].connections, 0, "they came in before");
+    drop(clients);
+    assert!(new.wait(PATIENCE, |status| status.connections == 0));
+    assert_eq!(add(&mut connect(at), 1), (2, 1), "it accepts");
+}
+
+fn without_listeners(mut config: sockdrawer::Config) -> sockdrawer::Config {
+    if let sockdrawer::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
+        listeners.clear();
+    }
+    config
+}
+
+#[test]
+fn one_with_much_unsent_follows_later() {
+    const MUCH: u32 = 40_000_000;
+    let place = Place::new("much");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients = many_sums(at, 3);
+    clients[0].write_all(&message(b'b', MUCH)).expect("it stands");
+    assert!(old.wait(PATIENCE, |status| status.counts.bytes_out > 3 * 6));
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2), "{:#?}", new.status());
+    assert_eq!((add(&mut clients[1], 1), old.status().connections), ((2, 2), 1));
+    assert!(read(&mut clients[0], MUCH as usize).expect("all of it").iter().all(|byte| *byte == 1));
+    moved(&old, &new, 3);
+    assert_eq!(add(&mut clients[0], 1), (2, 2));
+}
+
+#[test]
+fn a_pool_that_was_shut_down_is_no_part_of_an_upgrade() {
+    let place = Place::new("shut-down");
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let pool = upgrade.start("sums", config(build(1)).listen(any_port())).expect("it starts");
+    let other = upgrade.start("admin", config(build(1)).listen(any_port())).expect("it starts");
+    upgrade.ready().expect("it serves");
+    other.shutdown(Drain::within(PATIENCE));
+    let mut client = many_sums(address(&pool), 1).remove(0);
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(address(&pool))));
+    moved(&pool, &new, 1);
+    assert_eq!(add(&mut client, 1), (2, 2));
+}
+
+#[test]
+fn the_place_is_free_when_the_successor_is_dead_though_a_connection_stayed() {
+    let place = Place::new("dead");
+    if let Some(role) = role() {
+        let [path, at] = role.split(' ').collect::<Vec<_>>().try_into().expect("two words");
+        let upgrade = Upgrade::at(path).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
+        let at = Address::Tcp(at.parse().expect("an address"));
+        let pool: Pool = upgrade.start("sums", config(build(2)).listen(at)).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        say("ready");
+        return pool.join().expect("it is killed");
+    }
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut clients = many_sums(at, 2);
+    clients[0].write_all(&message(b's', 0)).expect("it stands");
+    add(&mut clients[0], 0);
+    let name = "crossings::the_place_is_free_when_the_successor_is_dead_though_a_connection_stayed";
+    let mut next = play(name, &format!("{} {at}", place.0.display()));
+    next.hear();
+    assert!(old.wait(PATIENCE, |status| status.connections == 1), "{:#?}", old.status());
+    assert_eq!(add(&mut clients[1], 1), (2, 2));
+    // It stands once it has said so: then this process has none of the listening sockets.
+    let began = Instant::now();
+    while listens(at.port()) {
+        assert!(began.elapsed() < PATIENCE, "it still stands by");
+        // waits because: nothing tells it from outside.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill(next.id());
+    // It has ended, in whichever way.
+    let _ = end(&mut clients[1]);
+    drop(next);
+    let (new, _) = place.serve(config(build(3)).listen(Address::Tcp(at)));
+    assert_eq!((add(&mut clients[0], 1), add(&mut connect(at), 1)), ((1, 2), (3, 1)));
+    assert_eq!(answer_to(&mut clients[0], 5), 7);
+    drop(clients);
+    assert!(old.join().is_ok());
+    new.shutdown(Drain::within(PATIENCE));
+}
+
+/// Whether this process has a socket that listens at this port.
+fn listens(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("a list");
+    let listening = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "0A").then(|| format!("socket:[{}]", fields[9]))
+    };
+    let listening: Vec<String> = sockets.lines().skip(1).filter_map(listening).collect();
+    let open = std::fs::read_dir("/proc/self/fd").expect("a list").filter_map(Result::ok);
+    let mut links = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.any(|link| listening.iter().any(|socket| link.as_os_str() == socket.as_str()))
+}
+
+fn answer_to(client: &mut TcpStream, number: u32) -> u32 {
+    client.write_all(&message(b'a', number)).expect("it stands");
+    answer(client, b'a').1
+}
