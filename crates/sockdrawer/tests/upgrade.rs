@@ -5,6 +5,8 @@ mod common;
 mod crossings;
 #[path = "upgrade/kills.rs"]
 mod kills;
+#[path = "upgrade/left.rs"]
+mod left;
 #[path = "upgrade/pools.rs"]
 mod pools;
 #[path = "upgrade/proxy.rs"]

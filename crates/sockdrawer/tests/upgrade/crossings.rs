@@ -100,7 +100,7 @@ fn one_with_much_unsent_follows_later() {
 
 #[test]
 fn a_pool_that_was_shut_down_is_no_part_of_an_upgrade() {
-    let place = Place::new("shut-down");
+    let place = Place::new("was-shut-down");
     let upgrade = place.upgrade().begin().expect("it begins");
     let pool = upgrade.start("sums", config(build(1)).listen(any_port())).expect("it starts");
     let other = upgrade.start("admin", config(build(1)).listen(any_port())).expect("it starts");

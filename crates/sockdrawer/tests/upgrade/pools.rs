@@ -8,14 +8,14 @@ use std::net::{TcpListener, TcpStream};
 
 #[test]
 fn connections_that_were_made_go_on_and_none_is_made_twice() {
-    let target = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let at = Address::Tcp(target.local_addr().expect("its address"));
-    let connects = |number, total: Option<u64>| {
-        let mut connecting = Connecting::to(vec![at.clone()]);
-        connecting.total = total;
-        Config::connect(build(number), connecting).loops(2).limit(10)
-    };
     for total in [None, Some(12)] {
+        let target = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let at = Address::Tcp(target.local_addr().expect("its address"));
+        let connects = |number, total: Option<u64>| {
+            let mut connecting = Connecting::to(vec![at.clone()]);
+            connecting.total = total;
+            Config::connect(build(number), connecting).loops(2).limit(10)
+        };
         let place = Place::new(&format!("connects-{}", total.is_some()));
         let serve = |number| {
             let upgrade = place.upgrade().begin().expect("it begins");
@@ -38,7 +38,6 @@ fn connections_that_were_made_go_on_and_none_is_made_twice() {
         assert!(new.wait(PATIENCE, |status| status.connections == open), "{:#?}", new.status());
         target.set_nonblocking(true).expect("a listener");
         assert!(target.accept().is_err(), "no more of them");
-        target.set_nonblocking(false).expect("a listener");
         drop(peers);
         new.shutdown(Drain::within(PATIENCE));
     }
