@@ -1,6 +1,6 @@
 //! Where a process that may be replaced is met: by successors, and by programs that ask for one.
 
-use super::successor::{Conversation, Replacing};
+use super::handing_over::{Conversation, Replacing};
 use super::talk::Talk;
 use super::{Before, Carry, Named, Place, REPLACES};
 use crate::clock::deadline;

@@ -5,10 +5,10 @@
 //! connections follow, each with its state, untaken input, unsent output, timer and tag. What cannot move stays in the predecessor, which
 //! serves it until it ends.
 
+mod handing_over;
 mod meeting;
-mod predecessor;
 mod replace;
-mod successor;
+mod taking_over;
 mod talk;
 
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
@@ -17,7 +17,6 @@ use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::ipc::messages::{Said, Settled, ShutDown};
 use crate::net::Address;
-
 use crate::operation::Drain;
 use crate::pool::loops::Loops;
 use crate::pool::{Core, Pool, goes_on};
@@ -25,12 +24,12 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
 use meeting::Meeting;
-use predecessor::Predecessor;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use taking_over::Predecessor;
 use talk::Mouth;
 
 /// The variable that says which process this one may replace: its pid, or `any`.

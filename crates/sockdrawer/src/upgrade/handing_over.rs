@@ -1,4 +1,4 @@
-//! What a predecessor does: it lets a successor have its listeners, and then its connections.
+//! The predecessor's side: it lets a successor have its listeners, and then its connections.
 
 use super::meeting::{GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Mouth, Talk};

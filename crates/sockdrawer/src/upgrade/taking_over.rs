@@ -1,4 +1,4 @@
-//! What a successor does: it meets its predecessor, takes its listeners over, and then its connections.
+//! The successor's side: it meets its predecessor, takes its listeners over, and then its connections.
 
 use super::talk::Talk;
 use super::{Before, Carry, Named};
