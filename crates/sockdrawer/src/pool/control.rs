@@ -58,6 +58,8 @@ pub(crate) struct Control<M: Members> {
     pub(crate) handing_over: bool,
     /// Told, once, when the pool begins to be shut down: another process may have connections of it.
     pub(crate) told_of_end: Option<Box<dyn FnOnce(Drain) + Send>>,
+    /// What the processes counted that this one has replaced.
+    pub(crate) predecessors: Counts,
     /// The members are being stopped, or have been.
     pub(crate) stopping: bool,
     /// What came of the connections of a pool that was shut down.
@@ -133,6 +135,7 @@ impl<M: Members> Core<M> {
             next_number: 1,
             handing_over: false,
             told_of_end: None,
+            predecessors: Counts::default(),
             stopping: false,
             drained: Drained::default(),
             own: state,

@@ -9,6 +9,7 @@ mod listeners;
 pub(crate) mod loops;
 mod manager;
 mod members;
+pub(crate) mod moving;
 mod plan;
 #[cfg(feature = "processes")]
 mod processes;

@@ -5,7 +5,6 @@ use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
 use crate::clock::deadline;
 use crate::event_loop::connections::moving::Reading;
-use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{
     Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
     Said, ShutDown, Welcome, Yours,
@@ -13,7 +12,7 @@ use crate::ipc::messages::{
 use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
-use crate::pool::loops::moving::{let_go, offer};
+use crate::pool::moving::Holder;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result, passing};
 use std::collections::HashMap;
@@ -101,12 +100,15 @@ impl Conversation<'_> {
         if let Err(reason) = self.commit(&prepared) {
             for (named, state) in self.pools.iter().zip(&states) {
                 named.pool.take_back(state);
-                named.pool.tell(&Event::TakenBack);
+                named.pool.tell_event(&Event::TakenBack);
             }
             return Some(reason);
         }
         self.settle();
-        for Named { pool, .. } in &self.pools {
+        let Conversation { talk, pools, .. } = self;
+        // What is left here ends whenever it does: nothing more is said of it.
+        drop(talk);
+        for Named { pool, .. } in &pools {
             pool.thaw();
             pool.wait_for_none();
             pool.end_handed_over();
@@ -280,7 +282,7 @@ impl Conversation<'_> {
         }
         self.figures.gap = began.elapsed();
         let pid = self.pid;
-        self.pools.iter().for_each(|named| named.pool.tell(&Event::HandedOver { pid }));
+        self.pools.iter().for_each(|named| named.pool.tell_event(&Event::HandedOver { pid }));
         Ok(())
     }
 
@@ -395,17 +397,22 @@ impl Conversation<'_> {
     fn move_loops(&mut self, named: &Named, prepared: &Prepared, gathered: Option<Instant>) -> Result<bool> {
         let Named { name, pool, .. } = named;
         let reads = Reading { state: prepared.reads(name), listeners: pool.listener_states() };
-        let inboxes = &pool.inboxes()[..];
+        let holders = &pool.holders()[..];
         let mut moved = 0;
-        let mut all: Vec<(Arc<Inbox>, Vec<u64>)> = Vec::new();
-        'offers: for inbox in inboxes {
-            all.push((inbox.clone(), Vec::new()));
+        let mut all: Vec<(Arc<dyn Holder>, Vec<u64>)> = Vec::new();
+        'offers: for holder in holders {
+            all.push((holder.clone(), Vec::new()));
             let mut from = Some(0);
             while let Some(at) = from {
                 let (mouth, pool, began) = (self.talk.mouth.clone(), name.clone(), Instant::now());
-                let send =
-                    move |records, descriptors: &[BorrowedFd<'_>]| mouth.say(Said::Offer(Offer { pool, records }), descriptors);
-                let offered = match offer(inbox, reads.clone(), at, send) {
+                let send = move |records, _, descriptors: &[BorrowedFd<'_>]| {
+                    mouth.say(Said::Offer(Offer { pool, records }), descriptors)
+                };
+                let offered = match holder.offer(&reads, at, Box::new(send)) {
+                    Err(Errno::BUSY) => {
+                        self.tell_left()?;
+                        break;
+                    }
                     // The successor reads nothing now, for it may be stopped; or memory is short. They go on here.
                     Err(Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => break 'offers,
                     offered => offered?,
@@ -414,11 +421,11 @@ impl Conversation<'_> {
                 if offered.count == 0 {
                     continue;
                 }
-                let restored = self.restored(inboxes)?;
+                let restored = self.restored(holders)?;
                 all.last_mut().expect("just pushed").1.extend(restored);
                 if gathered.is_none() {
                     moved += self.give(&mut all, began)?;
-                    all.push((inbox.clone(), Vec::new()));
+                    all.push((holder.clone(), Vec::new()));
                 }
             }
         }
@@ -430,10 +437,10 @@ impl Conversation<'_> {
     }
 
     /// Lets go of what the successor has restored, and says so.
-    fn give(&mut self, restored: &mut Vec<(Arc<Inbox>, Vec<u64>)>, began: Instant) -> Result<usize> {
+    fn give(&mut self, restored: &mut Vec<(Arc<dyn Holder>, Vec<u64>)>, began: Instant) -> Result<usize> {
         let mut yours = Yours::default();
-        for (inbox, restored) in restored.drain(..) {
-            let gone = let_go(&inbox, restored);
+        for (holder, restored) in restored.drain(..) {
+            let gone = holder.let_go(restored);
             yours.ids.extend(gone.ids);
             yours.notes.extend(gone.notes);
         }
@@ -446,7 +453,7 @@ impl Conversation<'_> {
 
     /// What the successor says of the last offer. Where it takes long, for it may be stopped, the connections go on here meanwhile, and none
     /// of them is the successor's.
-    fn restored(&mut self, inboxes: &[Arc<Inbox>]) -> Result<Vec<u64>> {
+    fn restored(&mut self, holders: &[Arc<dyn Holder>]) -> Result<Vec<u64>> {
         let mut until = Some(Instant::now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
@@ -463,7 +470,7 @@ impl Conversation<'_> {
                 Err(Errno::AGAIN) => {
                     // Said before they go on: should this process die then, they are not the successor's, whose copies are old.
                     self.talk.mouth.say_surely(&Said::Yours(Yours::default()))?;
-                    inboxes.iter().for_each(|inbox| _ = let_go(inbox, Vec::new()));
+                    holders.iter().for_each(|holder| _ = holder.let_go(Vec::new()));
                     until = None;
                 }
                 Err(errno) => return Err(errno),

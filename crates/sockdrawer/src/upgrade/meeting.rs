@@ -5,8 +5,7 @@ use super::talk::Talk;
 use super::{Before, Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
-use crate::pool::Core;
-use crate::pool::loops::Loops;
+use crate::pool::moving::Movable;
 use crate::sys::{Errno, Result, passing};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -30,7 +29,7 @@ pub(super) const GONE: &str = "it is gone";
 pub(super) struct Meeting {
     pub(super) place: Arc<Place>,
     pub(super) version: String,
-    pub(super) known: Vec<(String, Weak<Core<Loops>>)>,
+    pub(super) known: Vec<(String, Weak<dyn Movable>)>,
     pub(super) before: Arc<Before>,
     pub(super) carries: Vec<Carry>,
 }
@@ -56,7 +55,7 @@ impl Meeting {
 
     /// Pools that have ended have nothing to be taken over.
     fn pools(&self) -> Vec<Named> {
-        let named = |(name, pool): &(String, Weak<Core<Loops>>)| {
+        let named = |(name, pool): &(String, Weak<dyn Movable>)| {
             let pool = pool.upgrade().filter(|pool| !pool.has_stopped())?;
             Some(Named { name: name.clone(), pool, given_up: Vec::new() })
         };

@@ -19,6 +19,7 @@ use crate::ipc::messages::{Said, Settled, ShutDown};
 use crate::net::Address;
 use crate::operation::Drain;
 use crate::pool::loops::Loops;
+use crate::pool::moving::Movable;
 use crate::pool::{Core, Pool, goes_on};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
@@ -98,7 +99,7 @@ impl std::fmt::Debug for Carry {
 #[derive(Clone)]
 struct Named {
     name: String,
-    pool: Arc<Core<Loops>>,
+    pool: Arc<dyn Movable>,
     /// Addresses that the predecessor has and this build does not want.
     given_up: Vec<Address>,
 }

@@ -2,12 +2,11 @@
 
 use super::talk::Talk;
 use super::{Before, Carry, Named};
-use crate::event_loop::inbox::Inbox;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
 use crate::net::Address;
 use crate::pool::Inherited;
-use crate::pool::loops::moving::{release, restore, seat};
+use crate::pool::moving::Holder;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
 use crate::sys::Errno;
@@ -51,7 +50,7 @@ struct Arriving {
     held: u64,
     /// ... and those of the addresses at which they came in.
     listeners: Vec<(Arc<ListenerState>, u64)>,
-    /// The loops that get them, in turn.
+    /// What gets them, in turn.
     turn: usize,
 }
 
@@ -60,8 +59,8 @@ struct Arriving {
 struct Pending {
     /// The pool's place.
     pool: usize,
-    /// By their loops; of connections that move together several slices.
-    restored: Vec<(Arc<Inbox>, Vec<u64>)>,
+    /// By what restored them; of connections that move together several slices.
+    restored: Vec<(Arc<dyn Holder>, Vec<u64>)>,
 }
 
 impl Predecessor {
@@ -146,7 +145,7 @@ impl Predecessor {
         *lock(&before.mouth) = Some(self.talk.mouth.clone());
         for Arriving { named, .. } in &pools {
             let (pool, before) = (named.name.clone(), before.clone());
-            named.pool.tell_end_to(move |how| before.shut_down(pool, how));
+            named.pool.tell_end_to(Box::new(move |how| before.shut_down(pool, how)));
         }
         pools.iter().for_each(|arriving| arriving.named.pool.open());
         // One that is dead by now is found so by the first look at its connections.
@@ -234,14 +233,14 @@ impl Arrivals {
         let Some(at) = self.pools.iter().position(|arriving| arriving.named.name == offer.pool) else {
             return refused("the new process has no such pool");
         };
-        let Some(inbox) = self.pools[at].next_loop() else { return refused("the new process has no loop") };
-        let Some(restored) = restore(&inbox, offer.records, descriptors) else {
+        let Some(holder) = self.pools[at].next_taker() else { return refused("the new process has no loop") };
+        let Some(restored) = holder.restore(offer.records, descriptors) else {
             return refused("a loop of the new process died");
         };
         pending.pool = at;
-        match pending.restored.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &inbox)) {
+        match pending.restored.iter_mut().find(|(other, _)| std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(&holder))) {
             Some((_, ids)) => ids.extend(&restored.ids),
-            None => pending.restored.push((inbox, restored.ids.clone())),
+            None => pending.restored.push((holder, restored.ids.clone())),
         }
         restored
     }
@@ -253,25 +252,25 @@ impl Arrivals {
         let together = arriving.named.pool.state().moves_together();
         let all: Option<HashSet<u64>> = yours.as_ref().map(|yours| yours.ids.iter().copied().collect());
         let notes = yours.map(|yours| yours.notes).unwrap_or_default();
-        for (inbox, ids) in &restored {
+        for (holder, ids) in &restored {
             let ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
             let of_loop: HashSet<u64> = if notes.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let notes = notes.iter().filter(|note| of_loop.contains(&note.id)).cloned().collect();
-            for address in seat(inbox, Yours { ids, notes }, arriving.named.pool.listener_states(), together) {
+            for address in holder.seat(Yours { ids, notes }, &arriving.named.pool.listener_states(), together) {
                 arriving.is_here(address.as_deref());
             }
         }
         if together {
-            restored.iter().for_each(|(inbox, _)| release(inbox));
+            restored.iter().for_each(|(holder, _)| holder.release());
         }
     }
 }
 
 impl Arriving {
-    fn next_loop(&mut self) -> Option<Arc<Inbox>> {
-        let inboxes = self.named.pool.inboxes();
+    fn next_taker(&mut self) -> Option<Arc<dyn Holder>> {
+        let takers = self.named.pool.takers();
         self.turn += 1;
-        inboxes.get(self.turn % inboxes.len().max(1)).cloned()
+        takers.get(self.turn % takers.len().max(1)).cloned()
     }
 
     /// One connection more is this process's, with the permits that were held for it.

@@ -60,7 +60,7 @@ pub(crate) struct Offered {
     /// How many were offered.
     pub(crate) count: usize,
     /// Where the next begins; None: the end of the table was reached.
-    pub(crate) next: Option<u32>,
+    pub(crate) next: Option<u64>,
 }
 
 /// What a successor can take.
@@ -71,8 +71,19 @@ pub(crate) struct Reading {
     pub(crate) listeners: ListenerStates,
 }
 
-/// The listeners by which connections came in, by their addresses as text.
-pub(crate) type ListenerStates = Arc<[(String, Arc<ListenerState>)]>;
+/// The listeners by which connections came in.
+pub(crate) type ListenerStates = Arc<[KnownListener]>;
+
+/// An address at which connections come in.
+pub(crate) struct KnownListener {
+    pub(crate) address: String,
+    /// Where its numbers stand among those that processes share.
+    pub(crate) slot: usize,
+    pub(crate) state: Arc<ListenerState>,
+}
+
+/// Sends an offer: the records, of which the sockets come along in the same order, and where the next one begins.
+pub(crate) type SendOffer = Box<dyn FnOnce(Vec<Record>, Option<u64>, &[BorrowedFd<'_>]) -> Result<(), Errno> + Send>;
 
 impl Connections {
     /// Freezes the next connections, from this slot on, whose state is one of those that the successor `reads`, and has them sent.
@@ -83,7 +94,7 @@ impl Connections {
         &mut self,
         Reading { state: reads, listeners }: &Reading,
         from: u32,
-        send: impl FnOnce(Vec<Record>, &[BorrowedFd<'_>]) -> Result<(), Errno>,
+        send: SendOffer,
     ) -> Result<Offered, Errno> {
         self.look_at_clock();
         let (mut ids, mut records, mut bytes, mut next) = (Vec::new(), Vec::new(), 0, from);
@@ -95,14 +106,14 @@ impl Connections {
             }
             next += 1;
         }
-        let offered = Offered { count: ids.len(), next: (next < self.slots.len()).then_some(next) };
+        let offered = Offered { count: ids.len(), next: (next < self.slots.len()).then_some(next.into()) };
         if ids.is_empty() {
             return Ok(offered);
         }
         // Out of their slots for the call: a table lends one slot at a time.
         let sockets: Vec<OwnedFd> = ids.iter().filter_map(|(slot, _)| self.slots.at(*slot).socket.take()).collect();
         let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-        let sent = send(records, &descriptors);
+        let sent = send(records, offered.next, &descriptors);
         for ((slot, _), socket) in ids.iter().zip(sockets) {
             self.slots.at(*slot).socket = Some(socket);
         }
@@ -171,7 +182,7 @@ impl Connections {
         self.timers.clear(&mut self.slots, slot);
         let listener = self.slots.at(slot).listener;
         // One that came in at an address that was removed counts at none, also where the address has come back.
-        let is_known = |listener: &&Arc<ListenerState>| listeners.iter().any(|(_, known)| Arc::ptr_eq(known, listener));
+        let is_known = |listener: &&Arc<ListenerState>| listeners.iter().any(|known| Arc::ptr_eq(&known.state, listener));
         let listener = self.slots.listener(listener).filter(is_known).map(|listener| listener.address.to_string());
         let tag = self.slots.extra(slot).and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
         let record = self.slots.at(slot);
@@ -440,7 +451,7 @@ impl EventLoop {
         }
         for id in yours.ids {
             let Some(arrived) = self.connections.moving.arrived.remove(&id) else { continue };
-            let of = |address: &String| listeners.iter().find(|(known, _)| known == address).map(|(_, state)| state.clone());
+            let of = |address: &String| listeners.iter().find(|known| known.address == *address).map(|known| known.state.clone());
             let listener = arrived.record.listener.as_ref().and_then(of);
             seated.push(arrived.record.listener.clone());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);

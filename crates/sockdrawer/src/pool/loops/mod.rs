@@ -5,7 +5,7 @@ mod change;
 mod drain;
 mod ending;
 mod members;
-pub(crate) mod moving;
+mod moving;
 mod replace;
 mod shutdown;
 mod status;
@@ -46,8 +46,6 @@ pub(crate) struct State {
     dialer: Option<Arc<Dialer>>,
     /// What loops counted that are gone.
     past: Counts,
-    /// What the processes counted that this one has replaced.
-    predecessors: Counts,
     /// Descriptors the program had open before the pool.
     others: usize,
 }
@@ -116,7 +114,6 @@ impl Core<Loops> {
                 Endpoint::Accept { .. } => None,
             },
             past: Counts::default(),
-            predecessors: Counts::default(),
             others: on.others,
         };
         let (others, limit) = (on.others, on.limiter.limit());

@@ -16,7 +16,7 @@ impl Core<Loops> {
     pub(super) fn counts(&self, control: &Control<Loops>) -> Counts {
         let read = || {
             let mut counts = control.own.past;
-            counts += control.own.predecessors;
+            counts += control.predecessors;
             control.running().for_each(|one| one.running.counters.add_to(&mut counts));
             self.own.shared.placement.iter().for_each(|placement| placement.add_to(&mut counts));
             counts

@@ -1,0 +1,369 @@
+//! A pool whose listeners and connections move from one process to another: what the two ends of an upgrade ask of it, whatever its members
+//! are.
+
+use super::control::{Control, Core, is_running};
+use super::listeners::ListenerEntry;
+use super::manager::{HANDED_OVER, Manager};
+use super::members::Members;
+use crate::config::Endpoint;
+use crate::error::Error;
+use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
+use crate::ipc::messages::{Held, Occupied, Record, Restored, Yours};
+use crate::ipc::shared_counters::SharedCounters;
+use crate::listen::socket::ListenSocket;
+use crate::listen::state::{AcceptState, ListenerState};
+use crate::net::Address;
+use crate::observe::{Counts, Event, Readiness};
+use crate::operation::Drain;
+use crate::protocol::State;
+use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::lock;
+use crate::sys::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The longest time between two looks whether connections are left.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What has connections that move: a loop of this process, or a helper with loops of its own.
+pub(crate) trait Holder: Send + Sync {
+    /// Offers the next connections to a successor, from this place on.
+    ///
+    /// # Errors
+    /// That of `send`; `EBUSY` where it does something else for long. The connections go on here.
+    fn offer(&self, reads: &Reading, from: u64, send: SendOffer) -> Result<Offered, Errno>;
+    /// Lets go of those of its frozen connections that were restored elsewhere; the others go on.
+    fn let_go(&self, restored: Vec<u64>) -> Yours;
+    /// Restores connections of another process. None: it does not answer.
+    fn restore(&self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Option<Restored>;
+    /// Those of what it restored are this process's now, the others are forgotten. Returns at which address each came in. With `together`
+    /// they wait until they are released.
+    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>>;
+    fn release(&self);
+}
+
+/// What members of each kind do in their own way.
+pub(crate) trait Moving: Members {
+    fn shared_counters(&self) -> &SharedCounters;
+    /// All that was counted.
+    fn counts(core: &Core<Self>, control: &Control<Self>) -> Counts;
+    /// The states that the service in force reads and writes.
+    fn state(core: &Core<Self>) -> State;
+    /// Whether every member answers.
+    fn turns(core: &Core<Self>) -> bool;
+    fn holder(member: &Self::Running) -> Arc<dyn Holder>;
+    /// Where connections are that no member has.
+    fn other_holders(_core: &Core<Self>) -> Vec<Arc<dyn Holder>> {
+        Vec::new()
+    }
+    /// How many of the connections can move to a build that reads these states, and why how many others cannot now.
+    fn plan_to_move(core: &Core<Self>, reads: &State) -> (u64, BTreeMap<String, u64>);
+    /// Freezes all connections that can move to a build that reads these states, once each has heard what others have sent it.
+    fn gather(core: &Core<Self>, reads: &State);
+    /// All frozen connections go on here.
+    fn thaw(core: &Core<Self>);
+    /// Of a pool that connects: how many connects have begun.
+    fn begun(_own: &Self::State) -> u64 {
+        0
+    }
+    /// So many connects have begun in another process.
+    fn begin_behind(_own: &Self::State, _begun: u64) {}
+}
+
+/// A pool that can be handed over and taken over.
+pub(crate) trait Movable: Manager {
+    fn tell_event(&self, event: &Event);
+
+    // What both ends ask.
+
+    /// Its listening sockets, in the order of their places.
+    fn listening_sockets(&self) -> Vec<(Address, Vec<Arc<ListenSocket>>)>;
+    /// The addresses at which connections come in, with what is counted there.
+    fn listener_states(&self) -> ListenerStates;
+    /// The states that the service in force reads and writes.
+    fn state(&self) -> State;
+    fn limit(&self) -> u64;
+    /// All that may have connections, those included that take no new ones.
+    fn holders(&self) -> Vec<Arc<dyn Holder>>;
+
+    // What the predecessor's end asks.
+
+    /// How often its configuration was changed.
+    fn revision(&self) -> u64;
+    /// Connections that count for the limit, those of a process before this one included.
+    fn held(&self) -> u64;
+    /// What a successor has to know of this pool.
+    fn what_is_held(&self, name: &str) -> Held;
+    /// Whether every member answers.
+    fn turns(&self) -> bool;
+    /// Whether it has ended, and only its handle is left.
+    fn has_stopped(&self) -> bool;
+    /// Waits until no listening socket is on its way out, for so long. Whether that came.
+    fn wait_for_retired(&self, within: Duration) -> bool;
+    /// How many of its connections can move to a build that reads these states, and why how many others cannot now.
+    fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>);
+    /// From here on the pool is not changed, and its end leaves the listeners alone. False where it was changed, or ended, since it was at
+    /// this revision.
+    fn stay_as_it_is(&self, revision: u64) -> bool;
+    /// The pool may be changed after all.
+    fn may_change(&self);
+    /// What it does with connections that come, before it is handed over.
+    fn accept_state(&self) -> AcceptState;
+    /// Stops to accept: another process has the listeners, and this one touches them no more. False where a loop may still accept.
+    fn hand_over(&self) -> bool;
+    /// The other process is dead, or did not begin: the listeners are this one's again.
+    fn take_back(&self, before: &AcceptState);
+    /// Freezes all connections that can move to a build that reads these states, once each has heard what others have sent it.
+    fn gather(&self, reads: &State);
+    /// All frozen connections go on here.
+    fn thaw(&self);
+    /// The other process stands: the copies of its listening sockets are closed. The connections that came in there are counted still.
+    fn forget_handed_over(&self);
+    /// Waits until no connection is left.
+    fn wait_for_none(&self);
+    /// The pool that took over is shut down: this one is, too.
+    fn end_with_successor(&self, how: Drain);
+    /// Nothing is left: the pool ends.
+    fn end_handed_over(&self);
+
+    // What the successor's end asks.
+
+    /// Goes on where a predecessor stopped: with its numbers, and with permits for the connections that it has.
+    fn go_on(&self, held: &Held);
+    /// Takes connections from now on.
+    fn open(&self);
+    /// What takes connections.
+    fn takers(&self) -> Vec<Arc<dyn Holder>>;
+    /// The addresses of this pool at which connections of the predecessor came in.
+    fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)>;
+    /// What the predecessor has counted by now.
+    fn count_predecessor(&self, held: &Held);
+    /// So many connections of a predecessor are none any more.
+    fn release(&self, connections: u64);
+    /// Has this told once the pool begins to be shut down.
+    fn tell_end_to(&self, told: Box<dyn FnOnce(Drain) + Send>);
+    /// Listens at these addresses no more. A pool that was changed meanwhile may have them no more, or has ended.
+    fn listen_no_more_at(&self, addresses: &[Address]);
+}
+
+impl<M: Moving> Movable for Core<M> {
+    fn tell_event(&self, event: &Event) {
+        self.tell(event);
+    }
+
+    fn listening_sockets(&self) -> Vec<(Address, Vec<Arc<ListenSocket>>)> {
+        let control = lock(&self.control);
+        control.listeners.listening.iter().map(|entry| (entry.listener.address.clone(), entry.listener.sockets.clone())).collect()
+    }
+
+    fn listener_states(&self) -> ListenerStates {
+        let control = lock(&self.control);
+        let all = control.listeners.listening.iter().chain(&control.listeners.handed_over);
+        let known = |entry: &ListenerEntry| KnownListener {
+            address: entry.listener.address.to_string(),
+            slot: entry.slot,
+            state: entry.state.clone(),
+        };
+        all.map(known).collect()
+    }
+
+    fn state(&self) -> State {
+        M::state(self)
+    }
+
+    fn limit(&self) -> u64 {
+        self.own.limiter().limit() as u64
+    }
+
+    fn holders(&self) -> Vec<Arc<dyn Holder>> {
+        let mut holders: Vec<_> = lock(&self.control).running().map(M::holder).collect();
+        holders.extend(M::other_holders(self));
+        holders
+    }
+
+    fn revision(&self) -> u64 {
+        lock(&self.control).revision.number()
+    }
+
+    fn held(&self) -> u64 {
+        self.own.limiter().taken() as u64
+    }
+
+    fn what_is_held(&self, name: &str) -> Held {
+        let control = lock(&self.control);
+        let entries = control.listeners.listening.iter().chain(&control.listeners.handed_over);
+        let occupied = |entry: &ListenerEntry| Occupied {
+            address: entry.listener.address.to_string(),
+            connections: entry.state.limiter.taken() as u64,
+        };
+        let shared_counters = self.own.shared_counters();
+        Held {
+            name: name.to_owned(),
+            connections: self.held(),
+            next_id: shared_counters.ids().load(SeqCst),
+            listeners: entries.map(occupied).collect(),
+            counts: M::counts(self, &control).by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
+            pace: shared_counters.pace().load(SeqCst),
+            begun: M::begun(&control.own),
+        }
+    }
+
+    fn turns(&self) -> bool {
+        M::turns(self)
+    }
+
+    fn has_stopped(&self) -> bool {
+        matches!(lock(&self.control).readiness, Readiness::Stopped(_))
+    }
+
+    fn wait_for_retired(&self, within: Duration) -> bool {
+        self.own.notifier().wait(Instant::now() + within, || self.retirements.under_way() == 0)
+    }
+
+    fn plan_to_move(&self, reads: &State) -> (u64, BTreeMap<String, u64>) {
+        M::plan_to_move(self, reads)
+    }
+
+    fn stay_as_it_is(&self, revision: u64) -> bool {
+        let mut control = lock(&self.control);
+        control.handing_over = control.revision.number() == revision && is_running(&control.readiness).is_ok();
+        let handed_over = control.handing_over;
+        control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(handed_over));
+        handed_over
+    }
+
+    fn may_change(&self) {
+        let mut control = lock(&self.control);
+        control.handing_over = false;
+        control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
+    }
+
+    fn accept_state(&self) -> AcceptState {
+        lock(&self.control).accept_state.clone()
+    }
+
+    fn hand_over(&self) -> bool {
+        // When this returns no loop that turns is about to accept.
+        self.set_accept_state(&AcceptState::Suspended);
+        // Twice: what one loop accepted last for another has come in there, too.
+        if !self.turns() || !self.turns() || is_running(&lock(&self.control).readiness).is_err() {
+            return false;
+        }
+        let mut control = lock(&self.control);
+        let Control { listeners, members, .. } = &mut *control;
+        for mut entry in listeners.listening.drain(..) {
+            entry.listener.hand_over(true);
+            let sockets = |index| {
+                let held = entry.owners.iter().enumerate().filter(move |(_, owners)| owners.contains(&index));
+                held.map(|(socket, _)| socket).collect()
+            };
+            let released: Vec<_> = members.iter().enumerate().map(|(index, member)| (member, sockets(index))).collect();
+            Members::release(&self.own, &entry, &released);
+            entry.owners.iter_mut().for_each(Vec::clear);
+            listeners.handed_over.push(entry);
+        }
+        true
+    }
+
+    fn take_back(&self, before: &AcceptState) {
+        {
+            let mut control = lock(&self.control);
+            control.handing_over = false;
+            let handed_over = std::mem::take(&mut control.listeners.handed_over);
+            control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
+            if is_running(&control.readiness).is_ok() {
+                for mut entry in handed_over {
+                    entry.listener.hand_over(false);
+                    control.listeners.listening.push(entry);
+                }
+                self.rebalance(&mut control);
+            }
+        }
+        self.thaw();
+        self.set_accept_state(before);
+    }
+
+    fn gather(&self, reads: &State) {
+        M::gather(self, reads);
+    }
+
+    fn thaw(&self) {
+        M::thaw(self);
+    }
+
+    fn forget_handed_over(&self) {
+        let mut control = lock(&self.control);
+        control.listeners.handed_over.iter_mut().for_each(|entry| entry.listener.sockets.clear());
+    }
+
+    fn wait_for_none(&self) {
+        while !self.own.notifier().wait(Instant::now() + LOOK, || self.held() == 0) {}
+    }
+
+    fn end_with_successor(&self, how: Drain) {
+        Core::shutdown(self, how, HANDED_OVER, |_| ());
+    }
+
+    fn end_handed_over(&self) {
+        Core::stop(self, HANDED_OVER);
+    }
+
+    fn go_on(&self, held: &Held) {
+        {
+            let mut control = lock(&self.control);
+            control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
+            M::begin_behind(&control.own, held.begun);
+        }
+        self.count_predecessor(held);
+        self.own.limiter().hold_more(held.connections);
+        for (state, connections) in self.occupied(held) {
+            state.limiter.hold_more(connections);
+        }
+        let shared_counters = self.own.shared_counters();
+        shared_counters.ids().fetch_max(held.next_id, SeqCst);
+        shared_counters.pace().fetch_max(held.pace, SeqCst);
+    }
+
+    fn open(&self) {
+        self.set_accept_state(&AcceptState::Open);
+    }
+
+    fn takers(&self) -> Vec<Arc<dyn Holder>> {
+        let control = lock(&self.control);
+        let active = control.members.iter().filter(|member| member.active && !member.stuck);
+        active.filter_map(|member| member.running.as_ref().map(M::holder)).collect()
+    }
+
+    fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)> {
+        let states = self.listener_states();
+        let state = |address: &str| states.iter().find(|known| known.address == address).map(|known| known.state.clone());
+        held.listeners.iter().filter_map(|one| Some((state(&one.address)?, one.connections))).collect()
+    }
+
+    fn count_predecessor(&self, held: &Held) {
+        let value = |name: &str| held.counts.get(name).copied().unwrap_or(0);
+        lock(&self.control).predecessors = Counts::of_names(value);
+    }
+
+    fn release(&self, connections: u64) {
+        (0..connections).for_each(|_| self.own.limiter().put_back());
+    }
+
+    fn tell_end_to(&self, told: Box<dyn FnOnce(Drain) + Send>) {
+        lock(&self.control).told_of_end = Some(told);
+    }
+
+    fn listen_no_more_at(&self, addresses: &[Address]) {
+        while !addresses.is_empty() {
+            let mut wanted = self.config();
+            if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
+                listeners.retain(|listening| !addresses.contains(&listening.address));
+            }
+            if !matches!(self.reconfigure(wanted), Err(Error::Conflict { .. })) {
+                return;
+            }
+        }
+    }
+}
