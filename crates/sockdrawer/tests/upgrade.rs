@@ -7,6 +7,8 @@ mod crossings;
 mod kills;
 #[path = "upgrade/left.rs"]
 mod left;
+#[path = "upgrade/place.rs"]
+mod place;
 #[path = "upgrade/pools.rs"]
 mod pools;
 #[path = "upgrade/proxy.rs"]
@@ -15,62 +17,14 @@ mod proxy;
 mod sums;
 
 use common::{PATIENCE, address, any_port, connect, read, read_all, reset, tcp};
-use sockdrawer::{Address, Config, Drain, Error, Listening, Model, Pool, Selector, Status, Upgrade};
+use place::{Place, config, id_of, many_sums, moved};
+use sockdrawer::{Address, Drain, Listening, Pool, Selector, Status, Upgrade};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use sums::{Sums, add, answer, build, message};
-
-/// A meeting place of this test.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let path = std::env::temp_dir().join(format!("sockdrawer-upgrade-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        Place(path)
-    }
-
-    fn upgrade(&self) -> Upgrade {
-        Upgrade::at(&self.0).version("a test").replaces("any").stand_by(Duration::ZERO)
-    }
-
-    /// A build that serves there.
-    fn serve(&self, config: Config) -> (Pool, SocketAddr) {
-        let upgrade = self.upgrade().begin().expect("it begins");
-        let pool = upgrade.start("sums", config).expect("it starts");
-        upgrade.ready().expect("it takes over");
-        let at = address(&pool);
-        (pool, at)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn config(service: Sums) -> Config {
-    Config::accept(service).loops(2)
-}
-
-/// Waits until the connections are there, and the pool before is over.
-fn moved(old: &Pool, new: &Pool, count: usize) {
-    assert!(old.join().is_ok(), "another took over");
-    let counts = old.status().counts;
-    assert_eq!(counts.moved_out, counts.moved_in + count as u64);
-    // The books of all processes so far are those of the last.
-    let open = count as u64;
-    let told =
-        new.wait(PATIENCE, |status| status.counts.moved_out == counts.moved_out && status.counts.moved_in == counts.moved_out);
-    let counts = new.status().counts;
-    assert!(told && new.status().connections == count, "{:#?}", new.status());
-    assert_eq!(counts.accepted + counts.moved_in, counts.closed + counts.moved_out + open);
-}
+use sums::{add, answer, build, message};
 
 #[test]
 fn connections_go_on_in_the_next_build() {
@@ -131,11 +85,6 @@ fn what_belongs_to_a_connection_comes_along() {
     // It waits until it is told something else.
     new.notify(&Selector::Id(id_of(&new, &waits)), *b"go on").expect("it is told");
     assert_eq!((answer(&mut waits, b'n'), answer(&mut waits, b'a')), ((2, 3), (2, 4)));
-}
-
-fn id_of(pool: &Pool, client: &std::net::TcpStream) -> sockdrawer::ConnectionId {
-    let peer = client.local_addr().ok();
-    pool.connections(&Selector::All).into_iter().find(|one| one.peer == peer).expect("listed").id
 }
 
 #[test]
@@ -375,10 +324,6 @@ fn a_second_start_by_mistake_is_told_what_to_do() {
     drop(place.upgrade().begin().expect("it begins"));
     assert_eq!(add(&mut client, 1), (1, 2));
     assert_eq!(add(&mut connect(at), 1), (1, 1));
-    let unready = place.upgrade().begin().expect("it begins");
-    let model = unready.start("sums", config(build(2)).model(Model::Threads).listen(any_port())).err();
-    assert!(matches!(model, Some(Error::NotInModel { model: Model::Threads, .. })));
-    drop(unready);
     let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
     moved(&old, &new, 1);
 }
@@ -444,12 +389,6 @@ fn clients_that_come_meanwhile_notice_nothing() {
     let counts = pool.status().counts;
     let open = pool.status().connections as u64;
     assert_eq!(counts.accepted + counts.moved_in, counts.closed + counts.rejected + counts.moved_out + open, "{counts:#?}");
-}
-
-fn many_sums(at: SocketAddr, count: usize) -> Vec<std::net::TcpStream> {
-    let mut clients: Vec<_> = (0..count).map(|_| connect(at)).collect();
-    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1).1, 1));
-    clients
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The connections of one event loop: how one enters, what epoll says of it, and all that they need meanwhile.
 
+mod arriving;
 mod calling;
 mod closing;
 pub(super) mod connecting;
@@ -54,6 +55,8 @@ pub(crate) struct Connections {
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
     moving: moving::Moving,
+    /// By id, those that were restored and are another process's still.
+    arrived: HashMap<u64, arriving::Arrived>,
     /// Connections that are watched for the idle timeout.
     idle: HashMap<u32, idle::Seen>,
     /// Every target there was; connecting slots name theirs by its place.
@@ -97,6 +100,7 @@ impl Connections {
             timers: Timers::new(io.start, capacity.min(64)),
             orphans: HashMap::new(),
             moving: moving::Moving::default(),
+            arrived: HashMap::new(),
             idle: HashMap::new(),
             targets: Vec::new(),
             connects: connecting::Connects::default(),

@@ -1,7 +1,8 @@
 //! A connection on its way to the loop, thread or process that runs it.
 
+use crate::ipc::messages::Record;
 use crate::listen::permit::Permit;
-use crate::protocol::Side;
+use crate::protocol::{Note, Side};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -12,7 +13,18 @@ pub(crate) struct Incoming {
     pub(crate) permit: Permit,
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) side: Side,
+    /// What belongs to one that came from another program.
+    pub(crate) arrival: Option<Box<Arrival>>,
     /// Both zero where this side accepted.
     pub(crate) lag: Duration,
     pub(crate) connect_time: Duration,
+}
+
+/// What belongs to a connection of another program beside its socket.
+pub(crate) struct Arrival {
+    pub(crate) record: Record,
+    /// Notes that came for it on its way.
+    pub(crate) notes: Vec<Note>,
+    /// It reads nothing before all of them are here.
+    pub(crate) together: bool,
 }

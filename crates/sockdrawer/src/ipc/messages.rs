@@ -232,7 +232,7 @@ pub(crate) struct Replaced {
     pub(crate) not_restored: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct StateLevel {
     #[prost(string, tag = "1")]
     pub(crate) name: String,
@@ -293,7 +293,7 @@ pub(crate) struct Offer {
 }
 
 /// A connection, but for its socket.
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Record {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
@@ -331,7 +331,7 @@ pub(crate) struct Record {
 }
 
 /// What a connection is in the middle of.
-#[derive(Clone, Copy, PartialEq, prost::Message)]
+#[derive(Clone, Copy, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Marks {
     /// This side connected.
     #[prost(bool, tag = "1")]
@@ -353,7 +353,7 @@ pub(crate) struct Marks {
     pub(crate) full: bool,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Restored {
     #[prost(uint64, repeated, tag = "1")]
     pub(crate) ids: Vec<u64>,
@@ -362,7 +362,7 @@ pub(crate) struct Restored {
     pub(crate) reasons: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Yours {
     #[prost(uint64, repeated, tag = "1")]
     pub(crate) ids: Vec<u64>,
@@ -371,7 +371,7 @@ pub(crate) struct Yours {
     pub(crate) notes: Vec<Noted>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Noted {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
@@ -400,13 +400,14 @@ pub(crate) struct ShutDown {
 impl Prepared {
     /// The state that a pool of the successor reads.
     pub(crate) fn reads(&self, pool: &str) -> State {
-        let found = self.pools.iter().find(|reads| reads.name == pool);
-        State::of_levels(found.into_iter().flat_map(|reads| &reads.state).map(|level| Level {
-            name: level.name.clone().into(),
-            version: level.version,
-            oldest: level.oldest,
-        }))
+        self.pools.iter().find(|reads| reads.name == pool).map_or_else(State::none, |reads| state(&reads.state))
     }
+}
+
+/// A state that was sent.
+pub(crate) fn state(levels: &[StateLevel]) -> State {
+    let level = |level: &StateLevel| Level { name: level.name.clone().into(), version: level.version, oldest: level.oldest };
+    State::of_levels(levels.iter().map(level))
 }
 
 /// The levels of a state, to be sent.

@@ -25,8 +25,8 @@ pub(crate) const MOST_DOORS: usize = 1024;
 /// The words of the alarms: how many there are, a bit for each that is raised, and two numbers for each of 16.
 pub(crate) const ALARM_WORDS: usize = 2 + 2 * 16;
 
-/// The words of one limiter: six numbers, and two for each process.
-const HELD: usize = 6;
+/// The words of one limiter: seven numbers, and two for each process.
+const HELD: usize = 7;
 const GATE: usize = HELD + 2 * MOST_PROCESSES;
 
 /// The words of the pool's limiter are first, then come the pool's own: three numbers and the alarms.
@@ -116,7 +116,7 @@ impl SharedCounters {
     /// as they are for each connection.
     #[inline]
     pub(crate) fn lines(&self) -> [&AtomicU64; 4] {
-        let [taken, limit, _, _, raise, clear] = &*self.numbers;
+        let [taken, limit, _, _, raise, clear, _] = &*self.numbers;
         [taken, limit, raise, clear]
     }
 
@@ -158,6 +158,11 @@ impl SharedCounters {
     /// The process that was called last.
     pub(crate) fn turn(&self) -> &AtomicU64 {
         &self.numbers[3]
+    }
+
+    /// Of `taken`, those that connections of a program have which this one replaces.
+    pub(crate) fn elsewhere(&self) -> &AtomicU64 {
+        &self.numbers[6]
     }
 
     /// Of `taken`, those of a process.
@@ -209,7 +214,7 @@ impl SharedCounters {
     pub(crate) fn unaccounted(&self) -> Option<u64> {
         let read = || -> Vec<u64> {
             let held = (0..MOST_PROCESSES).map(|process| self.held(process));
-            std::iter::once(self.taken()).chain(held).map(|word| word.load(SeqCst)).collect()
+            [self.taken(), self.elsewhere()].into_iter().chain(held).map(|word| word.load(SeqCst)).collect()
         };
         let numbers = read();
         if numbers != read() {

@@ -41,7 +41,7 @@ struct Place {
 /// One process among those that share permits.
 #[derive(Clone)]
 pub(crate) struct Process {
-    /// None: the one that started the others; it has no connections.
+    /// None: the one that started the others; it has no connections, but may hold permits for those of a program that this one replaces.
     pub(crate) index: Option<usize>,
     /// The most connections that its own descriptors allow.
     pub(crate) most: usize,
@@ -212,7 +212,24 @@ impl Limiter {
     /// This process's own count and bound.
     fn own(&self) -> Option<(&AtomicU64, u64)> {
         let process = self.process.as_ref()?;
-        Some((self.shared_counters.held(process.index?), process.most as u64))
+        Some(match process.index {
+            Some(index) => (self.shared_counters.held(index), process.most as u64),
+            None => (self.shared_counters.elsewhere(), u64::MAX),
+        })
+    }
+
+    /// A permit that was held for a connection of another program is this process's. One that is killed in between leaves a permit that no
+    /// process holds, which is found.
+    pub(crate) fn take_over(&self) {
+        if let Some((held, _)) = self.own() {
+            self.shared_counters.elsewhere().fetch_sub(1, SeqCst);
+            held.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Of several processes, the first: permits held for connections of another program.
+    pub(crate) fn elsewhere(&self) -> Option<u64> {
+        self.process.as_ref().map(|_| self.shared_counters.elsewhere().load(SeqCst))
     }
 
     fn has_own_room(&self) -> bool {

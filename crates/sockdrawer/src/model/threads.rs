@@ -124,8 +124,9 @@ impl Threads {
             // There is a thread for each: what is a loop's share for many would be there for each of them.
             event_loop.connections.give_memory_back();
             // A connection may have come and gone in this turn.
-            while event_loop.connections.count() == 0 && event_loop.counters().closed().get() != served {
-                served = event_loop.counters().closed().get();
+            let gone = |event_loop: &EventLoop| event_loop.counters().closed().get() + event_loop.counters().moved_out().get();
+            while event_loop.connections.count() == 0 && gone(event_loop) != served {
+                served = gone(event_loop);
                 match self.rest(own) {
                     Some(incoming) => event_loop.adopt_incoming(incoming),
                     None => {

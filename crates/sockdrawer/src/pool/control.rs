@@ -1,6 +1,6 @@
 //! What a pool is made of, whatever its members are, and what is changed of it under one lock.
 
-use super::listeners::Listeners;
+use super::listeners::{Inherited, Listeners};
 use super::members::Members;
 use super::restarts::{History, PendingRestart};
 use super::retire::{Keeper, Retirements};
@@ -89,6 +89,14 @@ impl<M: Members> Control<M> {
     pub(super) fn take_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
+    }
+
+    /// Listening sockets of a process that this one replaces: the pool takes no connection until it is told to.
+    pub(super) fn inherit(&mut self, inherited: Option<Inherited>) {
+        if let Some(inherited) = inherited {
+            self.listeners.inherited = inherited;
+            (self.accept_state, self.readiness) = (AcceptState::Suspended, Readiness::Suspended);
+        }
     }
 
     /// Makes started members the pool's.

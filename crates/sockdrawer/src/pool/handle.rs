@@ -1,8 +1,10 @@
 //! The handle of a running pool.
 
 use super::control::Core;
+use super::listeners::Inherited;
 use super::loops::Loops;
 use super::manager::{Manager, SHUT_DOWN};
+use super::moving::Movable;
 use super::plan::{Applied, Plan, plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
@@ -41,6 +43,16 @@ impl Drop for StopWhenDropped {
     }
 }
 
+/// Starts a pool of the members that its model asks for; with the listening sockets of a program that it replaces, if there are some: then
+/// it takes no connection before it is opened.
+pub(crate) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<dyn Movable>, Error> {
+    Ok(match config.model {
+        #[cfg(feature = "processes")]
+        model if model.has_processes() => Core::<Helpers>::start(config, inherited)?,
+        _ => Core::<Loops>::start(config, inherited)?,
+    })
+}
+
 impl Pool {
     /// # Panics
     /// In a callback or an observer of this pool.
@@ -70,12 +82,7 @@ impl Pool {
     /// # Errors
     /// See [`Error`], which is sorted by the side at fault. Nothing is left behind.
     pub fn start(config: Config) -> Result<Pool, Error> {
-        let manager: Arc<dyn Manager> = match config.model {
-            #[cfg(feature = "processes")]
-            model if model.has_processes() => Core::<Helpers>::start(config)?,
-            _ => Core::<Loops>::start(config)?,
-        };
-        Ok(Pool::of(manager))
+        Ok(Pool::of(start(config, None)?))
     }
 
     pub(crate) fn of(manager: Arc<dyn Manager>) -> Pool {

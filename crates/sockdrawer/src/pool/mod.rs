@@ -21,8 +21,8 @@ mod supervise;
 mod tests;
 mod validate;
 
-pub(crate) use control::Core;
 pub use handle::Pool;
+pub(crate) use handle::start;
 pub(crate) use listeners::{Inherited, goes_on};
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]

@@ -39,8 +39,8 @@ pub(crate) trait Holder: Send + Sync {
     /// Restores connections of another process. None: it does not answer.
     fn restore(&self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Option<Restored>;
     /// Those of what it restored are this process's now, the others are forgotten. Returns at which address each came in. With `together`
-    /// they wait until they are released.
-    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>>;
+    /// they wait until they are released. None: it died.
+    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Option<Vec<Option<String>>>;
     fn release(&self);
 }
 
@@ -140,6 +140,8 @@ pub(crate) trait Movable: Manager {
     fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)>;
     /// What the predecessor has counted by now.
     fn count_predecessor(&self, held: &Held);
+    /// Of permits that are held for connections of the predecessor, those that no member has taken over. None: members take none over.
+    fn elsewhere(&self) -> Option<u64>;
     /// So many connections of a predecessor are none any more.
     fn release(&self, connections: u64);
     /// Has this told once the pool begins to be shut down.
@@ -345,6 +347,10 @@ impl<M: Moving> Movable for Core<M> {
     fn count_predecessor(&self, held: &Held) {
         let value = |name: &str| held.counts.get(name).copied().unwrap_or(0);
         lock(&self.control).predecessors = Counts::of_names(value);
+    }
+
+    fn elsewhere(&self) -> Option<u64> {
+        self.own.limiter().elsewhere()
     }
 
     fn release(&self, connections: u64) {

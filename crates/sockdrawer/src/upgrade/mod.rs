@@ -13,14 +13,13 @@ mod talk;
 
 pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
-use crate::config::{Config, Model};
+use crate::config::Config;
 use crate::error::Error;
 use crate::ipc::messages::{Said, Settled, ShutDown};
 use crate::net::Address;
 use crate::operation::Drain;
-use crate::pool::loops::Loops;
 use crate::pool::moving::Movable;
-use crate::pool::{Core, Pool, goes_on};
+use crate::pool::{Pool, goes_on, start};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
@@ -253,21 +252,15 @@ impl Upgrade {
     /// the predecessor stands by no more: until then this pool listens there too.
     ///
     /// # Errors
-    /// As [`Pool::start`]; [`Error::NotInModel`] for a model whose connections cannot move.
+    /// As [`Pool::start`].
     pub fn start(&self, name: &str, config: Config) -> Result<Pool, Error> {
         let begun = self.begun()?;
-        let model = config.model;
-        if !matches!(model, Model::Loops | Model::Tasks | Model::Single) {
-            let (what, remedy) =
-                ("hand its connections to another process", "use loops, tasks or single, or start the pool without an upgrade");
-            return Err(Error::NotInModel { model, what, remedy });
-        }
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();
         let wanted = |address: &Address| config.listeners().iter().any(|listening| goes_on(address, &listening.address));
         let given_up: Vec<_> = inherited.iter().map(|(address, _)| address.clone()).filter(|address| !wanted(address)).collect();
         // What waits there is served: they end in order, once the predecessor has let go of them.
         let config = given_up.iter().cloned().fold(config, Config::listen);
-        let pool = Core::<Loops>::start_with(config, Some(inherited))?;
+        let pool = start(config, Some(inherited))?;
         lock(&begun.pools).push(Named { name: name.to_owned(), pool: pool.clone(), given_up });
         Ok(Pool::of(pool))
     }

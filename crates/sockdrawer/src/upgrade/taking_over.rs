@@ -256,12 +256,13 @@ impl Arrivals {
             let ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
             let of_loop: HashSet<u64> = if notes.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let notes = notes.iter().filter(|note| of_loop.contains(&note.id)).cloned().collect();
-            for address in holder.seat(Yours { ids, notes }, &arriving.named.pool.listener_states(), together) {
-                arriving.is_here(address.as_deref());
+            match holder.seat(Yours { ids, notes }, &arriving.named.pool.listener_states(), together) {
+                Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
+                None => arriving.recount(),
             }
         }
         if together {
-            restored.iter().for_each(|(holder, _)| holder.release());
+            arriving.named.pool.holders().iter().for_each(|holder| holder.release());
         }
     }
 }
@@ -281,6 +282,14 @@ impl Arriving {
         };
         if let Some((_, held)) = self.listeners.iter_mut().find(came_in) {
             *held -= 1;
+        }
+    }
+
+    /// A helper that died may have taken permits over, and they were taken back with all that it had.
+    fn recount(&mut self) {
+        self.held = self.held.min(self.named.pool.elsewhere().unwrap_or(self.held));
+        for (state, held) in &mut self.listeners {
+            *held = (*held).min(state.limiter.elsewhere().unwrap_or(*held));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Where an upgrade meets something else: an end, a change, a death, or a connection that has much to send.
 
 use super::common::{PATIENCE, address, any_port, connect, kill, play, read, role, say};
+use super::place::{Place, config, many_sums, moved};
 use super::sums::{OnRestore, Sums, add, answer, build, message};
-use super::{Place, config, many_sums, moved};
 use sockdrawer::{Address, Drain, Pool, Selector, Upgrade};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

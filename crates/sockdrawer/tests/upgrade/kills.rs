@@ -2,9 +2,9 @@
 //! exactly what it had.
 
 use super::common::{address, any_port, connect, hear, is_long, kill, play, reset, role, say, tcp, try_connect_from};
+use super::place::{Place, config};
 use super::proxy::{GO, OFFER, PREPARED, Packet, Pids, Proxy, SETTLED, Side, WELCOME, YOURS};
 use super::sums::{add, build, try_add};
-use super::{Place, config};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{Address, Selector, Upgrade};
 use std::collections::HashSet;

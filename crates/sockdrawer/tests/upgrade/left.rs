@@ -1,8 +1,8 @@
 //! What is left of upgrades: nothing.
 
 use super::common::{any_port, is_long, play, role};
+use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, build};
-use super::{Place, config, many_sums, moved};
 use sockdrawer::Address;
 
 /// Alone in its process: what it counts is the process's.

@@ -1,8 +1,8 @@
 //! Upgrades of pools that connect, and of pools that serve one connection at a time.
 
 use super::common::{PATIENCE, any_port};
+use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, build};
-use super::{Place, config, many_sums, moved};
 use sockdrawer::{Address, Config, Connecting, Drain, Model};
 use std::net::{TcpListener, TcpStream};
 

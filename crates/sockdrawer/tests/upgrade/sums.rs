@@ -1,14 +1,14 @@
 //! A service whose state moves: each connection has a sum.
 
 use super::common::read;
-use sockdrawer::{CannotRestore, CannotSave, Context, Input, Note, Peer, Protocol, Saved, Saver, Service, State, Step};
+use sockdrawer::{CannotRestore, CannotSave, Context, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service, State, Step};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Mutex;
 use std::time::Duration;
 
 /// Adds numbers. Messages are a letter and a number of 4 bytes: `a` adds it and tells the sum, `t` sets a timer in so many milliseconds, `b`
-/// sends so many bytes of the sum, `w` waits, `n` is named by the number, `s` cannot be saved from now on.
+/// sends so many bytes of the sum, `w` waits, `h` keeps its thread busy for so many milliseconds, `n` is named by the number, `s` cannot be saved from now on.
 pub(crate) struct Sum {
     build: u8,
     sum: u32,
@@ -47,6 +47,9 @@ impl Service for Sums {
     fn state(&self) -> State {
         self.state.clone()
     }
+    fn recipe(&self) -> Option<Recipe> {
+        Some(Recipe { name: "sums".to_owned(), options: vec![self.build] })
+    }
 }
 
 impl Protocol for Sum {
@@ -64,6 +67,8 @@ impl Protocol for Sum {
                 b'n' => cx.tag(&number.to_string()),
                 b's' => self.stays = true,
                 b'w' => return Step::Wait,
+                // waits because: a callback that takes long is what is tried.
+                b'h' => std::thread::sleep(Duration::from_millis(number.into())),
                 _ => return Step::Close,
             }
         }

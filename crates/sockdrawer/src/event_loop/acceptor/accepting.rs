@@ -101,6 +101,9 @@ impl EventLoop {
 
     /// A connection enters this loop.
     pub(crate) fn adopt_incoming(&mut self, mut incoming: Incoming) {
+        if let Some(arrival) = incoming.arrival.take() {
+            return self.seat_placed(incoming, *arrival);
+        }
         // Of a connection's own process the parent knows the age.
         if self.connections.page.is_none() {
             self.connections.look_at_clock();
@@ -287,7 +290,7 @@ impl EventLoop {
         if self.connections.io.shared.placement.is_some() || held.socket.is_spread() {
             let permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), Some(held.listener.clone()), peer_count);
             let (lag, connect_time) = (Duration::ZERO, Duration::ZERO);
-            self.bring_in(Incoming { socket, permit, remote, side: Side::Accepted, lag, connect_time });
+            self.bring_in(Incoming { socket, permit, remote, side: Side::Accepted, arrival: None, lag, connect_time });
             return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
         }
         let slot = self.connections.slots.take_counted(socket, Some(&held.listener), peer_count);

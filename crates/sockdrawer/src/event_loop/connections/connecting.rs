@@ -102,7 +102,7 @@ impl Connections {
             self.unwatch(slot);
             let (socket, permit) = self.slots.give_up(slot);
             let socket = socket.expect("a connecting slot has its socket");
-            return Some(Incoming { socket, permit, remote, side: Side::Connected, lag, connect_time: took });
+            return Some(Incoming { socket, permit, remote, side: Side::Connected, arrival: None, lag, connect_time: took });
         }
         let record = self.slots.at(slot);
         (record.bytes_in, record.bytes_out) = (0, 0);

@@ -1,22 +1,20 @@
-//! Connections that move to another process. Here they are frozen: epoll does not know them, nothing is read, written or called. There
-//! they are restored, and nothing of them is touched until they are there for good.
+//! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
-use crate::behaviour::Panicked;
-use crate::event_loop::EventLoop;
 use crate::event_loop::slot::{Flags, Slot};
-use crate::ipc::messages::{Marks, Noted, Record, Restored, Yours};
-use crate::listen::permit::Permit;
+use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
-use crate::protocol::{Closed, ConnectionId, Note, Peer, Saved, Saver, Side, State};
+use crate::protocol::{Closed, Note, Saver, State};
 use crate::sys::{Errno, cookie};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Connections of one offer: their sockets come along in one packet.
+/// Connections of one offer: their sockets come along in one packet. Each waits for all of its offer.
 const MOST_RECORDS: usize = 32;
+/// Of one process among several, which have many connections, and whose offers pass two more processes.
+const MOST_RECORDS_OF_HELPER: usize = 96;
 /// Bytes of one offer, but for one record that is longer.
 const MOST_BYTES: usize = 24 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
@@ -30,9 +28,13 @@ pub(crate) struct Moving {
     /// By id, those that are frozen.
     frozen: HashMap<u64, Frozen>,
     /// Frozen connections that were not offered yet hear their notes: some were sent before all were frozen. How many did since the last look.
-    gathered: Option<u64>,
-    /// By id, those that were restored and are another process's still.
-    arrived: HashMap<u64, Arrived>,
+    pub(super) gathered: Option<u64>,
+}
+
+impl Moving {
+    pub(super) fn tokens(&self) -> Vec<u64> {
+        self.frozen.values().map(|frozen| frozen.token).collect()
+    }
 }
 
 /// A connection that nothing happens to but its end.
@@ -44,15 +46,6 @@ struct Frozen {
     due: Option<Instant>,
     /// Notes that came since.
     notes: Vec<Arc<[u8]>>,
-}
-
-/// A connection that was restored: its slab has its state, and its generation counts it.
-struct Arrived {
-    socket: OwnedFd,
-    remote: Option<std::net::SocketAddr>,
-    record: Record,
-    table: u16,
-    state: u32,
 }
 
 /// What came of an offer.
@@ -98,7 +91,8 @@ impl Connections {
     ) -> Result<Offered, Errno> {
         self.look_at_clock();
         let (mut ids, mut records, mut bytes, mut next) = (Vec::new(), Vec::new(), 0, from);
-        while next < self.slots.len() && ids.len() < MOST_RECORDS && bytes < MOST_BYTES {
+        let most = if self.io.shared.process.is_some() { MOST_RECORDS_OF_HELPER } else { MOST_RECORDS };
+        while next < self.slots.len() && ids.len() < most && bytes < MOST_BYTES {
             if let Some(record) = self.freeze_and_save(next, reads, listeners) {
                 bytes += prost::Message::encoded_len(&record);
                 ids.push((next, record.id));
@@ -136,7 +130,7 @@ impl Connections {
         std::mem::replace(&mut self.moving.gathered, (!last).then_some(0)).unwrap_or(0)
     }
 
-    fn freeze(&mut self, slot: u32) {
+    pub(super) fn freeze(&mut self, slot: u32) {
         if self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.unwatch(slot);
         }
@@ -334,133 +328,6 @@ impl Connections {
         self.descriptor_freed = true;
         Some(notes)
     }
-
-    /// Restores connections of another process; their sockets are not touched.
-    pub(crate) fn restore_arrivals(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
-        let mut restored = Restored::default();
-        for (record, socket) in records.into_iter().zip(sockets) {
-            let id = record.id;
-            match self.restore_arrival(record, socket) {
-                Ok(()) => restored.ids.push(id),
-                Err(why) if !restored.reasons.contains(&why) => restored.reasons.push(why),
-                Err(_) => {}
-            }
-        }
-        restored
-    }
-
-    fn restore_arrival(&mut self, record: Record, socket: OwnedFd) -> Result<(), String> {
-        let errno = |errno: Errno| std::io::Error::from(errno).to_string();
-        if cookie(socket.as_fd()).map_err(errno)? != record.cookie {
-            return Err("its socket is another's".to_owned());
-        }
-        let panicked = |Panicked(message)| format!("the new service panicked: {message}");
-        self.join_generation().map_err(panicked)?;
-        let table = self.generations.active;
-        let restored = self.restore_state(table, &record, socket.as_fd());
-        let (state, remote) = restored.inspect_err(|_| self.left_generation(table))?;
-        self.moving.arrived.insert(record.id, Arrived { socket, remote, record, table, state });
-        Ok(())
-    }
-
-    fn restore_state(
-        &mut self,
-        table: u16,
-        record: &Record,
-        socket: BorrowedFd<'_>,
-    ) -> Result<(u32, Option<std::net::SocketAddr>), String> {
-        if record.kept.len() > self.read.len() {
-            return Err("it has more untaken input than the new service may have".to_owned());
-        }
-        let remote = self.io.system.peer_address(socket).ok().flatten();
-        let side = if record.marks.connected { Side::Connected } else { Side::Accepted };
-        let mut saved = Saved::versioned(&record.state, &record.versions);
-        let restored = self.generations.at(table).table.restore(&Peer::new(remote, side), &mut saved);
-        let restored = restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?;
-        Ok((restored.map_err(|why| why.to_string())?, remote))
-    }
-
-    /// What was restored and did not come after all is forgotten.
-    fn forget_arrivals(&mut self) {
-        for arrived in std::mem::take(&mut self.moving.arrived).into_values() {
-            self.generations.at(arrived.table).table.forget(arrived.state);
-            self.left_generation(arrived.table);
-        }
-    }
-
-    /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here.
-    fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) {
-        let Arrived { socket, record: moved, table, state, .. } = arrived;
-        let slot = self.slots.take(socket, permit);
-        let (second, full) = (self.second, self.generations.at(table).full());
-        let record = self.slots.at(slot);
-        record.id = ConnectionId(moved.id);
-        (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
-        (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
-        set_marks(record, &moved.marks);
-        self.keep(slot, &moved.kept);
-        if !moved.unsent.is_empty() {
-            self.unsent.push(slot, &moved.unsent);
-            self.slots.at(slot).flags.set(Flags::UNSENT);
-            if moved.marks.full {
-                self.slots.at(slot).flags.set(full);
-            }
-        }
-        if let Some(tag) = &moved.tag {
-            self.set_tag(slot, crate::protocol::tag(tag));
-        }
-        if let Some(left) = moved.timer {
-            let now = Instant::now();
-            self.timers.set(&mut self.slots, slot, crate::clock::deadline(now, Duration::from_nanos(left)), now);
-        }
-        self.io.counters.moved_in().add(1);
-        if together {
-            self.moving.gathered = Some(0);
-            self.freeze(slot);
-        }
-        let token = self.slots.token(slot);
-        self.tell_restored(slot);
-        notes.into_iter().for_each(|note| self.note(token, note));
-    }
-
-    /// All that arrived together go on.
-    pub(crate) fn release(&mut self) {
-        let tokens: Vec<u64> = self.moving.frozen.values().map(|frozen| frozen.token).collect();
-        self.thaw_all();
-        for slot in tokens {
-            if let Some(slot) = self.slots.find(slot) {
-                let version = self.slots.at(slot).version;
-                self.resume(slot);
-                if self.is_still(slot, version) {
-                    self.settle(slot, false);
-                }
-            }
-        }
-    }
-}
-
-impl EventLoop {
-    /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns at which
-    /// address each came in.
-    pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
-        self.connections.look_at_clock();
-        self.acceptor.look_at_policy(&self.connections.io);
-        let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
-        for Noted { id, bytes } in yours.notes {
-            notes.entry(id).or_default().push(Note::Bytes(bytes.into()));
-        }
-        for id in yours.ids {
-            let Some(arrived) = self.connections.moving.arrived.remove(&id) else { continue };
-            let of = |address: &String| listeners.iter().find(|known| known.address == *address).map(|known| known.state.clone());
-            let listener = arrived.record.listener.as_ref().and_then(of);
-            seated.push(arrived.record.listener.clone());
-            let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
-            self.acceptor.count_incoming(&mut permit, arrived.remote);
-            self.connections.seat(arrived, permit, notes.remove(&id).unwrap_or_default(), together);
-        }
-        self.connections.forget_arrivals();
-        seated
-    }
 }
 
 fn marks(record: &Slot) -> Marks {
@@ -473,15 +340,4 @@ fn marks(record: &Slot) -> Marks {
         finishing: has(Flags::FINISHING),
         full: has(Flags::FULL),
     }
-}
-
-fn set_marks(record: &mut Slot, marks: &Marks) {
-    let all = [
-        (marks.connected, Flags::CONNECTED),
-        (marks.waiting, Flags::WAITING),
-        (marks.peer_finished, Flags::PEER_FINISHED),
-        (marks.told_finished, Flags::TOLD_FINISHED),
-        (marks.finishing, Flags::FINISHING),
-    ];
-    all.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| record.flags.set(flag));
 }

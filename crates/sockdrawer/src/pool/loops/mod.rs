@@ -23,10 +23,9 @@ use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::limiter::Limiter;
-use crate::listen::state::AcceptState;
 use crate::model;
 use crate::model::loops::Running;
-use crate::observe::{Counts, Readiness};
+use crate::observe::Counts;
 use crate::sync::{lock, mpsc};
 use crate::sys::{self, panics};
 use shutdown::ShutdownSignal;
@@ -90,12 +89,7 @@ impl LoopHandle {
 
 impl Core<Loops> {
     /// Starts a pool; a failure leaves nothing behind.
-    pub(in crate::pool) fn start(config: Config) -> Result<Arc<Core<Loops>>, Error> {
-        Core::start_with(config, None)
-    }
-
-    /// ... which goes on with the listening sockets of a process that it replaces, if there are some.
-    pub(crate) fn start_with(config: Config, inherited: Option<Inherited>) -> Result<Arc<Core<Loops>>, Error> {
+    pub(in crate::pool) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<Core<Loops>>, Error> {
         validate_start(&config)?;
         let others = sys::descriptors_open();
         let limit = effective_limit(&config, others)?;
@@ -138,11 +132,7 @@ impl Core<Loops> {
             Loops { shared, shutdown: ShutdownSignal::default() }
         };
         let (core, heard) = Core::new(shared, config.clone(), on.generation, state);
-        if let Some(inherited) = on.inherited {
-            let mut control = lock(&core.control);
-            control.listeners.inherited = inherited;
-            (control.accept_state, control.readiness) = (AcceptState::Suspended, Readiness::Suspended);
-        }
+        lock(&core.control).inherit(on.inherited);
         make_room(&config, limit, others);
         core.start_workers(config.workers).inspect_err(|_| core.stop("it could not be started"))?;
         core.begin(heard)?;

@@ -121,9 +121,9 @@ impl Holder for Inbox {
         ask(self, move |event_loop| event_loop.connections.restore_arrivals(records, sockets))
     }
 
-    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
+    fn seat(&self, yours: Yours, listeners: &ListenerStates, together: bool) -> Option<Vec<Option<String>>> {
         let listeners = listeners.clone();
-        ask(self, move |event_loop| event_loop.seat_arrivals(yours, &listeners, together)).unwrap_or_default()
+        ask(self, move |event_loop| event_loop.seat_arrivals(yours, &listeners, together))
     }
 
     fn release(&self) {

@@ -6,7 +6,7 @@ use super::listener_states::ListenerStates;
 use super::refusals::{CANNOT_BEGIN, check, check_sockets, done, other};
 use super::registry;
 use super::to_pool::ToPool;
-use super::wire::{Generated, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
+use super::wire::{Generated, Move, Moved, PartStatus, Receiver, Refusal, Reply, Request, Start, ToHelper, Tuning};
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
@@ -260,6 +260,7 @@ impl Forking {
                 Reply::Done
             }
             Request::Status => Reply::Status(Box::new(self.status())),
+            Request::Move(Move::Turns) => Reply::Moved(Moved::Turns(true)),
             asks => return self.ask(number, asks),
         };
         Some(reply)

@@ -85,10 +85,12 @@ pub(super) fn run(end: OwnedFd) -> ! {
     std::process::exit(0);
 }
 
-struct Helper {
-    core: Arc<Core<Loops>>,
-    to_pool: Arc<ToPool>,
-    listener_states: ListenerStates,
+pub(super) struct Helper {
+    pub(super) core: Arc<Core<Loops>>,
+    pub(super) to_pool: Arc<ToPool>,
+    pub(super) listener_states: ListenerStates,
+    /// The loop that restores connections next.
+    pub(super) turn: usize,
     /// The sockets that it accepts from, by the pool's numbers.
     sockets: HashMap<(u64, usize), Arc<ListenSocket>>,
     /// What becomes the configuration when the switch word is stored. The generation before it is kept until then: loops that switch
@@ -120,7 +122,7 @@ impl Helper {
         let core = Core::start_on(config, foundation).map_err(refusal)?;
         Manager::set_accept_state(&*core, &start.accept_state);
         let listener_states = ListenerStates::new(Process { most: usize::MAX, ..process });
-        Ok(Helper { core, listener_states, to_pool: to_pool.clone(), sockets: HashMap::new(), next: None })
+        Ok(Helper { core, listener_states, to_pool: to_pool.clone(), sockets: HashMap::new(), turn: 0, next: None })
     }
 
     /// What is quick is answered here, the rest by a thread.
@@ -144,6 +146,7 @@ impl Helper {
                 Reply::Done
             }
             Request::Retire { listener } => return self.retire(number, listener),
+            Request::Move(request) => return self.take_part(number, request, descriptors),
             Request::AcceptState(accept_state) => {
                 Manager::set_accept_state(&*self.core, &accept_state);
                 Reply::Done

@@ -16,6 +16,7 @@ use crate::net::Address;
 use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core};
+use crate::pool::listeners::Inherited;
 use crate::pool::validate::validate_start;
 use crate::sync::{Mutex, lock, mpsc};
 use crate::sys::System;
@@ -69,7 +70,7 @@ pub(crate) struct Announced {
 }
 
 impl Core<Helpers> {
-    pub(in crate::pool) fn start(config: Config) -> Result<Arc<Core<Helpers>>, Error> {
+    pub(in crate::pool) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<Core<Helpers>>, Error> {
         validate_start(&config)?;
         let limit = Helpers::effective_limit(&config)?;
         let generated = generated(&config, 1)?;
@@ -91,6 +92,7 @@ impl Core<Helpers> {
         let teller: Weak<dyn Teller> = Arc::downgrade(&(core.clone() as Arc<dyn Teller>));
         core.own.limiter.alarms.tell_by(teller);
         core.own.limiter.set_alarms(&config.alarms);
+        lock(&core.control).inherit(inherited);
         core.begin(heard)?;
         Ok(core)
     }
@@ -161,6 +163,8 @@ impl Core<Helpers> {
             Some(ProcessStatus { pid: channel.pid, connections: self.own.held(index), active: member.active })
         });
         let common = self.common_status(&control);
+        let mut counts = parts.iter().find_map(|part| part.counts.as_deref().copied()).unwrap_or_else(|| self.own.counts());
+        counts += control.predecessors;
         Status {
             generations: generations.into_iter().map(|(id, connections)| GenerationStatus { id, connections }).collect(),
             processes: members.collect(),
@@ -170,7 +174,7 @@ impl Core<Helpers> {
             jobs_waiting: parts.iter().map(|part| part.jobs_waiting).sum(),
             delegates: parts.iter().map(|part| part.delegates).sum(),
             delegates_waiting: parts.iter().map(|part| part.delegates_waiting).sum(),
-            counts: parts.iter().find_map(|part| part.counts.as_deref().copied()).unwrap_or_else(|| self.own.counts()),
+            counts,
             restarts: common.restarts + parts.iter().map(|part| part.restarts).sum::<usize>(),
             ..common
         }

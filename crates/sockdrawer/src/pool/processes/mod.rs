@@ -10,6 +10,7 @@ mod helper;
 mod helpers;
 mod listener_states;
 mod members;
+mod moving;
 mod recount;
 mod refusals;
 mod registry;

@@ -57,7 +57,8 @@ impl Helpers {
             child.clear();
         }
         counts += unburied;
-        unburied.closed += (counts.accepted + counts.connected).saturating_sub(counts.closed + counts.rejected);
+        unburied.closed += (counts.accepted + counts.connected + counts.moved_in)
+            .saturating_sub(counts.closed + counts.rejected + counts.moved_out);
         self.shared_counters.counters(index, 0).add_all(&unburied);
     }
 }

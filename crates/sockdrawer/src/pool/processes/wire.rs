@@ -3,6 +3,7 @@
 
 use crate::admission::Limits;
 use crate::config::{Config, Model, Part, Restarts, Settings};
+use crate::ipc::messages::{Record, Restored, StateLevel, Yours};
 use crate::ipc::packets;
 use crate::listen::state::AcceptState;
 use crate::net::Address;
@@ -12,12 +13,13 @@ use crate::protocol::Recipe;
 use crate::sys::{Errno, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Which words these are: the program's version and theirs.
-pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 1");
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " 2");
 
 /// All that a helper needs to begin. The shared numbers and the event come along, in this order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -121,10 +123,52 @@ pub(crate) enum Request {
     },
     Apply(Op, Selector),
     Status,
+    /// Its part of an upgrade.
+    Move(Move),
     /// Drain all and end. The process is gone soon after the answer.
     Shutdown(Drain),
     /// For tests: the part of this number dies.
     Crash(Part, usize),
+}
+
+/// What connections that move are asked for, see [`Holder`](crate::pool::moving::Holder).
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Move {
+    Turns,
+    Plan(Vec<StateLevel>),
+    Offer {
+        reads: Vec<StateLevel>,
+        listeners: Vec<(usize, Address)>,
+        /// The number of a loop in the upper half, and where that is to begin in the lower.
+        from: u64,
+    },
+    LetGo(Vec<u64>),
+    /// Their sockets come along.
+    Restore(Vec<Record>),
+    Seat {
+        yours: Yours,
+        listeners: Vec<(usize, Address)>,
+        together: bool,
+    },
+    Release,
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Moved {
+    Turns(bool),
+    Plan(u64, BTreeMap<String, u64>),
+    /// Their sockets come along.
+    Offered {
+        records: Vec<Record>,
+        next: Option<u64>,
+        #[serde(skip)]
+        sockets: Vec<OwnedFd>,
+    },
+    LetGo(Yours),
+    Restored(Restored),
+    Seated(Vec<Option<String>>),
+    Released,
 }
 
 /// The answer.
@@ -135,6 +179,7 @@ pub(crate) enum Reply {
     Refused(Refusal),
     Outcome(Box<Outcome>),
     Status(Box<PartStatus>),
+    Moved(Moved),
 }
 
 /// Why a helper refuses.

@@ -1,0 +1,202 @@
+//! Connections that arrive from another process: they are restored, and nothing of them is touched until they are here for good.
+
+use super::Connections;
+use super::moving::ListenerStates;
+use crate::behaviour::Panicked;
+use crate::event_loop::EventLoop;
+use crate::event_loop::incoming::{Arrival, Incoming};
+use crate::event_loop::slot::{Flags, Slot};
+use crate::ipc::messages::{Marks, Noted, Record, Restored, Yours};
+use crate::listen::permit::Permit;
+use crate::listen::state::ListenerState;
+use crate::protocol::{ConnectionId, Note, Peer, Saved, Side};
+use crate::sys::{Errno, cookie};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A connection that was restored: its slab has its state, and its generation counts it.
+pub(super) struct Arrived {
+    socket: OwnedFd,
+    remote: Option<std::net::SocketAddr>,
+    record: Record,
+    table: u16,
+    state: u32,
+}
+
+impl Connections {
+    /// Restores connections of another process; their sockets are not touched.
+    pub(crate) fn restore_arrivals(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
+        let mut restored = Restored::default();
+        for (record, socket) in records.into_iter().zip(sockets) {
+            let id = record.id;
+            match self.restore_arrival(record, socket) {
+                Ok(()) => restored.ids.push(id),
+                Err(why) if !restored.reasons.contains(&why) => restored.reasons.push(why),
+                Err(_) => {}
+            }
+        }
+        restored
+    }
+
+    fn restore_arrival(&mut self, record: Record, socket: OwnedFd) -> Result<(), String> {
+        let errno = |errno: Errno| std::io::Error::from(errno).to_string();
+        if cookie(socket.as_fd()).map_err(errno)? != record.cookie {
+            return Err("its socket is another's".to_owned());
+        }
+        let panicked = |Panicked(message)| format!("the new service panicked: {message}");
+        self.join_generation().map_err(panicked)?;
+        let table = self.generations.active;
+        let restored = self.restore_state(table, &record, socket.as_fd());
+        let (state, remote) = restored.inspect_err(|_| self.left_generation(table))?;
+        self.arrived.insert(record.id, Arrived { socket, remote, record, table, state });
+        Ok(())
+    }
+
+    fn restore_state(
+        &mut self,
+        table: u16,
+        record: &Record,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(u32, Option<std::net::SocketAddr>), String> {
+        if record.kept.len() > self.read.len() {
+            return Err("it has more untaken input than the new service may have".to_owned());
+        }
+        let remote = self.io.system.peer_address(socket).ok().flatten();
+        let side = if record.marks.connected { Side::Connected } else { Side::Accepted };
+        let mut saved = Saved::versioned(&record.state, &record.versions);
+        let restored = self.generations.at(table).table.restore(&Peer::new(remote, side), &mut saved);
+        let restored = restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?;
+        Ok((restored.map_err(|why| why.to_string())?, remote))
+    }
+
+    /// What was restored and did not come after all is forgotten.
+    fn forget_arrivals(&mut self) {
+        for arrived in std::mem::take(&mut self.arrived).into_values() {
+            self.generations.at(arrived.table).table.forget(arrived.state);
+            self.left_generation(arrived.table);
+        }
+    }
+
+    /// A connection that arrived, on its way to where it is to run.
+    fn send_on(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> Incoming {
+        let Arrived { socket, remote, record, table, state } = arrived;
+        self.generations.at(table).table.forget(state);
+        self.left_generation(table);
+        let side = if record.marks.connected { Side::Connected } else { Side::Accepted };
+        let arrival = Some(Box::new(Arrival { record, notes, together }));
+        Incoming { socket, permit, remote, side, arrival, lag: Duration::ZERO, connect_time: Duration::ZERO }
+    }
+
+    /// A connection that arrived goes on here; with `together` it reads nothing before all of them are here.
+    fn seat(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) {
+        let Arrived { socket, record: moved, table, state, .. } = arrived;
+        let slot = self.slots.take(socket, permit);
+        let (second, full) = (self.second, self.generations.at(table).full());
+        let record = self.slots.at(slot);
+        record.id = ConnectionId(moved.id);
+        (record.bytes_in, record.bytes_out) = (moved.bytes_in, moved.bytes_out);
+        (record.table, record.state, record.opened) = (table, state, second.saturating_sub(moved.age));
+        set_marks(record, &moved.marks);
+        self.keep(slot, &moved.kept);
+        if !moved.unsent.is_empty() {
+            self.unsent.push(slot, &moved.unsent);
+            self.slots.at(slot).flags.set(Flags::UNSENT);
+            if moved.marks.full {
+                self.slots.at(slot).flags.set(full);
+            }
+        }
+        if let Some(tag) = &moved.tag {
+            self.set_tag(slot, crate::protocol::tag(tag));
+        }
+        if let Some(left) = moved.timer {
+            let now = Instant::now();
+            self.timers.set(&mut self.slots, slot, crate::clock::deadline(now, Duration::from_nanos(left)), now);
+        }
+        self.io.counters.moved_in().add(1);
+        if together {
+            self.moving.gathered = Some(0);
+            self.freeze(slot);
+        }
+        let token = self.slots.token(slot);
+        self.tell_restored(slot);
+        notes.into_iter().for_each(|note| self.note(token, note));
+    }
+
+    /// All that arrived together go on.
+    pub(crate) fn release(&mut self) {
+        let tokens: Vec<u64> = self.moving.tokens();
+        self.thaw_all();
+        for slot in tokens {
+            if let Some(slot) = self.slots.find(slot) {
+                let version = self.slots.at(slot).version;
+                self.resume(slot);
+                if self.is_still(slot, version) {
+                    self.settle(slot, false);
+                }
+            }
+        }
+    }
+}
+
+impl EventLoop {
+    /// These of the arrivals are this process's from now on; the others are forgotten. Their permits are taken already. Returns at which
+    /// address each came in.
+    pub(crate) fn seat_arrivals(&mut self, yours: Yours, listeners: &ListenerStates, together: bool) -> Vec<Option<String>> {
+        self.connections.look_at_clock();
+        self.acceptor.look_at_policy(&self.connections.io);
+        let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
+        for Noted { id, bytes } in yours.notes {
+            notes.entry(id).or_default().push(Note::Bytes(bytes.into()));
+        }
+        for id in yours.ids {
+            let Some(arrived) = self.connections.arrived.remove(&id) else { continue };
+            let of = |address: &String| listeners.iter().find(|known| known.address == *address).map(|known| known.state.clone());
+            let listener = arrived.record.listener.as_ref().and_then(of);
+            seated.push(arrived.record.listener.clone());
+            self.connections.io.shared.limiter.take_over();
+            listener.iter().for_each(|listener: &Arc<ListenerState>| listener.limiter.take_over());
+            let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
+            self.acceptor.count_incoming(&mut permit, arrived.remote);
+            let notes = notes.remove(&id).unwrap_or_default();
+            match self.connections.io.shared.placement.clone() {
+                None => self.connections.seat(arrived, permit, notes, together),
+                Some(placement) => {
+                    let incoming = self.connections.send_on(arrived, permit, notes, together);
+                    placement.place(self, incoming);
+                }
+            }
+        }
+        self.connections.forget_arrivals();
+        seated
+    }
+
+    /// A connection of another program goes on here, where it was placed.
+    #[cold]
+    pub(in crate::event_loop) fn seat_placed(&mut self, incoming: Incoming, arrival: Arrival) {
+        let (Arrival { record, notes, together }, connections) = (arrival, &mut self.connections);
+        let id = record.id;
+        connections.look_at_clock();
+        let _ = connections.restore_arrival(record, incoming.socket);
+        match connections.arrived.remove(&id) {
+            Some(arrived) => connections.seat(arrived, incoming.permit, notes, together),
+            // Its service restored it a moment ago and does not now: it is lost.
+            None => {
+                connections.io.counters.moved_in().add(1);
+                connections.io.counters.closed().add(1);
+            }
+        }
+    }
+}
+
+fn set_marks(record: &mut Slot, marks: &Marks) {
+    let all = [
+        (marks.connected, Flags::CONNECTED),
+        (marks.waiting, Flags::WAITING),
+        (marks.peer_finished, Flags::PEER_FINISHED),
+        (marks.told_finished, Flags::TOLD_FINISHED),
+        (marks.finishing, Flags::FINISHING),
+    ];
+    all.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| record.flags.set(flag));
+}

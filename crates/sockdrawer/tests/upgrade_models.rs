@@ -1,0 +1,201 @@
+//! Connections move from any model to any other, and stay where theirs cannot.
+
+mod common;
+#[path = "upgrade/place.rs"]
+mod place;
+#[path = "upgrade/sums.rs"]
+mod sums;
+
+use common::{PATIENCE, any_port, connect, kill};
+use place::{Place, config, id_of, many_sums, moved};
+use sockdrawer::{Address, Behaviour, Config, Drain, Model, Selector};
+use std::io::Write;
+use std::time::Duration;
+use sums::{add, answer, build, message};
+
+fn main() {
+    sockdrawer::processes(&[("sums", |options| Ok(Behaviour::from(build(options[0]))))]);
+    common::run_tests(&[
+        ("connections_move_from_model_to_model", connections_move_from_model_to_model),
+        ("connections_with_a_process_to_themselves_stay_until_they_end", connections_with_a_process_to_themselves),
+        ("a_limit_holds_over_the_processes_of_both", a_limit_holds_over_the_processes_of_both),
+        ("a_helper_that_dies_takes_only_its_own", a_helper_that_dies_takes_only_its_own),
+        ("an_upgrade_that_fails_leaves_helpers_as_they_were", an_upgrade_that_fails),
+        ("threads_that_are_busy_hold_up_no_others", threads_that_are_busy),
+    ]);
+}
+
+fn of(model: Model, number: u8) -> Config {
+    let config = Config::accept(build(number)).model(model);
+    match model {
+        Model::Loops => config.loops(2),
+        // Of two loops each: none has all connections of its process.
+        Model::Prefork => config.processes(3).loops(2),
+        _ => config,
+    }
+}
+
+fn connections_move_from_model_to_model() {
+    const CONNECTIONS: usize = 60;
+    let place = Place::new("models");
+    let (mut pool, at) = place.serve(of(Model::Prefork, 1).listen(any_port()));
+    let mut clients = many_sums(at, CONNECTIONS);
+    clients[0].write_all(&message(b'n', 77)).expect("it stands");
+    assert_eq!(add(&mut clients[0], 0).1, 1);
+    let (id, mut sum) = (id_of(&pool, &clients[0]), 1);
+    let models = [Model::Prefork, Model::Loops, Model::Threads, Model::Prefork, Model::Threads, Model::Threads, Model::Single];
+    for (number, model) in (2..).zip(models) {
+        let mut late = connect(at);
+        late.write_all(&message(b't', 300)).expect("it stands");
+        // Half a message waits, and goes along.
+        clients[1].write_all(&message(b'a', 6)[..2]).expect("it stands");
+        let before = id_of(&pool, &clients[1]);
+        let bytes = |pool: &sockdrawer::Pool, id| pool.connections(&Selector::Id(id))[0].bytes_in % 5;
+        assert!(pool.wait(PATIENCE, |_| bytes(&pool, before) == 2), "{:#?}", pool.status());
+        let (new, _) = place.serve(of(model, number).listen(Address::Tcp(at)));
+        moved(&pool, &new, CONNECTIONS + 1);
+        assert_eq!(answer(&mut late, b't'), (number, 0));
+        drop(late);
+        clients[1].write_all(&message(b'a', 6)[2..]).expect("it stands");
+        assert_eq!(answer(&mut clients[1], b'a'), (number, 7 * sum));
+        for (at, client) in clients.iter_mut().enumerate() {
+            let before = if at == 1 { 7 * sum } else { sum };
+            assert_eq!(add(client, 1), (number, before + 1), "{model}");
+        }
+        sum += 1;
+        assert_eq!(pool.status().connections, 0);
+        assert!(new.wait(PATIENCE, |status| status.connections == CONNECTIONS), "{:#?}", new.status());
+        let tagged: Vec<_> = new.connections(&Selector::tag("77")).into_iter().map(|one| one.id).collect();
+        assert_eq!(tagged, [id], "{model}");
+        pool = new;
+    }
+    assert_eq!(pool.shutdown(Drain::within(PATIENCE)).ended, CONNECTIONS);
+}
+
+fn connections_with_a_process_to_themselves() {
+    let place = Place::new("forks");
+    let (old, at) = place.serve(of(Model::Fork, 1).listen(any_port()).limit(6));
+    let mut clients = many_sums(at, 5);
+    let (new, _) = place.serve(of(Model::Loops, 2).listen(Address::Tcp(at)).limit(6));
+    let mut late = connect(at);
+    assert_eq!((add(&mut late, 1), new.status().connections), ((2, 1), 6));
+    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (1, 2)));
+    let (newer, _) = place.serve(of(Model::Fork, 3).listen(Address::Tcp(at)).limit(6));
+    assert_eq!((add(&mut late, 1), newer.status().connections), ((2, 2), 6));
+    drop(clients);
+    assert!(old.join().is_ok(), "nothing is left there");
+    assert!(newer.wait(PATIENCE, |status| status.connections == 1), "{:#?}", newer.status());
+    assert_eq!(add(&mut connect(at), 1), (3, 1));
+    drop(late);
+    assert!(new.join().is_ok());
+    assert!(newer.wait(PATIENCE, |status| status.connections == 0), "{:#?}", newer.status());
+    let counts = newer.status().counts;
+    assert_eq!((counts.accepted, counts.closed), (7, 7), "{counts:#?}");
+}
+
+fn a_limit_holds_over_the_processes_of_both() {
+    let place = Place::new("limits");
+    let listening = |at| sockdrawer::Listening::new(at).limit(4);
+    let (old, at) = place.serve(of(Model::Prefork, 1).listening(listening(any_port())));
+    let mut clients = many_sums(at, 4);
+    for client in &mut clients[..2] {
+        client.write_all(&message(b's', 0)).expect("it stands");
+        assert_eq!(add(client, 0), (1, 1));
+    }
+    let (new, _) = place.serve(of(Model::Prefork, 2).listening(listening(Address::Tcp(at))));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2), "{:#?}", new.status());
+    let mut next = connect(at);
+    next.write_all(&message(b'a', 5)).expect("it is connected by the kernel");
+    assert!(new.wait(PATIENCE, |status| status.listeners[0].queued == 1));
+    assert_eq!((new.status().connections, new.status().listeners[0].connections), (4, 4), "there is no room");
+    // One that moved ends, and then those that stayed: each leaves room for one.
+    for _ in 0..3 {
+        drop(clients.pop());
+        assert_eq!(answer(&mut next, b'a'), (2, 5));
+        assert!(new.status().listeners[0].connections <= 4);
+        clients.insert(0, next);
+        next = connect(at);
+        next.write_all(&message(b'a', 5)).expect("it is connected by the kernel");
+    }
+    drop((clients, next));
+    assert!(old.join().is_ok());
+    let none = new.wait(PATIENCE, |status| status.connections == 0 && status.listeners[0].connections == 0);
+    assert!(none, "{:#?}", new.status());
+}
+
+fn a_helper_that_dies_takes_only_its_own() {
+    let place = Place::new("helper-dies");
+    let (old, at) = place.serve(of(Model::Prefork, 1).listen(any_port()).limit(30));
+    let mut clients = many_sums(at, 30);
+    // They stay, and their permits are held for them.
+    for client in &mut clients[..5] {
+        client.write_all(&message(b's', 0)).expect("it stands");
+        assert_eq!(add(client, 0), (1, 1));
+    }
+    let (new, _) = place.serve(of(Model::Prefork, 2).listen(Address::Tcp(at)).limit(30));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 25), "{:#?}", new.status());
+    let victim = new.status().processes.into_iter().max_by_key(|process| process.connections).expect("three");
+    assert!(victim.connections > 0);
+    kill(victim.pid);
+    let left = 30 - victim.connections;
+    assert!(new.wait(PATIENCE, |status| status.connections == left && status.restarts == 1), "{:#?}", new.status());
+    // Permits that no process holds are found by a tenth look, one each half second: those of the other program are held.
+    assert!(!new.wait(Duration::from_secs(7), |status| status.connections != left), "{:#?}", new.status());
+    let served = clients.iter_mut().filter_map(|client| sums::try_add(client, 1)).count();
+    assert_eq!(served, left);
+    let counts = new.status().counts;
+    let open = left as u64;
+    assert!(
+        new.wait(PATIENCE, |status| {
+            let counts = status.counts;
+            counts.accepted + counts.moved_in == counts.closed + counts.moved_out + open
+        }),
+        "{counts:#?}"
+    );
+    drop(clients);
+    assert!(old.join().is_ok());
+    assert!(new.wait(PATIENCE, |status| status.connections == 0), "{:#?}", new.status());
+}
+
+fn an_upgrade_that_fails() {
+    let place = Place::new("fails");
+    let (old, at) = place.serve(of(Model::Prefork, 1).listen(any_port()));
+    let mut clients = many_sums(at, 10);
+    for _ in 0..3 {
+        let upgrade = place.upgrade().begin().expect("it begins");
+        upgrade.carry("topics", Vec::new, |_| ()).expect("it has begun");
+        let pool = upgrade.start("other", of(Model::Prefork, 2).listen(any_port())).expect("it starts");
+        assert!(upgrade.ready().is_err(), "it gives up a pool");
+        drop(pool);
+        clients.iter_mut().for_each(|client| assert_eq!(add(client, 0), (1, 1)));
+        assert_eq!(add(&mut connect(at), 3), (1, 3));
+    }
+    assert!(old.wait(PATIENCE, |status| status.connections == 10));
+    // A helper that is stopped does not turn: the upgrade is refused, and it goes on.
+    let stopped = old.status().processes[0].pid;
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(stopped.cast_signed()).expect("a pid");
+        rustix::process::kill_process(pid, signal).expect("it lives");
+    };
+    signal(rustix::process::Signal::STOP);
+    let refused = place.upgrade().begin().expect_err("a helper is stopped").to_string();
+    signal(rustix::process::Signal::CONT);
+    assert!(refused.contains("hangs"), "{refused}");
+    let (new, _) = place.serve(of(Model::Prefork, 2).listen(Address::Tcp(at)));
+    moved(&old, &new, 10);
+    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (2, 2)));
+}
+
+fn threads_that_are_busy() {
+    let place = Place::new("busy");
+    let (old, at) = place.serve(of(Model::Threads, 1).listen(any_port()));
+    let mut clients = many_sums(at, 6);
+    // Longer than a thread is waited for.
+    clients[2].write_all(&[message(b'h', 1500), message(b'a', 1)].concat()).expect("it stands");
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 5), "{:#?}", new.status());
+    assert!(!new.wait(Duration::ZERO, |status| status.counts.moved_in == 6), "it is busy");
+    assert_eq!(answer(&mut clients[2], b'a'), (1, 2));
+    moved(&old, &new, 6);
+    clients.iter_mut().for_each(|client| assert_eq!(add(client, 1).0, 2));
+}
