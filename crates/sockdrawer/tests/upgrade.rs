@@ -18,7 +18,7 @@ mod sums;
 
 use common::{PATIENCE, address, any_port, connect, read, read_all, reset, tcp};
 use place::{Place, config, id_of, many_sums, moved};
-use sockdrawer::{Address, Drain, Listening, Pool, Selector, Status, Upgrade};
+use sockdrawer::{Address, Drain, Listening, Model, Pool, Selector, Status, Upgrade};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -438,4 +438,14 @@ fn what_a_service_shares_comes_along() {
     assert!(refused.contains("what is carried as topics could not be written: a panic"), "{refused}");
     assert!(hears.recv().is_err());
     assert_eq!((add(&mut client, 1), add(&mut connect(at), 1).1), ((1, 2), 1), "the one before goes on");
+}
+
+#[test]
+fn a_kill_at_any_packet_costs_what_the_killed_process_had() {
+    kills::kill_at_each_packet("a_kill_at_any_packet_costs_what_the_killed_process_had", Model::Loops);
+}
+
+#[test]
+fn a_process_that_is_stopped_for_a_while_costs_nothing() {
+    kills::stop_at_each_packet("a_process_that_is_stopped_for_a_while_costs_nothing", Model::Loops);
 }

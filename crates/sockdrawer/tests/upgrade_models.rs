@@ -1,8 +1,12 @@
 //! Connections move from any model to any other, and stay where theirs cannot.
 
 mod common;
+#[path = "upgrade/kills.rs"]
+mod kills;
 #[path = "upgrade/place.rs"]
 mod place;
+#[path = "upgrade/proxy.rs"]
+mod proxy;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
@@ -13,6 +17,10 @@ use std::io::Write;
 use std::time::Duration;
 use sums::{add, answer, build, message};
 
+/// Tests that start this program again name themselves.
+const KILLS: &str = "a_kill_at_any_packet_costs_what_the_killed_program_had";
+const STOPS: &str = "a_program_that_is_stopped_for_a_while_costs_nothing";
+
 fn main() {
     sockdrawer::processes(&[("sums", |options| Ok(Behaviour::from(build(options[0]))))]);
     common::run_tests(&[
@@ -22,6 +30,8 @@ fn main() {
         ("a_helper_that_dies_takes_only_its_own", a_helper_that_dies_takes_only_its_own),
         ("an_upgrade_that_fails_leaves_helpers_as_they_were", an_upgrade_that_fails),
         ("threads_that_are_busy_hold_up_no_others", threads_that_are_busy),
+        (KILLS, || kills::kill_at_each_packet(KILLS, Model::Prefork)),
+        (STOPS, || kills::stop_at_each_packet(STOPS, Model::Prefork)),
     ]);
 }
 

@@ -5,10 +5,12 @@ use super::common::{address, any_port, connect, hear, is_long, kill, play, reset
 use super::place::{Place, config};
 use super::proxy::{GO, OFFER, PREPARED, Packet, Pids, Proxy, SETTLED, Side, WELCOME, YOURS};
 use super::sums::{add, build, try_add};
-use rustix::process::{Pid, Signal, kill_process};
-use sockdrawer::{Address, Selector, Upgrade};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use sockdrawer::{Address, Model, Selector, Upgrade};
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -35,34 +37,33 @@ struct Case {
     after: bool,
     /// The connections move together.
     together: bool,
+    model: Model,
 }
 
-#[test]
-fn a_kill_at_any_packet_costs_what_the_killed_process_had() {
+/// The test of this name kills.
+pub(crate) fn kill_at_each_packet(name: &str, model: Model) {
     if let Some(role) = role() {
         return serve(&role);
     }
-    let name = "kills::a_kill_at_any_packet_costs_what_the_killed_process_had";
     let sides = [Side::Predecessor, Side::Successor].map(Act::Kill);
-    each_packet(name, &sides, &[false, true], if is_long() { 20 } else { 1 });
+    each_packet(name, model, &sides, &[false, true], if is_long() { 20 } else { 1 });
 }
 
-#[test]
-fn a_process_that_is_stopped_for_a_while_costs_nothing() {
+/// The test of this name stops.
+pub(crate) fn stop_at_each_packet(name: &str, model: Model) {
     if let Some(role) = role() {
         return serve(&role);
     }
-    let name = "kills::a_process_that_is_stopped_for_a_while_costs_nothing";
     let sides = [Side::Predecessor, Side::Successor].map(Act::Stop);
-    each_packet(name, &sides, &[false], 1);
+    each_packet(name, model, &sides, &[false], 1);
 }
 
 /// Tries all packets, several at once: most of the time is waiting.
-fn each_packet(name: &str, acts: &[Act], after: &[bool], times: usize) {
+fn each_packet(name: &str, model: Model, acts: &[Act], after: &[bool], times: usize) {
     let mut cases = Vec::new();
     for act in (0..times).flat_map(|_| acts) {
         for at in 1..PACKETS {
-            let of = |after| [false, true].map(|together| Case { act: *act, at, after, together });
+            let of = |after| [false, true].map(|together| Case { act: *act, at, after, together, model });
             cases.extend(after.iter().copied().flat_map(of));
         }
     }
@@ -83,14 +84,18 @@ fn each_packet(name: &str, acts: &[Act], after: &[bool], times: usize) {
 
 /// A build that serves until another has taken over.
 fn serve(role: &str) {
-    let [path, at, number, together] = role.split(' ').collect::<Vec<_>>().try_into().expect("four words");
+    let [path, at, number, together, model] = role.split(' ').collect::<Vec<_>>().try_into().expect("five words");
     let number: u8 = number.parse().expect("a number");
     let mut service = build(number);
     if together == "true" {
         service.state = service.state.together();
     }
     let upgrade = Upgrade::at(path).replaces("any").stand_by(Duration::from_millis(50)).begin().expect("it begins");
-    let pool = upgrade.start("sums", config(service).listen(Address::Tcp(at.parse().expect("an address")))).expect("it starts");
+    let mut config = config(service);
+    if model == "prefork" {
+        config = config.model(Model::Prefork).processes(3).loops(1);
+    }
+    let pool = upgrade.start("sums", config.listen(Address::Tcp(at.parse().expect("an address")))).expect("it starts");
     upgrade.ready().expect("it takes over");
     say(&address(&pool).to_string());
     if number == 1 {
@@ -99,6 +104,17 @@ fn serve(role: &str) {
         say(&ids.join(" "));
     }
     pool.join().expect("another takes over");
+}
+
+/// The processes that a process has started.
+fn helpers(of: u32) -> Vec<OwnedFd> {
+    let threads = std::fs::read_dir(format!("/proc/{of}/task")).expect("it lives");
+    let started = threads.flat_map(|thread| {
+        let all = std::fs::read_to_string(thread.expect("a thread").path().join("children")).unwrap_or_default();
+        all.split_whitespace().map(|pid| pid.parse().expect("a number")).collect::<Vec<i32>>()
+    });
+    let pidfd = |pid| pidfd_open(Pid::from_raw(pid).expect("a pid"), PidfdFlags::empty());
+    started.filter_map(|pid| pidfd(pid).ok()).collect()
 }
 
 /// What clients saw that came meanwhile.
@@ -116,7 +132,7 @@ impl Case {
     fn is_met(self, name: &str, worker: usize) -> bool {
         let what = if matches!(self.act, Act::Kill(_)) { "kill" } else { "stop" };
         let (place, proxied) = (Place::new(&format!("{what}-{worker}")), Place::new(&format!("{what}-{worker}-proxy")));
-        let mut old = play(name, &format!("{} {} 1 {}", place.0.display(), tcp(&any_port()), self.together));
+        let mut old = play(name, &format!("{} {} 1 {} {}", place.0.display(), tcp(&any_port()), self.together, self.model));
         let at: SocketAddr = old.hear().parse().expect("an address");
         let mut clients: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(at)).collect();
         for (number, client) in clients.iter_mut().enumerate() {
@@ -129,7 +145,7 @@ impl Case {
             scope.spawn(|| visits.go_on(at));
             // Also where this test fails: the visitor would go on for ever.
             let _over = Over(&visits);
-            let new = play(name, &format!("{} {at} 2 {}", proxied.0.display(), self.together));
+            let new = play(name, &format!("{} {at} 2 {} {}", proxied.0.display(), self.together, self.model));
             let packets = self.run(proxy, (&proxied.0, &place.0), &visits);
             (packets, new)
         });
@@ -163,7 +179,12 @@ impl Case {
         let pid = |side| if side == Side::Predecessor { pids.predecessor } else { pids.successor };
         match self.act {
             Act::Kill(side) => {
+                let helpers = helpers(pid(side));
                 kill(pid(side));
+                // They end with their program, and may answer until then.
+                for helper in helpers {
+                    poll(&mut [PollFd::from_borrowed_fd(helper.as_fd(), PollFlags::IN)], None).expect("poll");
+                }
                 *visits.killed.lock().expect("no panic") = Some(Instant::now());
             }
             Act::Stop(side) => {
