@@ -292,6 +292,7 @@ fn a_pool_that_is_changed_meanwhile_is_not_taken_over_and_one_successor_waits_fo
     drop(pool);
     old.reconfigure(old.config().limit(8)).expect("it is its own again");
     assert_eq!(add(&mut connect(at), 1), (1, 1));
+    assert!(old.wait(PATIENCE, |status| status.connections == 0));
     // One that takes too long is not waited for.
     let slow = place.upgrade().within(Duration::from_millis(20)).begin().expect("it begins");
     let pool = slow.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");

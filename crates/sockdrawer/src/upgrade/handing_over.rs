@@ -318,6 +318,9 @@ impl Conversation<'_> {
             self.tell_left()?;
             let none = self.left.iter().all(|left| left.connections == 0);
             if none && self.settled {
+                // A connection's permit is free a moment before its end is counted: once every loop was asked something, it is.
+                self.pools.iter().for_each(|named| named.pool.thaw());
+                self.tell_left()?;
                 // Nothing depends on it any more.
                 let _ = self.talk.say(Said::Ended(Ended {}));
                 return Ok(());

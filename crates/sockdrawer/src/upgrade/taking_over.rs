@@ -197,8 +197,9 @@ impl Arrivals {
                 Said::Yours(yours) => self.seat(&mut pending, Some(yours)),
                 Said::Left(left) => {
                     if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.name) {
-                        arriving.keep_held(&left);
+                        // Before the permits are free: by then it is counted what they were for.
                         arriving.named.pool.count_predecessor(&left);
+                        arriving.keep_held(&left);
                     }
                     self.count_behind();
                 }

@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use sockdrawer::testing::private_network;
 use sockdrawer::{Address, Config, Context, Input, Peer, Pool, Protocol, Service, Step};
 use std::io::{Read, Write};
@@ -76,7 +76,8 @@ pub(crate) fn connect_from(source: Ipv4Addr, at: SocketAddr) -> TcpStream {
 }
 
 pub(crate) fn try_connect_from(source: Ipv4Addr, at: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    // Processes that tests start must not have it.
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
     if source != Ipv4Addr::LOCALHOST {
         rustix::net::bind(&socket, &SocketAddr::from((source, 0))).expect("all of 127.0.0.0/8 is local");
     }

@@ -1,9 +1,10 @@
 //! What is left of upgrades: nothing.
 
-use super::common::{any_port, is_long, play, role};
+use super::common::{PATIENCE, any_port, is_long, play, role};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, build};
 use sockdrawer::Address;
+use std::time::{Duration, Instant};
 
 /// Alone in its process: what it counts is the process's.
 #[test]
@@ -32,7 +33,13 @@ fn nothing_is_left_of_those_that_were_replaced() {
             before = Some(Left::now());
         }
     }
-    let (before, after) = (before.expect("there were as many"), Left::now());
+    let (before, mut after) = (before.expect("there were as many"), Left::now());
+    let began = Instant::now();
+    while after.threads > before.threads && began.elapsed() < PATIENCE {
+        // waits because: a thread that ends tells nothing.
+        std::thread::sleep(Duration::from_millis(10));
+        after = Left::now();
+    }
     eprintln!("{before:?}, {after:?}");
     assert!(after.descriptors <= before.descriptors && after.threads <= before.threads, "{before:?}, {after:?}");
     assert!(after.kib <= before.kib + 1024, "{before:?}, {after:?}");
