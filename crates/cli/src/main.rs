@@ -16,6 +16,7 @@ mod log;
 mod names;
 mod notify;
 mod outcome;
+mod parent;
 mod plan;
 mod print;
 mod program;
@@ -63,6 +64,7 @@ fn run() -> Result<Exit, Failure> {
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(arguments),
         Some(Command::Upgrade(arguments)) => upgrade::run(arguments),
+        Some(Command::Parent(arguments)) => parent::run(arguments),
         Some(Command::Trial(arguments)) if foreign::is_meant(&arguments) => foreign::run(&arguments),
         Some(Command::Trial(arguments)) => trial::run(arguments),
     }

@@ -56,6 +56,11 @@ pub(crate) fn drain_or_end(drain: impl Fn() + Send + 'static, upgrade: impl Fn()
     })
 }
 
+/// Calls `pass` for each of the signals that a server may be sent.
+pub(crate) fn pass_on(pass: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {
+    watch_these(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], pass)
+}
+
 const SECOND: &str = "error: a second signal: connections were ended before they had finished; send one to drain them";
 
 fn watch_these(numbers: &[i32], mut on_signal: impl FnMut(i32) + Send + 'static) -> Result<(), Failure> {

@@ -70,7 +70,7 @@ fn unknown_argument(error: &clap::Error, words: &[OsString]) -> String {
 }
 
 fn missing(error: &clap::Error) -> String {
-    match context(error, ContextKind::InvalidArg).trim_matches(['<', '>']) {
+    match context(error, ContextKind::InvalidArg).trim_matches(['<', '>', '.']) {
         // A plan without one: clap does not say what it misses when only its file could have had it.
         "" => missing_name("workload"),
         what @ ("PROTOCOL" | "WORKLOAD") => missing_name(&what.to_lowercase()),

@@ -14,7 +14,7 @@ use common::{PATIENCE, any_port, connect, kill};
 use place::{Place, config, id_of, many_sums, moved};
 use sockdrawer::{Address, Behaviour, Config, Drain, Model, Selector};
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sums::{add, answer, build, message};
 
 /// Tests that start this program again name themselves.
@@ -47,16 +47,18 @@ fn of(model: Model, number: u8) -> Config {
 
 fn connections_move_from_model_to_model() {
     const CONNECTIONS: usize = 60;
+    const TIMER: Duration = Duration::from_secs(2);
     let place = Place::new("models");
     let (mut pool, at) = place.serve(of(Model::Prefork, 1).listen(any_port()));
     let mut clients = many_sums(at, CONNECTIONS);
     clients[0].write_all(&message(b'n', 77)).expect("it stands");
     assert_eq!(add(&mut clients[0], 0).1, 1);
     let (id, mut sum) = (id_of(&pool, &clients[0]), 1);
+    // Its timer goes along, and is never early.
+    let (mut late, set) = (connect(at), Instant::now());
+    late.write_all(&message(b't', TIMER.as_millis() as u32)).expect("it stands");
     let models = [Model::Prefork, Model::Loops, Model::Threads, Model::Prefork, Model::Threads, Model::Threads, Model::Single];
     for (number, model) in (2..).zip(models) {
-        let mut late = connect(at);
-        late.write_all(&message(b't', 300)).expect("it stands");
         // Half a message waits, and goes along.
         clients[1].write_all(&message(b'a', 6)[..2]).expect("it stands");
         let before = id_of(&pool, &clients[1]);
@@ -64,8 +66,6 @@ fn connections_move_from_model_to_model() {
         assert!(pool.wait(PATIENCE, |_| bytes(&pool, before) == 2), "{:#?}", pool.status());
         let (new, _) = place.serve(of(model, number).listen(Address::Tcp(at)));
         moved(&pool, &new, CONNECTIONS + 1);
-        assert_eq!(answer(&mut late, b't'), (number, 0));
-        drop(late);
         clients[1].write_all(&message(b'a', 6)[2..]).expect("it stands");
         assert_eq!(answer(&mut clients[1], b'a'), (number, 7 * sum));
         for (at, client) in clients.iter_mut().enumerate() {
@@ -74,12 +74,13 @@ fn connections_move_from_model_to_model() {
         }
         sum += 1;
         assert_eq!(pool.status().connections, 0);
-        assert!(new.wait(PATIENCE, |status| status.connections == CONNECTIONS), "{:#?}", new.status());
         let tagged: Vec<_> = new.connections(&Selector::tag("77")).into_iter().map(|one| one.id).collect();
         assert_eq!(tagged, [id], "{model}");
         pool = new;
     }
-    assert_eq!(pool.shutdown(Drain::within(PATIENCE)).ended, CONNECTIONS);
+    assert_eq!(answer(&mut late, b't').1, 0);
+    assert!(set.elapsed() >= TIMER);
+    assert_eq!(pool.shutdown(Drain::within(PATIENCE)).ended, CONNECTIONS + 1);
 }
 
 fn connections_with_a_process_to_themselves() {

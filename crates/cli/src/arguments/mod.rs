@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Compare(CompareArguments),
     /// Replace a server by a new build of its program, which takes over its listeners and live connections.
     Upgrade(UpgradeArguments),
+    /// Stay the parent of a server that is replaced by new builds: for containers, runit and s6, which follow one process only.
+    Parent(ParentArguments),
     /// Prove that live changes lose nothing, with a server inside this program, or with TARGET while COMMAND changes it.
     Trial(TrialArguments),
 }
@@ -83,8 +85,7 @@ pub(crate) struct ServeArguments {
     /// Maximum of connections at once [default: as many as descriptors allow].
     #[arg(long, value_name = "N", value_parser = positive::<usize>)]
     pub(crate) limit: Option<usize>,
-    /// loops, tasks and single: where the server meets the next build of this program, which takes over its listeners and connections. Where one serves
-    /// there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`.
+    /// Where the server meets the next build of this program, which takes over its listeners and connections. Where one serves there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`.
     #[arg(long, value_name = "PATH")]
     pub(crate) upgrade: Option<PathBuf>,
     /// What happens to a connection above the limit.
@@ -157,6 +158,16 @@ pub(crate) struct UpgradeArguments {
     pub(crate) json: Option<Destination>,
     /// What the server starts [default: the command line with which it was started itself].
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "status")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `sockdrawer parent`.
+#[derive(Debug, Args)]
+pub(crate) struct ParentArguments {
+    /// Where the server meets its next build: the PATH of serve --upgrade.
+    pub(crate) path: PathBuf,
+    /// The server; started again at each SIGUSR2, to take over from the one that runs.
+    #[arg(last = true, value_name = "COMMAND", required = true)]
     pub(crate) command: Vec<OsString>,
 }
 

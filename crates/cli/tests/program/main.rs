@@ -10,6 +10,7 @@ mod foreign;
 mod http;
 mod load;
 mod orders;
+mod parent;
 mod plans;
 mod program;
 mod reference;

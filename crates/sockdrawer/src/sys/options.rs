@@ -130,6 +130,18 @@ pub(super) fn accept_queue(listener: BorrowedFd<'_>) -> Result<usize> {
     Ok(unsafe { info.assume_init() }.tcpi_unacked as usize)
 }
 
+/// The process and the user at the other end of a Unix socket. The process is 0 where it is in another namespace of processes, for which
+/// rustix has no value.
+pub(super) fn peer(socket: BorrowedFd<'_>) -> Result<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) writes at most `size` bytes to a buffer of that size, for a descriptor that is borrowed.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut size)
+    };
+    if result == 0 { Ok(peer) } else { Err(last_error()) }
+}
+
 pub(super) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }

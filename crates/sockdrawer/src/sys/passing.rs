@@ -1,5 +1,6 @@
 //! Packets between processes, and descriptors that travel with them (unix(7)).
 
+use super::options::peer;
 use super::{Errno, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
@@ -87,10 +88,11 @@ pub(crate) fn wait_for_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>, until:
     }
 }
 
-/// The process at the other end, and whether this user may trust it: it is this user's, or root's.
+/// The process at the other end, 0 where it is in another namespace of processes, and whether this user may trust it: it is this user's, or
+/// root's.
 pub(crate) fn peer_process(socket: BorrowedFd<'_>) -> Result<(u32, bool)> {
-    let peer = sockopt::socket_peercred(socket)?;
-    Ok((peer.pid.as_raw_pid().cast_unsigned(), peer.uid == rustix::process::geteuid() || peer.uid.is_root()))
+    let peer = peer(socket)?;
+    Ok((peer.pid.cast_unsigned(), peer.uid == rustix::process::geteuid().as_raw() || peer.uid == 0))
 }
 
 /// A pidfd of a child. A process id may be reused as soon as the child is reaped, and the program around this library may ignore SIGCHLD,
@@ -103,7 +105,7 @@ pub(crate) fn itself(child: &Child) -> Option<OwnedFd> {
 pub(crate) fn is_packet_end(socket: BorrowedFd<'_>) -> bool {
     sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
         && sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+        && peer(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw())
 }
 
 /// Sends a whole packet. With `wait` it waits until the socket has room.

@@ -45,8 +45,8 @@ const MOST_BEHIND: u32 = 4;
 
 /// A program that can be replaced by a new build of itself, and may be that new build.
 ///
-/// What moves must be declared: see [`Service::state`](crate::Service::state). The model must be `loops`, `tasks` or `single`, in both. Pools may accept
-/// or connect: connects that are under way stay, and follow once they stand.
+/// What moves must be declared: see [`Service::state`](crate::Service::state). The models of both may differ; connections of `fork`, each of which has a
+/// process to itself, stay until they end. Pools may accept or connect: connects that are under way stay, and follow once they stand.
 ///
 /// ```no_run
 /// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, Upgrade};
