@@ -450,3 +450,21 @@ fn a_kill_at_any_packet_costs_what_the_killed_process_had() {
 fn a_process_that_is_stopped_for_a_while_costs_nothing() {
     kills::stop_at_each_packet("a_process_that_is_stopped_for_a_while_costs_nothing", Model::Loops);
 }
+
+#[test]
+fn an_age_goes_along_and_nothing_is_changed_before_the_upgrade() {
+    let place = Place::new("age");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    let mut client = many_sums(at, 1).remove(0);
+    let aged = |pool: &Pool| pool.connections(&Selector::All).first().is_some_and(|one| one.age >= Duration::from_secs(2));
+    assert!(old.wait(PATIENCE, |_| aged(&old)));
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let new = upgrade.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
+    let refused = new.reconfigure(new.config().limit(7)).expect_err("the sockets are the other's").to_string();
+    assert!(refused.contains("it takes over from another process: change it when it has"), "{refused}");
+    upgrade.ready().expect("it takes over");
+    moved(&old, &new, 1);
+    assert!(aged(&new), "{:#?}", new.connections(&Selector::All));
+    new.reconfigure(new.config().limit(7)).expect("it is its own");
+    assert_eq!(add(&mut client, 1), (2, 2));
+}

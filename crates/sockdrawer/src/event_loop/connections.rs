@@ -76,8 +76,6 @@ pub(crate) struct Connections {
     /// Output was kept, for a connection that does not read.
     pub(super) swollen: bool,
     ids: std::ops::Range<u64>,
-    /// The start of the event loop by the coarse clock.
-    began: u64,
     /// Seconds from then to the last look at that clock, once a turn: connections that open in a turn have their age by it.
     second: u32,
     /// Of this turn, connections whose peers have ended.
@@ -112,7 +110,6 @@ impl Connections {
             read_most: READ_BYTES,
             swollen: false,
             ids: 0..0,
-            began: crate::sys::monotonic_coarse(),
             second: 0,
             ends: 0,
             names_peers: true,
@@ -142,8 +139,7 @@ impl Connections {
     }
 
     pub(super) fn look_at_clock(&mut self) {
-        let open = crate::sys::monotonic_coarse().saturating_sub(self.began);
-        self.second = u32::try_from(open / 1_000_000_000).unwrap_or(u32::MAX);
+        self.second = u32::try_from(crate::sys::monotonic_coarse() / 1_000_000_000).unwrap_or(u32::MAX);
     }
 
     /// Looks at the switch: one load. After a change, takes the table that was prepared for this loop.

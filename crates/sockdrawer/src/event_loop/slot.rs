@@ -24,7 +24,7 @@ pub(crate) struct Slot {
     /// The state's place in the generation's slab. While it connects, the number of its target; while it lingers, bytes
     /// discarded so far.
     pub(crate) state: u32,
-    /// When it opened, in seconds since the loop did.
+    /// When it opened, in seconds of the clock that all processes of the machine share.
     pub(crate) opened: u32,
     /// The generation's place among the loop's.
     pub(crate) table: u16,

@@ -9,6 +9,7 @@ use super::validate::validate;
 use crate::config::{Config, Revision};
 use crate::error::Error;
 use crate::event_loop::generation::MOST_GENERATIONS;
+use crate::listen::state::AcceptState;
 use crate::observe::{Event, Readiness};
 use crate::sync::lock;
 use std::time::Duration;
@@ -29,7 +30,11 @@ impl<M: Members> Core<M> {
     pub(super) fn change(&self, wanted: Config) -> Result<(Applied, Config, Begun), Error> {
         let mut control = lock(&self.control);
         if control.handing_over {
-            return Err(Error::Stopped { reason: "a new build of the program takes over: change its pool".to_owned() });
+            let reason = match control.listeners.handed_over.is_empty() && control.accept_state == AcceptState::Suspended {
+                true => "it takes over from another process: change it when it has",
+                false => "a new build of the program takes over: change its pool",
+            };
+            return Err(Error::Stopped { reason: reason.to_owned() });
         }
         let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
         let prepared = self.prepare(&mut control, &plan, &wanted)?;

@@ -54,7 +54,7 @@ pub(crate) struct Control<M: Members> {
     pub(crate) workers_absent: Option<PendingRestart>,
     /// The next member's or address's: one that takes the place of another is another.
     pub(crate) next_number: u64,
-    /// Another process takes over: what it was told of this pool is not changed any more.
+    /// Another process takes over, or this one from another: what they told each other of this pool is not changed meanwhile.
     pub(crate) handing_over: bool,
     /// Told, once, when the pool begins to be shut down: another process may have connections of it.
     pub(crate) told_of_end: Option<Box<dyn FnOnce(Drain) + Send>>,
@@ -96,6 +96,7 @@ impl<M: Members> Control<M> {
         if let Some(inherited) = inherited {
             self.listeners.inherited = inherited;
             (self.accept_state, self.readiness) = (AcceptState::Suspended, Readiness::Suspended);
+            self.handing_over = !self.listeners.inherited.is_empty();
         }
     }
 

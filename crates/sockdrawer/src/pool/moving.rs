@@ -329,6 +329,7 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn open(&self) {
+        lock(&self.control).handing_over = false;
         self.set_accept_state(&AcceptState::Open);
     }
 

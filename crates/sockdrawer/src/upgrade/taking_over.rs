@@ -2,6 +2,7 @@
 
 use super::talk::Talk;
 use super::{Before, Carry, Named};
+use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
 use crate::net::Address;
@@ -50,6 +51,8 @@ struct Arriving {
     held: u64,
     /// ... and those of the addresses at which they came in.
     listeners: Vec<(Arc<ListenerState>, u64)>,
+    /// The addresses at which they came in: one that is removed and added again counts from nothing.
+    known: ListenerStates,
     /// What gets them, in turn.
     turn: usize,
 }
@@ -139,7 +142,8 @@ impl Predecessor {
             let nothing = Held::default();
             let held = go.pools.iter().find(|held| held.name == named.name).unwrap_or(&nothing);
             named.pool.go_on(held);
-            Arriving { named: named.clone(), held: held.connections, listeners: named.pool.occupied(held), turn: 0 }
+            let (known, listeners) = (named.pool.listener_states(), named.pool.occupied(held));
+            Arriving { named: named.clone(), held: held.connections, known, listeners, turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
         *lock(&before.mouth) = Some(self.talk.mouth.clone());
@@ -257,7 +261,7 @@ impl Arrivals {
             let ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
             let of_loop: HashSet<u64> = if notes.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let notes = notes.iter().filter(|note| of_loop.contains(&note.id)).cloned().collect();
-            match holder.seat(Yours { ids, notes }, &arriving.named.pool.listener_states(), together) {
+            match holder.seat(Yours { ids, notes }, &arriving.known, together) {
                 Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
                 None => arriving.recount(),
             }

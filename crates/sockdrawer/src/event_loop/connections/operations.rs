@@ -8,7 +8,7 @@ use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Selector, Traits};
 use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag};
-use crate::sys::{Errno, monotonic};
+use crate::sys::{Errno, monotonic, monotonic_coarse};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ impl Connections {
 
     /// The tokens of connections with a protocol that are meant. Those still connecting are of the active generation.
     pub(crate) fn choose(&mut self, selector: &Selector) -> Vec<u64> {
-        let (uptime, needs_peer) = (self.io.start.elapsed(), selector.needs_peer());
+        let (uptime, needs_peer) = (Duration::from_nanos(monotonic_coarse()), selector.needs_peer());
         let mut chosen = Vec::new();
         for slot in 0..self.slots.len() {
             let record = self.slots.at(slot);
@@ -115,7 +115,7 @@ impl Connections {
     }
 
     fn list(&mut self, selector: &Selector) -> Vec<ConnectionStatus> {
-        let uptime = self.io.start.elapsed();
+        let uptime = Duration::from_nanos(monotonic_coarse());
         self.choose(selector).into_iter().map(|token| self.listed(token as u32, uptime)).collect()
     }
 
