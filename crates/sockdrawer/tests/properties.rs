@@ -11,6 +11,8 @@ mod client;
 mod concurrent;
 #[path = "properties/crowd.rs"]
 mod crowd;
+#[path = "properties/endings.rs"]
+mod endings;
 #[path = "properties/oracle.rs"]
 mod oracle;
 #[path = "properties/policies.rs"]

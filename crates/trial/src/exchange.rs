@@ -106,6 +106,13 @@ fn byte(salt: u64, number: u64) -> u8 {
     word[usize::from(place)]
 }
 
+impl Echoed {
+    /// So many bytes of the last request were not sent after all.
+    pub(crate) fn not_sent(&mut self, bytes: u64) {
+        self.sent -= bytes;
+    }
+}
+
 impl Dialogue for Echoed {
     fn ask(&mut self, send: &mut dyn FnMut(&[u8])) {
         let mut left = self.least + self.random.below(self.most - self.least + 1);

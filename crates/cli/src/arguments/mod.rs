@@ -240,4 +240,10 @@ pub(crate) enum Sabotage {
     LoseByte,
     /// Every eighth change, a kept connection is reset.
     CloseKept,
+    /// Every eighth change, an upgrade that leaves unsent output behind.
+    ForgetUnsent,
+    /// Every eighth change, an upgrade that ends connections before they move.
+    CloseFirst,
+    /// Every eighth change, an upgrade whose next server does not get what it restored.
+    DropSlice,
 }

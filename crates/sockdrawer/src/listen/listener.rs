@@ -39,7 +39,8 @@ pub(crate) struct Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         // While its socket still listens: another program must not take the path for stale, and lose it a moment later.
-        if let (Some(path), true) = (self.path.take(), self.handed_over) {
+        // The mistake: the end of a predecessor removes the path of its successor.
+        if let (Some(path), true) = (self.path.take(), self.handed_over && !cfg!(sockdrawer_broken = "unlinks")) {
             path.leave();
         }
         if let (Ownership::Ordered(membership), false) = (&self.ownership, self.retires) {

@@ -48,7 +48,8 @@ mod delegation;
 #[cfg(test)]
 mod tests;
 
-pub use breakage::{crash, crash_loop, private_network, reset_queue};
+pub(crate) use breakage::is_broken;
+pub use breakage::{BrokenMove, break_moves, crash, crash_loop, private_network, reset_queue};
 
 /// Maximum of timers in a row that fire without the fake time moving; more means that the protocol would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;

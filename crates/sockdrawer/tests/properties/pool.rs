@@ -6,31 +6,32 @@ use crate::policies::{By, CLOSED};
 use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
 use crate::seeds;
 use crate::service::{Origin, answer, behaviour, forget, handle};
-use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Drain, Drained, Endpoint, Error, Listening, Model, NotesWhenFull, Pool, Readiness, Reject, Restarts,
-    Selector, Status,
+    Address, Config, Drain, Endpoint, Error, Listening, Model, NotesWhenFull, Pool, Readiness, Reject, Restarts, Selector,
+    Status, Upgrade,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
 use std::time::Duration;
 
+/// The name by which pools know each other.
+const POOL: &str = "tested";
+
 pub(crate) struct Tested {
-    pool: Option<Pool>,
+    pub(super) pool: Option<Pool>,
     /// Where each place listens, or listened last.
     addresses: [Option<SocketAddr>; PLACES],
     /// Those that are served, by their names in the reference.
-    clients: BTreeMap<u64, Client>,
-    waiting: Vec<Client>,
+    pub(super) clients: BTreeMap<u64, Client>,
+    pub(super) waiting: Vec<Client>,
     /// By what the handles of those that are gone are kept.
-    gone: Vec<u64>,
+    pub(super) gone: Vec<u64>,
     notes: u64,
     /// How many others of its peer the newest connection found, where the policy is one of this program.
     of_peer: Arc<AtomicUsize>,
-    before: Reference,
+    pub(super) before: Reference,
 }
 
 /// The asked address of a place; each has an address of its own, so that ports need not differ.
@@ -114,11 +115,37 @@ impl Tested {
     }
 
     fn begin(&mut self, reference: &Reference) {
-        self.pool = Some(Pool::start(config(reference)).expect("the pool starts"));
+        let upgrade = self.place().begin().expect("it begins");
+        self.pool = Some(upgrade.start(POOL, config(reference)).expect("the pool starts"));
+        upgrade.ready().expect("the pool before it has ended");
         self.learn_addresses();
     }
 
-    fn pool(&self) -> &Pool {
+    /// Where the pools of a lane meet, one after the other.
+    fn place(&self) -> Upgrade {
+        let name = format!("sockdrawer-properties-{}-{}", std::process::id(), self.before.lane);
+        Upgrade::at(std::env::temp_dir().join(name)).replaces("any").stand_by(Duration::ZERO)
+    }
+
+    /// Another pool takes over all that there is, and no client notices.
+    fn upgrade(&mut self) {
+        let (old, before) = (self.pool().clone(), self.addresses);
+        let upgrade = self.place().begin().expect("it begins");
+        let new = upgrade.start(POOL, old.config()).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        self.pool = Some(new);
+        let over = old.wait(PATIENCE, |status| matches!(status.readiness, Readiness::Stopped(_)));
+        assert!(over, "nothing is left there: {:#?}", old.status());
+        self.learn_addresses();
+        assert_eq!(self.addresses, before);
+    }
+
+    fn give_up_upgrade(&self) {
+        let upgrade = self.place().begin().expect("it begins");
+        upgrade.start(POOL, self.pool().config()).expect("it starts");
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
         self.pool.as_ref().expect("it runs")
     }
 
@@ -155,6 +182,8 @@ impl Tested {
             Step::Intake(Intake::Refusing) => self.pool().refuse(Reject::Bytes(CLOSED.into())),
             Step::IntakeAt(number, intake) => self.intake_at(number, intake),
             Step::Refused => self.refused(),
+            Step::Upgrade => self.upgrade(),
+            Step::GivenUpUpgrade => self.give_up_upgrade(),
             _ => self.reconfigure(step, after),
         }
         self.welcome(after);
@@ -177,7 +206,7 @@ impl Tested {
         self.take_named(name)
     }
 
-    fn take_named(&mut self, name: u64) -> Client {
+    pub(super) fn take_named(&mut self, name: u64) -> Client {
         let client = self.clients.remove(&name).expect("it is served");
         self.gone.push(client.key);
         client
@@ -218,7 +247,7 @@ impl Tested {
         assert_eq!(client.answer(), answer(b'w', served.origin, owed as u64));
     }
 
-    fn selector(&self, whom: Whom) -> Selector {
+    pub(super) fn selector(&self, whom: Whom) -> Selector {
         match whom {
             Whom::All => Selector::All,
             Whom::Old => Selector::Before(self.before.generation),
@@ -276,96 +305,6 @@ impl Tested {
         let moved = self.before.meant(whom).iter().filter(|place| old(place)).count();
         let adopted = self.pool().adopt(&self.selector(whom));
         assert_eq!((adopted.moved, adopted.stayed), (moved, 0));
-    }
-
-    /// Those that are meant, with what is known of them; they are served no more.
-    fn take_meant(&mut self, whom: Whom) -> Vec<(Client, crate::reference::Served)> {
-        let meant = self.before.meant(whom).into_iter().map(|place| self.before.served[place].clone());
-        meant.collect::<Vec<_>>().into_iter().map(|served| (self.take_named(served.name), served)).collect()
-    }
-
-    fn purge(&mut self, whom: Whom) {
-        let (pool, selector) = (self.pool().clone(), self.selector(whom));
-        let meant = self.take_meant(whom);
-        let count = meant.len();
-        thread::scope(|scope| {
-            let purge = scope.spawn(|| pool.purge(&selector, PATIENCE).asked);
-            for (mut client, served) in meant {
-                client.read_flood(served.owed);
-                assert_eq!(client.rest(), answer(b'd', served.origin, served.sum));
-            }
-            assert_eq!(purge.join().expect("no panic"), count);
-        });
-    }
-
-    fn drain(&mut self, whom: Whom) {
-        let (pool, selector) = (self.pool().clone(), self.selector(whom));
-        let meant = self.take_meant(whom);
-        let count = meant.len();
-        thread::scope(|scope| {
-            let drain = scope.spawn(|| pool.drain(&selector, Drain::within(PATIENCE)));
-            meant.into_iter().for_each(|(client, served)| client.drained(&served));
-            assert_eq!(drain.join().expect("no panic"), Drained { asked: count, ended: count, cut: 0 });
-        });
-    }
-
-    /// All are drained, and who waits is served before.
-    fn stop(&mut self) {
-        let pool = self.pool.take().expect("it runs");
-        let meant: Vec<_> = {
-            let names: Vec<_> = self.before.served.clone();
-            names.into_iter().map(|served| (self.take_named(served.name), served)).collect()
-        };
-        let origin = self.before.origin();
-        let waiting = std::mem::take(&mut self.waiting);
-        self.gone.extend(waiting.iter().map(|client| client.key));
-        thread::scope(|scope| {
-            scope.spawn(|| pool.shutdown(Drain::within(PATIENCE)));
-            for (client, served) in meant {
-                scope.spawn(move || client.drained(&served));
-            }
-            for mut client in waiting {
-                scope.spawn(move || {
-                    assert_eq!(client.answer(), answer(b'h', origin, client.key));
-                    assert_eq!(client.rest(), answer(b'd', origin, 0));
-                });
-            }
-        });
-        pool.join().expect("it was shut down");
-        let status = pool.status();
-        assert_eq!((status.connections, status.counts.panics), (0, 0), "{status:#?}");
-        assert_eq!(status.counts.accepted, status.counts.closed + status.counts.rejected, "{status:#?}");
-    }
-
-    /// Some die and some live, by the part they are in. Who lives answers, and ends then.
-    fn crash(&mut self, number: usize, after: &Reference) {
-        // Loops and processes say what they have a moment after the permits are counted.
-        let (all, model) = (self.before.served.len(), self.before.model);
-        self.wait("every part says what it has", |status| match model {
-            Model::Threads => true,
-            Model::Prefork => status.processes.iter().map(|one| one.connections).sum::<usize>() == all,
-            _ => status.loops.iter().map(|one| one.connections).sum::<usize>() == all,
-        });
-        let status = self.pool().status();
-        let part = number % self.before.loops;
-        let deaths = match self.before.model {
-            Model::Prefork => status.processes[part].connections,
-            // Each connection has a thread of its own; the one that accepts has none.
-            Model::Threads => 0,
-            _ => status.loops[part].connections,
-        };
-        assert!(crash_loop(self.pool(), part));
-        self.wait("a dead part is replaced", |status| status.restarts == after.restarts);
-        let served = self.before.served.clone();
-        let mut died = 0;
-        for one in served {
-            let mut client = self.take_named(one.name);
-            match client.lives(&one) {
-                true => client.end(),
-                false => died += 1,
-            }
-        }
-        assert_eq!(died, deaths, "who was not in the part that died lives");
     }
 
     fn refused(&self) {
@@ -457,7 +396,7 @@ impl Tested {
         assert!(newcomers.is_empty(), "as many are served as there are permits");
     }
 
-    fn wait(&self, what: &str, condition: impl Fn(&Status) -> bool) {
+    pub(super) fn wait(&self, what: &str, condition: impl Fn(&Status) -> bool) {
         assert!(self.pool().wait(PATIENCE, condition), "{what}: {:#?}", self.pool().status());
     }
 
@@ -505,5 +444,12 @@ impl Tested {
         }
         let keys = self.clients.values().chain(&self.waiting).map(|client| client.key).chain(self.gone.iter().copied());
         keys.for_each(forget);
+    }
+}
+
+impl Drop for Tested {
+    /// The pool of the next case has other connections.
+    fn drop(&mut self) {
+        self.pool.iter().for_each(|pool| _ = pool.shutdown(Drain::within(Duration::ZERO)));
     }
 }

@@ -100,6 +100,10 @@ pub(crate) enum Step {
     SpeakToGone,
     /// A loop, or process, counted around.
     Crash(usize),
+    /// Another pool takes over, as a new build of a program does.
+    Upgrade,
+    /// Another pool is about to, and dies before it does.
+    GivenUpUpgrade,
 }
 
 /// A connection that must answer.
@@ -291,6 +295,8 @@ impl Reference {
             // Where connections live in other processes, so do their handles.
             Step::Speak(_) => !self.served.is_empty() && self.model != Model::Prefork,
             Step::SpeakToGone => self.model != Model::Prefork,
+            // A socket that retires has to be empty first, and a pool without permits does not start.
+            Step::Upgrade | Step::GivenUpUpgrade => !self.orphaned && self.limit != Some(0),
             _ => true,
         }
     }
@@ -365,7 +371,8 @@ impl Reference {
             // A note comes after what was sent before it, which is read with it.
             Step::Notify(whom) => self.meant(whom).into_iter().for_each(|place| self.served[place].owed = 0),
             Step::Speak(number) => self.one(number).owed = 0,
-            Step::ConnectNowhere | Step::Refused | Step::Loops(_) | Step::SpeakToGone => {}
+            Step::Upgrade => self.upgrade(),
+            Step::ConnectNowhere | Step::Refused | Step::Loops(_) | Step::SpeakToGone | Step::GivenUpUpgrade => {}
             Step::Admission(..) | Step::LimitAt(..) => {}
         }
         self.promote();
@@ -442,6 +449,14 @@ impl Reference {
             place += 1;
             !meant.contains(&(place - 1))
         });
+    }
+
+    /// The next pool has the configuration of the one before it, and begins anew with what is no part of that.
+    fn upgrade(&mut self) {
+        (self.generation, self.restarts, self.intake) = (1, 0, Intake::Open);
+        self.places.iter_mut().for_each(|place| place.intake = Intake::Open);
+        let origin = self.origin();
+        self.served.iter_mut().for_each(|one| one.origin = origin);
     }
 
     /// Serves who may be served now and turns away who may not wait.

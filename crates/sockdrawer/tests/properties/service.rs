@@ -2,7 +2,7 @@
 
 use sockdrawer::{
     Behaviour, Build, CannotRestore, CannotSave, Context, Handle, Input, Note, Peer, Protocol, Recipe, Saved, Saver, Service,
-    Step,
+    State, Step,
 };
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -82,17 +82,24 @@ struct Speaker<const ODD: bool>(u32);
 struct Speaking<const ODD: bool> {
     version: u32,
     sum: u64,
+    /// By what its handle is kept, once it said hello.
+    key: Option<u64>,
 }
 
 impl<const ODD: bool> Service for Speaker<ODD> {
     type Protocol = Speaking<ODD>;
 
     fn open(&self, _peer: &Peer) -> Speaking<ODD> {
-        Speaking { version: self.0, sum: 0 }
+        Speaking { version: self.0, sum: 0, key: None }
     }
 
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Speaking<ODD>, CannotRestore> {
-        Ok(Speaking { version: self.0, sum: from.u64()? })
+        let (sum, key) = (from.u64()?, from.u64()?);
+        Ok(Speaking { version: self.0, sum, key: Some(key).filter(|key| *key > 0) })
+    }
+
+    fn state(&self) -> State {
+        State::of("speaking", 1)
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -106,11 +113,18 @@ impl<const ODD: bool> Speaking<ODD> {
         Origin { version: self.version, generation: cx.generation() }
     }
 
+    fn keep_handle(&self, cx: &Context<'_>) {
+        if let Some(key) = self.key {
+            HANDLES.lock().unwrap_or_else(PoisonError::into_inner).insert(key, cx.handle());
+        }
+    }
+
     fn obey(&mut self, letter: u8, number: u64, cx: &mut Context<'_>) -> Step {
         let origin = self.origin(cx);
         match letter {
             b'h' => {
-                HANDLES.lock().unwrap_or_else(PoisonError::into_inner).insert(number, cx.handle());
+                self.key = Some(number);
+                self.keep_handle(cx);
                 cx.send(&answer(letter, origin, number));
             }
             b'a' => {
@@ -154,6 +168,13 @@ impl<const ODD: bool> Protocol for Speaking<ODD> {
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
         to.u64(self.sum);
+        to.u64(self.key.unwrap_or(0));
         Ok(())
+    }
+
+    /// The handle of before is stale where another pool has taken over.
+    fn restored(&mut self, cx: &mut Context<'_>) -> Step {
+        self.keep_handle(cx);
+        Step::Continue
     }
 }

@@ -45,6 +45,8 @@ fn changes() -> BoxedStrategy<Step> {
         6 => intake().prop_map(Step::Intake),
         2 => (one(), intake()).prop_map(|(place, intake)| Step::IntakeAt(place, intake)),
         3 => whom().prop_map(Step::Adopt),
+        3 => Just(Step::Upgrade),
+        1 => Just(Step::GivenUpUpgrade),
     ]
     .boxed()
 }

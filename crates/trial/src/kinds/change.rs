@@ -1,5 +1,6 @@
 //! Applies a change and tests from outside whether it is in force.
 
+use super::full::Full;
 use super::kernel;
 use super::kind::{Kind, Way};
 use super::limit::queued;
@@ -103,13 +104,17 @@ impl<'a> Changer<'a> {
     }
 
     /// The new server is like the one before it.
-    fn upgrade(&mut self) -> Result<Duration, Unseen> {
-        let place = self.scene.place.as_ref().ok_or("there is no place for it")?;
-        let (old, begun) = (self.scene.server(), Instant::now());
+    pub(super) fn upgrade(&mut self) -> Result<Duration, Unseen> {
+        let old = self.scene.server();
         let kept = old.connections(&Group::Kept.selector()).len();
-        let new = place.serve(old.config()).map_err(|error| error.to_string())?;
+        self.probes += 1;
+        let full = Full::send(self.scene.address, self.probes, &self.scene.tally);
+        let full = full.map_err(|error| format!("a client that does not read: {error}"))?;
+        let begun = Instant::now();
+        let new = self.scene.place.serve(old.config()).map_err(|error| error.to_string())?;
         let took = begun.elapsed();
         self.scene.put_server(new.clone());
+        full.read().map_err(|error| format!("a client that did not read before: {error}"))?;
         if !old.wait(SHOWS_WITHIN, |status| matches!(status.readiness, Readiness::Stopped(_))) {
             return Err(format!("{} connections stayed in the server before", old.connections(&Selector::All).len()));
         }

@@ -7,6 +7,7 @@ mod absent;
 mod admission;
 mod change;
 mod ending;
+mod full;
 mod kept;
 mod kernel;
 mod kind;

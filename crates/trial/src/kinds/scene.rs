@@ -33,8 +33,8 @@ const REQUESTS: usize = 8;
 pub(crate) struct Scene {
     /// Another one after each upgrade.
     server: Mutex<Pool>,
-    /// Where a server meets the next, in models whose connections can move.
-    pub(crate) place: Option<Place>,
+    /// Where a server meets the next.
+    pub(crate) place: Place,
     pub(crate) churn: Pool,
     pub(crate) kept: Pool,
     pub(crate) second: Pool,
@@ -76,13 +76,10 @@ impl Scene {
             Some((socket, address)) => config.inherit(Address::Tcp((*address).into()), socket.clone()),
             None => config.listen(Address::Tcp(options.listen.into())),
         };
-        let place = can_move(options.model).then(Place::new);
-        let server = match &place {
-            Some(place) => place.serve(config)?,
-            None => Pool::start(config)?,
-        };
+        let place = Place::new();
+        let server = place.serve(config)?;
         let address = address_of(&server);
-        let absent = all_absent(&server, options, shared.is_some())?;
+        let absent = all_absent(&server, shared.is_some())?;
 
         let client = |group: Group, behaviour: Behaviour, count: usize, total: Option<u64>| {
             let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
@@ -177,20 +174,13 @@ impl Scene {
 }
 
 /// Kinds of change that this server does not have, each with the reason.
-fn all_absent(server: &Pool, options: &Options, is_shared: bool) -> Result<Vec<(Kind, String)>, Error> {
+fn all_absent(server: &Pool, is_shared: bool) -> Result<Vec<(Kind, String)>, Error> {
     let mut absent = absent(server)?;
     if is_shared {
         // The socket is bound, and not closed by the server.
         absent.extend([Kind::ReplaceAddress, Kind::Upgrade].map(|kind| (kind, "the sabotage brings its own socket".to_owned())));
-    } else if !can_move(options.model) {
-        absent.push((Kind::Upgrade, format!("connections of the model {} do not move to another process", options.model)));
     }
     Ok(absent)
-}
-
-/// Whether connections of a model can move to another process.
-fn can_move(model: Model) -> bool {
-    matches!(model, Model::Loops | Model::Tasks)
 }
 
 /// A path that no other trial has; removed at the end.

@@ -109,7 +109,7 @@ impl EventLoop {
             self.connections.look_at_clock();
         }
         self.acceptor.look_at_policy(&self.connections.io);
-        self.acceptor.count_incoming(&mut incoming.permit, incoming.remote);
+        self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote);
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
         let slot = self.connections.slots.take(incoming.socket, incoming.permit);
         self.connections.enter(slot, &peer);
@@ -368,9 +368,8 @@ impl EventLoop {
             if !self.connections.slots.at(slot).is_taken() || counted {
                 continue;
             }
-            // A connection without a listener was not accepted; one without an address, not even any more, cannot be counted by it.
-            let came_in = self.connections.slots.at(slot).listener != crate::event_loop::slot::NO_LISTENER;
-            if came_in
+            // One without an address, not even any more, cannot be counted by it.
+            if self.connections.slots.at(slot).side() == Side::Accepted
                 && let Some(peer) = self.connections.remote(slot)
                 && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
             {

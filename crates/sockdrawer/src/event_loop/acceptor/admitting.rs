@@ -11,6 +11,7 @@ use crate::limit::policy::Policy;
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
 use crate::observe::Event as Told;
+use crate::protocol::Side;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -300,10 +301,11 @@ impl Acceptor {
         }
     }
 
-    /// Counts the peer of a connection that was on its way in while the policy changed.
-    pub(in crate::event_loop) fn count_incoming(&mut self, permit: &mut Permit, peer: Option<SocketAddr>) {
+    /// Counts the peer of a connection that was accepted in another place, or while the policy changed.
+    pub(in crate::event_loop) fn count_incoming(&mut self, permit: &mut Permit, side: Side, peer: Option<SocketAddr>) {
         let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
-        if permit.listener().is_some()
+        // Where the address is gone at which it came in, it has no listener.
+        if side == Side::Accepted
             && permit.peer_count().is_none_or(|peer_count| !peer_count.is_of(&peer_counts))
             && let Some(peer) = peer
             && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)

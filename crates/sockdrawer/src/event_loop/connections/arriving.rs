@@ -25,6 +25,12 @@ pub(super) struct Arrived {
     state: u32,
 }
 
+impl Arrived {
+    fn side(&self) -> Side {
+        if self.record.marks.connected { Side::Connected } else { Side::Accepted }
+    }
+}
+
 impl Connections {
     /// Restores connections of another process; their sockets are not touched.
     pub(crate) fn restore_arrivals(&mut self, records: Vec<Record>, sockets: Vec<OwnedFd>) -> Restored {
@@ -81,10 +87,10 @@ impl Connections {
 
     /// A connection that arrived, on its way to where it is to run.
     fn send_on(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> Incoming {
+        let side = arrived.side();
         let Arrived { socket, remote, record, table, state } = arrived;
         self.generations.at(table).table.forget(state);
         self.left_generation(table);
-        let side = if record.marks.connected { Side::Connected } else { Side::Accepted };
         let arrival = Some(Box::new(Arrival { record, notes, together }));
         Incoming { socket, permit, remote, side, arrival, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
@@ -158,7 +164,7 @@ impl EventLoop {
             self.connections.io.shared.limiter.take_over();
             listener.iter().for_each(|listener: &Arc<ListenerState>| listener.limiter.take_over());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
-            self.acceptor.count_incoming(&mut permit, arrived.remote);
+            self.acceptor.count_incoming(&mut permit, arrived.side(), arrived.remote);
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
                 None => self.connections.seat(arrived, permit, notes, together),

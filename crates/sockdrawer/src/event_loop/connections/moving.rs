@@ -6,6 +6,7 @@ use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
 use crate::protocol::{Closed, Note, Saver, State};
 use crate::sys::{Errno, cookie};
+use crate::testing::{BrokenMove, is_broken};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -192,8 +193,9 @@ impl Connections {
             bytes_out: record.bytes_out,
             state: saver.bytes,
             versions: written.versions(),
-            kept: self.kept.bytes(slot).to_vec(),
-            unsent: self.unsent.bytes(slot).to_vec(),
+            // The mistake: input that was read and not taken stays behind.
+            kept: if cfg!(sockdrawer_broken = "forgets-kept") { Vec::new() } else { self.kept.bytes(slot).to_vec() },
+            unsent: if is_broken(BrokenMove::ForgetUnsent) { Vec::new() } else { self.unsent.bytes(slot).to_vec() },
             timer: due.map(|due| due.saturating_duration_since(Instant::now()).as_nanos().try_into().unwrap_or(u64::MAX)),
             tag,
             listener,
@@ -314,12 +316,22 @@ impl Connections {
             }
         }
         self.thaw_all();
-        gone
+        if is_broken(BrokenMove::DropSlice) { Yours::default() } else { gone }
     }
 
     fn let_one_go(&mut self, id: u64) -> Option<Vec<Arc<[u8]>>> {
         let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;
         let slot = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN))?;
+        // The mistake: it goes on here, too.
+        if cfg!(sockdrawer_broken = "two-owners") {
+            self.slots.at(slot).flags.clear(Flags::FROZEN);
+            self.settle(slot, false);
+            return Some(notes);
+        }
+        if is_broken(BrokenMove::CloseFirst) {
+            // That it is gone already is no matter.
+            _ = self.with_socket(slot, |system, socket| system.finish(socket));
+        }
         self.forget_protocol(slot, Closed::Adopted);
         self.forget_unsent(slot);
         drop(self.slots.take_extra(slot));
