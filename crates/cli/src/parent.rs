@@ -8,6 +8,8 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, set_ch
 use signal_hook::consts::SIGUSR2;
 use sockdrawer::upgrade::Replace;
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,6 +34,8 @@ struct Server {
     command: Vec<OsString>,
     /// The process that served when it was last looked for.
     pid: Pid,
+    /// It was met at the path: from then on, where none is met there, none serves.
+    met: bool,
 }
 
 /// Starts the server and stays until none serves any more. Ends as the last one did.
@@ -43,7 +47,7 @@ pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
     let signalled = news.clone();
     signals::pass_on(move |signal| drop(signalled.send(News::Signal(signal))))?;
     let pid = start(&command, false)?;
-    let mut server = Server { path, command, pid };
+    let mut server = Server { path, command, pid, met: false };
     spawn(move || reap(&news))?;
     let mut last = None;
     loop {
@@ -52,7 +56,7 @@ pub(crate) fn run(arguments: ParentArguments) -> Result<Exit, Failure> {
             News::Signal(signal) => server.pass_on(signal),
             News::Ended(pid, status) => {
                 last = Some(status);
-                if pid == server.pid && !server.look() {
+                if !server.serves(pid) {
                     return end(status);
                 }
             }
@@ -93,7 +97,9 @@ fn start(command: &[OsString], replaces: bool) -> Result<Pid, Failure> {
 
 impl Server {
     /// Starts the command again: the file that stands there now takes over.
-    fn replace(&self) {
+    fn replace(&mut self) {
+        // The one that is replaced may be gone before the next is looked for.
+        self.look();
         if let Err(failure) = start(&self.command, true) {
             print::tell_within(Duration::ZERO, format_args!("error: {failure}; the server goes on"));
         }
@@ -107,16 +113,28 @@ impl Server {
         }
     }
 
-    /// Finds the process that serves now. False where none does.
-    fn look(&mut self) -> bool {
+    /// Finds the process that serves now; where it does not say so, it is the one that did.
+    fn look(&mut self) {
         let (says, said) = mpsc::channel();
         let replace = Replace::at(&self.path);
         // A server that hangs must not keep signals from it.
-        let looked = spawn(move || drop(says.send(replace.look())));
+        let looked = spawn(move || drop(says.send(replace.build())));
         let found = looked.ok().and_then(|()| said.recv_timeout(ANSWERS_WITHIN).ok()?.ok());
-        let pid = found.and_then(|found| Pid::from_raw(found.from.pid.cast_signed()));
-        self.pid = pid.unwrap_or(self.pid);
-        test_kill_process(self.pid).is_ok()
+        if let Some(pid) = found.and_then(|build| Pid::from_raw(build.pid.cast_signed())) {
+            (self.pid, self.met) = (pid, true);
+        }
+    }
+
+    /// Whether a process serves after this one has ended.
+    fn serves(&mut self, ended: Pid) -> bool {
+        // A stream does not get to a socket of packets, but where no process listens the error is another one.
+        let none = UnixStream::connect(&self.path)
+            .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused));
+        if !none {
+            self.look();
+            return true;
+        }
+        !self.met && self.pid != ended && test_kill_process(self.pid).is_ok()
     }
 }
 

@@ -122,6 +122,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The pool is on its way from one process to another, which say the configuration of it.
+    #[error("the pool cannot be changed now: {reason}")]
+    HandingOver {
+        /// Where, or when, it can be.
+        reason: &'static str,
+    },
     /// This process could not take over from the one that it was to replace, which goes on as it was.
     #[error("cannot take over at {}: {reason}", path.display())]
     Upgrade {

@@ -3,6 +3,8 @@
 mod common;
 #[path = "upgrade/crossings.rs"]
 mod crossings;
+#[path = "upgrade/edges.rs"]
+mod edges;
 #[path = "upgrade/kills.rs"]
 mod kills;
 #[path = "upgrade/left.rs"]
@@ -461,7 +463,7 @@ fn an_age_goes_along_and_nothing_is_changed_before_the_upgrade() {
     let upgrade = place.upgrade().begin().expect("it begins");
     let new = upgrade.start("sums", config(build(2)).listen(Address::Tcp(at))).expect("it starts");
     let refused = new.reconfigure(new.config().limit(7)).expect_err("the sockets are the other's").to_string();
-    assert!(refused.contains("it takes over from another process: change it when it has"), "{refused}");
+    assert!(refused.contains("the pool cannot be changed now: it takes no connections before Upgrade::ready"), "{refused}");
     upgrade.ready().expect("it takes over");
     moved(&old, &new, 1);
     assert!(aged(&new), "{:#?}", new.connections(&Selector::All));

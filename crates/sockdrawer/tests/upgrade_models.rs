@@ -30,6 +30,8 @@ fn main() {
         ("a_helper_that_dies_takes_only_its_own", a_helper_that_dies_takes_only_its_own),
         ("an_upgrade_that_fails_leaves_helpers_as_they_were", an_upgrade_that_fails),
         ("threads_that_are_busy_hold_up_no_others", threads_that_are_busy),
+        ("helpers_of_a_pool_that_was_never_ready_accept_nothing", helpers_that_were_never_ready),
+        ("a_helper_that_hangs_at_the_commit_stops_no_other_from_accepting", a_helper_that_hangs),
         (KILLS, || kills::kill_at_each_packet(KILLS, Model::Prefork)),
         (STOPS, || kills::stop_at_each_packet(STOPS, Model::Prefork)),
     ]);
@@ -209,4 +211,40 @@ fn threads_that_are_busy() {
     assert_eq!(answer(&mut clients[2], b'a'), (1, 2));
     moved(&old, &new, 6);
     clients.iter_mut().for_each(|client| assert_eq!(add(client, 1).0, 2));
+}
+
+fn helpers_that_were_never_ready() {
+    let place = Place::new("never-ready");
+    let (old, at) = place.serve(of(Model::Prefork, 1).listen(any_port()));
+    old.suspend();
+    let mut waiting: Vec<_> = (0..5).map(|_| connect(at)).collect();
+    waiting.iter_mut().for_each(|client| client.write_all(&message(b'a', 1)).expect("it stands"));
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let new = upgrade.start("sums", of(Model::Prefork, 2).listen(Address::Tcp(at))).expect("it starts");
+    new.shutdown(Drain::within(PATIENCE));
+    assert_eq!(new.status().counts.accepted, 0);
+    old.resume();
+    waiting.iter_mut().for_each(|client| assert_eq!(answer(client, b'a'), (1, 1)));
+}
+
+fn a_helper_that_hangs() {
+    let place = Place::new("helper-hangs");
+    let (old, at) = place.serve(of(Model::Prefork, 1).listen(any_port()));
+    let mut busy = many_sums(at, 1).remove(0);
+    let upgrade = place.upgrade().begin().expect("it begins");
+    let new = upgrade.start("sums", of(Model::Prefork, 2).listen(Address::Tcp(at))).expect("it starts");
+    busy.write_all(&message(b'h', 6_000)).expect("it stands");
+    assert!(old.wait(PATIENCE, |status| status.counts.bytes_in == 10));
+    let (began, refused) = (Instant::now(), upgrade.ready().expect_err("it hangs").to_string());
+    assert!(refused.ends_with("a loop of it hangs, or it ends"), "{refused}");
+    drop(new);
+    // One socket in so many is of the loop that hangs.
+    let served = (0..40).filter(|_| {
+        let mut client = connect(at);
+        client.set_read_timeout(Some(Duration::from_millis(20))).expect("a time");
+        sums::try_add(&mut client, 1).is_some()
+    });
+    assert!(served.count() > 0 && began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    busy.write_all(&message(b'a', 1)).expect("it stands");
+    assert_eq!(answer(&mut busy, b'a'), (1, 2));
 }

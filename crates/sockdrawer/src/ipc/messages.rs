@@ -116,6 +116,9 @@ pub(crate) struct Listened {
     pub(crate) address: String,
     #[prost(uint32, tag = "2")]
     pub(crate) sockets: u32,
+    /// They are another program's, too.
+    #[prost(bool, tag = "3")]
+    pub(crate) is_shared: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -157,6 +160,9 @@ pub(crate) struct Replace {
     /// No successor is started: what would move to a build that reads the states of this one is said.
     #[prost(bool, tag = "4")]
     pub(crate) look: bool,
+    /// No successor is started either, and nothing is said but which build runs.
+    #[prost(bool, tag = "5")]
+    pub(crate) build: bool,
 }
 
 /// Two builds, and what the newer one takes over.
@@ -275,6 +281,16 @@ pub(crate) struct Held {
     pub(crate) begun: u64,
 }
 
+impl Held {
+    /// No more of it than can be: another process may be out of order.
+    pub(crate) fn believed(mut self) -> Held {
+        self.connections = self.connections.min(u32::MAX.into());
+        self.next_id = self.next_id.min(u64::MAX / 2);
+        self.listeners.iter_mut().for_each(|one| one.connections = one.connections.min(self.connections));
+        self
+    }
+}
+
 /// An address, and how many connections that came in there count for its limit.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Occupied {
@@ -366,17 +382,32 @@ pub(crate) struct Restored {
 pub(crate) struct Yours {
     #[prost(uint64, repeated, tag = "1")]
     pub(crate) ids: Vec<u64>,
-    /// Notes that came for them meanwhile, in order.
+    /// Which notes came for them meanwhile.
     #[prost(message, repeated, tag = "2")]
-    pub(crate) notes: Vec<Noted>,
+    pub(crate) noted: Vec<Noted>,
+    /// All of them, in order: most are for many connections.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub(crate) notes: Vec<Vec<u8>>,
+}
+
+impl Yours {
+    /// Those of another loop, too.
+    pub(crate) fn extend(&mut self, other: Yours) {
+        let before = self.notes.len() as u32;
+        self.ids.extend(other.ids);
+        let moved_up = |noted: Noted| Noted { id: noted.id, notes: noted.notes.iter().map(|at| before + at).collect() };
+        self.noted.extend(other.noted.into_iter().map(moved_up));
+        self.notes.extend(other.notes);
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Noted {
     #[prost(uint64, tag = "1")]
     pub(crate) id: u64,
-    #[prost(bytes = "vec", tag = "2")]
-    pub(crate) bytes: Vec<u8>,
+    /// By their places among all.
+    #[prost(uint32, repeated, tag = "2")]
+    pub(crate) notes: Vec<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -450,7 +481,7 @@ mod tests {
     #[test]
     fn what_is_said_arrives_and_unknown_fields_are_skipped() {
         let (one, two) = packet_pair(Duration::from_secs(10)).expect("a pair");
-        let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX], notes: Vec::new() });
+        let said = Said::Yours(Yours { ids: vec![1, 2, u64::MAX], ..Yours::default() });
         send(&mut Sender::default(), one.as_fd(), said.clone(), &[two.as_fd()], true).expect("sent");
         let (heard, descriptors) = receive(&mut Receiver::default(), two.as_fd()).expect("no error").expect("a message");
         assert_eq!((heard, descriptors.map(|passed| passed.len())), (said, Some(1)));

@@ -6,8 +6,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The longest message: a list of as many connections as a process may have is shorter.
 const MOST_MESSAGE: usize = 64 * 1024 * 1024;
-/// The most descriptors of one: as many sockets as a listener may have.
-const MOST_PASSED: usize = 1024;
+/// The most descriptors of one: the sockets of a thousand addresses.
+const MOST_PASSED: usize = 16 * 1024;
 
 /// The first bytes of each packet: the number of its message in this direction, whether this is the last of it, and how many
 /// descriptors come along.

@@ -1,6 +1,7 @@
 //! Listeners: bound sockets, long-lived. A TCP address is many sockets that share its port, so that loops come and go
 //! by taking over sockets, and none is closed for it: closing one would reset the connections in its queue.
 
+use super::folder_lock::FolderLock;
 use super::reuseport_group::{Groups, Joining, Membership};
 use super::socket::ListenSocket;
 use super::state::{AcceptState, ListenerState};
@@ -9,13 +10,11 @@ use crate::net::{Address, Bound, Listen, ListenOptions, ListenRequest, SocketOpt
 use crate::observe::{ListenerStatus, Readiness};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, System};
-use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Sockets of one TCP address.
 pub(crate) const SOCKETS: usize = 16;
@@ -138,7 +137,7 @@ impl Listener {
             return ask.opened_by(by, &wanted);
         }
         // From the look at the path until the socket listens: another program that starts there would take it for stale in between.
-        let lock = FolderLock::of(ask.address);
+        let lock = FolderLock::of(path_of(ask.address));
         let bound = match Bound::bind(&wanted) {
             Err(Errno::ADDRINUSE) if is_stale(ask.system, ask.address) => {
                 take_over(&lock, ask.address).and_then(|()| Bound::bind(&wanted))
@@ -231,16 +230,30 @@ impl Listener {
 
     /// Goes on with the sockets of a process that this one replaces, which shared their port in this order. They are that process's until
     /// [`Listener::hand_over`] says otherwise.
-    pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>) -> Result<Listener, Error> {
+    pub(crate) fn go_on(ask: &Ask<'_>, sockets: Vec<OwnedFd>, is_shared: bool) -> Result<Listener, Error> {
         let mut listener = ask.opened(sockets, Groups::lease(&Arc::default()))?;
         listener.hand_over(true);
-        listener.set_options(ask.system, ask.accepted).map_err(|errno| listen_error(ask.address, errno))?;
+        if is_shared {
+            listener.ownership = Ownership::Shared;
+            listener.path.take().into_iter().for_each(OwnedPath::leave);
+        }
         Ok(listener)
     }
 
     /// Whether the sockets are another process's: then this one does nothing to them but to close its copies.
     pub(crate) fn hand_over(&mut self, is_handed_over: bool) {
         self.handed_over = is_handed_over;
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.ownership, Ownership::Shared)
+    }
+
+    /// Whether all of its sockets listen, and its path is the one that it was.
+    pub(crate) fn is_whole(&self, system: &dyn System) -> bool {
+        let is_there = |path: &OwnedPath| identity(&path.path) == Some(path.identity);
+        self.path.as_ref().is_none_or(is_there)
+            && self.sockets.iter().all(|socket| system.is_listening(socket.fd()).unwrap_or(false))
     }
 
     pub(crate) fn is_handed_over(&self) -> bool {
@@ -358,38 +371,6 @@ impl Ask<'_> {
     }
 }
 
-/// How long a start waits for others that start in the folder of its path.
-const LOCKED_WITHIN: Duration = Duration::from_secs(3);
-/// Between two tries: a lock of a file cannot be waited for until a time.
-const LOCK_AGAIN: Duration = Duration::from_millis(1);
-
-/// The lock (flock) of the folder in which a Unix socket gets its path. It leaves no file behind, and ends with its process.
-struct FolderLock(Option<File>);
-
-impl FolderLock {
-    /// Has nothing where there is no path, where the folder may not be read, or where another program keeps its lock.
-    fn of(address: &Address) -> FolderLock {
-        let Address::Unix(path) = address else { return FolderLock(None) };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let Ok(folder) = File::open(folder) else { return FolderLock(None) };
-        let until = Instant::now() + LOCKED_WITHIN;
-        while folder.try_lock().is_err() {
-            if Instant::now() >= until {
-                return FolderLock(None);
-            }
-            std::thread::sleep(LOCK_AGAIN);
-        }
-        FolderLock(Some(folder))
-    }
-}
-
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        // Not by the close alone: a process that was forked meanwhile has the descriptor too.
-        self.0.iter().for_each(|folder| _ = folder.unlock());
-    }
-}
-
 /// Whether the path is that of a Unix socket of a process that crashed: it is there, and no socket listens.
 fn is_stale(system: &dyn System, address: &Address) -> bool {
     // A connect to a file that is no socket is refused too, and that file is not ours.
@@ -397,14 +378,18 @@ fn is_stale(system: &dyn System, address: &Address) -> bool {
         && system.socket(address).and_then(|socket| system.connect(socket.as_fd(), address)) == Err(Errno::CONNREFUSED)
 }
 
+fn path_of(address: &Address) -> Option<&Path> {
+    if let Address::Unix(path) = address { Some(path) } else { None }
+}
+
 fn is_socket(address: &Address) -> bool {
-    let Address::Unix(path) = address else { return false };
+    let Some(path) = path_of(address) else { return false };
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 /// Removes a stale path.
 fn take_over(lock: &FolderLock, address: &Address) -> Result<(), Errno> {
-    let (Address::Unix(path), Some(_)) = (address, &lock.0) else { return Err(Errno::NOLCK) };
+    let (Some(path), true) = (path_of(address), lock.is_held()) else { return Err(Errno::NOLCK) };
     std::fs::remove_file(path).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 

@@ -31,10 +31,10 @@ impl<M: Members> Core<M> {
         let mut control = lock(&self.control);
         if control.handing_over {
             let reason = match control.listeners.handed_over.is_empty() && control.accept_state == AcceptState::Suspended {
-                true => "it takes over from another process: change it when it has",
+                true => "it takes no connections before Upgrade::ready: change it after that",
                 false => "a new build of the program takes over: change its pool",
             };
-            return Err(Error::Stopped { reason: reason.to_owned() });
+            return Err(Error::HandingOver { reason });
         }
         let plan = check(&control.readiness, (&control.config, control.revision), &wanted)?;
         let prepared = self.prepare(&mut control, &plan, &wanted)?;

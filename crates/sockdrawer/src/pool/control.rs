@@ -45,6 +45,8 @@ pub(crate) struct Control<M: Members> {
     pub(crate) readiness: Readiness,
     /// What the members do, whatever is said of it.
     pub(crate) accept_state: AcceptState,
+    /// What they are to do once the pool is not handed over any more: asked for meanwhile.
+    pub(crate) accepts_then: Option<AcceptState>,
     /// The number of the generation in force.
     pub(crate) generation: u32,
     pub(crate) listeners: Listeners,
@@ -96,7 +98,7 @@ impl<M: Members> Control<M> {
         if let Some(inherited) = inherited {
             self.listeners.inherited = inherited;
             (self.accept_state, self.readiness) = (AcceptState::Suspended, Readiness::Suspended);
-            self.handing_over = !self.listeners.inherited.is_empty();
+            self.handing_over = true;
         }
     }
 
@@ -136,6 +138,7 @@ impl<M: Members> Core<M> {
             revision: Revision::first(),
             readiness: Readiness::Serving,
             accept_state: AcceptState::Open,
+            accepts_then: None,
             generation,
             listeners: Listeners::default(),
             members: Vec::new(),

@@ -40,8 +40,16 @@ pub(crate) struct Listeners {
     pub(crate) handed_over: Vec<ListenerEntry>,
 }
 
-/// Listening sockets by their addresses.
-pub(crate) type Inherited = Vec<(Address, Vec<OwnedFd>)>;
+/// What a process that this one replaces listens at.
+pub(crate) type Inherited = Vec<ListeningSockets<OwnedFd>>;
+
+/// The listening sockets of an address, on their way to another process.
+pub(crate) struct ListeningSockets<S> {
+    pub(crate) address: Address,
+    pub(crate) sockets: Vec<S>,
+    /// They are another program's too, such as a service manager's.
+    pub(crate) is_shared: bool,
+}
 
 /// New sockets, each by the index of the place that it takes.
 pub(super) type Replacing = Vec<(usize, ListenerEntry)>;
@@ -88,9 +96,9 @@ impl Listeners {
         retirements: &Retirements,
         added: &[ListenerEntry],
     ) -> Result<Listener, Error> {
-        if let Some(at) = self.inherited.iter().position(|(address, _)| goes_on(address, &listening.address)) {
-            let (_, sockets) = self.inherited.swap_remove(at);
-            return Listener::go_on(&ask(config, listening), sockets);
+        if let Some(at) = self.inherited.iter().position(|inherited| goes_on(&inherited.address, &listening.address)) {
+            let ListeningSockets { sockets, is_shared, .. } = self.inherited.swap_remove(at);
+            return Listener::go_on(&ask(config, listening), sockets, is_shared);
         }
         let retiring = retirements.listeners();
         let here = self.listening.iter().chain(added).map(|entry| &entry.listener);

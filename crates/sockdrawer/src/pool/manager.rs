@@ -1,6 +1,6 @@
 //! A pool as its handle sees it, whatever the members are.
 
-use super::control::{Core, is_running};
+use super::control::{Control, Core, is_running};
 use super::members::{Members, Visit};
 use super::plan::Applied;
 use crate::clock::deadline;
@@ -64,22 +64,12 @@ impl<M: Members> Manager for Core<M> {
 
     fn set_accept_state(&self, accept_state: &AcceptState) {
         let mut control = lock(&self.control);
-        if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
+        if control.handing_over {
+            // Another process accepts.
+            control.accepts_then = Some(accept_state.clone());
             return;
         }
-        let (before, now) = (control.readiness.clone(), readiness(accept_state));
-        control.accept_state = accept_state.clone();
-        // The pool must not be seen ready when a listener stops, nor before one goes on.
-        if *accept_state != AcceptState::Open {
-            control.readiness = now.clone();
-            self.tell(&Event::ReadinessChanged(now));
-            return M::pass_accept_state(self, &mut control);
-        }
-        M::pass_accept_state(self, &mut control);
-        control.readiness = now.clone();
-        if before != now {
-            self.tell(&Event::ReadinessChanged(now));
-        }
+        self.put_accept_state(&mut control, accept_state);
     }
 
     fn set_listener_accept_state(&self, address: &Address, accept_state: &AcceptState) -> Result<(), Error> {
@@ -136,6 +126,27 @@ impl<M: Members> Manager for Core<M> {
 /// What [`Pool::join`] says of a pool that ended for this reason.
 pub(super) fn ended(reason: &str) -> Result<(), Error> {
     if [SHUT_DOWN, HANDED_OVER].contains(&reason) { Ok(()) } else { Err(Error::Stopped { reason: reason.to_owned() }) }
+}
+
+impl<M: Members> Core<M> {
+    pub(super) fn put_accept_state(&self, control: &mut Control<M>, accept_state: &AcceptState) {
+        if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
+            return;
+        }
+        let (before, now) = (control.readiness.clone(), readiness(accept_state));
+        control.accept_state = accept_state.clone();
+        // The pool must not be seen ready when a listener stops, nor before one goes on.
+        if *accept_state != AcceptState::Open {
+            control.readiness = now.clone();
+            self.tell(&Event::ReadinessChanged(now));
+            return M::pass_accept_state(self, control);
+        }
+        M::pass_accept_state(self, control);
+        control.readiness = now.clone();
+        if before != now {
+            self.tell(&Event::ReadinessChanged(now));
+        }
+    }
 }
 
 /// What is said of a pool that takes connections, or does not.

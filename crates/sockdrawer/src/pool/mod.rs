@@ -23,7 +23,7 @@ mod validate;
 
 pub use handle::Pool;
 pub(crate) use handle::start;
-pub(crate) use listeners::{Inherited, goes_on};
+pub(crate) use listeners::{Inherited, ListeningSockets, goes_on};
 pub use plan::{Applied, Change, How, Plan};
 #[cfg(feature = "processes")]
 pub use processes::processes;

@@ -1,8 +1,8 @@
 //! A pool whose listeners and connections move from one process to another: what the two ends of an upgrade ask of it, whatever its members
 //! are.
 
-use super::control::{Control, Core, is_running};
-use super::listeners::ListenerEntry;
+use super::control::{Control, Core, Member, is_running};
+use super::listeners::{ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager};
 use super::members::Members;
 use crate::config::Endpoint;
@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two looks whether connections are left.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between the numbers of a process and of the next: loops take 64 numbers at once, also for connections that were on their way when the next one
+/// began.
+const IDS_APART: u64 = 1 << 24;
 
 /// What has connections that move: a loop of this process, or a helper with loops of its own.
 pub(crate) trait Holder: Send + Sync {
@@ -79,7 +82,9 @@ pub(crate) trait Movable: Manager {
     // What both ends ask.
 
     /// Its listening sockets, in the order of their places.
-    fn listening_sockets(&self) -> Vec<(Address, Vec<Arc<ListenSocket>>)>;
+    fn listening_sockets(&self) -> Vec<ListeningSockets<Arc<ListenSocket>>>;
+    /// Whether all of them listen, and have their paths.
+    fn listens(&self) -> bool;
     /// The addresses at which connections come in, with what is counted there.
     fn listener_states(&self) -> ListenerStates;
     /// The states that the service in force reads and writes.
@@ -155,9 +160,18 @@ impl<M: Moving> Movable for Core<M> {
         self.tell(event);
     }
 
-    fn listening_sockets(&self) -> Vec<(Address, Vec<Arc<ListenSocket>>)> {
+    fn listening_sockets(&self) -> Vec<ListeningSockets<Arc<ListenSocket>>> {
+        let sockets = |ListenerEntry { listener, .. }: &ListenerEntry| ListeningSockets {
+            address: listener.address.clone(),
+            sockets: listener.sockets.clone(),
+            is_shared: listener.is_shared(),
+        };
+        lock(&self.control).listeners.listening.iter().map(sockets).collect()
+    }
+
+    fn listens(&self) -> bool {
         let control = lock(&self.control);
-        control.listeners.listening.iter().map(|entry| (entry.listener.address.clone(), entry.listener.sockets.clone())).collect()
+        control.listeners.listening.iter().all(|entry| entry.listener.is_whole(&*control.config.system))
     }
 
     fn listener_states(&self) -> ListenerStates {
@@ -204,7 +218,8 @@ impl<M: Moving> Movable for Core<M> {
         Held {
             name: name.to_owned(),
             connections: self.held(),
-            next_id: shared_counters.ids().load(SeqCst),
+            // What is accepted or connected already takes its number here still.
+            next_id: shared_counters.ids().load(SeqCst) + IDS_APART,
             listeners: entries.map(occupied).collect(),
             counts: M::counts(self, &control).by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
             pace: shared_counters.pace().load(SeqCst),
@@ -248,7 +263,7 @@ impl<M: Moving> Movable for Core<M> {
 
     fn hand_over(&self) -> bool {
         // When this returns no loop that turns is about to accept.
-        self.set_accept_state(&AcceptState::Suspended);
+        self.put_accept_state(&mut lock(&self.control), &AcceptState::Suspended);
         // Twice: what one loop accepted last for another has come in there, too.
         if !self.turns() || !self.turns() || is_running(&lock(&self.control).readiness).is_err() {
             return false;
@@ -257,34 +272,26 @@ impl<M: Moving> Movable for Core<M> {
         let Control { listeners, members, .. } = &mut *control;
         for mut entry in listeners.listening.drain(..) {
             entry.listener.hand_over(true);
-            let sockets = |index| {
-                let held = entry.owners.iter().enumerate().filter(move |(_, owners)| owners.contains(&index));
-                held.map(|(socket, _)| socket).collect()
-            };
-            let released: Vec<_> = members.iter().enumerate().map(|(index, member)| (member, sockets(index))).collect();
-            Members::release(&self.own, &entry, &released);
-            entry.owners.iter_mut().for_each(Vec::clear);
+            self.release_all(&mut entry, members);
             listeners.handed_over.push(entry);
         }
         true
     }
 
     fn take_back(&self, before: &AcceptState) {
-        {
-            let mut control = lock(&self.control);
-            control.handing_over = false;
-            let handed_over = std::mem::take(&mut control.listeners.handed_over);
-            control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
-            if is_running(&control.readiness).is_ok() {
-                for mut entry in handed_over {
-                    entry.listener.hand_over(false);
-                    control.listeners.listening.push(entry);
-                }
-                self.rebalance(&mut control);
+        let mut control = lock(&self.control);
+        control.handing_over = false;
+        let handed_over = std::mem::take(&mut control.listeners.handed_over);
+        control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
+        if is_running(&control.readiness).is_ok() {
+            for mut entry in handed_over {
+                entry.listener.hand_over(false);
+                control.listeners.listening.push(entry);
             }
+            self.rebalance(&mut control);
         }
-        self.thaw();
-        self.set_accept_state(before);
+        let then = control.accepts_then.take();
+        self.put_accept_state(&mut control, then.as_ref().unwrap_or(before));
     }
 
     fn gather(&self, reads: &State) {
@@ -315,8 +322,15 @@ impl<M: Moving> Movable for Core<M> {
     fn go_on(&self, held: &Held) {
         {
             let mut control = lock(&self.control);
-            control.listeners.all_mut().for_each(|entry| entry.listener.hand_over(false));
-            M::begin_behind(&control.own, held.begun);
+            let Control { listeners, config, own, .. } = &mut *control;
+            let (system, options) = (&*config.system, &config.settings.options);
+            for entry in listeners.all_mut() {
+                entry.listener.hand_over(false);
+                // Where the system refuses, it listens as it did.
+                let _ = entry.listener.set_options(system, options);
+            }
+            listeners.set_backlog(config.backlog(), system);
+            M::begin_behind(own, held.begun);
         }
         self.count_predecessor(held);
         // The mistake: what the predecessor has counts for nothing.
@@ -331,8 +345,10 @@ impl<M: Moving> Movable for Core<M> {
     }
 
     fn open(&self) {
-        lock(&self.control).handing_over = false;
-        self.set_accept_state(&AcceptState::Open);
+        let mut control = lock(&self.control);
+        control.handing_over = false;
+        let then = control.accepts_then.take();
+        self.put_accept_state(&mut control, &then.unwrap_or(AcceptState::Open));
     }
 
     fn takers(&self) -> Vec<Arc<dyn Holder>> {
@@ -374,5 +390,19 @@ impl<M: Moving> Movable for Core<M> {
                 return;
             }
         }
+    }
+}
+
+impl<M: Members> Core<M> {
+    /// No member has these sockets any more; nothing is done to what waits there.
+    pub(super) fn release_all(&self, entry: &mut ListenerEntry, members: &[Member<M>]) {
+        let owners = &entry.owners;
+        let sockets = |index| {
+            let held = owners.iter().enumerate().filter(move |(_, owners)| owners.contains(&index));
+            held.map(|(socket, _)| socket).collect()
+        };
+        let released: Vec<_> = members.iter().enumerate().map(|(index, member)| (member, sockets(index))).collect();
+        self.own.release(entry, &released);
+        entry.owners.iter_mut().for_each(Vec::clear);
     }
 }

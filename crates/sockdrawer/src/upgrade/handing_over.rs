@@ -12,6 +12,7 @@ use crate::ipc::messages::{
 use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
+use crate::pool::ListeningSockets;
 use crate::pool::moving::Holder;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sys::{Errno, Result, passing};
@@ -39,6 +40,8 @@ pub(super) struct Conversation<'a> {
     replacing: Option<Replacing>,
     /// The successor stands: should it die, nothing is this process's any more but what it has.
     settled: bool,
+    /// Connections may be frozen.
+    has_frozen: bool,
     /// Where the two met: the next one meets the successor there.
     place: Option<Arc<OwnedFd>>,
     /// What was said last of what is left here.
@@ -74,7 +77,7 @@ impl Conversation<'_> {
         replacing: Option<Replacing>,
     ) -> Conversation<'_> {
         let (figures, place) = (Figures::default(), Some(place));
-        Conversation { talk, pid, meeting, pools, replacing, settled: false, place, left: Vec::new(), figures }
+        Conversation { talk, pid, meeting, pools, replacing, settled: false, has_frozen: false, place, left: Vec::new(), figures }
     }
 
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
@@ -102,6 +105,8 @@ impl Conversation<'_> {
                 named.pool.take_back(state);
                 named.pool.tell_event(&Event::TakenBack);
             }
+            // All accept again by now: a loop that hangs holds up no other.
+            self.pools.iter().filter(|_| self.has_frozen).for_each(|named| named.pool.thaw());
             return Some(reason);
         }
         self.settle();
@@ -119,9 +124,15 @@ impl Conversation<'_> {
     /// Until the successor has all that can move, or why this process goes on.
     fn commit(&mut self, prepared: &Prepared) -> std::result::Result<(), String> {
         let began = Instant::now();
-        let stopped = self.pools.iter().all(|named| named.pool.hand_over());
-        self.gather(prepared);
-        let carried = if stopped { self.meeting.carried() } else { Err("a loop of it hangs, or it ends".to_owned()) };
+        // Asked before: while a loop that hangs is waited for, nothing would be accepted.
+        let stopped = self.all_turn() && self.pools.iter().all(|named| named.pool.hand_over());
+        let carried = if stopped {
+            self.has_frozen = true;
+            self.gather(prepared);
+            self.meeting.carried()
+        } else {
+            Err("a loop of it hangs, or it ends".to_owned())
+        };
         let carried = carried.inspect_err(|reason| {
             // The end alone would say that this process is dead.
             let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
@@ -132,17 +143,24 @@ impl Conversation<'_> {
         }
     }
 
+    fn all_turn(&self) -> bool {
+        self.pools.iter().all(|named| named.pool.turns())
+    }
+
     /// Whether the successor is gone, and has not said before that it stands: that may be unread.
     fn is_gone(&mut self) -> bool {
-        while !self.settled {
+        loop {
             match self.talk.hear(Some(Instant::now())) {
-                Ok(Some((Said::Settled(_) | Said::ShutDown(_), _))) => self.settle(),
+                Ok(Some((said @ (Said::Settled(_) | Said::ShutDown(_)), _))) => {
+                    self.settle();
+                    // Its pool may have ended with it.
+                    let _ = self.heard(said);
+                }
                 Ok(Some(_)) => {}
-                Ok(None) | Err(Errno::PIPE | Errno::CONNRESET) => return true,
+                Ok(None) | Err(Errno::PIPE | Errno::CONNRESET) => return !self.settled,
                 Err(_) => return false,
             }
         }
-        false
     }
 
     /// Up to where the successor has all that can fail, or why it is refused.
@@ -180,7 +198,7 @@ impl Conversation<'_> {
             let nothing = Reads::default();
             let reads = prepared.pools.iter().find(|reads| reads.name == *name).unwrap_or(&nothing);
             let (move_on, stay) = pool.plan_to_move(&prepared.reads(name));
-            let here: Vec<String> = pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect();
+            let here: Vec<String> = pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect();
             let (taken_over, given_up) = here.into_iter().partition(|address| reads.listeners.contains(address));
             let of_both: &Vec<String> = &taken_over;
             let added = reads.listeners.iter().filter(|address| !of_both.contains(address)).cloned().collect();
@@ -209,7 +227,7 @@ impl Conversation<'_> {
         if self.meeting.before.count.load(SeqCst) >= MOST_BEHIND {
             return Err(format!("{MOST_BEHIND} processes before it still have connections: end those first"));
         }
-        if !self.pools.iter().all(|named| named.pool.turns()) {
+        if !self.all_turn() {
             return Err("a loop of it hangs".to_owned());
         }
         if !self.pools.iter().all(|named| named.pool.wait_for_retired(RETIRED_WITHIN)) {
@@ -220,15 +238,19 @@ impl Conversation<'_> {
 
     fn welcome(&self, place: &OwnedFd) -> Result<()> {
         let sockets: Vec<_> = self.pools.iter().map(|named| (named.name.clone(), named.pool.listening_sockets())).collect();
-        let listened = |listeners: &Vec<(crate::net::Address, Vec<_>)>| {
-            let all = listeners.iter().map(|(address, sockets)| (address.to_string(), sockets.len() as u32));
-            all.map(|(address, sockets)| Listened { address, sockets }).collect()
+        let listened = |listeners: &Vec<ListeningSockets<_>>| {
+            let one = |one: &ListeningSockets<_>| Listened {
+                address: one.address.to_string(),
+                sockets: one.sockets.len() as u32,
+                is_shared: one.is_shared,
+            };
+            listeners.iter().map(one).collect()
         };
         let pools =
             sockets.iter().map(|(name, listeners)| Pooled { name: name.clone(), listeners: listened(listeners) }).collect();
         let descriptors: Vec<BorrowedFd<'_>> = sockets
             .iter()
-            .flat_map(|(_, listeners)| listeners.iter().flat_map(|(_, sockets)| sockets.iter().map(|socket| socket.fd())))
+            .flat_map(|(_, listeners)| listeners.iter().flat_map(|one| one.sockets.iter().map(|socket| socket.fd())))
             .chain([place.as_fd()])
             .collect();
         let (format, pid, version) = (FORMATS.1, std::process::id(), self.meeting.version.clone());
@@ -246,7 +268,14 @@ impl Conversation<'_> {
             }
             if came && let Ok(mut other) = accept(place).and_then(Talk::new) {
                 // It says first what it wants: a message that nobody reads would destroy the answer.
-                let asks = matches!(other.answer(Some(GREETS_WITHIN)), Ok(Said::Replace(_)));
+                let asks = match other.answer(Some(GREETS_WITHIN)) {
+                    Ok(Said::Replace(asks)) if asks.look || asks.build => {
+                        // The asking program may have gone.
+                        let _ = other.say(Said::Planned(self.meeting.look(&asks)));
+                        continue;
+                    }
+                    said => matches!(said, Ok(Said::Replace(_))),
+                };
                 let reason = format!("pid {} is taking over since {} s: wait for it", self.pid, since.elapsed().as_secs());
                 let refused = Replaced { refused: reason.clone(), ..Replaced::default() };
                 let _ = other.say(if asks { Said::Replaced(refused) } else { Said::Refused(Refused { reason }) });
@@ -424,7 +453,7 @@ impl Conversation<'_> {
                 if offered.count == 0 {
                     continue;
                 }
-                let restored = self.restored(holders)?;
+                let restored = self.restored(&all)?;
                 all.last_mut().expect("just pushed").1.extend(restored);
                 if gathered.is_none() {
                     moved += self.give(&mut all, began)?;
@@ -443,9 +472,7 @@ impl Conversation<'_> {
     fn give(&mut self, restored: &mut Vec<(Arc<dyn Holder>, Vec<u64>)>, began: Instant) -> Result<usize> {
         let mut yours = Yours::default();
         for (holder, restored) in restored.drain(..) {
-            let gone = holder.let_go(restored);
-            yours.ids.extend(gone.ids);
-            yours.notes.extend(gone.notes);
+            yours.extend(holder.let_go(restored));
         }
         let count = yours.ids.len();
         self.talk.mouth.say_surely(&Said::Yours(yours))?;
@@ -456,7 +483,7 @@ impl Conversation<'_> {
 
     /// What the successor says of the last offer. Where it takes long, for it may be stopped, the connections go on here meanwhile, and none
     /// of them is the successor's.
-    fn restored(&mut self, holders: &[Arc<dyn Holder>]) -> Result<Vec<u64>> {
+    fn restored(&mut self, offered: &[(Arc<dyn Holder>, Vec<u64>)]) -> Result<Vec<u64>> {
         let mut until = Some(Instant::now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
@@ -473,7 +500,7 @@ impl Conversation<'_> {
                 Err(Errno::AGAIN) => {
                     // Said before they go on: should this process die then, they are not the successor's, whose copies are old.
                     self.talk.mouth.say_surely(&Said::Yours(Yours::default()))?;
-                    holders.iter().for_each(|holder| _ = holder.let_go(Vec::new()));
+                    offered.iter().for_each(|(holder, _)| _ = holder.let_go(Vec::new()));
                     until = None;
                 }
                 Err(errno) => return Err(errno),

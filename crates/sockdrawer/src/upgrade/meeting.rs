@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub(super) const GREETS_WITHIN: Duration = Duration::from_secs(1);
 
 /// The pause before what this process was short of is asked for again.
-const SHORT_OF: Duration = Duration::from_millis(100);
+pub(super) const SHORT_OF: Duration = Duration::from_millis(100);
 
 /// Why an upgrade failed whose successor ended the conversation.
 pub(super) const GONE: &str = "it is gone";
@@ -77,9 +77,9 @@ impl Meeting {
 
     /// Starts a successor, meets it, and tells the asking program what comes of it.
     fn replace(&self, asking: Talk, replace: Replace, place: Arc<OwnedFd>) {
-        if replace.look {
+        if replace.look || replace.build {
             // The asking program may have gone.
-            let _ = asking.say(Said::Planned(self.look()));
+            let _ = asking.say(Said::Planned(self.look(&replace)));
             return;
         }
         let (since, rehearsal) = (Instant::now(), replace.rehearsal);
@@ -91,7 +91,7 @@ impl Meeting {
             Ok(successor) => successor,
             Err(reason) => return refuse(reason),
         };
-        match successor.come(&place, until, |asking, look| self.answer_beside(asking, look)) {
+        match successor.come(&place, until, |asking, asks| self.answer_beside(asking, asks)) {
             Ok((talk, pid, hello)) => {
                 let replacing = Replacing { asking: asking.mouth.clone(), rehearsal, since };
                 if let Some(reason) = self.conversation(talk, pid, place, Some(replacing)).hold(&hello) {
@@ -108,19 +108,19 @@ impl Meeting {
     }
 
     /// Another program asks while a successor starts.
-    fn answer_beside(&self, asking: &Talk, look: bool) {
+    fn answer_beside(&self, asking: &Talk, asks: &Replace) {
         let refused = "a new build is being started already: wait for it".to_owned();
         let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
         // The asking program may have gone.
-        let _ = asking.say(if look { Said::Planned(self.look()) } else { busy() });
+        let _ = asking.say(if asks.look || asks.build { Said::Planned(self.look(asks)) } else { busy() });
     }
 
-    /// What a build would take over that reads what this one writes.
-    fn look(&self) -> Planned {
+    /// What a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.
+    pub(super) fn look(&self, asks: &Replace) -> Planned {
         let pool = |Named { name, pool, .. }: Named| {
             let (move_on, stay) = pool.plan_to_move(&pool.state());
             let limit = pool.limit();
-            let listening = pool.listening_sockets().into_iter().map(|(address, _)| address.to_string()).collect();
+            let listening = pool.listening_sockets().into_iter().map(|one| one.address.to_string()).collect();
             PoolPlanned {
                 name,
                 connections: pool.held(),
@@ -132,7 +132,8 @@ impl Meeting {
                 ..PoolPlanned::default()
             }
         };
-        Planned { from: self.build(), to: None, pools: self.pools().into_iter().map(pool).collect() }
+        let pools = if asks.build { Vec::new() } else { self.pools().into_iter().map(pool).collect() };
+        Planned { from: self.build(), to: None, pools }
     }
 }
 
@@ -192,7 +193,7 @@ impl Started {
         &mut self,
         place: &OwnedFd,
         until: Instant,
-        beside: impl Fn(&Talk, bool),
+        beside: impl Fn(&Talk, &Replace),
     ) -> std::result::Result<(Talk, u32, Hello), String> {
         loop {
             // Without a descriptor for it, its end is not noticed before time is up.
@@ -200,7 +201,7 @@ impl Started {
             match passing::wait_for_either(place.as_fd(), itself, until) {
                 Ok([true, _]) => match accept(place).and_then(Met::greet) {
                     Ok(Some(Met { talk, pid, said: Said::Hello(hello) })) => return Ok((talk, pid, hello)),
-                    Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(&talk, replace.look),
+                    Ok(Some(Met { talk, said: Said::Replace(replace), .. })) => beside(&talk, &replace),
                     _ => {}
                 },
                 Ok(_) => match self.child.wait() {

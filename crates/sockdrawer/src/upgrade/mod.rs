@@ -16,6 +16,7 @@ pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 use crate::config::Config;
 use crate::error::Error;
 use crate::ipc::messages::{Said, Settled, ShutDown};
+use crate::listen::folder_lock::FolderLock;
 use crate::net::Address;
 use crate::operation::Drain;
 use crate::pool::moving::Movable;
@@ -206,14 +207,20 @@ impl Upgrade {
     /// The predecessor, and the socket of the meeting place.
     fn meet(&self) -> Result<(Option<Predecessor>, OwnedFd), Error> {
         loop {
+            // Of two that start at once, the second must not take what the first has just made for stale.
+            let lock = FolderLock::of(Some(&self.path));
             match passing::packet_connect(&self.path) {
                 Ok(socket) => {
+                    drop(lock);
                     let met = Predecessor::meet(socket, &self.version, self.replaces.as_deref(), self.within);
                     // It may have died a moment ago: then there is none.
                     let Some((predecessor, place)) = met.map_err(|reason| self.error(reason))? else { continue };
                     return Ok((Some(predecessor), place));
                 }
                 Err(Errno::NOENT) => return Ok((None, self.open()?)),
+                Err(Errno::CONNREFUSED) if !lock.is_held() => {
+                    return Err(self.error("another program has the lock of its folder: try again".to_owned()));
+                }
                 Err(Errno::CONNREFUSED) => {
                     self.remove_stale()?;
                     return Ok((None, self.open()?));
@@ -257,7 +264,7 @@ impl Upgrade {
         let begun = self.begun()?;
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();
         let wanted = |address: &Address| config.listeners().iter().any(|listening| goes_on(address, &listening.address));
-        let given_up: Vec<_> = inherited.iter().map(|(address, _)| address.clone()).filter(|address| !wanted(address)).collect();
+        let given_up: Vec<_> = inherited.iter().map(|one| one.address.clone()).filter(|address| !wanted(address)).collect();
         // What waits there is served: they end in order, once the predecessor has let go of them.
         let config = given_up.iter().cloned().fold(config, Config::listen);
         let pool = start(config, Some(inherited))?;

@@ -157,8 +157,19 @@ impl Replace {
     /// # Errors
     /// [`Error::Upgrade`] when no such program runs.
     pub fn look(&self) -> Result<Takeover, Error> {
-        let mut talk = self.connect(messages::Replace { look: true, ..messages::Replace::default() })?;
-        match talk.answer(Some(ANSWERS_AFTER)) {
+        self.see(messages::Replace { look: true, ..messages::Replace::default() })
+    }
+
+    /// Which build runs. Answered at once, however long its pools would take to say what they have.
+    ///
+    /// # Errors
+    /// [`Error::Upgrade`] when no such program runs.
+    pub fn build(&self) -> Result<Build, Error> {
+        Ok(self.see(messages::Replace { build: true, ..messages::Replace::default() })?.from)
+    }
+
+    fn see(&self, asks: messages::Replace) -> Result<Takeover, Error> {
+        match self.connect(asks)?.answer(Some(ANSWERS_AFTER)) {
             Ok(Said::Planned(planned)) => Ok(takeover(planned)),
             answer => Err(self.not_understood(answer)),
         }
@@ -167,7 +178,7 @@ impl Replace {
     fn ask(&self, rehearsal: bool, mut plan: impl FnMut(Takeover)) -> Result<messages::Replaced, Error> {
         let command = self.command.iter().map(|word| word.clone().into_vec()).collect();
         let within = u64::try_from(self.within.as_millis()).unwrap_or(u64::MAX);
-        let mut talk = self.connect(messages::Replace { command, within, rehearsal, look: false })?;
+        let mut talk = self.connect(messages::Replace { command, within, rehearsal, look: false, build: false })?;
         let until = crate::clock::deadline(Instant::now(), self.within.saturating_add(ANSWERS_AFTER));
         loop {
             match talk.answer(Some(until.saturating_duration_since(Instant::now()))) {

@@ -1,13 +1,13 @@
 //! The successor's side: it meets its predecessor, takes its listeners over, and then its connections.
 
+use super::meeting::SHORT_OF;
 use super::talk::Talk;
 use super::{Before, Carry, Named};
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
-use crate::net::Address;
-use crate::pool::Inherited;
 use crate::pool::moving::Holder;
+use crate::pool::{Inherited, ListeningSockets};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
 use crate::sys::Errno;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Listening sockets by the names of their pools, and their addresses.
-type Sockets = Vec<(String, Address, Vec<OwnedFd>)>;
+type Sockets = Vec<(String, ListeningSockets<OwnedFd>)>;
 
 /// The process that is replaced.
 pub(super) struct Predecessor {
@@ -109,13 +109,13 @@ impl Predecessor {
         let (of, others) = std::mem::take(&mut self.sockets).into_iter().partition(|(pool, ..)| pool == name);
         self.sockets = others;
         let of: Sockets = of;
-        of.into_iter().map(|(_, address, sockets)| (address, sockets)).collect()
+        of.into_iter().map(|(_, sockets)| sockets).collect()
     }
 
     /// The commit. When it returns, this process accepts and the other does not; an error means that the other goes on.
     pub(super) fn take_over(mut self, pools: &[Named], carries: &mut [Carry], before: Arc<Before>) -> Result<Arrivals, String> {
         let reads = pools.iter().map(|Named { name, pool, given_up }| {
-            let listening = pool.listening_sockets().into_iter().map(|(address, _)| address);
+            let listening = pool.listening_sockets().into_iter().map(|sockets| sockets.address);
             Reads {
                 name: name.clone(),
                 state: levels(&pool.state()),
@@ -126,11 +126,12 @@ impl Predecessor {
         // Where it is not heard, an answer came before.
         let _ = self.talk.say(Said::Prepared(Prepared { pools: reads.collect() }));
         let go = match self.talk.hear(Some(self.until)) {
-            Ok(Some((Said::Go(go), _))) => go,
+            Ok(Some((Said::Go(go), _))) => Go { pools: go.pools.into_iter().map(Held::believed).collect(), ..go },
             Ok(Some((Said::Refused(refused), _))) => return Err(refused.reason),
             Ok(Some(_)) => return Err("what it says is not understood".to_owned()),
             // It has died: its listeners are this process's, and it has no connections.
-            Ok(None) => Go::default(),
+            Ok(None) if pools.iter().all(|named| named.pool.listens()) => Go::default(),
+            Ok(None) => return Err("it ended meanwhile, and its listeners with it: start this program again".to_owned()),
             Err(errno) => return Err(line(errno)),
         };
         for Carry { name, read, .. } in carries {
@@ -171,7 +172,7 @@ fn sorted(welcome: Welcome, mut descriptors: Vec<OwnedFd>) -> Result<(Sockets, O
             if of.len() != listener.sockets as usize {
                 return Err("it passed too few sockets".to_owned());
             }
-            sockets.push((pool.name.clone(), address, of));
+            sockets.push((pool.name.clone(), ListeningSockets { address, sockets: of, is_shared: listener.is_shared }));
         }
     }
     Ok((sockets, place))
@@ -190,7 +191,16 @@ impl Arrivals {
                     self.stand();
                     continue;
                 }
-                Ok(None) | Err(_) => break,
+                // Only its end says that it is dead: what it offered is not this process's by anything else.
+                Ok(None) | Err(Errno::PIPE | Errno::CONNRESET) => break,
+                Err(Errno::NOMEM | Errno::NOBUFS) => {
+                    std::thread::sleep(SHORT_OF);
+                    continue;
+                }
+                Err(_) => {
+                    pending = Pending::default();
+                    continue;
+                }
             };
             match said {
                 Said::Offer(offer) => {
@@ -200,6 +210,7 @@ impl Arrivals {
                 }
                 Said::Yours(yours) => self.seat(&mut pending, Some(yours)),
                 Said::Left(left) => {
+                    let left = left.believed();
                     if let Some(arriving) = self.pools.iter_mut().find(|arriving| arriving.named.name == left.name) {
                         // Before the permits are free: by then it is counted what they were for.
                         arriving.named.pool.count_predecessor(&left);
@@ -256,12 +267,17 @@ impl Arrivals {
         let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else { return };
         let together = arriving.named.pool.state().moves_together();
         let all: Option<HashSet<u64>> = yours.as_ref().map(|yours| yours.ids.iter().copied().collect());
-        let notes = yours.map(|yours| yours.notes).unwrap_or_default();
+        let Yours { noted, notes, .. } = yours.unwrap_or_default();
+        // Each of them has a permit that is held for it.
+        let mut may = usize::try_from(arriving.held).unwrap_or(usize::MAX);
         for (holder, ids) in &restored {
-            let ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
-            let of_loop: HashSet<u64> = if notes.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
-            let notes = notes.iter().filter(|note| of_loop.contains(&note.id)).cloned().collect();
-            match holder.seat(Yours { ids, notes }, &arriving.known, together) {
+            let mut ids: Vec<u64> = ids.iter().copied().filter(|id| all.as_ref().is_none_or(|all| all.contains(id))).collect();
+            ids.truncate(may);
+            may -= ids.len();
+            let of_loop: HashSet<u64> = if noted.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
+            let noted: Vec<_> = noted.iter().filter(|noted| of_loop.contains(&noted.id)).cloned().collect();
+            let notes = if noted.is_empty() { Vec::new() } else { notes.clone() };
+            match holder.seat(Yours { ids, noted, notes }, &arriving.known, together) {
                 Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
                 None => arriving.recount(),
             }
@@ -300,10 +316,10 @@ impl Arriving {
 
     /// The predecessor has that left: the others' permits are free.
     fn keep_held(&mut self, left: &Held) {
-        let of_listeners = self.named.pool.occupied(left);
         for (state, held) in &mut self.listeners {
-            let left =
-                of_listeners.iter().find(|(other, _)| Arc::ptr_eq(other, state)).map_or(0, |(_, connections)| *connections);
+            // By its address: this pool may not listen there any more.
+            let address = state.address.to_string();
+            let left = left.listeners.iter().find(|other| other.address == address).map_or(0, |other| other.connections);
             (left..*held).for_each(|_| state.limiter.put_back());
             *held = left.min(*held);
         }

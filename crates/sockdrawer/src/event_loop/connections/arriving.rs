@@ -51,6 +51,9 @@ impl Connections {
         if cookie(socket.as_fd()).map_err(errno)? != record.cookie {
             return Err("its socket is another's".to_owned());
         }
+        if self.arrived.contains_key(&record.id) {
+            return Err("its number is another's".to_owned());
+        }
         let panicked = |Panicked(message)| format!("the new service panicked: {message}");
         self.join_generation().map_err(panicked)?;
         let table = self.generations.active;
@@ -66,7 +69,7 @@ impl Connections {
         record: &Record,
         socket: BorrowedFd<'_>,
     ) -> Result<(u32, Option<std::net::SocketAddr>), String> {
-        if record.kept.len() > self.read.len() {
+        if record.kept.len() + self.read_most > self.read.len() {
             return Err("it has more untaken input than the new service may have".to_owned());
         }
         let remote = self.io.system.peer_address(socket).ok().flatten();
@@ -153,8 +156,10 @@ impl EventLoop {
         self.connections.look_at_clock();
         self.acceptor.look_at_policy(&self.connections.io);
         let (mut seated, mut notes) = (Vec::new(), HashMap::<u64, Vec<Note>>::new());
-        for Noted { id, bytes } in yours.notes {
-            notes.entry(id).or_default().push(Note::Bytes(bytes.into()));
+        let all: Vec<Arc<[u8]>> = yours.notes.into_iter().map(Arc::from).collect();
+        for Noted { id, notes: at } in yours.noted {
+            let of_one = at.iter().filter_map(|at| all.get(*at as usize)).map(|note| Note::Bytes(note.clone()));
+            notes.insert(id, of_one.collect());
         }
         for id in yours.ids {
             let Some(arrived) = self.connections.arrived.remove(&id) else { continue };

@@ -28,8 +28,10 @@ impl Connections {
         let write = flags.any(Flags::UNSENT);
         let interest = Interest { read, write };
         if !flags.any(Flags::WATCHED) {
-            // A job ends by itself; a protocol that waits for something else must hear when the peer is gone, which epoll always tells.
-            let waits = flags.any(Flags::WAITING) && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
+            // A job ends by itself; a protocol that waits for something else, or whose peer has sent its end, must hear when the peer is
+            // gone, which epoll always tells.
+            let waits = (flags.any(Flags::WAITING) || finished && record.has_protocol())
+                && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
             if !read && !write && !waits {
                 return;
             }

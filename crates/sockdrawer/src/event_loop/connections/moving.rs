@@ -5,7 +5,7 @@ use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
 use crate::protocol::{Closed, Note, Saver, State};
-use crate::sys::{Errno, cookie};
+use crate::sys::{Errno, cookie, panics};
 use crate::testing::{BrokenMove, is_broken};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,8 +20,9 @@ const MOST_RECORDS_OF_HELPER: usize = 96;
 const MOST_BYTES: usize = 24 * 1024;
 /// Bytes that wait at a connection, or are its state: with more it stays for now. Both processes hold an offer in memory.
 const MOST_WAITS: usize = 16 * 1024 * 1024;
-/// Notes that are kept for a frozen connection; with one more it goes on here.
+/// Notes that are kept for a frozen connection, and their bytes for all of a loop; with one more the connection goes on here.
 const MOST_NOTES: usize = 1024;
+const MOST_NOTE_BYTES: usize = 4 * 1024 * 1024;
 
 /// The connections of a loop that are between two processes.
 #[derive(Default)]
@@ -30,11 +31,22 @@ pub(crate) struct Moving {
     frozen: HashMap<u64, Frozen>,
     /// Frozen connections that were not offered yet hear their notes: some were sent before all were frozen. How many did since the last look.
     pub(super) gathered: Option<u64>,
+    /// Notes that came for frozen connections, in order: one for many connections stands here once.
+    notes: Vec<Arc<[u8]>>,
+    note_bytes: usize,
 }
 
 impl Moving {
     pub(super) fn tokens(&self) -> Vec<u64> {
         self.frozen.values().map(|frozen| frozen.token).collect()
+    }
+
+    /// Once no connection is frozen.
+    fn forget_notes(&mut self) {
+        if self.frozen.is_empty() {
+            self.notes.clear();
+            self.note_bytes = 0;
+        }
     }
 }
 
@@ -45,8 +57,10 @@ struct Frozen {
     offered: bool,
     /// When its timer is due.
     due: Option<Instant>,
-    /// Notes that came since.
-    notes: Vec<Arc<[u8]>>,
+    /// Its protocol waited.
+    waited: bool,
+    /// Which notes came since.
+    notes: Vec<u32>,
 }
 
 /// What came of an offer.
@@ -138,8 +152,8 @@ impl Connections {
         let token = self.slots.token(slot);
         let record = self.slots.at(slot);
         record.flags.set(Flags::FROZEN);
-        let id = record.id.0;
-        self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, notes: Vec::new() });
+        let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING));
+        self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new() });
     }
 
     /// Freezes a connection, if it is not frozen, and saves it. None where it cannot move, now or ever.
@@ -241,14 +255,22 @@ impl Connections {
 
     /// The connection goes on here.
     fn thaw(&mut self, id: u64) {
-        let Some(Frozen { token, due, notes, .. }) = self.moving.frozen.remove(&id) else { return };
+        let Some(Frozen { token, due, waited, notes, .. }) = self.moving.frozen.remove(&id) else { return };
+        let notes: Vec<Arc<[u8]>> = notes.iter().map(|at| self.moving.notes[*at as usize].clone()).collect();
+        self.moving.forget_notes();
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN)) else { return };
         self.slots.at(slot).flags.clear(Flags::FROZEN);
         if let Some(due) = due {
             self.timers.set(&mut self.slots, slot, due, Instant::now());
         }
         let (seen, version) = (self.idle.get(&slot).copied(), self.slots.at(slot).version);
-        self.settle(slot, false);
+        if waited && !self.slots.at(slot).flags.any(Flags::WAITING) {
+            // A note that came before all were frozen ended its wait.
+            self.resume(slot);
+        }
+        if self.is_still(slot, version) {
+            self.settle(slot, false);
+        }
         if self.is_still(slot, version) {
             self.idle_goes_on(slot, seen);
         }
@@ -263,18 +285,27 @@ impl Connections {
 
     #[cold]
     fn keep_note(&mut self, slot: u32, note: Note) -> Option<Note> {
-        let id = self.slots.at(slot).id.0;
-        let frozen = self.moving.frozen.get_mut(&id)?;
-        match (&note, &mut self.moving.gathered) {
+        let (id, version) = (self.slots.at(slot).id.0, self.slots.at(slot).version);
+        let Moving { frozen, gathered, notes, note_bytes } = &mut self.moving;
+        let frozen = frozen.get_mut(&id)?;
+        match (&note, gathered) {
             (_, Some(gathered)) if !frozen.offered => *gathered += 1,
-            (Note::Bytes(bytes), _) if frozen.notes.len() < MOST_NOTES => {
-                frozen.notes.push(bytes.clone());
+            (Note::Bytes(bytes), _) if frozen.notes.len() < MOST_NOTES && *note_bytes + bytes.len() <= MOST_NOTE_BYTES => {
+                if notes.last().is_none_or(|last| !Arc::ptr_eq(last, bytes)) {
+                    notes.push(bytes.clone());
+                    *note_bytes += bytes.len();
+                }
+                frozen.notes.push(notes.len() as u32 - 1);
                 return None;
             }
-            // A value stays in its process.
+            // A value stays in its process. The connection may end by a note that came before.
             _ => self.thaw(id),
         }
-        Some(note)
+        if self.is_still(slot, version) && self.slots.at(slot).has_protocol() {
+            return Some(note);
+        }
+        panics::discard(note);
+        None
     }
 
     /// Something happens to a connection that may be frozen: it is not the other process's then, and is offered again later. False where it
@@ -312,14 +343,20 @@ impl Connections {
         for id in restored {
             if let Some(notes) = self.let_one_go(*id) {
                 gone.ids.push(*id);
-                gone.notes.extend(notes.iter().map(|note| Noted { id: *id, bytes: note.to_vec() }));
+                if !notes.is_empty() {
+                    gone.noted.push(Noted { id: *id, notes });
+                }
             }
         }
+        if !gone.noted.is_empty() {
+            gone.notes = self.moving.notes.iter().map(|note| note.to_vec()).collect();
+        }
         self.thaw_all();
+        self.moving.forget_notes();
         if is_broken(BrokenMove::DropSlice) { Yours::default() } else { gone }
     }
 
-    fn let_one_go(&mut self, id: u64) -> Option<Vec<Arc<[u8]>>> {
+    fn let_one_go(&mut self, id: u64) -> Option<Vec<u32>> {
         let Frozen { token, notes, .. } = self.moving.frozen.remove(&id)?;
         let slot = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::FROZEN))?;
         // The mistake: it goes on here, too.

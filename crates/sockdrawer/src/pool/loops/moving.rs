@@ -57,7 +57,9 @@ impl Moving for Loops {
 
     fn plan_to_move(core: &Core<Loops>, reads: &State) -> (u64, BTreeMap<String, u64>) {
         let reads = reads.clone();
-        let of_loops = core.ask(&core.inboxes(), move |event_loop| event_loop.connections.plan_to_move(&reads));
+        // Connections of one that does not answer are counted in neither.
+        let until = Instant::now() + ANSWERS_WITHIN;
+        let of_loops = core.ask_until(until, &core.inboxes(), move |event_loop| event_loop.connections.plan_to_move(&reads));
         let (mut moves, mut stay) = (0, BTreeMap::new());
         for (_, (count, reasons)) in of_loops {
             moves += count;

@@ -185,8 +185,13 @@ impl Core<Helpers> {
         let until = deadline(Instant::now(), how.deadline);
         let how = Drain { notice: Duration::ZERO, max_connections: None, ..how };
         let members: Vec<_> = {
-            let control = lock(&self.control);
-            let members = control.members.iter().enumerate();
+            let mut control = lock(&self.control);
+            let Control { listeners, members, .. } = &mut *control;
+            // What waits at sockets of a process that goes on is that process's to accept.
+            for entry in listeners.listening.iter_mut().filter(|entry| entry.listener.is_handed_over()) {
+                self.release_all(entry, members);
+            }
+            let members = members.iter().enumerate();
             members.filter_map(|(index, member)| Some((index, member.running.clone()?))).collect()
         };
         let channels: Vec<_> = members.iter().map(|(_, channel)| channel.clone()).collect();

@@ -147,8 +147,7 @@ impl Helper {
                 let mut all = Yours::default();
                 for holder in self.core.holders() {
                     let gone = holder.let_go(restored.clone());
-                    all.ids.extend(gone.ids);
-                    all.notes.extend(gone.notes);
+                    all.extend(gone);
                 }
                 Moved::LetGo(all)
             }
@@ -178,8 +177,7 @@ impl Helper {
                 let here = (index as u64) << 32;
                 let next = next.map_or(here + (1 << 32), |next| here + next);
                 let offered = Moved::Offered { records, next: Some(next), sockets: Vec::new() };
-                to_pool.reply_with(number, Reply::Moved(offered), descriptors);
-                Ok(())
+                to_pool.reply_with(number, Reply::Moved(offered), descriptors)
             });
             match holder.offer(reads, at, send) {
                 Ok(offered) if offered.count > 0 => return,

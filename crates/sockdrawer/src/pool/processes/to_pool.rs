@@ -43,14 +43,16 @@ impl ToPool {
     }
 
     pub(super) fn reply(&self, number: u64, reply: Reply) {
-        self.reply_with(number, reply, &[]);
+        // It is lost when the pool is gone, which the reading side notices.
+        let _ = self.reply_with(number, reply, &[]);
     }
 
-    pub(super) fn reply_with(&self, number: u64, reply: Reply, descriptors: &[BorrowedFd<'_>]) {
+    /// # Errors
+    /// The pool is gone, or the system is short of something that descriptors need on their way.
+    pub(super) fn reply_with(&self, number: u64, reply: Reply, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let mut outgoing = lock(&self.outgoing);
         outgoing.pay(self.end.as_fd());
-        // It is lost when the pool is gone, which the reading side notices.
-        let _ = outgoing.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), descriptors, true);
+        outgoing.sender.send(self.end.as_fd(), &FromHelper::Reply(number, reply), descriptors, true)
     }
 
     /// Events are told on loops' threads: where the pool does not read, they are not told. The end of a generation is told later.
