@@ -8,6 +8,7 @@ mod doctor;
 mod events;
 mod find;
 mod foreign;
+mod itself;
 mod keys;
 mod ladder;
 mod limits;

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Serves until a signal, or until the pool gives up.
 pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let log = if arguments.verbose { Some(Log::start(io::stderr())?) } else { None };
-    let place = arguments.upgrade.clone();
+    let (place, stays) = (arguments.upgrade.clone(), arguments.stays);
     let config = config(arguments)?;
     let observed = log.clone();
     let config = config.observer(move |event: &sockdrawer::Event| {
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let (news, told) = mpsc::channel();
     let (signalled, upgrades) = (news.clone(), news.clone());
     signals::drain_or_end(move || drop(signalled.send(News::Signal)), move || drop(upgrades.send(News::Upgrade)))?;
-    let (pool, upgrade) = start(config, place)?;
+    let (pool, upgrade) = start(config, place, stays)?;
     notify::send("READY=1");
     tell_addresses(&pool)?;
     let ended = end(&pool, upgrade.as_ref(), &news, &told);
@@ -59,9 +59,13 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
 }
 
 /// A pool that takes over from the server that is there, if it is to meet one.
-fn start(config: Config, place: Option<PathBuf>) -> Result<(Pool, Option<Arc<Upgrade>>), Failure> {
+fn start(config: Config, place: Option<PathBuf>, stays: Option<Duration>) -> Result<(Pool, Option<Arc<Upgrade>>), Failure> {
     let Some(place) = place else { return Ok((Pool::start(config)?, None)) };
-    let upgrade = Upgrade::at(place).version(env!("CARGO_PKG_VERSION")).begin()?;
+    let mut upgrade = Upgrade::at(place).version(env!("CARGO_PKG_VERSION"));
+    if let Some(time) = stays {
+        upgrade = upgrade.stays(time, Drain::within(DRAIN_DEADLINE));
+    }
+    let upgrade = upgrade.begin()?;
     let pool = upgrade.start("serve", config)?;
     upgrade.ready()?;
     Ok((pool, Some(Arc::new(upgrade))))

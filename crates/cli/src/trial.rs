@@ -1,6 +1,7 @@
 //! `sockdrawer trial`: from the command line to a trial, and from its report to a table and the exit code.
 
 use crate::arguments::{self, TrialArguments};
+use crate::itself;
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
@@ -41,10 +42,22 @@ pub(crate) fn run(arguments: TrialArguments) -> Result<Exit, Failure> {
     let mut live = Live::new(options.until);
     let report = trial.finish(&|within| stop.wait(within), |progress| live.show(progress));
     live.end();
-    let verdict = Verdict::of(&report);
     output.tell(Table(&report))?;
+    let (mut verdict, mut json) = (Verdict::of(&report), report.json());
+    // A trial with a fault in it shows that fault.
+    if options.sabotage.is_none() && !stop.wait(Duration::ZERO) {
+        let mut live = Live::new(Until::Changes(itself::TIMES));
+        let clients = (options.model, options.connections, options.kept, options.seed);
+        let itself = itself::run(clients, &|within| stop.wait(within), |progress| live.show(progress))?;
+        live.end();
+        output.tell(&itself)?;
+        verdict = verdict.and(itself.verdict());
+        json["verdict"] = verdict.word().into();
+        json["reasons"] = verdict.reasons().into();
+        json["program"] = itself.json();
+    }
     output.tell(verdict.line(&report))?;
-    output.report(&report.json())?;
+    output.report(&json)?;
     Ok(signalled.get().map_or_else(|| exit(&verdict), |signal| signal.exit()))
 }
 

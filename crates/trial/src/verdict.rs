@@ -55,6 +55,17 @@ impl Verdict {
         if missing.is_empty() { Verdict::Good } else { Verdict::Inconclusive(missing) }
     }
 
+    /// The verdict on two reports: the worse of both, with the reasons for it.
+    #[must_use]
+    pub fn and(self, other: Verdict) -> Verdict {
+        match (self, other) {
+            (Verdict::Bad(one), Verdict::Bad(other)) => Verdict::Bad([one, other].concat()),
+            (Verdict::Inconclusive(one), Verdict::Inconclusive(other)) => Verdict::Inconclusive([one, other].concat()),
+            (bad @ Verdict::Bad(_), _) | (_, bad @ Verdict::Bad(_)) => bad,
+            (Verdict::Good, other) | (other, Verdict::Good) => other,
+        }
+    }
+
     /// `good`, `bad` or `inconclusive`.
     pub fn word(&self) -> &'static str {
         match self {

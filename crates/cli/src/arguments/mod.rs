@@ -88,6 +88,9 @@ pub(crate) struct ServeArguments {
     /// Where the server meets the next build of this program, which takes over its listeners and connections. Where one serves there already, this one takes over from it if SOCKDRAWER_REPLACES is its pid, or `any`.
     #[arg(long, value_name = "PATH")]
     pub(crate) upgrade: Option<PathBuf>,
+    /// How long connections that cannot move may stay here once this process is replaced; then they are asked to end [default: for ever].
+    #[arg(long, value_name = "T", value_parser = time, requires = "upgrade")]
+    pub(crate) stays: Option<Duration>,
     /// What happens to a connection above the limit.
     #[arg(long, value_enum, default_value = "backpressure")]
     pub(crate) on_full: WhenFull,

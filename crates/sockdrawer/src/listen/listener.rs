@@ -484,7 +484,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("sockdrawer-starting-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("a folder");
         let address = Address::Unix(folder.join("socket"));
-        let starting = FolderLock::of(&address);
+        let starting = FolderLock::of(path_of(&address));
         let socket = Kernel.socket(&address).expect("a socket");
         Kernel.bind(socket.as_fd(), &address).expect("binds");
         let second = std::thread::spawn({
@@ -492,7 +492,7 @@ mod tests {
             move || open(&address).map(|_| ())
         });
         // waits because: that the second one does not take the path over is told by nothing.
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!second.is_finished(), "it waits for the first");
         Kernel.listen(socket.as_fd(), 1).expect("listens");
         drop(starting);

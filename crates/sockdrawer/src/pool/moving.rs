@@ -126,8 +126,8 @@ pub(crate) trait Movable: Manager {
     fn thaw(&self);
     /// The other process stands: the copies of its listening sockets are closed. The connections that came in there are counted still.
     fn forget_handed_over(&self);
-    /// Waits until no connection is left.
-    fn wait_for_none(&self);
+    /// Waits until no connection is left, or until then. Whether none is.
+    fn wait_for_none(&self, until: Option<Instant>) -> bool;
     /// The pool that took over is shut down: this one is, too.
     fn end_with_successor(&self, how: Drain);
     /// Nothing is left: the pool ends.
@@ -307,8 +307,14 @@ impl<M: Moving> Movable for Core<M> {
         control.listeners.handed_over.iter_mut().for_each(|entry| entry.listener.sockets.clear());
     }
 
-    fn wait_for_none(&self) {
-        while !self.own.notifier().wait(Instant::now() + LOOK, || self.held() == 0) {}
+    fn wait_for_none(&self, until: Option<Instant>) -> bool {
+        let next = |now: Instant| until.map_or(now + LOOK, |until| until.min(now + LOOK));
+        while !self.own.notifier().wait(next(Instant::now()), || self.held() == 0) {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return false;
+            }
+        }
+        true
     }
 
     fn end_with_successor(&self, how: Drain) {

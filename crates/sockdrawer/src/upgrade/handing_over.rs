@@ -44,6 +44,8 @@ pub(super) struct Conversation<'a> {
     has_frozen: bool,
     /// Where the two met: the next one meets the successor there.
     place: Option<Arc<OwnedFd>>,
+    /// When what is left here is ended, and how.
+    stays: Option<(Instant, Drain)>,
     /// What was said last of what is left here.
     left: Vec<Held>,
     figures: Figures,
@@ -77,7 +79,19 @@ impl Conversation<'_> {
         replacing: Option<Replacing>,
     ) -> Conversation<'_> {
         let (figures, place) = (Figures::default(), Some(place));
-        Conversation { talk, pid, meeting, pools, replacing, settled: false, has_frozen: false, place, left: Vec::new(), figures }
+        Conversation {
+            talk,
+            pid,
+            meeting,
+            pools,
+            replacing,
+            settled: false,
+            has_frozen: false,
+            place,
+            stays: None,
+            left: Vec::new(),
+            figures,
+        }
     }
 
     /// The place is left when the successor has taken over for good. If it has not, this process goes on as it was: the reason is returned.
@@ -110,12 +124,17 @@ impl Conversation<'_> {
             return Some(reason);
         }
         self.settle();
-        let Conversation { talk, pools, .. } = self;
-        // What is left here ends whenever it does: nothing more is said of it.
-        drop(talk);
+        let (stays, pools) = (self.stays, std::mem::take(&mut self.pools));
+        // Nothing more is said of what is left here: it ends when it does, or when it may stay no longer.
+        drop(self);
+        pools.iter().for_each(|named| named.pool.thaw());
+        if let Some((until, how)) = stays
+            && !pools.iter().all(|named| named.pool.wait_for_none(Some(until)))
+        {
+            pools.iter().for_each(|named| end(named, how));
+        }
         for Named { pool, .. } in &pools {
-            pool.thaw();
-            pool.wait_for_none();
+            pool.wait_for_none(None);
             pool.end_handed_over();
         }
         None
@@ -293,6 +312,7 @@ impl Conversation<'_> {
     /// The commit: no loop accepts here any more, and the successor does.
     fn go(&mut self, began: Instant, carried: HashMap<String, Vec<u8>>) -> Result<()> {
         self.left = self.what_is_left();
+        self.stays = self.meeting.stays.map(|(time, how)| (deadline(began, time), how));
         // From here on only the successor's death brings the listeners back: both would accept.
         self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }))?;
         let mut until = Some(Instant::now() + RESTORES_WITHIN);
@@ -319,7 +339,7 @@ impl Conversation<'_> {
     fn heard(&mut self, said: Said) -> Result<()> {
         match said {
             Said::Settled(_) => self.settle(),
-            Said::ShutDown(end) => self.shut_down(end),
+            Said::ShutDown(ended) => self.shut_down(&ended),
             _ => return Err(Errno::BADMSG),
         }
         Ok(())
@@ -343,6 +363,9 @@ impl Conversation<'_> {
                 pause = if moved { SWEEPS[0] } else { (pause * 2).min(longest) };
                 next = Instant::now() + pause;
                 self.tell_figures(began.elapsed());
+            }
+            if let Some((_, how)) = self.stays.take_if(|(until, _)| Instant::now() >= *until) {
+                self.pools.iter().for_each(|named| end(named, how));
             }
             self.tell_left()?;
             let none = self.left.iter().all(|left| left.connections == 0);
@@ -407,12 +430,9 @@ impl Conversation<'_> {
     }
 
     /// Has a pool end whose successor does; what it has is still told of meanwhile.
-    fn shut_down(&self, end: ShutDown) {
-        for Named { pool, .. } in self.pools.iter().filter(|named| named.name == end.pool) {
-            let (pool, how) = (pool.clone(), Drain::within(Duration::from_millis(end.within)));
-            // Without a thread for it, its connections end when they do.
-            let _ = std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(move || pool.end_with_successor(how));
-        }
+    fn shut_down(&self, ended: &ShutDown) {
+        let how = Drain::within(Duration::from_millis(ended.within));
+        self.pools.iter().filter(|named| named.name == ended.pool).for_each(|named| end(named, how));
     }
 
     /// Offers what can move. Whether anything did.
@@ -507,6 +527,13 @@ impl Conversation<'_> {
             }
         }
     }
+}
+
+/// Ends what is left of a pool, which is still told of meanwhile.
+fn end(Named { pool, .. }: &Named, how: Drain) {
+    let pool = pool.clone();
+    // Without a thread for it, its connections end when they do.
+    let _ = std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(move || pool.end_with_successor(how));
 }
 
 /// The median of the times that connections waited, the 99th of 100, and the longest.

@@ -5,6 +5,7 @@ use super::talk::Talk;
 use super::{Before, Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
+use crate::operation::Drain;
 use crate::pool::moving::Movable;
 use crate::sys::{Errno, Result, passing};
 use std::collections::HashMap;
@@ -32,6 +33,8 @@ pub(super) struct Meeting {
     pub(super) known: Vec<(String, Weak<dyn Movable>)>,
     pub(super) before: Arc<Before>,
     pub(super) carries: Vec<Carry>,
+    /// How long connections may stay here after this process was replaced, and how they end.
+    pub(super) stays: Option<(Duration, Drain)>,
 }
 
 impl Meeting {

@@ -68,6 +68,7 @@ pub struct Upgrade {
     replaces: Option<String>,
     within: Duration,
     stand_by: Duration,
+    stays: Option<(Duration, Drain)>,
     begun: Option<Begun>,
 }
 
@@ -159,7 +160,15 @@ impl Upgrade {
     /// An upgrade whose two processes meet at this path: a Unix socket that only this user may use.
     pub fn at(path: impl Into<PathBuf>) -> Upgrade {
         let replaces = std::env::var(REPLACES).ok();
-        Upgrade { path: path.into(), version: String::new(), replaces, within: WITHIN, stand_by: STAND_BY, begun: None }
+        Upgrade {
+            path: path.into(),
+            version: String::new(),
+            replaces,
+            within: WITHIN,
+            stand_by: STAND_BY,
+            stays: None,
+            begun: None,
+        }
     }
 
     /// The version of this build, for people to read.
@@ -188,6 +197,14 @@ impl Upgrade {
     #[must_use]
     pub fn stand_by(mut self, time: Duration) -> Upgrade {
         self.stand_by = time;
+        self
+    }
+
+    /// How long connections that cannot move may stay in this process once it is replaced, and how they are ended then. For ever unless told
+    /// otherwise: no change ends a connection unasked.
+    #[must_use]
+    pub fn stays(mut self, time: Duration, then: Drain) -> Upgrade {
+        self.stays = Some((time, then));
         self
     }
 
@@ -313,7 +330,7 @@ impl Upgrade {
             }
             None => pools.iter().for_each(|named| named.pool.open()),
         }
-        let meeting = Meeting { place, version, known, before, carries };
+        let meeting = Meeting { place, version, known, before, carries, stays: self.stays };
         spawn("sockdrawer-upgrade", move || meeting.serve())
     }
 

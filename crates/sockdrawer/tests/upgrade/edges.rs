@@ -1,6 +1,6 @@
 //! What one of the two processes does at a bad moment, or has too much of: none of it costs a connection, a byte, a note or a permit.
 
-use super::common::{PATIENCE, address, any_port, connect, hear, play, read, role, say, tcp};
+use super::common::{PATIENCE, address, any_port, connect, hear, play, read, read_all, role, say, tcp};
 use super::place::{Place, config, id_of, many_sums, moved};
 use super::sums::{OnRestore, add, answer, build, message};
 use sockdrawer::upgrade::Replace;
@@ -235,6 +235,25 @@ fn of_two_that_start_on_a_stale_path_one_begins() {
         });
         assert!(one.is_ok() != other.is_ok(), "round {round}: {one:?}, {other:?}");
     }
+}
+
+#[test]
+fn what_may_stay_no_longer_is_asked_to_end() {
+    let place = Place::new("stays");
+    let serve = |config: Config| {
+        let upgrade = place.upgrade().stays(Duration::from_millis(300), Drain::within(PATIENCE)).begin().expect("it begins");
+        let pool = upgrade.start("sums", config).expect("it starts");
+        upgrade.ready().expect("it takes over");
+        (pool, Instant::now())
+    };
+    let (old, _) = serve(config(build(1)).listen(any_port()));
+    let mut clients = many_sums(address(&old), 2);
+    clients[0].write_all(&message(b's', 0)).expect("it stands");
+    add(&mut clients[0], 0);
+    let (new, replaced) = serve(config(build(2)).listen(old.addresses()[0].clone()));
+    assert_eq!(read_all(&mut clients[0]).expect("an orderly end"), b"");
+    assert!(old.join().is_ok() && replaced.elapsed() >= Duration::from_millis(250), "{:?}", replaced.elapsed());
+    assert_eq!((add(&mut clients[1], 1), new.status().connections), ((2, 2), 1));
 }
 
 #[test]
