@@ -1,4 +1,4 @@
-//! The checks are the catalog's own tests; see there what an input says.
+//! The checks are the catalog's own tests; see there what an input says. The one of `upgrade` is the library's.
 
 #[path = "../../crates/catalog/tests/fuzzed/mod.rs"]
 mod fuzzed;
@@ -16,4 +16,9 @@ pub fn client(input: &[u8]) {
 /// The request head of `http`.
 pub fn http(input: &[u8]) {
     fuzzed::http::check(input);
+}
+
+/// What another process says in an upgrade: one message.
+pub fn upgrade(input: &[u8]) {
+    sockdrawer::testing::take_message(input);
 }

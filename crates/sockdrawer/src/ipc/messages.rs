@@ -285,7 +285,9 @@ impl Held {
     /// No more of it than can be: another process may be out of order.
     pub(crate) fn believed(mut self) -> Held {
         self.connections = self.connections.min(u32::MAX.into());
-        self.next_id = self.next_id.min(u64::MAX / 2);
+        for number in [&mut self.next_id, &mut self.pace, &mut self.begun].into_iter().chain(self.counts.values_mut()) {
+            *number = (*number).min(u64::MAX / 4);
+        }
         self.listeners.iter_mut().for_each(|one| one.connections = one.connections.min(self.connections));
         self
     }

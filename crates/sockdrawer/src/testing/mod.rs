@@ -48,6 +48,9 @@ mod delegation;
 #[cfg(test)]
 mod tests;
 
+/// For the fuzz target `upgrade`: takes a message of another process as a successor does.
+#[cfg(fuzzing)]
+pub use crate::upgrade::hostile::check as take_message;
 pub(crate) use breakage::is_broken;
 pub use breakage::{BrokenMove, break_moves, crash, crash_loop, private_network, reset_queue};
 

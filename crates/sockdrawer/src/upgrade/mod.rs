@@ -6,6 +6,8 @@
 //! serves it until it ends.
 
 mod handing_over;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod meeting;
 mod replace;
 mod taking_over;

@@ -162,7 +162,7 @@ impl Predecessor {
 }
 
 /// The sockets of a welcome by pool and address, and that of the meeting place, which is the last.
-fn sorted(welcome: Welcome, mut descriptors: Vec<OwnedFd>) -> Result<(Sockets, OwnedFd), String> {
+pub(super) fn sorted(welcome: Welcome, mut descriptors: Vec<OwnedFd>) -> Result<(Sockets, OwnedFd), String> {
     let place = descriptors.pop().ok_or("it passed no socket")?;
     let (mut sockets, mut left) = (Vec::new(), descriptors.into_iter());
     for pool in welcome.pools {

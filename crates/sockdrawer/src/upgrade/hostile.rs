@@ -1,0 +1,189 @@
+//! What another process says is believed no more than it must be: whatever the bytes are, no loop dies, and each permit goes back. For the fuzz
+//! target `upgrade`, and for the tests below, which change and cut messages that are right.
+
+use super::taking_over::sorted;
+use crate::config::Config;
+use crate::ipc::messages::{Held, Offer, Packet, Record, Said, Yours};
+use crate::operation::{Op, Selector};
+use crate::pool::moving::Movable;
+use crate::pool::start;
+use crate::protocol::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Saved, Saver, Service, State, Step};
+use crate::sys::cookie;
+use prost::Message as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// Connections of one input.
+const MOST: usize = 8;
+/// All connections have ended by then, or their permits are lost.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Restores a number and the rest of its state as text.
+struct Remembering;
+
+struct Remembered(Vec<u8>);
+
+impl Service for Remembering {
+    type Protocol = Remembered;
+    fn open(&self, _peer: &Peer) -> Remembered {
+        Remembered(Vec::new())
+    }
+    fn state(&self) -> State {
+        State::of("remembered", 2).reads_from(1)
+    }
+    fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Remembered, CannotRestore> {
+        let _ = (from.version(), from.u64()?);
+        Ok(Remembered(from.bytes()?.to_vec()))
+    }
+}
+
+impl Protocol for Remembered {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        cx.send(&self.0);
+        input.take(input.bytes().len() / 2);
+        Step::Continue
+    }
+    fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
+        to.u64(1);
+        to.bytes(&self.0);
+        Ok(())
+    }
+}
+
+static POOL: LazyLock<Arc<dyn Movable>> = LazyLock::new(|| {
+    let config = Config::accept(Remembering).loops(1).limit(1000).listen("127.0.0.1:0".parse().expect("an address"));
+    start(config, None).expect("it starts")
+});
+
+/// Takes a message of another process as a successor does.
+///
+/// # Panics
+/// When a loop died, or a permit was lost.
+#[allow(unreachable_pub, reason = "the fuzz target reaches it by `testing`")]
+pub fn check(input: &[u8]) {
+    let Ok(packet) = Packet::decode(input) else { return };
+    let again = Packet::decode(&*packet.encode_to_vec()).expect("what was read can be written");
+    assert_eq!(again.encoded_len(), packet.encoded_len());
+    match packet.said {
+        Some(Said::Offer(offer)) => take(offer, None),
+        Some(Said::Yours(yours)) => {
+            let record = |id: &u64| Record { id: *id, ..record() };
+            let records = yours.ids.iter().take(MOST).map(record).collect();
+            take(Offer { pool: String::new(), records }, Some(yours));
+        }
+        Some(Said::Go(go)) => go.pools.into_iter().for_each(|held| hold(&held.believed())),
+        Some(Said::Left(held)) => hold(&held.believed()),
+        Some(Said::Welcome(welcome)) => {
+            let sockets = (0..MOST / 2).flat_map(|_| <[OwnedFd; 2]>::from(pair()));
+            let _ = sorted(welcome, sockets.collect());
+        }
+        _ => {}
+    }
+    let ended = POOL.wait_for_none(Some(Instant::now() + ENDS_WITHIN));
+    assert!(ended && POOL.status().restarts == 0, "{:#?}", POOL.status());
+}
+
+fn pair() -> [OwnedFd; 2] {
+    let (one, other) = UnixStream::pair().expect("a pair");
+    // As all sockets of a pool are.
+    one.set_nonblocking(true).expect("a socket");
+    [one.into(), other.into()]
+}
+
+/// A record that can be restored.
+fn record() -> Record {
+    let mut saver = Saver::default();
+    saver.u64(7);
+    saver.bytes(b"a state");
+    Record { state: saver.bytes, versions: vec![2], ..Record::default() }
+}
+
+/// Restores connections, and goes on with them.
+fn take(Offer { mut records, .. }: Offer, yours: Option<Yours>) {
+    records.truncate(MOST);
+    let (mut sockets, mut others) = (Vec::new(), Vec::new());
+    for record in &mut records {
+        let [socket, other] = pair();
+        // Where a record says that its socket is another, it is.
+        if record.cookie != u64::MAX {
+            record.cookie = cookie(socket.as_fd()).expect("a socket");
+        }
+        sockets.push(socket);
+        others.push(other);
+    }
+    let holder = POOL.takers().pop().expect("a loop");
+    let restored = holder.restore(records, sockets).expect("it lives");
+    POOL.go_on(&Held { connections: restored.ids.len() as u64, ..Held::default() });
+    let together = yours.is_some();
+    let yours = Yours { ids: restored.ids.clone(), ..yours.unwrap_or_default() };
+    let seated = holder.seat(yours, &POOL.listener_states(), together).expect("it lives");
+    POOL.release((restored.ids.len() - seated.len()) as u64);
+    holder.release();
+    drop(others);
+    POOL.apply(Op::Kill, &Selector::All).expect("it can be done");
+}
+
+/// Goes on where a process stopped that had all of this, and has nothing of it any more.
+fn hold(held: &Held) {
+    let held = Held { connections: held.connections.min(1000), ..held.clone() };
+    POOL.go_on(&held);
+    POOL.release(held.connections);
+    let of_addresses = POOL.occupied(&held);
+    of_addresses.iter().for_each(|(state, count)| (0..*count).for_each(|_| state.limiter.put_back()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipc::messages::{Go, Listened, Marks, Noted, Occupied, Pooled, Welcome};
+
+    /// One of each message that brings something into a process.
+    fn messages() -> Vec<Said> {
+        let marks = Marks { waiting: true, peer_finished: true, full: true, ..Marks::default() };
+        let full = Record {
+            id: 7,
+            age: 1,
+            kept: b"kept".to_vec(),
+            unsent: b"unsent".to_vec(),
+            timer: Some(1),
+            tag: Some("a tag".to_owned()),
+            listener: Some("127.0.0.1:1".to_owned()),
+            marks,
+            ..record()
+        };
+        let records = vec![full.clone(), full, Record { cookie: u64::MAX, ..record() }];
+        let listeners = vec![Occupied { address: "127.0.0.1:1".to_owned(), connections: 3 }];
+        let counts = [("accepted".to_owned(), u64::MAX), ("closed".to_owned(), 3)].into();
+        let held =
+            Held { connections: 3, next_id: u64::MAX, listeners, counts, begun: u64::MAX, pace: u64::MAX, ..Held::default() };
+        let noted = vec![Noted { id: 1, notes: vec![0, 1, 9] }, Noted { id: 99, notes: vec![0] }];
+        let yours = Yours { ids: vec![1, 2, 2, 3], noted, notes: vec![b"one".to_vec(), b"two".to_vec()] };
+        let listened = Listened { address: "127.0.0.1:1".to_owned(), sockets: 3, is_shared: true };
+        let pools = vec![Pooled { name: "a pool".to_owned(), listeners: vec![listened] }];
+        vec![
+            Said::Offer(Offer { pool: "a pool".to_owned(), records }),
+            Said::Yours(yours),
+            Said::Go(Go { pools: vec![held.clone()], ..Go::default() }),
+            Said::Left(held),
+            Said::Welcome(Welcome { pools, ..Welcome::default() }),
+        ]
+    }
+
+    #[test]
+    fn whatever_another_process_says_no_loop_dies_and_no_permit_is_lost() {
+        for said in messages() {
+            let bytes = Packet { said: Some(said) }.encode_to_vec();
+            check(&bytes);
+            for at in 0..bytes.len() {
+                check(&bytes[..at]);
+                for value in [0, 1, 0x7f, 0x80, 0xff, bytes[at] ^ 8, bytes[at].wrapping_add(1)] {
+                    let mut changed = bytes.clone();
+                    changed[at] = value;
+                    check(&changed);
+                }
+            }
+        }
+    }
+}
