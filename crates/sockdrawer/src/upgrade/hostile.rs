@@ -76,7 +76,7 @@ pub fn check(input: &[u8]) {
         Some(Said::Go(go)) => go.pools.into_iter().for_each(|held| hold(&held.believed())),
         Some(Said::Left(held)) => hold(&held.believed()),
         Some(Said::Welcome(welcome)) => {
-            let sockets = (0..MOST / 2).flat_map(|_| <[OwnedFd; 2]>::from(pair()));
+            let sockets = (0..MOST / 2).flat_map(|_| pair());
             let _ = sorted(welcome, sockets.collect());
         }
         _ => {}
