@@ -224,3 +224,56 @@ fn others_that_ask_while_a_build_starts_are_answered_and_a_rehearsal_stays_one()
     assert!(status.stdout.starts_with(&format!("pid {pid}, ")), "{status:?}");
     scene.is_served();
 }
+
+/// None of it costs the server that runs a client, nor its place.
+#[test]
+fn bad_places_and_bad_builds_are_told_and_cost_nothing() {
+    let mut scene = Scene::new("upgrade-bad", None);
+    let (program, at) = (env!("CARGO_BIN_EXE_sockdrawer"), scene.path.to_str().expect("text").to_owned());
+    let serve = |place: &str| Program::of(&format!("serve ping -l 127.0.0.1:0 --upgrade {place}")).end();
+    let (file, folder, other) = (free("upgrade-bad-file"), free("upgrade-bad-folder"), free("upgrade-bad-other"));
+    std::fs::write(&file, "kept").expect("a file");
+    std::fs::create_dir(&folder).expect("a folder");
+    let stream = std::os::unix::net::UnixListener::bind(&other).expect("a free path");
+    let missing = folder.join("none/none");
+    for (place, line) in [
+        (&file, "what is there is no socket: choose another path"),
+        (&folder, "what is there is no socket: choose another path"),
+        (&other, "another program's socket is there: choose another path"),
+        (&missing, "No such file or directory"),
+    ] {
+        let refused = serve(place.to_str().expect("text"));
+        let told = refused.code == Some(1) && refused.stderr.contains(line) && refused.stderr.lines().count() == 1;
+        assert!(told, "{}: {refused:?}", place.display());
+    }
+    assert!(std::fs::read(&file).is_ok_and(|bytes| bytes == b"kept") && folder.is_dir() && other.exists());
+    drop(stream);
+    let few =
+        |descriptors: u32| format!("ulimit -n {descriptors}; exec {program} serve ping --loops 1 -l 127.0.0.1:0 --upgrade {at}");
+    for (number, (command, line)) in [
+        ("kill -SEGV $$".to_owned(), "ended before it was ready: signal: 11"),
+        ("exit 0".to_owned(), "sh was not ready in time and was killed"),
+        ("exec sleep 60".to_owned(), "sh was not ready in time and was killed"),
+        (few(16), "ended before it was ready: exit status: 1"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let script = free(&format!("upgrade-bad-{number}"));
+        std::fs::write(&script, command).expect("a file");
+        let refused = scene.upgrade(&format!("--within 1s -- sh {}", script.display()));
+        assert!(refused.code == Some(1) && refused.stderr.contains(line), "{number}: {refused:?}");
+        std::fs::remove_file(&script).expect("it is there");
+        scene.is_served();
+    }
+    // Another user's process does not get to the path.
+    if rustix::process::getuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--clear-groups", program, "upgrade", &at]);
+        let refused = Program::run(command).end();
+        assert!(refused.code == Some(1) && refused.stderr.contains("Permission denied"), "{refused:?}");
+    }
+    scene.is_served();
+    [file, other].iter().for_each(|path| std::fs::remove_file(path).expect("it is there"));
+    std::fs::remove_dir(folder).expect("it is empty");
+}

@@ -279,6 +279,12 @@ pub(crate) struct Held {
     /// Of a pool that connects: how many connects have begun.
     #[prost(uint64, tag = "7")]
     pub(crate) begun: u64,
+    /// Where a policy counts them: how many connections each peer has.
+    #[prost(message, repeated, tag = "8")]
+    pub(crate) peers: Vec<OfPeer>,
+    /// The lengths of the prefixes by which addresses are one peer, of IPv4 and IPv6.
+    #[prost(uint32, repeated, tag = "9")]
+    pub(crate) prefixes: Vec<u32>,
 }
 
 impl Held {
@@ -290,6 +296,28 @@ impl Held {
         }
         self.listeners.iter_mut().for_each(|one| one.connections = one.connections.min(self.connections));
         self
+    }
+}
+
+/// A peer, by the first bits of its address as a number, and how many connections it has.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct OfPeer {
+    /// The upper and lower half of the number.
+    #[prost(uint64, repeated, tag = "1")]
+    pub(crate) peer: Vec<u64>,
+    #[prost(uint64, tag = "2")]
+    pub(crate) connections: u64,
+}
+
+impl Held {
+    /// The connections of each peer, where they are counted by these prefixes.
+    pub(crate) fn peers(&self, v4: u8, v6: u8) -> HashMap<u128, usize> {
+        let one = |of: &OfPeer| match of.peer[..] {
+            [high, low] => Some((u128::from(high) << 64 | u128::from(low), of.connections.min(self.connections) as usize)),
+            _ => None,
+        };
+        let known = self.prefixes == [v4.into(), v6.into()];
+        if known { self.peers.iter().filter_map(one).collect() } else { HashMap::new() }
     }
 }
 

@@ -14,8 +14,16 @@ const PARTS: usize = 16;
 /// the one before left them.
 pub(crate) struct PeerCounts {
     pub(crate) prefixes: Prefixes,
-    parts: [Mutex<HashMap<u128, usize>>; PARTS],
+    parts: [Mutex<HashMap<u128, Count>>; PARTS],
     hasher: RandomState,
+}
+
+/// The connections of one peer.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    all: usize,
+    /// Those of them that are in a process which this one replaces.
+    elsewhere: usize,
 }
 
 /// One counted connection: it is counted until this is dropped, whatever has become of the peer by then. Boxed, because hardly any
@@ -30,7 +38,7 @@ impl PeerCounts {
         Arc::new(PeerCounts { prefixes, parts: Default::default(), hasher: RandomState::new() })
     }
 
-    fn part(&self, peer: u128) -> MutexGuard<'_, HashMap<u128, usize>> {
+    fn part(&self, peer: u128) -> MutexGuard<'_, HashMap<u128, Count>> {
         lock(&self.parts[self.hasher.hash_one(peer) as usize % PARTS])
     }
 
@@ -38,18 +46,59 @@ impl PeerCounts {
     pub(crate) fn enter(self: &Arc<PeerCounts>, peer: IpAddr, most: usize) -> Result<(Box<PeerCount>, usize), usize> {
         let peer = self.prefixes.of(peer);
         let mut part = self.part(peer);
-        let count = part.get(&peer).copied().unwrap_or(0);
-        if count >= most {
-            return Err(count);
+        let before = part.get(&peer).copied().unwrap_or_default();
+        if before.all >= most {
+            return Err(before.all);
         }
-        part.insert(peer, count + 1);
-        Ok((Box::new(PeerCount { peer_counts: self.clone(), peer }), count))
+        part.insert(peer, Count { all: before.all + 1, ..before });
+        Ok((Box::new(PeerCount { peer_counts: self.clone(), peer }), before.all))
+    }
+
+    /// Counts one that comes from the process before this one, where it may be counted already.
+    pub(crate) fn enter_from_elsewhere(self: &Arc<PeerCounts>, peer: IpAddr) -> Box<PeerCount> {
+        let peer = self.prefixes.of(peer);
+        let mut part = self.part(peer);
+        let count = part.entry(peer).or_default();
+        match count.elsewhere {
+            0 => count.all += 1,
+            _ => count.elsewhere -= 1,
+        }
+        Box::new(PeerCount { peer_counts: self.clone(), peer })
+    }
+
+    /// Of how many peers how many connections are counted.
+    pub(crate) fn all(&self) -> HashMap<u128, usize> {
+        let counts =
+            |part: &Mutex<HashMap<u128, Count>>| lock(part).iter().map(|(peer, count)| (*peer, count.all)).collect::<Vec<_>>();
+        self.parts.iter().flat_map(counts).collect()
+    }
+
+    /// So many are in the process before this one, of these peers and no others.
+    pub(crate) fn count_elsewhere(&self, of_peers: &HashMap<u128, usize>) {
+        for part in &self.parts {
+            lock(part).retain(|peer, count| {
+                let left = of_peers.get(peer).copied().unwrap_or(0).min(count.elsewhere);
+                count.all -= count.elsewhere - left;
+                count.elsewhere = left;
+                count.all > 0
+            });
+        }
+    }
+
+    /// ... and these had not been counted.
+    pub(crate) fn begin_elsewhere(&self, of_peers: &HashMap<u128, usize>) {
+        for (peer, connections) in of_peers {
+            let mut part = self.part(*peer);
+            let count = part.entry(*peer).or_default();
+            count.all += connections;
+            count.elsewhere += connections;
+        }
     }
 
     #[cfg(test)]
     pub(crate) fn count(&self, peer: IpAddr) -> usize {
         let peer = self.prefixes.of(peer);
-        self.part(peer).get(&peer).copied().unwrap_or(0)
+        self.part(peer).get(&peer).copied().unwrap_or_default().all
     }
 }
 
@@ -63,7 +112,7 @@ impl Drop for PeerCount {
     fn drop(&mut self) {
         let mut part = self.peer_counts.part(self.peer);
         match part.get_mut(&self.peer) {
-            Some(count) if *count > 1 => *count -= 1,
+            Some(count) if count.all > 1 => count.all -= 1,
             // A peer without connections is forgotten: peers are many.
             _ => _ = part.remove(&self.peer),
         }
@@ -87,6 +136,24 @@ mod tests {
         assert_eq!(peer_counts.count(ip("10.0.0.77")), 1);
         drop(second);
         assert!(peer_counts.parts.iter().all(|part| lock(part).is_empty()));
+    }
+
+    #[test]
+    fn a_connection_that_comes_from_elsewhere_was_counted() {
+        let peer_counts = PeerCounts::new(Prefixes::ADDRESS);
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        let key = Prefixes::ADDRESS.of(peer);
+        peer_counts.begin_elsewhere(&HashMap::from([(key, 3)]));
+        assert_eq!(peer_counts.enter(peer, 3).err(), Some(3));
+        let moved = [(); 2].map(|()| peer_counts.enter_from_elsewhere(peer));
+        assert_eq!((peer_counts.count(peer), peer_counts.all()), (3, HashMap::from([(key, 3)])));
+        peer_counts.count_elsewhere(&HashMap::from([(key, 7)]));
+        assert_eq!(peer_counts.count(peer), 3, "no more than there were");
+        peer_counts.count_elsewhere(&HashMap::new());
+        let more = peer_counts.enter_from_elsewhere(peer);
+        assert_eq!(peer_counts.count(peer), 3, "one has ended there, one is new");
+        drop((moved, more));
+        assert!(peer_counts.all().is_empty());
     }
 
     #[test]

@@ -8,8 +8,9 @@ use super::members::Members;
 use crate::config::Endpoint;
 use crate::error::Error;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
-use crate::ipc::messages::{Held, Occupied, Record, Restored, Yours};
+use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
 use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::peer_counts::PeerCounts;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
@@ -19,7 +20,7 @@ use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
 use crate::sys::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +51,10 @@ pub(crate) trait Holder: Send + Sync {
 /// What members of each kind do in their own way.
 pub(crate) trait Moving: Members {
     fn shared_counters(&self) -> &SharedCounters;
+    /// The connections of each peer, where a policy counts them.
+    fn peer_counts(&self) -> Option<Arc<PeerCounts>> {
+        None
+    }
     /// All that was counted.
     fn counts(core: &Core<Self>, control: &Control<Self>) -> Counts;
     /// The states that the service in force reads and writes.
@@ -99,8 +104,8 @@ pub(crate) trait Movable: Manager {
     fn revision(&self) -> u64;
     /// Connections that count for the limit, those of a process before this one included.
     fn held(&self) -> u64;
-    /// What a successor has to know of this pool.
-    fn what_is_held(&self, name: &str) -> Held;
+    /// What a successor has to know of this pool; with the connections of each peer, which may be many, where they are counted.
+    fn what_is_held(&self, name: &str, with_peers: bool) -> Held;
     /// Whether every member answers.
     fn turns(&self) -> bool;
     /// Whether it has ended, and only its handle is left.
@@ -143,8 +148,10 @@ pub(crate) trait Movable: Manager {
     fn takers(&self) -> Vec<Arc<dyn Holder>>;
     /// The addresses of this pool at which connections of the predecessor came in.
     fn occupied(&self, held: &Held) -> Vec<(Arc<ListenerState>, u64)>;
-    /// What the predecessor has counted by now.
+    /// What the predecessor has counted by now, and what each peer has there.
     fn count_predecessor(&self, held: &Held);
+    /// No peer has connections in the predecessor any more.
+    fn count_no_more_elsewhere(&self);
     /// Of permits that are held for connections of the predecessor, those that no member has taken over. None: members take none over.
     fn elsewhere(&self) -> Option<u64>;
     /// So many connections of a predecessor are none any more.
@@ -207,7 +214,7 @@ impl<M: Moving> Movable for Core<M> {
         self.own.limiter().taken() as u64
     }
 
-    fn what_is_held(&self, name: &str) -> Held {
+    fn what_is_held(&self, name: &str, with_peers: bool) -> Held {
         let control = lock(&self.control);
         let entries = control.listeners.listening.iter().chain(&control.listeners.handed_over);
         let occupied = |entry: &ListenerEntry| Occupied {
@@ -215,6 +222,9 @@ impl<M: Moving> Movable for Core<M> {
             connections: entry.state.limiter.taken() as u64,
         };
         let shared_counters = self.own.shared_counters();
+        let peer_counts = self.own.peer_counts().filter(|_| with_peers);
+        let of_peer =
+            |(peer, connections)| OfPeer { peer: vec![(peer >> 64) as u64, peer as u64], connections: connections as u64 };
         Held {
             name: name.to_owned(),
             connections: self.held(),
@@ -224,6 +234,8 @@ impl<M: Moving> Movable for Core<M> {
             counts: M::counts(self, &control).by_name().map(|(name, value)| (name.to_owned(), value)).collect(),
             pace: shared_counters.pace().load(SeqCst),
             begun: M::begun(&control.own),
+            prefixes: peer_counts.iter().flat_map(|counts| [counts.prefixes.v4, counts.prefixes.v6]).map(u32::from).collect(),
+            peers: peer_counts.iter().flat_map(|counts| counts.all()).map(of_peer).collect(),
         }
     }
 
@@ -345,6 +357,9 @@ impl<M: Moving> Movable for Core<M> {
         for (state, connections) in self.occupied(held) {
             state.limiter.hold_more(connections);
         }
+        if let Some(counts) = self.own.peer_counts() {
+            counts.begin_elsewhere(&held.peers(counts.prefixes.v4, counts.prefixes.v6));
+        }
         let shared_counters = self.own.shared_counters();
         shared_counters.ids().fetch_max(held.next_id, SeqCst);
         shared_counters.pace().fetch_max(held.pace, SeqCst);
@@ -372,6 +387,13 @@ impl<M: Moving> Movable for Core<M> {
     fn count_predecessor(&self, held: &Held) {
         let value = |name: &str| held.counts.get(name).copied().unwrap_or(0);
         lock(&self.control).predecessors = Counts::of_names(value);
+        if let Some(counts) = self.own.peer_counts() {
+            counts.count_elsewhere(&held.peers(counts.prefixes.v4, counts.prefixes.v6));
+        }
+    }
+
+    fn count_no_more_elsewhere(&self) {
+        self.own.peer_counts().iter().for_each(|counts| counts.count_elsewhere(&HashMap::new()));
     }
 
     fn elsewhere(&self) -> Option<u64> {

@@ -311,7 +311,7 @@ impl Conversation<'_> {
 
     /// The commit: no loop accepts here any more, and the successor does.
     fn go(&mut self, began: Instant, carried: HashMap<String, Vec<u8>>) -> Result<()> {
-        self.left = self.what_is_left();
+        self.left = self.what_is_left(true);
         self.stays = self.meeting.stays.map(|(time, how)| (deadline(began, time), how));
         // From here on only the successor's death brings the listeners back: both would accept.
         self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }))?;
@@ -345,8 +345,8 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn what_is_left(&self) -> Vec<Held> {
-        self.pools.iter().map(|named| named.pool.what_is_held(&named.name)).collect()
+    fn what_is_left(&self, with_peers: bool) -> Vec<Held> {
+        self.pools.iter().map(|named| named.pool.what_is_held(&named.name, with_peers)).collect()
     }
 
     /// Offers all connections, again and again, until none is left and the successor stands.
@@ -389,13 +389,15 @@ impl Conversation<'_> {
 
     /// Says how many connections are left, where that changed: their permits may be waited for. The counters come along.
     fn tell_left(&mut self) -> Result<()> {
-        let left = self.what_is_left();
+        let left = self.what_is_left(false);
         let over = left.iter().all(|left| left.connections == 0);
-        let is_news = |(now, before): &(&Held, &Held)| {
+        let is_news = |(now, before): (&Held, &Held)| {
             over && now != before || now.connections != before.connections || now.listeners != before.listeners
         };
-        for (now, _) in left.iter().zip(&self.left).filter(is_news) {
-            self.talk.mouth.say_surely(&Said::Left(now.clone()))?;
+        for (named, both) in self.pools.iter().zip(left.iter().zip(&self.left)) {
+            if is_news(both) {
+                self.talk.mouth.say_surely(&Said::Left(named.pool.what_is_held(&named.name, true)))?;
+            }
         }
         self.left = left;
         Ok(())

@@ -225,7 +225,10 @@ impl Arrivals {
         self.seat(&mut pending, None);
         // Where it lives: it must not take the listeners back because the conversation is over.
         self.stand();
-        self.pools.iter_mut().for_each(|arriving| arriving.keep_held(&Held::default()));
+        for arriving in &mut self.pools {
+            arriving.named.pool.count_no_more_elsewhere();
+            arriving.keep_held(&Held::default());
+        }
         self.count_behind();
         *lock(&self.before.mouth) = None;
     }

@@ -3,7 +3,7 @@
 use super::common::{PATIENCE, address, any_port, connect, kill, play, read, role, say};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{OnRestore, Sums, add, answer, build, message};
-use sockdrawer::{Address, Drain, Pool, Selector, Upgrade};
+use sockdrawer::{Address, Drain, Limits, PerPeer, Pool, Selector, Upgrade};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -150,6 +150,38 @@ fn the_place_is_free_when_the_successor_is_dead_though_a_connection_stayed() {
     drop(clients);
     assert!(old.join().is_ok());
     new.shutdown(Drain::within(PATIENCE));
+}
+
+#[test]
+fn a_limit_of_a_peer_holds_over_both() {
+    let place = Place::new("peer");
+    let of = |number| config(build(number)).admission(Limits::default().per_peer(PerPeer::address(4)));
+    let (old, at) = place.serve(of(1).listen(any_port()));
+    let mut clients = many_sums(at, 4);
+    clients.iter_mut().take(2).for_each(|client| {
+        client.write_all(&message(b's', 0)).expect("it stands");
+        add(client, 1);
+    });
+    let turned_away =
+        || end(&mut connect(at)).map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |bytes| bytes.is_empty());
+    assert!(turned_away(), "it has four");
+    let (new, _) = place.serve(of(2).listen(Address::Tcp(at)));
+    assert!(turned_away(), "it has four still, some of them on their way");
+    assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 2), "{:#?}", new.status());
+    assert!(turned_away(), "two of them stayed");
+    // One that stayed ends, then one that moved: each leaves room for one.
+    for at_end in [0, 2] {
+        drop(clients.remove(at_end));
+        assert!(new.wait(PATIENCE, |status| status.connections == 3), "{:#?}", new.status());
+        let mut next = connect(at);
+        assert_eq!(add(&mut next, 1), (2, 1));
+        assert!(turned_away());
+        clients.push(next);
+    }
+    drop(clients);
+    assert!(old.join().is_ok());
+    assert!(new.wait(PATIENCE, |status| status.connections == 0));
+    assert_eq!(many_sums(at, 4).len(), 4);
 }
 
 /// Whether this process has a socket that listens at this port.

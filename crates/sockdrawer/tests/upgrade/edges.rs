@@ -2,6 +2,7 @@
 
 use super::common::{PATIENCE, address, any_port, connect, hear, play, read, read_all, role, say, tcp};
 use super::place::{Place, config, id_of, many_sums, moved};
+use super::proxy::packet_socket;
 use super::sums::{OnRestore, add, answer, build, message};
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{
@@ -255,6 +256,31 @@ fn what_may_stay_no_longer_is_asked_to_end() {
     assert!(old.join().is_ok() && replaced.elapsed() >= Duration::from_millis(250), "{:?}", replaced.elapsed());
     assert_eq!(add(&mut clients[1], 1), (2, 2));
     assert!(new.wait(PATIENCE, |status| status.connections == 1), "{:#?}", new.status());
+}
+
+/// A successor of a format that this build does not know is told so; what is no message of any format is left.
+#[test]
+fn a_newer_format_is_refused_and_garbage_is_left() {
+    let place = Place::new("format");
+    let (old, at) = place.serve(config(build(1)).listen(any_port()));
+    // The head of a packet: its number, that it is the last of its message, and that no descriptors come along.
+    let says = |message: &[u8]| {
+        let socket = packet_socket();
+        rustix::net::connect(&socket, &rustix::net::SocketAddrUnix::new(&place.0).expect("a path")).expect("it is met");
+        let packet = [&1_u64.to_le_bytes()[..], &[1, 0], message].concat();
+        rustix::net::send(&socket, &packet, rustix::net::SendFlags::NOSIGNAL).expect("sent");
+        let mut answer = [0; 1024];
+        let (length, _) = rustix::net::recv(&socket, &mut answer, rustix::net::RecvFlags::empty()).expect("an answer, or an end");
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    };
+    // Hello: formats from 2 to 3.
+    let refused = says(&[0x0a, 4, 0x08, 2, 0x10, 3]);
+    assert!(refused.contains("it speaks formats 1 to 1, the new one 2 to 3"), "{refused}");
+    for garbage in [&b"\xff garbage"[..], b"", &[0x0a, 200, 1]] {
+        assert_eq!(says(garbage), "");
+    }
+    let (new, _) = place.serve(config(build(2)).listen(Address::Tcp(at)));
+    moved(&old, &new, 0);
 }
 
 #[test]

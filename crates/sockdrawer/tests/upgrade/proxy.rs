@@ -83,7 +83,7 @@ impl Proxy {
     }
 }
 
-fn packet_socket() -> OwnedFd {
+pub(crate) fn packet_socket() -> OwnedFd {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket")
 }
 

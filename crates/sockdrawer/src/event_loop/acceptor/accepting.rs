@@ -109,7 +109,7 @@ impl EventLoop {
             self.connections.look_at_clock();
         }
         self.acceptor.look_at_policy(&self.connections.io);
-        self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote);
+        self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
         let slot = self.connections.slots.take(incoming.socket, incoming.permit);
         self.connections.enter(slot, &peer);

@@ -302,15 +302,23 @@ impl Acceptor {
     }
 
     /// Counts the peer of a connection that was accepted in another place, or while the policy changed.
-    pub(in crate::event_loop) fn count_incoming(&mut self, permit: &mut Permit, side: Side, peer: Option<SocketAddr>) {
+    pub(in crate::event_loop) fn count_incoming(
+        &mut self,
+        permit: &mut Permit,
+        side: Side,
+        peer: Option<SocketAddr>,
+        moved: bool,
+    ) {
         let Some(peer_counts) = self.view.policy.peer_counts.clone() else { return };
         // Where the address is gone at which it came in, it has no listener.
         if side == Side::Accepted
             && permit.peer_count().is_none_or(|peer_count| !peer_count.is_of(&peer_counts))
             && let Some(peer) = peer
-            && let Ok((peer_count, _)) = peer_counts.enter(peer.ip(), usize::MAX)
         {
-            permit.count_by(Some(peer_count));
+            permit.count_by(match moved {
+                true => Some(peer_counts.enter_from_elsewhere(peer.ip())),
+                false => peer_counts.enter(peer.ip(), usize::MAX).ok().map(|(peer_count, _)| peer_count),
+            });
         }
     }
 }

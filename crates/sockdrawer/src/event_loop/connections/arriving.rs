@@ -169,7 +169,7 @@ impl EventLoop {
             self.connections.io.shared.limiter.take_over();
             listener.iter().for_each(|listener: &Arc<ListenerState>| listener.limiter.take_over());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
-            self.acceptor.count_incoming(&mut permit, arrived.side(), arrived.remote);
+            self.acceptor.count_incoming(&mut permit, arrived.side(), arrived.remote, true);
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
                 None => self.connections.seat(arrived, permit, notes, together),

@@ -6,6 +6,7 @@ use crate::event_loop::connections::moving::{ListenerStates, Offered, Reading, S
 use crate::event_loop::inbox::{Inbox, Message};
 use crate::ipc::messages::{Record, Restored, Yours};
 use crate::ipc::shared_counters::SharedCounters;
+use crate::limit::peer_counts::PeerCounts;
 use crate::observe::Counts;
 use crate::pool::control::{Control, Core};
 use crate::pool::loops::LoopHandle;
@@ -30,6 +31,10 @@ const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 impl Moving for Loops {
     fn shared_counters(&self) -> &SharedCounters {
         &self.shared.shared_counters
+    }
+
+    fn peer_counts(&self) -> Option<Arc<PeerCounts>> {
+        self.shared.policy.get().peer_counts.clone()
     }
 
     fn counts(core: &Core<Loops>, control: &Control<Loops>) -> Counts {
