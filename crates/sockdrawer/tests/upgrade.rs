@@ -9,6 +9,8 @@ mod edges;
 mod kills;
 #[path = "upgrade/left.rs"]
 mod left;
+#[path = "upgrade/operations.rs"]
+mod operations;
 #[path = "upgrade/place.rs"]
 mod place;
 #[path = "upgrade/pools.rs"]
@@ -161,7 +163,8 @@ fn an_upgrade_follows_while_a_process_before_still_has_connections() {
         client.write_all(&message(b's', 0)).expect("it stands");
         assert_eq!(add(client, 1).0, next - 1);
         let (new, _) = place.serve(config(build(next)).listen(Address::Tcp(at)).limit(20));
-        assert!(new.wait(PATIENCE, |_| new.connections(&Selector::All).len() == usize::from(6 - next)), "{:#?}", new.status());
+        let here = |status: &Status| status.loops.iter().map(|one| one.connections).sum::<usize>();
+        assert!(new.wait(PATIENCE, |status| here(status) == usize::from(6 - next)), "{:#?}", new.status());
         pools.push(new);
     }
     let last = pools.last().expect("five").clone();

@@ -1,6 +1,7 @@
 //! What two builds of a program say to each other: fields with numbers, of which unknown ones are skipped, so that each can read what the
 //! other writes. A number is never used again for another field.
 
+use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Receiver, Sender};
 use crate::protocol::{Level, State};
 use crate::sys::{Errno, Result};
@@ -14,7 +15,7 @@ pub(crate) const FORMATS: (u32, u32) = (1, 1);
 /// One message.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Packet {
-    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "Said", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18")]
     pub(crate) said: Option<Said>,
 }
 
@@ -70,6 +71,12 @@ pub(crate) enum Said {
     /// A pool of the successor is shut down, and with it what the predecessor has of it.
     #[prost(message, tag = "16")]
     ShutDown(ShutDown),
+    /// The successor asks for an operation on what the predecessor has of a pool,
+    #[prost(message, tag = "17")]
+    Asked(Asked),
+    /// ... and hears what came of it.
+    #[prost(message, tag = "18")]
+    Answered(Answered),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

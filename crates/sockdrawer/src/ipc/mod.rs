@@ -2,5 +2,6 @@
 
 pub(crate) mod child_page;
 pub(crate) mod messages;
+pub(crate) mod operations;
 pub(crate) mod packets;
 pub(crate) mod shared_counters;

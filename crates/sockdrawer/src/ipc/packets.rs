@@ -23,7 +23,7 @@ impl Sender {
     /// With `wait` it waits until the socket has room.
     ///
     /// # Errors
-    /// `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
+    /// `EMSGSIZE` when it is longer than any that is received; `EAGAIN` when there is no room, with `wait` after the timeout of this end: the receiver forgets the part that was sent.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -31,6 +31,9 @@ impl Sender {
         descriptors: &[BorrowedFd<'_>],
         wait: bool,
     ) -> Result<()> {
+        if bytes.len() > MOST_MESSAGE {
+            return Err(Errno::MSGSIZE);
+        }
         self.sent += 1;
         let mut parts = bytes.chunks(MOST_BYTES - HEAD_BYTES).peekable();
         let mut descriptors = descriptors.chunks(MOST_DESCRIPTORS);

@@ -59,6 +59,11 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// That of one that does not answer.
+    pub(crate) fn silent() -> Outcome {
+        Outcome { silent: 1, ..Outcome::default() }
+    }
+
     /// The sum of the answers of `asked` loops or processes. For [`Selector::Id`], the first answer that has the connection is enough.
     pub(crate) fn gathered(asked: usize, answers: impl Iterator<Item = Outcome>, selector: &Selector) -> Outcome {
         let (mut sum, mut heard) = (Outcome::default(), 0);

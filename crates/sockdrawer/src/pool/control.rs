@@ -1,5 +1,6 @@
 //! What a pool is made of, whatever its members are, and what is changed of it under one lock.
 
+use super::behind::Behind;
 use super::listeners::{Inherited, Listeners};
 use super::members::Members;
 use super::restarts::{History, PendingRestart};
@@ -8,7 +9,7 @@ use crate::config::{Config, Revision};
 use crate::error::Error;
 use crate::listen::state::AcceptState;
 use crate::observe::{Counts, Event, Readiness, Status};
-use crate::operation::{Drain, Drained};
+use crate::operation::Drained;
 use crate::sync::{Condvar, Mutex, mpsc};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -58,8 +59,8 @@ pub(crate) struct Control<M: Members> {
     pub(crate) next_number: u64,
     /// Another process takes over, or this one from another: what they told each other of this pool is not changed meanwhile.
     pub(crate) handing_over: bool,
-    /// Told, once, when the pool begins to be shut down: another process may have connections of it.
-    pub(crate) told_of_end: Option<Box<dyn FnOnce(Drain) + Send>>,
+    /// Of a pool that took over from another process: what stayed there.
+    pub(crate) behind: Option<Arc<dyn Behind>>,
     /// What the processes counted that this one has replaced.
     pub(crate) predecessors: Counts,
     /// The members are being stopped, or have been.
@@ -146,7 +147,7 @@ impl<M: Members> Core<M> {
             workers_absent: None,
             next_number: 1,
             handing_over: false,
-            told_of_end: None,
+            behind: None,
             predecessors: Counts::default(),
             stopping: false,
             drained: Drained::default(),

@@ -1,6 +1,7 @@
-//! When each of many connections is asked to end, and how long what it is told may take.
+//! When each of many connections is asked to end, which process asks how many, and how long what it is told may take.
 
 use crate::clock::deadline;
+use crate::operation::Drain;
 use std::time::{Duration, Instant};
 
 /// What a loop that is well needs to end its connections once a deadline has passed. Those of a loop that user code keeps busy for
@@ -47,6 +48,26 @@ pub(super) fn shuffle<T>(items: &mut [T]) {
     }
 }
 
+/// The parts of a drain for processes with so many connections each.
+pub(super) fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
+    // One that has none now may have some in a moment.
+    let weight = |count: usize| count.max(1) as f64;
+    let (weights, all): (f64, usize) = (counts.iter().copied().map(weight).sum(), counts.iter().sum());
+    // The part of the first so many connections: the differences add up to the whole.
+    let reached = |most: usize, count: usize| (most as u128 * count as u128 / all.max(1) as u128) as usize;
+    let mut before = 0;
+    let shares = counts.iter().map(|count| {
+        let from = before;
+        before += count;
+        Drain {
+            rate: how.rate.map(|rate| rate * weight(*count) / weights),
+            max_connections: how.max_connections.map(|most| reached(most, before) - reached(most, from)),
+            ..how
+        }
+    });
+    shares.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +95,21 @@ mod tests {
         assert!(items.windows(2).any(|pair| pair[0] > pair[1]));
         items.sort_unstable();
         assert_eq!(items, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_parts_of_a_drain_are_the_whole() {
+        for (most, counts, expected) in [
+            (100, &[500, 300, 200][..], &[50, 30, 20][..]),
+            (1000, &[500, 300, 200], &[500, 300, 200]),
+            (7, &[1, 1, 1], &[2, 2, 3]),
+            (0, &[5, 0], &[0, 0]),
+            (5, &[0, 5], &[0, 5]),
+        ] {
+            let shares = share(Drain::within(Duration::ZERO).rate(30.0).max_connections(most), counts);
+            let parts: Vec<_> = shares.iter().filter_map(|share| share.max_connections).collect();
+            assert_eq!(parts, expected, "{most} of {counts:?}");
+            assert!((shares.iter().filter_map(|share| share.rate).sum::<f64>() - 30.0).abs() < 1e-9);
+        }
     }
 }

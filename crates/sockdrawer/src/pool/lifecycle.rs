@@ -75,9 +75,9 @@ impl<M: Members> Core<M> {
                 return control.drained;
             }
             control.readiness = Readiness::Draining;
-            let told = control.told_of_end.take();
+            let behind = control.behind.clone();
             drop(control);
-            told.into_iter().for_each(|told| told(how));
+            behind.iter().for_each(|behind| behind.shut_down(how));
         }
         self.tell(&Event::ReadinessChanged(Readiness::Draining));
         self.own.notifier().wait(deadline(Instant::now(), how.notice), || lock(&self.control).stopping);

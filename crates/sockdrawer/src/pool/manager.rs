@@ -1,6 +1,8 @@
 //! A pool as its handle sees it, whatever the members are.
 
+use super::behind::Behind;
 use super::control::{Control, Core, is_running};
+use super::drain::share;
 use super::members::{Members, Visit};
 use super::plan::Applied;
 use crate::clock::deadline;
@@ -81,7 +83,12 @@ impl<M: Members> Manager for Core<M> {
     }
 
     fn apply(&self, op: Op, selector: &Selector) -> Result<Outcome, Error> {
-        M::apply(self, op, selector)
+        let behind = lock(&self.control).behind.clone();
+        match behind {
+            // What stayed in the process before this one moves when it can.
+            Some(behind) if !matches!(op, Op::Adopt) => self.apply_to_all(&*behind, op, selector),
+            _ => M::apply(self, op, selector),
+        }
     }
 
     fn visit_locals(&self, visit: Visit) {
@@ -129,6 +136,28 @@ pub(super) fn ended(reason: &str) -> Result<(), Error> {
 }
 
 impl<M: Members> Core<M> {
+    /// Does this also to what stayed in the process before this one. Of a drain each does its share.
+    fn apply_to_all(&self, behind: &dyn Behind, op: Op, selector: &Selector) -> Result<Outcome, Error> {
+        if let Op::Notify(_) = op {
+            return behind.note(&op, selector, &mut || M::apply(self, op.clone(), selector));
+        }
+        let (mut here, mut there) = (op.clone(), Some(op));
+        if let Op::Drain(how) = here
+            && (how.rate.is_some() || how.max_connections.is_some())
+        {
+            let stayed = behind.ask(&Op::Count, selector).map_or(0, |answer| answer().done);
+            let shares = share(how, &[M::apply(self, Op::Count, selector)?.done, stayed]);
+            (here, there) = if stayed == 0 { (here, None) } else { (Op::Drain(shares[0]), Some(Op::Drain(shares[1]))) };
+        }
+        let answer = there.and_then(|there| behind.ask(&there, selector));
+        let mut outcome = M::apply(self, here, selector)?;
+        let is_found = matches!(selector, Selector::Id(_)) && outcome.done + outcome.drained.asked > 0;
+        if let Some(answer) = answer.filter(|_| !is_found) {
+            outcome += answer();
+        }
+        Ok(outcome)
+    }
+
     pub(super) fn put_accept_state(&self, control: &mut Control<M>, accept_state: &AcceptState) {
         if is_running(&control.readiness).is_err() || control.accept_state == *accept_state {
             return;

@@ -1,5 +1,6 @@
 //! CONTROL PLANE: decides, and never touches a byte of a connection.
 
+pub(crate) mod behind;
 mod change;
 mod control;
 mod drain;

@@ -1,6 +1,7 @@
 //! A pool whose listeners and connections move from one process to another: what the two ends of an upgrade ask of it, whatever its members
 //! are.
 
+use super::behind::Behind;
 use super::control::{Control, Core, Member, is_running};
 use super::listeners::{ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager};
@@ -15,7 +16,7 @@ use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
 use crate::net::Address;
 use crate::observe::{Counts, Event, Readiness};
-use crate::operation::Drain;
+use crate::operation::{Drain, Op, Selector};
 use crate::protocol::State;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
@@ -156,8 +157,10 @@ pub(crate) trait Movable: Manager {
     fn elsewhere(&self) -> Option<u64>;
     /// So many connections of a predecessor are none any more.
     fn release(&self, connections: u64);
-    /// Has this told once the pool begins to be shut down.
-    fn tell_end_to(&self, told: Box<dyn FnOnce(Drain) + Send>);
+    /// What is done to its connections is done to these, too.
+    fn follow(&self, behind: Arc<dyn Behind>);
+    /// Brings a note to connections that have come over.
+    fn bring(&self, note: Op, selector: &Selector);
     /// Listens at these addresses no more. A pool that was changed meanwhile may have them no more, or has ended.
     fn listen_no_more_at(&self, addresses: &[Address]);
 }
@@ -404,8 +407,13 @@ impl<M: Moving> Movable for Core<M> {
         (0..connections).for_each(|_| self.own.limiter().put_back());
     }
 
-    fn tell_end_to(&self, told: Box<dyn FnOnce(Drain) + Send>) {
-        lock(&self.control).told_of_end = Some(told);
+    fn follow(&self, behind: Arc<dyn Behind>) {
+        lock(&self.control).behind = Some(behind);
+    }
+
+    fn bring(&self, note: Op, selector: &Selector) {
+        // Where a loop's inbox is full, or a model brings no notes, there is nothing to tell that any more.
+        let _ = M::apply(self, note, selector);
     }
 
     fn listen_no_more_at(&self, addresses: &[Address]) {

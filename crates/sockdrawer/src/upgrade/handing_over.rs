@@ -1,5 +1,6 @@
 //! The predecessor's side: it lets a successor have its listeners, and then its connections.
 
+use super::asked::Answers;
 use super::meeting::{GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
@@ -48,6 +49,7 @@ pub(super) struct Conversation<'a> {
     stays: Option<(Instant, Drain)>,
     /// What was said last of what is left here.
     left: Vec<Held>,
+    answers: Answers,
     figures: Figures,
 }
 
@@ -90,6 +92,7 @@ impl Conversation<'_> {
             place,
             stays: None,
             left: Vec::new(),
+            answers: Answers::default(),
             figures,
         }
     }
@@ -340,6 +343,7 @@ impl Conversation<'_> {
         match said {
             Said::Settled(_) => self.settle(),
             Said::ShutDown(ended) => self.shut_down(&ended),
+            Said::Asked(asked) => self.answers.answer(asked, &self.pools, &self.talk.mouth),
             _ => return Err(Errno::BADMSG),
         }
         Ok(())
@@ -368,7 +372,7 @@ impl Conversation<'_> {
                 self.pools.iter().for_each(|named| end(named, how));
             }
             self.tell_left()?;
-            let none = self.left.iter().all(|left| left.connections == 0);
+            let none = self.left.iter().all(|left| left.connections == 0) && !self.answers.are_owed();
             if none && self.settled {
                 // A connection's permit is free a moment before its end is counted: once every loop was asked something, it is.
                 self.pools.iter().for_each(|named| named.pool.thaw());

@@ -1,8 +1,9 @@
 //! Where a process that may be replaced is met: by successors, and by programs that ask for one.
 
+use super::before::Before;
 use super::handing_over::{Conversation, Replacing};
 use super::talk::Talk;
-use super::{Before, Carry, Named, Place, REPLACES};
+use super::{Carry, Named, Place, REPLACES};
 use crate::clock::deadline;
 use crate::ipc::messages::{Build, Hello, Planned, PoolPlanned, Refused, Replace, Replaced, Said};
 use crate::operation::Drain;

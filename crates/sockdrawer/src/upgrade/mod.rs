@@ -5,6 +5,8 @@
 //! connections follow, each with its state, untaken input, unsent output, timer and tag. What cannot move stays in the predecessor, which
 //! serves it until it ends.
 
+mod asked;
+mod before;
 mod handing_over;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
@@ -17,15 +19,14 @@ pub use replace::{Build, PoolTakeover, Replace, Replaced, Takeover};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::ipc::messages::{Said, Settled, ShutDown};
 use crate::listen::folder_lock::FolderLock;
 use crate::net::Address;
 use crate::operation::Drain;
 use crate::pool::moving::Movable;
 use crate::pool::{Pool, goes_on, start};
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, passing};
+use before::Before;
 use meeting::Meeting;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
@@ -33,7 +34,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taking_over::Predecessor;
-use talk::Mouth;
 
 /// The variable that says which process this one may replace: its pid, or `any`.
 const REPLACES: &str = "SOCKDRAWER_REPLACES";
@@ -118,37 +118,6 @@ impl Place {
 
     fn leave(&self) {
         *lock(&self.0) = None;
-    }
-}
-
-/// The process before this one, while it still has connections.
-#[derive(Default)]
-struct Before {
-    mouth: Mutex<Option<Mouth>>,
-    settled: AtomicBool,
-    /// How many there are, it included.
-    count: AtomicU32,
-}
-
-impl Before {
-    /// Tells it, once, that this process stands.
-    fn settle(&self) {
-        if !self.settled.swap(true, SeqCst)
-            && let Some(mouth) = &*lock(&self.mouth)
-        {
-            // A process that is gone need not know.
-            let _ = mouth.say_surely(&Said::Settled(Settled {}));
-        }
-    }
-
-    /// A pool of this process ends in order: the other one does not take it back, and ends what it has of it.
-    fn shut_down(&self, pool: String, how: Drain) {
-        self.settle();
-        if let Some(mouth) = &*lock(&self.mouth) {
-            let within = u64::try_from(how.deadline.as_millis()).unwrap_or(u64::MAX);
-            // A process that takes nothing, or is gone, is not waited for.
-            let _ = mouth.say(Said::ShutDown(ShutDown { pool, within }), &[]);
-        }
     }
 }
 

@@ -1,20 +1,23 @@
 //! The successor's side: it meets its predecessor, takes its listeners over, and then its connections.
 
+use super::before::{Before, Stayed};
 use super::meeting::SHORT_OF;
 use super::talk::Talk;
-use super::{Before, Carry, Named};
+use super::{Carry, Named};
 use crate::event_loop::connections::moving::ListenerStates;
 use crate::ipc::messages::{Done, FORMATS, Go, Held, Hello, Offer, Prepared, Reads, Restored, Said, Welcome, Yours, levels};
 use crate::listen::state::ListenerState;
 use crate::pool::moving::Holder;
 use crate::pool::{Inherited, ListeningSockets};
-use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::sys::Errno;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// What the predecessor did not take is said again after this time.
+const SAYS_AGAIN: Duration = Duration::from_millis(1);
 
 /// Listening sockets by the names of their pools, and their addresses.
 type Sockets = Vec<(String, ListeningSockets<OwnedFd>)>;
@@ -47,6 +50,7 @@ pub(super) struct Arrivals {
 /// A pool whose connections come.
 struct Arriving {
     named: Named,
+    stayed: Arc<Stayed>,
     /// Permits that are held for connections that are the predecessor's still.
     held: u64,
     /// ... and those of the addresses at which they came in.
@@ -144,19 +148,19 @@ impl Predecessor {
             let held = go.pools.iter().find(|held| held.name == named.name).unwrap_or(&nothing);
             named.pool.go_on(held);
             let (known, listeners) = (named.pool.listener_states(), named.pool.occupied(held));
-            Arriving { named: named.clone(), held: held.connections, known, listeners, turn: 0 }
+            let stayed = Stayed { pool: named.name.clone(), before: before.clone(), any: AtomicBool::default() };
+            Arriving { named: named.clone(), stayed: Arc::new(stayed), held: held.connections, known, listeners, turn: 0 }
         });
         let pools: Vec<Arriving> = arriving.collect();
-        *lock(&before.mouth) = Some(self.talk.mouth.clone());
-        for Arriving { named, .. } in &pools {
-            let (pool, before) = (named.name.clone(), before.clone());
-            named.pool.tell_end_to(Box::new(move |how| before.shut_down(pool, how)));
-        }
-        pools.iter().for_each(|arriving| arriving.named.pool.open());
-        // One that is dead by now is found so by the first look at its connections.
-        let _ = self.talk.mouth.say_surely(&Said::Done(Done {}));
+        before.speak_by(self.talk.mouth.clone());
         let arrivals = Arrivals { talk: self.talk, pools, before, count: self.count };
         arrivals.count_behind();
+        for Arriving { named, stayed, .. } in &arrivals.pools {
+            named.pool.follow(stayed.clone());
+            named.pool.open();
+        }
+        // One that is dead by now is found so by the first look at its connections.
+        let _ = arrivals.talk.mouth.say_surely(&Said::Done(Done {}));
         Ok(arrivals)
     }
 }
@@ -182,13 +186,17 @@ impl Arrivals {
     /// Takes connections until the predecessor has none, or is dead: then those are this process's that it was offered last. At that time
     /// this process stands, and the other need not stand by any more.
     pub(super) fn receive(mut self, settles: Instant) {
-        let (mut pending, mut settles) = (Pending::default(), Some(settles));
+        let (mut pending, mut owed, mut settles) = (Pending::default(), Vec::new(), Some(settles));
         loop {
-            let (said, descriptors) = match self.talk.hear(settles) {
+            owed.retain(|said| !self.is_said(said, pending.pool));
+            let until = if owed.is_empty() { settles } else { Some(Instant::now() + SAYS_AGAIN) };
+            let (said, descriptors) = match self.talk.hear(until) {
                 Ok(Some(heard)) => heard,
                 Err(Errno::AGAIN) => {
-                    settles = None;
-                    self.stand();
+                    if settles.take_if(|settles| Instant::now() >= *settles).is_some() {
+                        owed.extend(self.before.settled());
+                        self.give_up();
+                    }
                     continue;
                 }
                 // Only its end says that it is dead: what it offered is not this process's by anything else.
@@ -205,8 +213,8 @@ impl Arrivals {
             match said {
                 Said::Offer(offer) => {
                     let restored = self.offered(offer, descriptors, &mut pending);
-                    // Where the other one is dead, what it said before it died is still to be heard.
-                    let _ = self.talk.mouth.say_surely(&Said::Restored(restored));
+                    self.before.begin_crossing();
+                    owed.push(Said::Restored(restored));
                 }
                 Said::Yours(yours) => self.seat(&mut pending, Some(yours)),
                 Said::Left(left) => {
@@ -218,24 +226,38 @@ impl Arrivals {
                     }
                     self.count_behind();
                 }
+                Said::Answered(answered) => self.before.answered(answered),
                 Said::Ended(_) => break,
                 _ => {}
             }
         }
         self.seat(&mut pending, None);
         // Where it lives: it must not take the listeners back because the conversation is over.
-        self.stand();
+        self.before.settle();
+        self.give_up();
         for arriving in &mut self.pools {
             arriving.named.pool.count_no_more_elsewhere();
             arriving.keep_held(&Held::default());
         }
         self.count_behind();
-        *lock(&self.before.mouth) = None;
+        self.before.fall_silent();
     }
 
-    /// The predecessor need not stand by any more, and lets go of the listeners. Those that this build does not want end.
-    fn stand(&mut self) {
-        self.before.settle();
+    /// Says what is owed to the predecessor, if that can be said now: what hears it must not wait until it is heard.
+    fn is_said(&self, said: &Said, pool: usize) -> bool {
+        // Where the other one is dead, what it said before it died is still to be heard.
+        let say = || self.talk.mouth.say_now(said.clone()) != Err(Errno::AGAIN);
+        match said {
+            Said::Restored(_) => {
+                let together = self.pools.get(pool).is_some_and(|arriving| arriving.named.pool.state().moves_together());
+                self.before.cross(!together, say)
+            }
+            _ => say(),
+        }
+    }
+
+    /// Once the predecessor lets go of the listeners: those that this build does not want end.
+    fn give_up(&mut self) {
         for arriving in &mut self.pools {
             arriving.named.pool.listen_no_more_at(&std::mem::take(&mut arriving.named.given_up));
         }
@@ -244,6 +266,7 @@ impl Arrivals {
     fn count_behind(&self) {
         let have_some = self.pools.iter().any(|arriving| arriving.held > 0);
         self.before.count.store(if have_some { self.count } else { 0 }, SeqCst);
+        self.pools.iter().for_each(|arriving| arriving.stayed.any.store(arriving.held > 0, SeqCst));
     }
 
     fn offered(&mut self, offer: Offer, descriptors: Option<Vec<OwnedFd>>, pending: &mut Pending) -> Restored {
@@ -267,7 +290,10 @@ impl Arrivals {
     /// Those of what was restored are this process's; None: all are, for the predecessor is dead.
     fn seat(&mut self, pending: &mut Pending, yours: Option<Yours>) {
         let Pending { pool, restored } = std::mem::take(pending);
-        let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else { return };
+        let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else {
+            return self.before.end_crossing("", &[], |_, _| ());
+        };
+        let mut seated_here = Vec::new();
         let together = arriving.named.pool.state().moves_together();
         let all: Option<HashSet<u64>> = yours.as_ref().map(|yours| yours.ids.iter().copied().collect());
         let Yours { noted, notes, .. } = yours.unwrap_or_default();
@@ -280,6 +306,7 @@ impl Arrivals {
             let of_loop: HashSet<u64> = if noted.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let noted: Vec<_> = noted.iter().filter(|noted| of_loop.contains(&noted.id)).cloned().collect();
             let notes = if noted.is_empty() { Vec::new() } else { notes.clone() };
+            seated_here.extend(&ids);
             match holder.seat(Yours { ids, noted, notes }, &arriving.known, together) {
                 Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
                 None => arriving.recount(),
@@ -288,6 +315,8 @@ impl Arrivals {
         if together {
             arriving.named.pool.holders().iter().for_each(|holder| holder.release());
         }
+        let pool = &arriving.named.pool;
+        self.before.end_crossing(&arriving.named.name, &seated_here, |note, selector| pool.bring(note, selector));
     }
 }
 

@@ -25,6 +25,11 @@ impl Mouth {
         send(&mut lock(&self.sender), self.socket.as_fd(), said, descriptors, true)
     }
 
+    /// ... without waiting for room.
+    pub(super) fn say_now(&self, said: Said) -> Result<()> {
+        send(&mut lock(&self.sender), self.socket.as_fd(), said, &[], false)
+    }
+
     /// Says what decides between the two, which must arrive unless the other end is gone: one that is stopped is not gone.
     pub(super) fn say_surely(&self, said: &Said) -> Result<()> {
         loop {

@@ -16,6 +16,7 @@ use crate::net::Address;
 use crate::observe::{Event, GenerationStatus, Observer, ProcessStatus, Status};
 use crate::operation::{Drain, Drained, Op, Outcome, Selector};
 use crate::pool::control::{Control, Core};
+use crate::pool::drain::share;
 use crate::pool::listeners::Inherited;
 use crate::pool::validate::validate_start;
 use crate::sync::{Mutex, lock, mpsc};
@@ -270,45 +271,4 @@ pub(super) fn live_generations(newest: u32, parts: &[PartStatus]) -> BTreeMap<u3
     }
     generations.retain(|id, connections| *id == newest || *connections > 0);
     generations
-}
-
-/// The parts of a drain for helpers with so many connections each.
-fn share(how: Drain, counts: &[usize]) -> Vec<Drain> {
-    // One that has none now may have some in a moment.
-    let weight = |count: usize| count.max(1) as f64;
-    let (weights, all): (f64, usize) = (counts.iter().copied().map(weight).sum(), counts.iter().sum());
-    // The part of the first so many connections: the differences add up to the whole.
-    let reached = |most: usize, count: usize| (most as u128 * count as u128 / all.max(1) as u128) as usize;
-    let mut before = 0;
-    let shares = counts.iter().map(|count| {
-        let from = before;
-        before += count;
-        Drain {
-            rate: how.rate.map(|rate| rate * weight(*count) / weights),
-            max_connections: how.max_connections.map(|most| reached(most, before) - reached(most, from)),
-            ..how
-        }
-    });
-    shares.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_of_a_drain_are_the_whole() {
-        for (most, counts, expected) in [
-            (100, &[500, 300, 200][..], &[50, 30, 20][..]),
-            (1000, &[500, 300, 200], &[500, 300, 200]),
-            (7, &[1, 1, 1], &[2, 2, 3]),
-            (0, &[5, 0], &[0, 0]),
-            (5, &[0, 5], &[0, 5]),
-        ] {
-            let shares = share(Drain::within(Duration::ZERO).rate(30.0).max_connections(most), counts);
-            let parts: Vec<_> = shares.iter().filter_map(|share| share.max_connections).collect();
-            assert_eq!(parts, expected, "{most} of {counts:?}");
-            assert!((shares.iter().filter_map(|share| share.rate).sum::<f64>() - 30.0).abs() < 1e-9);
-        }
-    }
 }

@@ -1,0 +1,45 @@
+//! What a successor asks to be done to the connections that stayed here.
+
+use super::Named;
+use super::talk::Mouth;
+use crate::ipc::messages::Said;
+use crate::ipc::operations::{Answered, Asked};
+use crate::operation::{Op, Outcome};
+use crate::sys::Errno;
+use std::sync::Arc;
+
+/// The answers to one successor. Each that is not given yet has a share.
+#[derive(Default)]
+pub(super) struct Answers(Arc<()>);
+
+impl Answers {
+    /// Whether an operation is under way. It may have ended the last connection, and is answered nevertheless.
+    pub(super) fn are_owed(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Has an operation done, and answered, on a thread of its own, for it may take long. A note waits for nothing, is not answered, and
+    /// keeps its place among what the successor says.
+    pub(super) fn answer(&self, asked: Asked, pools: &[Named], mouth: &Mouth) {
+        let (number, mouth, share) = (asked.number, mouth.clone(), self.0.clone());
+        let pool = pools.iter().find(|named| named.name == asked.pool).map(|named| named.pool.clone());
+        let reply = move |outcome| {
+            let said = mouth.say_surely(&Said::Answered(Answered::of(number, outcome)));
+            if said == Err(Errno::MSGSIZE) {
+                // The successor may be gone.
+                let _ = mouth.say_surely(&Said::Answered(Answered::of(number, Outcome::silent())));
+            }
+            drop(share);
+        };
+        match (asked.read(), pool) {
+            (None, _) => reply(Outcome::silent()),
+            (_, None) => reply(Outcome::default()),
+            (Some((note @ Op::Notify(_), selector)), Some(pool)) => _ = pool.apply(note, &selector),
+            (Some((op, selector)), Some(pool)) => {
+                let work = move || reply(pool.apply(op, &selector).unwrap_or_default());
+                // Without a thread for it there is no answer: the successor waits no longer than the operation allows.
+                let _ = std::thread::Builder::new().name("sockdrawer-asked".to_owned()).spawn(work);
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The process before this one, while it still has connections: it is told what becomes of this process, and asked to do to what stayed there
+//! what is done to connections here.
+
+use super::talk::Mouth;
+use crate::clock::deadline;
+use crate::error::Error;
+use crate::ipc::messages::{Said, Settled, ShutDown};
+use crate::ipc::operations::{Answered, Asked};
+use crate::operation::{Drain, Op, Outcome, Selector};
+use crate::pool::behind::{Answer, Behind};
+use crate::protocol::ConnectionId;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use crate::sync::{Condvar, Mutex, lock, mpsc, wait_timeout};
+use crate::sys::{Errno, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The process before this one may wait so long for its own loops or helpers, a drain or purge not counted ...
+const ANSWERS_WITHIN: Duration = Duration::from_secs(7);
+/// ... and longer by that for each process behind it, which is waited for there in turn.
+const LONGER: Duration = Duration::from_secs(1);
+/// How many connections are meant is only the base of shares: without an answer within this time there are none.
+const COUNTS_WITHIN: Duration = Duration::from_secs(1);
+/// Connections are on their way for a few milliseconds. For longer, because the other process is stopped, no operation waits.
+const CROSS_WITHIN: Duration = Duration::from_secs(1);
+/// Notes that wait for connections on their way.
+const MOST_NOTES: usize = 1024;
+
+/// The process before this one.
+#[derive(Default)]
+pub(super) struct Before {
+    line: Mutex<Option<Line>>,
+    settled: AtomicBool,
+    /// How many there are, it included.
+    pub(super) count: AtomicU32,
+    crossing: Mutex<Crossing>,
+    /// Told when no connection is on its way any more.
+    crossed: Condvar,
+}
+
+/// What there is while the conversation stands.
+struct Line {
+    mouth: Mouth,
+    /// The number of the next question.
+    next: u64,
+    waiting: HashMap<u64, mpsc::Sender<Outcome>>,
+}
+
+/// Connections on their way from there to here, and operations: one waits for the other, or an operation would reach a connection in both
+/// processes or in none.
+#[derive(Default)]
+struct Crossing {
+    /// Connections have been restored here, and are not seated.
+    under_way: bool,
+    /// Of a pool whose connections move slice by slice: the other process was told so, and lets go of them.
+    let_go: bool,
+    /// Operations that wait for an answer.
+    asking: usize,
+    /// What came meanwhile: notes that neither process brings to the connections on their way.
+    notes: Vec<(String, Op, Selector)>,
+}
+
+impl Before {
+    pub(super) fn speak_by(&self, mouth: Mouth) {
+        *lock(&self.line) = Some(Line { mouth, next: 0, waiting: HashMap::new() });
+    }
+
+    /// The conversation is over: no answer is waited for any more.
+    pub(super) fn fall_silent(&self) {
+        *lock(&self.line) = None;
+    }
+
+    fn mouth(&self) -> Option<Mouth> {
+        lock(&self.line).as_ref().map(|line| line.mouth.clone())
+    }
+
+    /// What it is told, once, as soon as this process stands.
+    pub(super) fn settled(&self) -> Option<Said> {
+        (!self.settled.swap(true, SeqCst)).then_some(Said::Settled(Settled {}))
+    }
+
+    pub(super) fn settle(&self) {
+        if let Some(said) = self.settled()
+            && let Some(mouth) = self.mouth()
+        {
+            // A process that is gone need not know.
+            let _ = mouth.say_surely(&said);
+        }
+    }
+
+    /// Connections have been restored here.
+    pub(super) fn begin_crossing(&self) {
+        lock(&self.crossing).under_way = true;
+    }
+
+    /// Says so to the other process, which lets go of them then, unless an operation is under way. Whether it was said.
+    pub(super) fn cross(&self, let_go: bool, say: impl FnOnce() -> bool) -> bool {
+        let mut crossing = lock(&self.crossing);
+        let said = crossing.asking == 0 && say();
+        crossing.let_go |= said && let_go;
+        said
+    }
+
+    /// These connections are seated, and no other is on its way: `bring` brings notes that came meanwhile to connections of the pool.
+    pub(super) fn end_crossing(&self, pool: &str, ids: &[u64], bring: impl Fn(Op, &Selector)) {
+        let mut crossing = lock(&self.crossing);
+        (crossing.under_way, crossing.let_go) = (false, false);
+        let these = Selector::Any(ids.iter().map(|id| Selector::Id(ConnectionId(*id))).collect());
+        for (of, note, selector) in std::mem::take(&mut crossing.notes) {
+            // Where there is no room for it, nothing is to be done about that any more.
+            let _ = self.say_note(&of, &note, &selector);
+            if of == pool {
+                bring(note, &selector.and(these.clone()));
+            }
+        }
+        drop(crossing);
+        self.crossed.notify_all();
+    }
+
+    fn say_note(&self, pool: &str, note: &Op, selector: &Selector) -> Result<()> {
+        let Some(mouth) = self.mouth() else { return Ok(()) };
+        let asked = Asked::of(pool, note, selector).ok_or(Errno::MSGSIZE)?;
+        mouth.say_now(Said::Asked(asked))
+    }
+
+    /// No connection comes over, until that is let go again.
+    fn hold(&self) {
+        let (mut crossing, until) = (lock(&self.crossing), Instant::now() + CROSS_WITHIN);
+        while crossing.under_way
+            && let left = until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            crossing = wait_timeout(&self.crossed, crossing, left);
+        }
+        crossing.asking += 1;
+    }
+
+    fn ask(self: &Arc<Before>, asked: Option<Asked>, within: Duration, holds: bool) -> Question {
+        if holds {
+            self.hold();
+        }
+        let (answers, answer) = mpsc::channel();
+        let mut question = Question { before: self.clone(), holds, number: 0, answer, until: deadline(Instant::now(), within) };
+        let mut line = lock(&self.line);
+        let Some(Line { mouth, next, waiting }) = &mut *line else { return question };
+        *next += 1;
+        question.number = *next;
+        waiting.insert(*next, answers.clone());
+        let mouth = mouth.clone();
+        drop(line);
+        let numbered = asked.map(|asked| asked.numbered(question.number)).ok_or(Errno::MSGSIZE);
+        let said = numbered.and_then(|asked| mouth.say(Said::Asked(asked), &[]));
+        if let Err(errno) = said {
+            let _ = answers.send(if is_gone(errno) { Outcome::default() } else { Outcome::silent() });
+        }
+        question
+    }
+
+    /// Gives an answer to what waits for it.
+    pub(super) fn answered(&self, answered: Answered) {
+        let waiting = lock(&self.line).as_mut().and_then(|line| line.waiting.remove(&answered.number));
+        // It may have stopped waiting.
+        let _ = waiting.map(|answers| answers.send(answered.read()));
+    }
+}
+
+/// An operation whose answer is waited for.
+struct Question {
+    before: Arc<Before>,
+    holds: bool,
+    number: u64,
+    answer: mpsc::Receiver<Outcome>,
+    until: Instant,
+}
+
+impl Question {
+    /// Connections may come over.
+    fn let_cross(&mut self) {
+        if std::mem::take(&mut self.holds) {
+            lock(&self.before.crossing).asking -= 1;
+        }
+    }
+
+    fn answer(&self) -> Outcome {
+        match self.answer.recv_timeout(self.until.saturating_duration_since(Instant::now())) {
+            Ok(outcome) => outcome,
+            // The other process is gone, and its connections with it, or has none.
+            Err(mpsc::RecvTimeoutError::Disconnected) => Outcome::default(),
+            Err(mpsc::RecvTimeoutError::Timeout) => Outcome::silent(),
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        lock(&self.before.line).iter_mut().for_each(|line| _ = line.waiting.remove(&self.number));
+        self.let_cross();
+    }
+}
+
+/// What stayed there of one pool.
+pub(super) struct Stayed {
+    pub(super) pool: String,
+    pub(super) before: Arc<Before>,
+    /// It has connections.
+    pub(super) any: AtomicBool,
+}
+
+impl Behind for Stayed {
+    /// The other process does not take the pool back, and ends what it has of it.
+    fn shut_down(&self, how: Drain) {
+        self.before.settle();
+        if let Some(mouth) = self.before.mouth() {
+            let within = u64::try_from(how.deadline.as_millis()).unwrap_or(u64::MAX);
+            // A process that takes nothing, or is gone, is not waited for.
+            let _ = mouth.say(Said::ShutDown(ShutDown { pool: self.pool.clone(), within }), &[]);
+        }
+    }
+
+    fn ask(&self, op: &Op, selector: &Selector) -> Option<Answer> {
+        if !self.any.load(SeqCst) {
+            return None;
+        }
+        let within = match op {
+            Op::Drain(Drain { deadline: within, .. }) | Op::Purge(within) => within.saturating_add(LONGER),
+            Op::Count => COUNTS_WITHIN,
+            _ => ANSWERS_WITHIN,
+        };
+        let within = within.saturating_add(LONGER * self.before.count.load(SeqCst).max(1));
+        // How long a process takes to look at a question is not to be waited for.
+        let holds = !matches!(op, Op::Ping(_));
+        let mut question = self.before.ask(Asked::of(&self.pool, op, selector), within, holds);
+        if matches!(op, Op::Drain(_) | Op::Purge(_)) {
+            // Others go on moving meanwhile: these may take any time.
+            question.let_cross();
+        }
+        Some(Box::new(move || question.answer()))
+    }
+
+    fn note(
+        &self,
+        note: &Op,
+        selector: &Selector,
+        here: &mut dyn FnMut() -> std::result::Result<Outcome, Error>,
+    ) -> std::result::Result<Outcome, Error> {
+        let mut crossing = lock(&self.before.crossing);
+        let mut outcome = here()?;
+        if crossing.let_go && crossing.notes.len() < MOST_NOTES {
+            crossing.notes.push((self.pool.clone(), note.clone(), selector.clone()));
+        } else if self.any.load(SeqCst) {
+            let said = self.before.say_note(&self.pool, note, selector);
+            outcome.silent += usize::from(said.is_err_and(|errno| !is_gone(errno)));
+        }
+        Ok(outcome)
+    }
+}
+
+fn is_gone(errno: Errno) -> bool {
+    matches!(errno, Errno::PIPE | Errno::CONNRESET)
+}
