@@ -9,6 +9,8 @@ mod edges;
 mod kills;
 #[path = "upgrade/left.rs"]
 mod left;
+#[path = "upgrade/limit.rs"]
+mod limit;
 #[path = "upgrade/place.rs"]
 mod place;
 #[path = "upgrade/pools.rs"]
