@@ -3,6 +3,8 @@
 #[expect(dead_code, reason = "an example has a main of its own")]
 #[path = "../examples/chat.rs"]
 mod chat;
+#[path = "chat/crowd.rs"]
+mod crowd;
 
 use sockdrawer::{Address, Pool, Upgrade};
 use std::io::{BufRead, BufReader, Write};
@@ -137,5 +139,14 @@ fn upgrades_go_unnoticed_in_the_room() {
     assert_eq!(heard[0].len(), GUESTS * LINES, "nobody comes or leaves");
     assert!(heard.iter().all(|other| *other == heard[0]), "one order");
     assert!(upgrades > 3, "{upgrades}");
+    let _ = std::fs::remove_file(&place);
+}
+
+#[test]
+fn a_crowd_hears_a_line_each_millisecond_through_upgrades_once_and_in_order() {
+    let place = std::env::temp_dir().join(format!("sockdrawer-chat-crowd-{}", std::process::id()));
+    let _ = std::fs::remove_file(&place);
+    let (members, upgrades) = if std::env::var_os("SOCKDRAWER_LONG").is_some() { (1000, 50) } else { (100, 5) };
+    crowd::hears_all(&place, members, upgrades);
     let _ = std::fs::remove_file(&place);
 }

@@ -1,5 +1,7 @@
 //! A pool takes over from another by the real conversation: listeners, then connections, each with all that belongs to it.
 
+#[path = "upgrade/blobs.rs"]
+mod blobs;
 mod common;
 #[path = "upgrade/crossings.rs"]
 mod crossings;
@@ -9,6 +11,8 @@ mod edges;
 mod kills;
 #[path = "upgrade/left.rs"]
 mod left;
+#[path = "upgrade/limit.rs"]
+mod limit;
 #[path = "upgrade/operations.rs"]
 mod operations;
 #[path = "upgrade/place.rs"]

@@ -1,5 +1,8 @@
 //! `serve --upgrade`, SIGUSR2 and `upgrade`: a server is replaced by another process, and its clients do not notice.
 
+mod confined;
+mod left;
+
 use crate::program::{End, Program};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
@@ -20,8 +23,11 @@ struct Scene {
 
 impl Scene {
     fn new(name: &str, notify: Option<&Path>) -> Scene {
-        let path = free(name);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sockdrawer"));
+        Scene::of(Command::new(env!("CARGO_BIN_EXE_sockdrawer")), free(name), notify)
+    }
+
+    /// Of this program.
+    fn of(mut command: Command, path: PathBuf, notify: Option<&Path>) -> Scene {
         // Port 0 is the port that it was.
         command.args(["serve", "ping", "--loops", "1", "-l", "127.0.0.1:0", "--upgrade"]).arg(&path);
         if let Some(notify) = notify {

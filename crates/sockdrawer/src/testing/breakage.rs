@@ -6,7 +6,6 @@ use crate::sys::{Kernel, System, private_network as enter};
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Ends a loop of a pool, or a process in models that have processes, as a bug in it would; its connections end with it. Returns false if
 /// there is no such loop.
@@ -19,30 +18,6 @@ pub fn crash_loop(pool: &Pool, index: usize) -> bool {
 /// killed. Returns false if there is no such part.
 pub fn crash(pool: &Pool, part: Part, index: usize) -> bool {
     pool.crash(part, index)
-}
-
-/// A mistake that the connections of this process are moved with, for a test that must notice it: see [`break_moves`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BrokenMove {
-    /// Output that was not sent stays behind.
-    ForgetUnsent,
-    /// The end of a connection is told to its peer before the next process has it.
-    CloseFirst,
-    /// Connections that were restored are not given.
-    DropSlice,
-}
-
-/// Connections that move to another process, or pool, are moved with this mistake from now on; None: with none. It holds for all pools of this
-/// process, and not for its helpers.
-pub fn break_moves(mistake: Option<BrokenMove>) {
-    BROKEN.store(mistake.map_or(0, |mistake| mistake as u8 + 1), Relaxed);
-}
-
-static BROKEN: AtomicU8 = AtomicU8::new(0);
-
-pub(crate) fn is_broken(mistake: BrokenMove) -> bool {
-    BROKEN.load(Relaxed) == mistake as u8 + 1
 }
 
 /// Resets every connection in the accept queue of a socket, and listens again: what closing a listener does to its queue.

@@ -48,11 +48,11 @@ mod delegation;
 #[cfg(test)]
 mod tests;
 
+pub use crate::event_loop::broken_move::{BrokenMove, break_moves};
 /// For the fuzz target `upgrade`: takes a message of another process as a successor does.
 #[cfg(fuzzing)]
 pub use crate::upgrade::hostile::check as take_message;
-pub(crate) use breakage::is_broken;
-pub use breakage::{BrokenMove, break_moves, crash, crash_loop, private_network, reset_queue};
+pub use breakage::{crash, crash_loop, private_network, reset_queue};
 
 /// Maximum of timers in a row that fire without the fake time moving; more means that the protocol would spin a loop.
 const SPIN_LIMIT: u32 = 1_000;

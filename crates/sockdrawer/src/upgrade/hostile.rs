@@ -8,11 +8,12 @@ use crate::operation::{Op, Selector};
 use crate::pool::moving::Movable;
 use crate::pool::start;
 use crate::protocol::{CannotRestore, CannotSave, Context, Input, Peer, Protocol, Saved, Saver, Service, State, Step};
+use crate::sync::OnceLock;
 use crate::sys::cookie;
 use prost::Message as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connections of one input.
@@ -52,10 +53,11 @@ impl Protocol for Remembered {
     }
 }
 
-static POOL: LazyLock<Arc<dyn Movable>> = LazyLock::new(|| {
-    let config = Config::accept(Remembering).loops(1).limit(1000).listen("127.0.0.1:0".parse().expect("an address"));
-    start(config, None).expect("it starts")
-});
+fn pool() -> &'static dyn Movable {
+    static POOL: OnceLock<Arc<dyn Movable>> = OnceLock::new();
+    let config = || Config::accept(Remembering).loops(1).limit(1000).listen("127.0.0.1:0".parse().expect("an address"));
+    &**POOL.get_or_init(|| start(config(), None).expect("it starts"))
+}
 
 /// Takes a message of another process as a successor does.
 ///
@@ -81,8 +83,8 @@ pub fn check(input: &[u8]) {
         }
         _ => {}
     }
-    let ended = POOL.wait_for_none(Some(Instant::now() + ENDS_WITHIN));
-    assert!(ended && POOL.status().restarts == 0, "{:#?}", POOL.status());
+    let ended = pool().wait_for_none(Some(Instant::now() + ENDS_WITHIN));
+    assert!(ended && pool().status().restarts == 0, "{:#?}", pool().status());
 }
 
 fn pair() -> [OwnedFd; 2] {
@@ -113,24 +115,24 @@ fn take(Offer { mut records, .. }: Offer, yours: Option<Yours>) {
         sockets.push(socket);
         others.push(other);
     }
-    let holder = POOL.takers().pop().expect("a loop");
+    let holder = pool().takers().pop().expect("a loop");
     let restored = holder.restore(records, sockets).expect("it lives");
-    POOL.go_on(&Held { connections: restored.ids.len() as u64, ..Held::default() });
+    pool().go_on(&Held { connections: restored.ids.len() as u64, ..Held::default() });
     let together = yours.is_some();
     let yours = Yours { ids: restored.ids.clone(), ..yours.unwrap_or_default() };
-    let seated = holder.seat(yours, &POOL.listener_states(), together).expect("it lives");
-    POOL.release((restored.ids.len() - seated.len()) as u64);
+    let seated = holder.seat(yours, &pool().listener_states(), together).expect("it lives");
+    pool().release((restored.ids.len() - seated.len()) as u64);
     holder.release();
     drop(others);
-    POOL.apply(Op::Kill, &Selector::All).expect("it can be done");
+    pool().apply(Op::Kill, &Selector::All).expect("it can be done");
 }
 
 /// Goes on where a process stopped that had all of this, and has nothing of it any more.
 fn hold(held: &Held) {
     let held = Held { connections: held.connections.min(1000), ..held.clone() };
-    POOL.go_on(&held);
-    POOL.release(held.connections);
-    let of_addresses = POOL.occupied(&held);
+    pool().go_on(&held);
+    pool().release(held.connections);
+    let of_addresses = pool().occupied(&held);
     of_addresses.iter().for_each(|(state, count)| (0..*count).for_each(|_| state.limiter.put_back()));
 }
 

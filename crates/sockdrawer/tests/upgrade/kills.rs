@@ -46,7 +46,9 @@ pub(crate) fn kill_at_each_packet(name: &str, model: Model) {
         return serve(&role);
     }
     let sides = [Side::Predecessor, Side::Successor].map(Act::Kill);
-    each_packet(name, model, &sides, &[false, true], if is_long() { 20 } else { 1 });
+    // How often, for `ci/long upgrade kills`.
+    let told = std::env::var("SOCKDRAWER_TIMES").ok().and_then(|times| times.parse().ok());
+    each_packet(name, model, &sides, &[false, true], told.unwrap_or(if is_long() { 20 } else { 1 }));
 }
 
 /// The test of this name stops.

@@ -30,9 +30,21 @@ pub(crate) enum Side {
 /// A packet that was passed on.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
+    pub(crate) from: Side,
     pub(crate) kind: u8,
+    pub(crate) bytes: Bytes,
     /// Of the connections that are offered, or the successor's.
     pub(crate) ids: Vec<u64>,
+}
+
+/// All bytes of a packet.
+#[derive(Clone)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
 }
 
 /// The two processes.
@@ -43,7 +55,7 @@ pub(crate) struct Pids {
 }
 
 /// Where the successor is to come instead.
-pub(crate) struct Proxy(OwnedFd);
+pub(crate) struct Proxy(pub(crate) OwnedFd);
 
 impl Proxy {
     pub(crate) fn at(path: &Path) -> Proxy {
@@ -53,9 +65,14 @@ impl Proxy {
         Proxy(socket)
     }
 
+    /// The end of the first that comes.
+    pub(crate) fn accept(&self) -> OwnedFd {
+        accept_with(&self.0, SocketFlags::CLOEXEC).expect("a successor")
+    }
+
     /// Passes packets on until both ends are gone. `act` is called before and after each. Returns all of them.
     pub(crate) fn pass_on(self, path: &Path, to: &Path, mut act: impl FnMut(usize, bool, &Pids)) -> Vec<Packet> {
-        let successor = accept_with(&self.0, SocketFlags::CLOEXEC).expect("a successor");
+        let successor = self.accept();
         // A second attempt finds nothing here.
         std::fs::remove_file(path).expect("its own path");
         drop(self);
@@ -72,7 +89,7 @@ impl Proxy {
                     let _ = shutdown(&ends[to], Shutdown::Write);
                     continue;
                 };
-                passed.push(read(&bytes));
+                passed.push(read([Side::Predecessor, Side::Successor][from], &bytes));
                 act(passed.len(), false, &pids);
                 send(&ends[to], &bytes, &descriptors);
                 drop(descriptors);
@@ -95,7 +112,7 @@ fn readable(ends: &[OwnedFd; 2], open: [bool; 2]) -> Vec<usize> {
 }
 
 /// None: that end is gone, and all that it said was heard.
-fn receive(from: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+pub(crate) fn receive(from: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0; 64 * 1024];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -117,7 +134,7 @@ fn receive(from: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     Some((bytes, control.drain().filter_map(rights).flatten().collect()))
 }
 
-fn send(to: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
+pub(crate) fn send(to: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -129,14 +146,14 @@ fn send(to: &OwnedFd, bytes: &[u8], descriptors: &[OwnedFd]) {
 }
 
 /// Which message begins in a packet, and the ids in it. The head of a packet has 10 bytes.
-fn read(bytes: &[u8]) -> Packet {
+pub(crate) fn read(from: Side, bytes: &[u8]) -> Packet {
     let (kind, body) = fields(&bytes[10..]).next().expect("a message");
     let ids = match kind {
         YOURS => fields(body).filter(|(field, _)| *field == 1).flat_map(|(_, list)| numbers(list)).collect(),
         OFFER => fields(body).filter(|(field, _)| *field == 2).filter_map(|(_, record)| id(record)).collect(),
         _ => Vec::new(),
     };
-    Packet { kind, ids }
+    Packet { from, kind, ids, bytes: Bytes(bytes.to_vec()) }
 }
 
 /// A record begins with its id.
@@ -145,7 +162,7 @@ fn id(record: &[u8]) -> Option<u64> {
 }
 
 /// The fields of a message that are no mere numbers, up to the first that is one.
-fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (field, rest) = bytes.split_first().filter(|(field, _)| **field & 7 == 2)?;
         let (length, rest) = number(rest);
@@ -166,7 +183,7 @@ fn numbers(mut bytes: &[u8]) -> Vec<u64> {
 }
 
 /// A number of 7 bits to each byte, and what is behind it.
-fn number(bytes: &[u8]) -> (u64, &[u8]) {
+pub(crate) fn number(bytes: &[u8]) -> (u64, &[u8]) {
     let length = bytes.iter().position(|byte| *byte < 0x80).map_or(bytes.len(), |last| last + 1);
     let value = bytes[..length].iter().rev().fold(0, |value, byte| (value << 7) | u64::from(byte & 0x7f));
     (value, &bytes[length..])

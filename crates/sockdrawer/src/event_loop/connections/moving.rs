@@ -1,12 +1,12 @@
 //! Connections that move to another process: they are frozen, epoll does not know them, nothing is read, written or called.
 
 use super::Connections;
+use crate::event_loop::broken_move::{BrokenMove, is_broken};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
 use crate::protocol::{Closed, Note, Saver, State};
 use crate::sys::{Errno, cookie, panics};
-use crate::testing::{BrokenMove, is_broken};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
