@@ -160,8 +160,10 @@ impl Before {
     /// Gives an answer to what waits for it.
     pub(super) fn answered(&self, answered: Answered) {
         let waiting = lock(&self.line).as_mut().and_then(|line| line.waiting.remove(&answered.number));
-        // It may have stopped waiting.
-        let _ = waiting.map(|answers| answers.send(answered.read()));
+        if let Some(answers) = waiting {
+            // It may have stopped waiting.
+            let _ = answers.send(answered.read());
+        }
     }
 }
 

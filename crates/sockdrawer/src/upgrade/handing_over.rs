@@ -1,6 +1,7 @@
 //! The predecessor's side: it lets a successor have its listeners, and then its connections.
 
 use super::asked::Answers;
+use super::figures::Figures;
 use super::meeting::{GONE, GREETS_WITHIN, Meeting, accept};
 use super::talk::{Mouth, Talk};
 use super::{MOST_BEHIND, Named, REHEARSAL};
@@ -58,17 +59,6 @@ pub(super) struct Replacing {
     pub(super) asking: Mouth,
     pub(super) rehearsal: bool,
     pub(super) since: Instant,
-}
-
-/// What is told of an upgrade.
-#[derive(Default)]
-struct Figures {
-    prepared: Duration,
-    gap: Duration,
-    moved: u64,
-    /// Of each slice: how long its connections were in neither process, and how many there were.
-    pauses: Vec<(Duration, usize)>,
-    not_restored: Vec<String>,
 }
 
 impl Conversation<'_> {
@@ -410,19 +400,8 @@ impl Conversation<'_> {
     /// Tells the asking program, once, what has come of the upgrade by now: all that could move has moved.
     fn tell_figures(&mut self, moving: Duration) {
         let Some(replacing) = self.replacing.take() else { return };
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let Figures { prepared, gap, moved, pauses, not_restored } = std::mem::take(&mut self.figures);
-        let replaced = Replaced {
-            refused: String::new(),
-            pid: self.pid,
-            prepared: micros(prepared),
-            gap: micros(gap),
-            moved,
-            moving: micros(moving),
-            pauses: percentiles(pauses).into_iter().map(micros).collect(),
-            stay: self.pools.iter().map(|named| named.pool.held()).sum(),
-            not_restored,
-        };
+        let stay = self.pools.iter().map(|named| named.pool.held()).sum();
+        let replaced = std::mem::take(&mut self.figures).told(self.pid, moving, stay);
         // The asking program may have gone.
         let _ = replacing.asking.say(Said::Replaced(replaced), &[]);
     }
@@ -540,20 +519,4 @@ fn end(Named { pool, .. }: &Named, how: Drain) {
     let pool = pool.clone();
     // Without a thread for it, its connections end when they do.
     let _ = std::thread::Builder::new().name("sockdrawer-end".to_owned()).spawn(move || pool.end_with_successor(how));
-}
-
-/// The median of the times that connections waited, the 99th of 100, and the longest.
-fn percentiles(mut pauses: Vec<(Duration, usize)>) -> Vec<Duration> {
-    pauses.sort_unstable();
-    let all: usize = pauses.iter().map(|(_, count)| count).sum();
-    let at = |share: f64| {
-        let mut left = (all as f64 * share) as usize;
-        let found = pauses.iter().find(|(_, count)| {
-            let is_here = left < *count;
-            left = left.saturating_sub(*count);
-            is_here
-        });
-        found.or(pauses.last()).map(|(pause, _)| *pause).unwrap_or_default()
-    };
-    vec![at(0.5), at(0.99), at(1.0)]
 }

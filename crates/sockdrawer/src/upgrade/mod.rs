@@ -7,6 +7,7 @@
 
 mod asked;
 mod before;
+mod figures;
 mod handing_over;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;

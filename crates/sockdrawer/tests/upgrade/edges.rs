@@ -176,7 +176,7 @@ fn many_notes_that_come_meanwhile_are_told_once_each() {
     let (all, pool) = (handles.clone(), old.clone());
     let act = move || {
         let note: Arc<[u8]> = vec![0; 100_000].into();
-        (0..NOTES).for_each(|_| _ = pool.notify(&Selector::All, note.clone()).expect("few notes"));
+        (0..NOTES).for_each(|_| pool.notify(&Selector::All, note.clone()).expect("few notes"));
         // It stays, for values do not move.
         all.lock().expect("no panic")[5].notify(Note::value(1_u32)).expect("few notes");
         pool.connections(&Selector::All);

@@ -29,6 +29,7 @@ pub(crate) enum Side {
 
 /// A packet that was passed on.
 #[derive(Clone, Debug)]
+#[allow(dead_code, reason = "not every program of tests reads all of it")]
 pub(crate) struct Packet {
     pub(crate) from: Side,
     pub(crate) kind: u8,
