@@ -6,7 +6,7 @@ mod chat;
 #[path = "chat/crowd.rs"]
 mod crowd;
 
-use sockdrawer::{Address, Pool, Upgrade};
+use sockdrawer::{Address, Error, Pool, Upgrade};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -95,10 +95,15 @@ fn who_does_not_read_loses_lines_and_holds_up_nobody() {
 
 /// A build that has the room.
 fn serve(place: &Path, address: &str, loops: usize) -> Pool {
-    let upgrade = Upgrade::at(place).replaces("any").stand_by(Duration::ZERO).begin().expect("it begins");
-    let room = upgrade.start("chat", chat::config(address).loops(loops)).expect("it starts");
-    upgrade.ready().expect("it takes over");
-    room
+    try_serve(place, address, loops).expect("it takes over")
+}
+
+/// ... where the one before it may refuse.
+fn try_serve(place: &Path, address: &str, loops: usize) -> Result<Pool, Error> {
+    let upgrade = Upgrade::at(place).replaces("any").stand_by(Duration::ZERO).begin()?;
+    let room = upgrade.start("chat", chat::config(address).loops(loops))?;
+    upgrade.ready()?;
+    Ok(room)
 }
 
 /// Says its lines, each once the one before it was heard, and returns all that it has heard by the end.
