@@ -129,7 +129,7 @@ pub struct LoopStatus {
 pub struct ConnectionStatus {
     /// The connection's number.
     pub id: ConnectionId,
-    /// The number of the connection's generation.
+    /// The number of the connection's generation; 0 where it stayed in a process before this one.
     pub generation: u32,
     /// The peer's address; None for a Unix socket.
     pub peer: Option<SocketAddr>,

@@ -29,6 +29,10 @@ use std::time::Duration;
 /// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
 /// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. All others panic at once, with a
 /// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread.
+///
+/// After an [`Upgrade`](crate::Upgrade), what is done to connections by a [`Selector`] is done to those too that stayed in the processes
+/// before this one; only [`Pool::adopt`] leaves them alone. Their generations are before all of this pool's. A process that is stopped or
+/// stuck, and does not answer, holds such a call up for 8 to 11 s, or for 2 to 5 s more than a drain or purge may take.
 #[derive(Clone)]
 pub struct Pool {
     manager: Arc<dyn Manager>,
@@ -211,14 +215,15 @@ impl Pool {
     }
 
     /// Asks connections to end, those that have received part of a message, or work on one, after answering it. Returns when
-    /// all have ended, at the deadline at the latest: what is left then is cut off.
+    /// all have ended, at the deadline at the latest: what is left then is cut off. A connection that moves from another process to this one
+    /// at that moment may be missed.
     pub fn drain(&self, selector: &Selector, how: Drain) -> Drained {
         self.apply("drain", Op::Drain(how), selector).drained
     }
 
     /// Ends connections: each protocol may say goodbye, and every byte already written is delivered to a peer that reads;
     /// after `within` what is left is reset. Requests that are being received or worked on are not answered. Returns when all have
-    /// ended, after `within` at the latest.
+    /// ended, after `within` at the latest. A connection that moves from another process to this one at that moment may be missed.
     pub fn purge(&self, selector: &Selector, within: Duration) -> Drained {
         self.apply("purge", Op::Purge(within), selector).drained
     }
@@ -235,7 +240,9 @@ impl Pool {
         self.apply("tag", Op::Tag(text.to_owned()), selector).done
     }
 
-    /// Brings a note of shared bytes to all connections that match, never waiting for them.
+    /// Brings a note of shared bytes to all connections that match, never waiting for them. Whether loops of a process before this one are
+    /// slower than their senders is not told: connections there may miss it then, and those that move [together](crate::State::together) at
+    /// the moment when they change owner.
     ///
     /// # Errors
     /// [`Error::InboxFull`] when a loop is slower than its senders; the other loops' connections got the note.
