@@ -95,6 +95,10 @@ fn connections_with_a_process_to_themselves() {
     clients.iter_mut().for_each(|client| assert_eq!(add(client, 1), (1, 2)));
     let (newer, _) = place.serve(of(Model::Fork, 3).listen(Address::Tcp(at)).limit(6));
     assert_eq!((add(&mut late, 1), newer.status().connections), ((2, 2), 6));
+    // Each is a process of the first pool, which the second one asks in turn.
+    assert_eq!(newer.connections(&Selector::All).len(), 6);
+    assert_eq!(newer.kill(&Selector::Id(id_of(&newer, &clients[4]))), 1);
+    common::assert_reset(&mut clients[4]);
     drop(clients);
     assert!(old.join().is_ok(), "nothing is left there");
     assert!(newer.wait(PATIENCE, |status| status.connections == 1), "{:#?}", newer.status());

@@ -12,6 +12,11 @@ pub(crate) trait Behind: Send + Sync {
     fn shut_down(&self, how: Drain);
     /// Has an operation done to what stayed. None: nothing did.
     fn ask(&self, op: &Op, selector: &Selector) -> Option<Answer>;
-    /// Brings a note to what stayed, and, by `here`, to what is this process's. No connection comes over in between.
-    fn note(&self, note: &Op, selector: &Selector, here: &mut dyn FnMut() -> Result<Outcome, Error>) -> Result<Outcome, Error>;
+    /// Brings a note to what stayed, and, by `here`, to what is this process's; to what is on its way later.
+    fn note(
+        &self,
+        note: &Op,
+        selector: &Selector,
+        here: &mut dyn FnMut(&Selector) -> Result<Outcome, Error>,
+    ) -> Result<Outcome, Error>;
 }

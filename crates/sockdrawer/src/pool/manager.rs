@@ -139,7 +139,7 @@ impl<M: Members> Core<M> {
     /// Does this also to what stayed in the process before this one. Of a drain each does its share.
     fn apply_to_all(&self, behind: &dyn Behind, op: Op, selector: &Selector) -> Result<Outcome, Error> {
         if let Op::Notify(_) = op {
-            return behind.note(&op, selector, &mut || M::apply(self, op.clone(), selector));
+            return behind.note(&op, selector, &mut |selector| M::apply(self, op.clone(), selector));
         }
         let (mut here, mut there) = (op.clone(), Some(op));
         if let Op::Drain(how) = here

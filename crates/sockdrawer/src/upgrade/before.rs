@@ -53,12 +53,18 @@ struct Line {
 struct Crossing {
     /// Connections have been restored here, and are not seated.
     under_way: bool,
-    /// Of a pool whose connections move slice by slice: the other process was told so, and lets go of them.
-    let_go: bool,
+    /// Where connections move slice by slice: the other process was told so, and may let go of them.
+    let_go: Option<Slice>,
     /// Operations that wait for an answer.
     asking: usize,
-    /// What came meanwhile: notes that neither process brings to the connections on their way.
-    notes: Vec<(String, Op, Selector)>,
+}
+
+/// Connections of a pool that are in neither process.
+struct Slice {
+    pool: String,
+    these: Selector,
+    /// What came meanwhile: notes for what stayed, and for these.
+    notes: Vec<(Op, Selector)>,
 }
 
 impl Before {
@@ -95,22 +101,24 @@ impl Before {
     }
 
     /// Says so to the other process, which lets go of them then, unless an operation is under way. Whether it was said.
-    pub(super) fn cross(&self, let_go: bool, say: impl FnOnce() -> bool) -> bool {
+    pub(super) fn cross(&self, let_go: Option<(&str, &[u64])>, say: impl FnOnce() -> bool) -> bool {
         let mut crossing = lock(&self.crossing);
         let said = crossing.asking == 0 && say();
-        crossing.let_go |= said && let_go;
+        if let Some((pool, ids)) = let_go.filter(|_| said) {
+            let these = ids.iter().map(|id| Selector::Id(ConnectionId(*id))).collect();
+            crossing.let_go = Some(Slice { pool: pool.to_owned(), these: Selector::Any(these), notes: Vec::new() });
+        }
         said
     }
 
-    /// These connections are seated, and no other is on its way: `bring` brings notes that came meanwhile to connections of the pool.
-    pub(super) fn end_crossing(&self, pool: &str, ids: &[u64], bring: impl Fn(Op, &Selector)) {
+    /// Those of these connections are seated that this process was given: `bring` brings them the notes that came meanwhile.
+    pub(super) fn end_crossing(&self, bring: impl Fn(Op, &Selector)) {
         let mut crossing = lock(&self.crossing);
-        (crossing.under_way, crossing.let_go) = (false, false);
-        let these = Selector::Any(ids.iter().map(|id| Selector::Id(ConnectionId(*id))).collect());
-        for (of, note, selector) in std::mem::take(&mut crossing.notes) {
-            // Where there is no room for it, nothing is to be done about that any more.
-            let _ = self.say_note(&of, &note, &selector);
-            if of == pool {
+        crossing.under_way = false;
+        if let Some(Slice { pool, these, notes }) = crossing.let_go.take() {
+            for (note, selector) in notes {
+                // Where there is no room for it, nothing is to be done about that any more.
+                let _ = self.say_note(&pool, &note, &selector);
                 bring(note, &selector.and(these.clone()));
             }
         }
@@ -160,9 +168,9 @@ impl Before {
     /// Gives an answer to what waits for it.
     pub(super) fn answered(&self, answered: Answered) {
         let waiting = lock(&self.line).as_mut().and_then(|line| line.waiting.remove(&answered.number));
-        if let Some(answers) = waiting {
-            // It may have stopped waiting.
-            let _ = answers.send(answered.read());
+        if let Some(waiting) = waiting {
+            // The asking thread may not wait any more.
+            let _ = waiting.send(answered.read());
         }
     }
 }
@@ -244,15 +252,25 @@ impl Behind for Stayed {
         &self,
         note: &Op,
         selector: &Selector,
-        here: &mut dyn FnMut() -> std::result::Result<Outcome, Error>,
+        here: &mut dyn FnMut(&Selector) -> std::result::Result<Outcome, Error>,
     ) -> std::result::Result<Outcome, Error> {
         let mut crossing = lock(&self.before.crossing);
-        let mut outcome = here()?;
-        if crossing.let_go && crossing.notes.len() < MOST_NOTES {
-            crossing.notes.push((self.pool.clone(), note.clone(), selector.clone()));
-        } else if self.any.load(SeqCst) {
-            let said = self.before.say_note(&self.pool, note, selector);
-            outcome.silent += usize::from(said.is_err_and(|errno| !is_gone(errno)));
+        let slice = crossing.let_go.as_mut().filter(|slice| slice.pool == self.pool);
+        let Some(Slice { these, notes, .. }) = slice else {
+            // First here: what is frozen there comes over with its note.
+            let mut outcome = here(selector)?;
+            if self.any.load(SeqCst) {
+                let said = self.before.say_note(&self.pool, note, selector);
+                outcome.silent += usize::from(said.is_err_and(|errno| !is_gone(errno)));
+            }
+            return Ok(outcome);
+        };
+        // They may be seated by now, or not yet.
+        let mut outcome = here(&selector.clone().and(!these.clone()))?;
+        if notes.len() < MOST_NOTES {
+            notes.push((note.clone(), selector.clone()));
+        } else {
+            outcome.silent += 1;
         }
         Ok(outcome)
     }

@@ -248,9 +248,9 @@ impl Arrivals {
         // Where the other one is dead, what it said before it died is still to be heard.
         let say = || self.talk.mouth.say_now(said.clone()) != Err(Errno::AGAIN);
         match said {
-            Said::Restored(_) => {
-                let together = self.pools.get(pool).is_some_and(|arriving| arriving.named.pool.state().moves_together());
-                self.before.cross(!together, say)
+            Said::Restored(restored) => {
+                let slices = self.pools.get(pool).filter(|arriving| !arriving.named.pool.state().moves_together());
+                self.before.cross(slices.map(|arriving| (&*arriving.named.name, &*restored.ids)), say)
             }
             _ => say(),
         }
@@ -291,9 +291,8 @@ impl Arrivals {
     fn seat(&mut self, pending: &mut Pending, yours: Option<Yours>) {
         let Pending { pool, restored } = std::mem::take(pending);
         let Some(arriving) = self.pools.get_mut(pool).filter(|_| !restored.is_empty()) else {
-            return self.before.end_crossing("", &[], |_, _| ());
+            return self.before.end_crossing(|_, _| ());
         };
-        let mut seated_here = Vec::new();
         let together = arriving.named.pool.state().moves_together();
         let all: Option<HashSet<u64>> = yours.as_ref().map(|yours| yours.ids.iter().copied().collect());
         let Yours { noted, notes, .. } = yours.unwrap_or_default();
@@ -306,7 +305,6 @@ impl Arrivals {
             let of_loop: HashSet<u64> = if noted.is_empty() { HashSet::new() } else { ids.iter().copied().collect() };
             let noted: Vec<_> = noted.iter().filter(|noted| of_loop.contains(&noted.id)).cloned().collect();
             let notes = if noted.is_empty() { Vec::new() } else { notes.clone() };
-            seated_here.extend(&ids);
             match holder.seat(Yours { ids, noted, notes }, &arriving.known, together) {
                 Some(seated) => seated.iter().for_each(|address| arriving.is_here(address.as_deref())),
                 None => arriving.recount(),
@@ -316,7 +314,7 @@ impl Arrivals {
             arriving.named.pool.holders().iter().for_each(|holder| holder.release());
         }
         let pool = &arriving.named.pool;
-        self.before.end_crossing(&arriving.named.name, &seated_here, |note, selector| pool.bring(note, selector));
+        self.before.end_crossing(|note, selector| pool.bring(note, selector));
     }
 }
 
