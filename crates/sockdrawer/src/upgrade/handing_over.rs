@@ -29,6 +29,8 @@ const RESTORES_WITHIN: Duration = Duration::from_secs(1);
 const RETIRED_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks for connections that have become movable: at first, and at most, where none has.
 const SWEEPS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3)];
+/// Another that comes while a successor prepares waits so long for what that has said.
+const HEARD_WITHIN: Duration = Duration::from_millis(20);
 /// Between two words about connections that have ended.
 const TELLS: Duration = Duration::from_millis(10);
 
@@ -275,7 +277,9 @@ impl Conversation<'_> {
         let since = Instant::now();
         loop {
             let [said, came] = passing::wait_for_either(self.talk.socket(), place.as_fd(), until)?;
-            if said {
+            // The end of a successor is heard a moment after it where a process that it was starting has a copy of its socket still.
+            let soon = until.min(Instant::now() + HEARD_WITHIN);
+            if said || passing::wait_for_either(self.talk.socket(), self.talk.socket(), soon).is_ok() {
                 return Ok(self.talk.hear(Some(until))?.ok_or(Errno::PIPE)?.0);
             }
             if came && let Ok(mut other) = accept(place).and_then(Talk::new) {
