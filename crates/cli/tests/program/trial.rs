@@ -62,7 +62,7 @@ fn a_sound_server_loses_nothing() {
 
 #[test]
 fn a_sound_server_loses_nothing_under_other_models() {
-    for (model, absent) in [("threads", &["loops", "workers", "upgrade"][..]), ("prefork", &["upgrade"])] {
+    for (model, absent) in [("threads", &["loops", "workers"][..]), ("prefork", &[])] {
         let (output, report) = trial(&["--seconds", "2", "--model", model]);
         is_good_or_short(&output, &report);
         let not_in_model = report["not_in_model"].as_array().expect("a list");

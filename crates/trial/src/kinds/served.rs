@@ -108,7 +108,8 @@ pub(crate) struct Counted {
     sizes: [u32; 17],
 }
 
-/// By jobs, piece by piece; kept connections at once, because a connection is not adopted while its job runs.
+/// By jobs, piece by piece; kept connections at once, because a connection is not adopted while its job runs, and probes, of which some have
+/// much to be sent.
 #[derive(Default)]
 pub(crate) struct Worked;
 
@@ -155,7 +156,7 @@ impl Flavour for Worked {
     const NAME: &str = "trial-worked";
 
     fn answer(&mut self, group: Option<Group>, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        if group == Some(Group::Kept) {
+        if matches!(group, Some(Group::Kept | Group::Probe)) {
             return echo(input, cx);
         }
         let used = input.bytes().len().min(Piece::SIZE);
