@@ -5,7 +5,7 @@ use crate::sys::{Errno, Pages, Result};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The longest message: a list of as many connections as a process may have is shorter.
-const MOST_MESSAGE: usize = 64 * 1024 * 1024;
+pub(crate) const MOST_MESSAGE: usize = 64 * 1024 * 1024;
 /// The most descriptors of one: the sockets of a thousand addresses.
 const MOST_PASSED: usize = 16 * 1024;
 

@@ -40,8 +40,9 @@ impl<'a> Saved<'a> {
         Saved { bytes, versions: &[] }
     }
 
-    /// States that were declared to be of these versions, level by level.
-    pub(crate) fn versioned(bytes: &'a [u8], versions: &'a [u32]) -> Saved<'a> {
+    /// Reads a state of these versions: that of the service, then those of the filters around it. For tests of what another build saved;
+    /// [`Saved::new`] is of version 0.
+    pub fn versioned(bytes: &'a [u8], versions: &'a [u32]) -> Saved<'a> {
         Saved { bytes, versions }
     }
 

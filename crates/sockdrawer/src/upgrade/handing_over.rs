@@ -11,6 +11,7 @@ use crate::ipc::messages::{
     Build, Ended, FORMATS, Go, Held, Hello, Listened, Offer, Planned, PoolPlanned, Pooled, Prepared, Reads, Refused, Replaced,
     Said, ShutDown, Welcome, Yours,
 };
+use crate::ipc::packets::MOST_MESSAGE;
 use crate::listen::state::AcceptState;
 use crate::observe::Event;
 use crate::operation::Drain;
@@ -46,6 +47,8 @@ pub(super) struct Conversation<'a> {
     settled: bool,
     /// Connections may be frozen.
     has_frozen: bool,
+    /// Observers were told that another process took over.
+    was_told: bool,
     /// Where the two met: the next one meets the successor there.
     place: Option<Arc<OwnedFd>>,
     /// When what is left here is ended, and how.
@@ -81,6 +84,7 @@ impl Conversation<'_> {
             replacing,
             settled: false,
             has_frozen: false,
+            was_told: false,
             place,
             stays: None,
             left: Vec::new(),
@@ -112,7 +116,9 @@ impl Conversation<'_> {
         if let Err(reason) = self.commit(&prepared) {
             for (named, state) in self.pools.iter().zip(&states) {
                 named.pool.take_back(state);
-                named.pool.tell_event(&Event::TakenBack);
+                if self.was_told {
+                    named.pool.tell_event(&Event::TakenBack);
+                }
             }
             // All accept again by now: a loop that hangs holds up no other.
             self.pools.iter().filter(|_| self.has_frozen).for_each(|named| named.pool.thaw());
@@ -151,7 +157,8 @@ impl Conversation<'_> {
             // The end alone would say that this process is dead.
             let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
         })?;
-        match self.go(began, carried).and_then(|()| self.move_all(prepared, began)) {
+        self.say_go(began, carried)?;
+        match self.go(began).and_then(|()| self.move_all(prepared, began)) {
             Err(_) if self.is_gone() => Err("it died, and this process goes on".to_owned()),
             _ => Ok(()),
         }
@@ -306,12 +313,26 @@ impl Conversation<'_> {
         }
     }
 
-    /// The commit: no loop accepts here any more, and the successor does.
-    fn go(&mut self, began: Instant, carried: HashMap<String, Vec<u8>>) -> Result<()> {
+    /// The commit, or why it cannot be said.
+    fn say_go(&mut self, began: Instant, carried: HashMap<String, Vec<u8>>) -> std::result::Result<(), String> {
         self.left = self.what_is_left(true);
         self.stays = self.meeting.stays.map(|(time, how)| (deadline(began, time), how));
         // From here on only the successor's death brings the listeners back: both would accept.
-        self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }))?;
+        let said = self.talk.mouth.say_surely(&Said::Go(Go { pools: self.left.clone(), carried }));
+        said.map_err(|errno| {
+            let reason = match errno {
+                Errno::PIPE | Errno::CONNRESET => "it died, and this process goes on".to_owned(),
+                Errno::MSGSIZE => format!("what is carried is too long: {} MiB is the most", MOST_MESSAGE >> 20),
+                errno => std::io::Error::from(errno).to_string(),
+            };
+            // Where it lives: the end alone would say that this process is dead.
+            let _ = self.talk.say(Said::Refused(Refused { reason: reason.clone() }));
+            reason
+        })
+    }
+
+    /// No loop accepts here any more, and the successor does.
+    fn go(&mut self, began: Instant) -> Result<()> {
         let mut until = Some(Instant::now() + RESTORES_WITHIN);
         loop {
             match self.talk.hear(until) {
@@ -328,6 +349,7 @@ impl Conversation<'_> {
         }
         self.figures.gap = began.elapsed();
         let pid = self.pid;
+        self.was_told = true;
         self.pools.iter().for_each(|named| named.pool.tell_event(&Event::HandedOver { pid }));
         Ok(())
     }

@@ -267,7 +267,12 @@ impl Upgrade {
     /// connections do not move [together](crate::State::together) all of them for a moment, go on with what is there. The bytes are the
     /// service's own: give them a version.
     ///
-    /// A panic of `write` ends the upgrade; the predecessor goes on as it was.
+    /// Connections that change what is carried are to move [together](crate::State::together): whatever another one changes between `write` and its own
+    /// move is lost. All that is carried may have 64 MiB, and no connection is answered while it is written and read. [`Saver`](crate::Saver) and
+    /// [`Saved`](crate::Saved) do for these bytes, too. Call it before [`Upgrade::ready`]: later it does nothing.
+    ///
+    /// A panic of `write`, or too many bytes, end the upgrade; the predecessor goes on as it was. A panic of `read` comes out of
+    /// [`Upgrade::ready`]; the predecessor goes on once this process has ended.
     ///
     /// # Errors
     /// [`Error::Upgrade`] before [`Upgrade::begin`].

@@ -258,6 +258,25 @@ fn what_may_stay_no_longer_is_asked_to_end() {
     assert!(new.wait(PATIENCE, |status| status.connections == 1), "{:#?}", new.status());
 }
 
+#[test]
+fn more_than_can_be_carried_ends_the_upgrade() {
+    let place = Place::new("too-long");
+    let serve = |number, at| {
+        let upgrade = place.upgrade().begin().expect("it begins");
+        upgrade.carry("much", || vec![7; 65 << 20], |_| ()).expect("it has begun");
+        let pool = upgrade.start("sums", config(build(number)).listen(at)).expect("it starts");
+        (upgrade.ready(), pool)
+    };
+    let (ready, old) = serve(1, any_port());
+    ready.expect("it serves");
+    let mut client = many_sums(address(&old), 1).remove(0);
+    let (refused, new) = serve(2, old.addresses()[0].clone());
+    let refused = refused.expect_err("a message has an end").to_string();
+    assert!(refused.ends_with("what is carried is too long: 64 MiB is the most"), "{refused}");
+    drop(new);
+    assert_eq!((add(&mut client, 1), add(&mut connect(address(&old)), 1)), ((1, 2), (1, 1)), "the one before goes on");
+}
+
 /// A successor of a format that this build does not know is told so; what is no message of any format is left.
 #[test]
 fn a_newer_format_is_refused_and_garbage_is_left() {
