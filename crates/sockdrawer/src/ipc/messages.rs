@@ -3,7 +3,7 @@
 
 use crate::ipc::operations::{Answered, Asked};
 use crate::ipc::packets::{Receiver, Sender};
-use crate::protocol::{Level, State};
+use crate::protocol::{Level, Side, State};
 use crate::sys::{Errno, Result};
 use prost::Message as _;
 use std::collections::{BTreeMap, HashMap};
@@ -425,6 +425,19 @@ pub(crate) struct Yours {
     /// All of them, in order: most are for many connections.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub(crate) notes: Vec<Vec<u8>>,
+}
+
+impl Replace {
+    /// Nothing is replaced: the answer is all that is wanted.
+    pub(crate) fn is_question(&self) -> bool {
+        self.look || self.build
+    }
+}
+
+impl Marks {
+    pub(crate) fn side(&self) -> Side {
+        if self.connected { Side::Connected } else { Side::Accepted }
+    }
 }
 
 impl Yours {

@@ -292,7 +292,7 @@ impl Conversation<'_> {
             if came && let Ok(mut other) = accept(place).and_then(Talk::new) {
                 // It says first what it wants: a message that nobody reads would destroy the answer.
                 let asks = match other.answer(Some(GREETS_WITHIN)) {
-                    Ok(Said::Replace(asks)) if asks.look || asks.build => {
+                    Ok(Said::Replace(asks)) if asks.is_question() => {
                         // The asking program may have gone.
                         let _ = other.say(Said::Planned(self.meeting.look(&asks)));
                         continue;

@@ -81,7 +81,7 @@ impl Meeting {
 
     /// Starts a successor, meets it, and tells the asking program what comes of it.
     fn replace(&self, asking: Talk, replace: Replace, place: Arc<OwnedFd>) {
-        if replace.look || replace.build {
+        if replace.is_question() {
             // The asking program may have gone.
             let _ = asking.say(Said::Planned(self.look(&replace)));
             return;
@@ -116,7 +116,7 @@ impl Meeting {
         let refused = "a new build is being started already: wait for it".to_owned();
         let busy = || Said::Replaced(Replaced { refused, ..Replaced::default() });
         // The asking program may have gone.
-        let _ = asking.say(if asks.look || asks.build { Said::Planned(self.look(asks)) } else { busy() });
+        let _ = asking.say(if asks.is_question() { Said::Planned(self.look(asks)) } else { busy() });
     }
 
     /// What a build would take over that reads what this one writes; or only which build runs: pools may take long to say what they have.

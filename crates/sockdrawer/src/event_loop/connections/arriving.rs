@@ -9,7 +9,7 @@ use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Restored, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::{ConnectionId, Note, Peer, Saved, Side};
+use crate::protocol::{ConnectionId, Note, Peer, Saved};
 use crate::sys::{Errno, cookie};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,12 +23,6 @@ pub(super) struct Arrived {
     record: Record,
     table: u16,
     state: u32,
-}
-
-impl Arrived {
-    fn side(&self) -> Side {
-        if self.record.marks.connected { Side::Connected } else { Side::Accepted }
-    }
 }
 
 impl Connections {
@@ -73,9 +67,8 @@ impl Connections {
             return Err("it has more untaken input than the new service may have".to_owned());
         }
         let remote = self.io.system.peer_address(socket).ok().flatten();
-        let side = if record.marks.connected { Side::Connected } else { Side::Accepted };
         let mut saved = Saved::versioned(&record.state, &record.versions);
-        let restored = self.generations.at(table).table.restore(&Peer::new(remote, side), &mut saved);
+        let restored = self.generations.at(table).table.restore(&Peer::new(remote, record.marks.side()), &mut saved);
         let restored = restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?;
         Ok((restored.map_err(|why| why.to_string())?, remote))
     }
@@ -90,7 +83,7 @@ impl Connections {
 
     /// A connection that arrived, on its way to where it is to run.
     fn send_on(&mut self, arrived: Arrived, permit: Permit, notes: Vec<Note>, together: bool) -> Incoming {
-        let side = arrived.side();
+        let side = arrived.record.marks.side();
         let Arrived { socket, remote, record, table, state } = arrived;
         self.generations.at(table).table.forget(state);
         self.left_generation(table);
@@ -169,7 +162,7 @@ impl EventLoop {
             self.connections.io.shared.limiter.take_over();
             listener.iter().for_each(|listener: &Arc<ListenerState>| listener.limiter.take_over());
             let mut permit = Permit::of_parts(self.connections.io.shared.limiter.clone(), listener, None);
-            self.acceptor.count_incoming(&mut permit, arrived.side(), arrived.remote, true);
+            self.acceptor.count_incoming(&mut permit, arrived.record.marks.side(), arrived.remote, true);
             let notes = notes.remove(&id).unwrap_or_default();
             match self.connections.io.shared.placement.clone() {
                 None => self.connections.seat(arrived, permit, notes, together),
