@@ -239,7 +239,7 @@ impl<C: Consumer> Protocol for Connection<C> {
         Step::Continue
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         self.close(cx)
     }
 

@@ -72,36 +72,36 @@ impl Protocol for Connection {
 mod tests {
     use super::*;
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
 
     #[test]
     fn all_comes_back_before_the_end() {
-        let mut connection = Connection::open(Echo);
+        let mut connection = Driver::open(Echo);
         connection.receive_split(b"byte by byte");
         connection.receive(&[7; 200_000]);
         connection.finish();
         assert_eq!(connection.sent(), [b"byte by byte".as_slice(), &[7; 200_000]].concat());
-        assert_eq!(connection.closed(), Some(Closed::Done));
+        assert_eq!(connection.closed(), Some(Closed::Orderly));
     }
 
     #[test]
     fn a_peer_that_does_not_read_is_held_back_and_loses_nothing() {
-        let mut connection = Connection::open(Echo);
+        let mut connection = Driver::open(Echo);
         connection.block_output(true);
         connection.receive(&[1; 70_000]);
         connection.receive(b"rest");
         connection.finish();
         assert_eq!((connection.backlog(), connection.kept()), (70_000, &b"rest"[..]));
         connection.block_output(false);
-        assert_eq!((connection.sent()[70_000..].to_vec(), connection.closed()), (b"rest".to_vec(), Some(Closed::Done)));
+        assert_eq!((connection.sent()[70_000..].to_vec(), connection.closed()), (b"rest".to_vec(), Some(Closed::Orderly)));
     }
 
     #[test]
     fn it_drains_at_once_can_be_adopted_and_built_elsewhere() {
-        let mut connection = Connection::open(Echo).save_and_restore(Echo).expect("it can be saved");
+        let mut connection = Driver::open(Echo).save_and_restore(Echo).expect("it can be saved");
         connection.receive(b"x");
         connection.drain();
-        assert_eq!((connection.sent(), connection.closed()), (b"x".to_vec(), Some(Closed::Done)));
+        assert_eq!((connection.sent(), connection.closed()), (b"x".to_vec(), Some(Closed::Orderly)));
         assert!(Echo::from_options(&Echo.recipe().expect("it has one").options).is_ok() && Echo::from_options(b"x").is_err());
         assert_eq!(size_of::<super::Connection>(), 0);
     }

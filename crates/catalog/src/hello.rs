@@ -77,15 +77,15 @@ impl Protocol for Connection {
 mod tests {
     use super::*;
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
 
     #[test]
     fn one_read_is_answered_and_the_connection_closed() {
         for request in [&b"x"[..], &[0; 100_000]] {
-            let mut connection = Connection::open(Hello);
+            let mut connection = Driver::open(Hello);
             assert_eq!(connection.sent(), b"");
             connection.receive(request);
-            assert_eq!((connection.sent(), connection.closed()), (b"Hello World\n".to_vec(), Some(Closed::Done)));
+            assert_eq!((connection.sent(), connection.closed()), (b"Hello World\n".to_vec(), Some(Closed::Orderly)));
             assert_eq!(connection.kept(), b"", "all is taken, so the end may ride on the answer");
         }
         assert_eq!(Hello.closing(), Closing::PeerIsDone);
@@ -93,17 +93,17 @@ mod tests {
 
     #[test]
     fn a_silent_peer_that_ends_and_a_drain_close_without_an_answer() {
-        let mut ended = Connection::open(Hello);
+        let mut ended = Driver::open(Hello);
         ended.finish();
-        assert_eq!((ended.sent(), ended.closed()), (vec![], Some(Closed::Done)));
-        let mut drained = Connection::open(Hello);
+        assert_eq!((ended.sent(), ended.closed()), (vec![], Some(Closed::Orderly)));
+        let mut drained = Driver::open(Hello);
         drained.drain();
-        assert_eq!((drained.sent(), drained.closed()), (vec![], Some(Closed::Done)));
+        assert_eq!((drained.sent(), drained.closed()), (vec![], Some(Closed::Orderly)));
     }
 
     #[test]
     fn it_can_be_adopted_and_built_elsewhere() {
-        let mut connection = Connection::open(Hello).save_and_restore(Hello).expect("it can be saved");
+        let mut connection = Driver::open(Hello).save_and_restore(Hello).expect("it can be saved");
         connection.receive(b"x");
         assert_eq!(connection.sent(), ANSWER);
         let recipe = Hello.recipe().expect("it has one");

@@ -222,7 +222,7 @@ impl Protocol for Connection {
     }
 
     /// A full queue of workers is no answer: the client sees the end and counts a failure, as with any overloaded server.
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         match result.take::<()>() {
             Ok(()) => self.answer(cx),
             Err(_) => Step::Close,
@@ -237,19 +237,19 @@ impl Protocol for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
     use sockdrawer::{Closed, JobError};
 
-    fn open() -> Connection<Http> {
-        Connection::open(Http { slow_duration: Duration::ZERO, in_worker: true })
+    fn open() -> Driver<Http> {
+        Driver::open(Http { slow_duration: Duration::ZERO, in_worker: true })
     }
 
-    fn is_answered(connection: &mut Connection<Http>) -> bool {
-        connection.sent() == ANSWER && connection.closed() == Some(Closed::Done)
+    fn is_answered(connection: &mut Driver<Http>) -> bool {
+        connection.sent() == ANSWER && connection.closed() == Some(Closed::Orderly)
     }
 
-    fn is_refused(connection: &mut Connection<Http>) -> bool {
-        connection.sent().is_empty() && connection.closed() == Some(Closed::Done)
+    fn is_refused(connection: &mut Driver<Http>) -> bool {
+        connection.sent().is_empty() && connection.closed() == Some(Closed::Orderly)
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
         connection.receive(b"GET /test/slow HTTP/1.1\r\n\r\n");
         connection.fail_job(JobError::QueueFull);
         assert!(is_refused(&mut connection));
-        let mut connection = Connection::open(Http { in_worker: false, ..Http::default() });
+        let mut connection = Driver::open(Http { in_worker: false, ..Http::default() });
         connection.receive(b"GET /test/slow HTTP/1.1\r\n\r\n");
         assert!(is_answered(&mut connection));
     }
@@ -331,7 +331,7 @@ mod tests {
             assert_eq!(whole.sent() == ANSWER, answered);
             let mut split = open();
             split.receive_split(head.as_bytes());
-            assert_eq!((split.sent() == ANSWER, split.closed()), (answered, Some(Closed::Done)));
+            assert_eq!((split.sent() == ANSWER, split.closed()), (answered, Some(Closed::Orderly)));
         }
     }
 

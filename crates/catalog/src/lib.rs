@@ -5,10 +5,10 @@
 //! [`Meter`](meter::Meter), one for each loop, so that measuring takes no lock.
 //!
 //! ```
-//! use sockdrawer::testing::Connection;
+//! use sockdrawer::testing::Driver;
 //! use sockdrawer_catalog::ping::Ping;
 //!
-//! let mut connection = Connection::open(Ping);
+//! let mut connection = Driver::open(Ping);
 //! connection.receive(b"PingPi");
 //! assert_eq!(connection.sent(), b"Pong");
 //! ```

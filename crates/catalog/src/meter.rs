@@ -1,7 +1,7 @@
 //! What a client reports, so that somebody can count it.
 //!
 //! ```
-//! use sockdrawer::testing::Connection;
+//! use sockdrawer::testing::Driver;
 //! use sockdrawer_catalog::meter::{End, Meter, Phase};
 //! use sockdrawer_catalog::{Budget, Client, Pace, ping};
 //! use std::time::{Duration, Instant};
@@ -20,14 +20,14 @@
 //! }
 //!
 //! let pace = Pace { interval: Duration::ZERO.into(), timeout: Duration::from_secs(1), budget: Budget::Each(2), lifetime: None, seed: 0 };
-//! let mut connection = Connection::open(Client::new(ping::Question, pace, Count::default));
+//! let mut connection = Driver::open(Client::new(ping::Question, pace, Count::default));
 //! connection.receive(b"Pong");
 //! connection.receive(b"Pong");
 //! assert_eq!(connection.local::<Count>().map(|count| count.operations), Some(2));
 //! ```
 
 use rustix::io::Errno;
-use sockdrawer::{Closed, ConnectFailure, Context, Local};
+use sockdrawer::{Closed, Context, Local, connecting::ConnectFailure};
 use std::time::{Duration, Instant};
 
 /// What a time-out of a client is reported as: the errno that the kernel's own time-outs have.
@@ -232,12 +232,12 @@ pub(crate) mod tests {
     pub(crate) const CONNECT_TIME: Duration = Duration::from_micros(70);
 
     /// A client's connection that stands after [`CONNECT_TIME`].
-    pub(crate) fn connect<S: sockdrawer::Service>(client: S) -> sockdrawer::testing::Connection<S> {
+    pub(crate) fn connect<S: sockdrawer::Service>(client: S) -> sockdrawer::testing::Driver<S> {
         let peer = sockdrawer::testing::peer(sockdrawer::Side::Connected, CONNECT_TIME);
-        sockdrawer::testing::Connection::open_with(client, peer, Default::default())
+        sockdrawer::testing::Driver::open_with(client, peer, Default::default())
     }
 
-    pub(crate) fn book<S: sockdrawer::Service>(connection: &mut sockdrawer::testing::Connection<S>) -> &mut Book {
+    pub(crate) fn book<S: sockdrawer::Service>(connection: &mut sockdrawer::testing::Driver<S>) -> &mut Book {
         connection.local().expect("the client's meter is a Book")
     }
 }

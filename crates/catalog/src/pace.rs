@@ -2,7 +2,7 @@
 
 use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
 use crate::numbers::scatter;
-use sockdrawer::{Closed, ConnectFailure, ConnectionId, Context, Input, Local, Note, Peer, Protocol, Service, Step};
+use sockdrawer::{Closed, ConnectionId, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -304,7 +304,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
         }
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         self.fail(self.waiting_for(), None, End::Lost, cx)
     }
 

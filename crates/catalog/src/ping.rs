@@ -92,19 +92,19 @@ impl Protocol for Connection {
 mod tests {
     use super::*;
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
 
     #[test]
     fn pings_are_answered_wherever_they_are_split() {
         let pings = b"PingPingPing";
         for at in 0..=pings.len() {
-            let mut connection = Connection::open(Ping);
+            let mut connection = Driver::open(Ping);
             connection.receive(&pings[..at]);
             assert_eq!(connection.sent(), b"Pong".repeat(at / 4));
             connection.receive(&pings[at..]);
             assert_eq!(connection.sent(), b"Pong".repeat(3 - at / 4));
         }
-        let mut connection = Connection::open(Ping);
+        let mut connection = Driver::open(Ping);
         connection.receive_split(pings);
         assert_eq!((connection.sent(), connection.closed()), (b"PongPongPong".to_vec(), None));
     }
@@ -112,29 +112,29 @@ mod tests {
     #[test]
     fn garbage_ends_the_connection_after_what_is_owed() {
         for garbage in [&b"PingPong"[..], b"PingPo", b"Ping\n"] {
-            let mut connection = Connection::open(Ping);
+            let mut connection = Driver::open(Ping);
             connection.receive(garbage);
-            assert_eq!((connection.sent(), connection.closed()), (b"Pong".to_vec(), Some(Closed::Done)), "{garbage:?}");
+            assert_eq!((connection.sent(), connection.closed()), (b"Pong".to_vec(), Some(Closed::Orderly)), "{garbage:?}");
         }
     }
 
     #[test]
     fn an_end_closes_even_behind_half_a_ping_and_a_drain_waits_for_its_other_half() {
-        let mut connection = Connection::open(Ping);
+        let mut connection = Driver::open(Ping);
         connection.receive(b"PingPi");
         connection.finish();
-        assert_eq!((connection.sent(), connection.closed()), (b"Pong".to_vec(), Some(Closed::Done)));
-        let mut connection = Connection::open(Ping);
+        assert_eq!((connection.sent(), connection.closed()), (b"Pong".to_vec(), Some(Closed::Orderly)));
+        let mut connection = Driver::open(Ping);
         connection.receive(b"Pi");
         connection.drain();
         assert_eq!(connection.closed(), None);
         connection.receive(b"ng");
-        assert_eq!((connection.sent(), connection.closed()), (b"Pong".to_vec(), Some(Closed::Done)));
+        assert_eq!((connection.sent(), connection.closed()), (b"Pong".to_vec(), Some(Closed::Orderly)));
     }
 
     #[test]
     fn it_can_be_adopted_and_built_elsewhere() {
-        let mut connection = Connection::open(Ping);
+        let mut connection = Driver::open(Ping);
         connection.receive(b"PingPi");
         let mut connection = connection.save_and_restore(Ping).expect("it can be saved");
         connection.receive(b"ng");

@@ -6,7 +6,11 @@
 //! with whatever runs, and the figure would be who gets how much of it; and 300 slow ones that begin together come back together,
 //! each time, as a burst of their own making.
 
-use sockdrawer::{Address, Config, Connecting, Counts, Drain, Endpoint, Late, Pool};
+use sockdrawer::{
+    Address, Config, Drain, Endpoint, Pool,
+    connecting::{Connecting, Late},
+    observe::Counts,
+};
 use sockdrawer_catalog::http::{Client, Close, Http, Manner, Page, VisitMeter, Visited, Visits};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::time::{Duration, Instant};

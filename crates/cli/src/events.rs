@@ -1,6 +1,6 @@
 //! A pool's events as lines for people.
 
-use sockdrawer::{Counts, Event};
+use sockdrawer::observe::{Counts, Event};
 use std::io;
 
 /// One line.

@@ -1,7 +1,7 @@
 //! What a service manager such as systemd is told, by datagrams to the socket that the variable `NOTIFY_SOCKET` names
 //! ([sd_notify(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html)). Without the variable, nothing is sent.
 
-use sockdrawer::Event;
+use sockdrawer::observe::Event;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -8,8 +8,8 @@ use crate::signals;
 use crate::values::PeerLimit;
 use crate::{events, limits, notify, print, program};
 use sockdrawer::{
-    AcceptRate, Address, Behaviour, Config, Drain, Drained, Error, Limits, Model, OnFull, PerPeer, Pool, Prefixes, Reject,
-    Upgrade,
+    Address, Behaviour, Config, Drain, Drained, Error, Model, Pool, Upgrade,
+    admission::{AcceptRate, Limits, OnFull, PerPeer, Prefixes, Reject},
 };
 use sockdrawer_catalog::{acks::Acks, echo::Echo, hello::Hello, http::Http, ping::Ping};
 use std::fmt;
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, Failure> {
     let (place, stays) = (arguments.upgrade.clone(), arguments.stays);
     let config = config(arguments)?;
     let observed = log.clone();
-    let config = config.observer(move |event: &sockdrawer::Event| {
+    let config = config.observer(move |event: &sockdrawer::observe::Event| {
         notify::tell(event);
         observed.iter().for_each(|log| log.tell(events::words(event)));
     });

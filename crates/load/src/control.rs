@@ -85,13 +85,13 @@ mod tests {
     use super::*;
     use crate::orders::Order;
     use crate::series::Progress;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
     use std::time::Duration;
 
     #[test]
     fn each_line_is_an_order_and_has_an_answer() {
         let orders = Orders::new();
-        let mut connection = Connection::open(Control { orders: orders.clone() });
+        let mut connection = Driver::open(Control { orders: orders.clone() });
         connection.receive_split(b"+100\r\n =2k\ninterval 250ms\nnext\n");
         assert_eq!(connection.sent(), b"ok\nok\nok\nok\n");
         let given = [Order::More(100), Order::Connections(2000), Order::Interval(Duration::from_millis(250)), Order::NextStage];
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_ends_the_connection() {
-        let mut connection = Connection::open(Control { orders: Orders::new() });
+        let mut connection = Driver::open(Control { orders: Orders::new() });
         connection.receive(&[b'x'; LONGEST + 1]);
         assert!(connection.closed().is_some());
     }

@@ -4,7 +4,10 @@
 //! cargo run --example admission
 //! ```
 
-use sockdrawer::{Admission, AfterAccept, Config, Context, Drain, Input, NewPeer, Peer, Pool, Protocol, Reject, Service, Step};
+use sockdrawer::{
+    Config, Context, Drain, Input, Peer, Pool, Protocol, Service, Step,
+    admission::{Admission, AfterAccept, NewPeer, Reject},
+};
 use std::collections::HashSet;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};

@@ -5,7 +5,7 @@ use axum::extract::connect_info::ConnectInfo;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::routing::get;
-use sockdrawer::tasks::Context;
+use sockdrawer::tasks::Info;
 use sockdrawer::{Behaviour, Config, Drain, Model, Pool, Selector};
 use std::future::{Future, IntoFuture};
 use std::time::Duration;
@@ -16,12 +16,12 @@ fn app(greeting: String) -> Router {
     Router::new().route("/", get(move || std::future::ready(greeting.clone()))).route("/echo", get(upgrade))
 }
 
-async fn upgrade(ConnectInfo(context): ConnectInfo<Context>, upgrade: WebSocketUpgrade) -> Response {
-    upgrade.on_upgrade(|socket| echo(socket, context))
+async fn upgrade(ConnectInfo(info): ConnectInfo<Info>, upgrade: WebSocketUpgrade) -> Response {
+    upgrade.on_upgrade(|socket| echo(socket, info))
 }
 
 /// Until the peer has had enough, or the pool asks the connection to end.
-async fn echo(mut socket: WebSocket, context: Context) {
+async fn echo(mut socket: WebSocket, info: Info) {
     loop {
         let answer = tokio::select! {
             message = socket.recv() => match message {
@@ -29,7 +29,7 @@ async fn echo(mut socket: WebSocket, context: Context) {
                 Some(Ok(_)) => continue,
                 Some(Err(_)) | None => return,
             },
-            () = context.draining() => Message::Close(None),
+            () = info.draining() => Message::Close(None),
         };
         let last = matches!(answer, Message::Close(_));
         if socket.send(answer).await.is_err() || last {
@@ -46,7 +46,7 @@ pub(crate) fn config(address: &str) -> Result<Config, Problem> {
 pub(crate) fn serve(pool: &Pool, greeting: &str) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
     let listener = pool.listener();
     let ended = listener.ended();
-    let app = app(greeting.to_owned()).into_make_service_with_connect_info::<Context>();
+    let app = app(greeting.to_owned()).into_make_service_with_connect_info::<Info>();
     axum::serve(listener, app).with_graceful_shutdown(ended).into_future()
 }
 

@@ -1,5 +1,8 @@
 //! Blocking code, a thread for each client: lines come back in capitals. A drain ends a client between two reads.
-use sockdrawer::{Behaviour, Config, Connection, Model, Pool, Wakeup};
+use sockdrawer::{
+    Behaviour, Config, Model, Pool,
+    blocking::{Connection, Wakeup},
+};
 use std::io::{self, Read, Write};
 
 fn shout(connection: &mut Connection) -> io::Result<()> {

@@ -1,5 +1,8 @@
 //! Sockets that the pool does not make itself, as from a broker that may do more than this program. This one is of std.
-use sockdrawer::{Address, Config, Context, Error, Input, Listen, ListenRequest, Peer, Pool, Protocol, Service, Step};
+use sockdrawer::{
+    Address, Config, Context, Error, Input, Peer, Pool, Protocol, Service, Step,
+    listening::{Listen, ListenRequest},
+};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,9 @@
 //! An observer of one's own: it counts what happens by kind, and writes what an operator must know.
 
-use sockdrawer::{Config, Context, Drain, Event, Input, Observer, Peer, Pool, Protocol, Service, Step};
+use sockdrawer::{
+    Config, Context, Drain, Input, Peer, Pool, Protocol, Service, Step,
+    observe::{Event, Observer},
+};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,12 @@
 //! A restart policy of one's own: parts that die are replaced after a pause that grows, and the pool gives up when all is in vain.
 
 use sockdrawer::testing::crash;
-use sockdrawer::{Behaviour, Config, Connection, Death, Event, Part, Pool, Replace, RestartPolicy};
+use sockdrawer::{
+    Behaviour, Config, Pool,
+    blocking::Connection,
+    observe::Event,
+    restarting::{Death, Part, Replace, RestartPolicy},
+};
 use std::error::Error;
 use std::io::{Read, Write};
 use std::time::Duration;

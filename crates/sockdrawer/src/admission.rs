@@ -22,7 +22,7 @@ use std::time::Duration;
 /// [`Model::Prefork`](crate::Model::Prefork) accept only `Limits`.
 ///
 /// ```
-/// use sockdrawer::{Admission, AfterAccept, NewPeer, Reject};
+/// use sockdrawer::admission::{Admission, AfterAccept, NewPeer, Reject};
 /// use std::net::IpAddr;
 ///
 /// /// Turns one address away.

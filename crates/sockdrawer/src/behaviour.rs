@@ -155,10 +155,10 @@ pub(crate) trait Table: Send {
 
 /// An event of a connection, other than input.
 pub(crate) enum Event<'e> {
-    Finished,
+    PeerEnded,
     Timeout,
     /// The callback takes the value out of the option; `Notified` does likewise.
-    Done(&'e mut Option<JobResult>),
+    JobDone(&'e mut Option<JobResult>),
     Notified(&'e mut Option<Note>),
     Writable,
     Draining,
@@ -170,7 +170,7 @@ pub(crate) enum Event<'e> {
 pub(crate) enum Answer {
     Continue,
     Wait,
-    Finish,
+    EndOutput,
     Close,
     Abort,
     /// The answer is in the [`More`] beside it.
@@ -190,7 +190,7 @@ impl Answer {
         let large = match step {
             Step::Continue => return Answer::Continue,
             Step::Wait => return Answer::Wait,
-            Step::Finish => return Answer::Finish,
+            Step::EndOutput => return Answer::EndOutput,
             Step::Close => return Answer::Close,
             Step::Abort => return Answer::Abort,
             Step::Work(job) => More::Work(job),
@@ -272,9 +272,9 @@ impl<S: Service> Table for Slab<S> {
         let state = self.states.at(slot);
         let answered = guarded(|| {
             let step = match event {
-                Event::Finished => state.finished(cx),
+                Event::PeerEnded => state.peer_ended(cx),
                 Event::Timeout => state.timeout(cx),
-                Event::Done(result) => state.done(result.take().expect("it is given once"), cx),
+                Event::JobDone(result) => state.job_done(result.take().expect("it is given once"), cx),
                 Event::Notified(note) => state.notified(note.take().expect("it is given once"), cx),
                 Event::Writable => state.writable(cx),
                 Event::Draining => state.draining(cx),

@@ -357,7 +357,7 @@ impl Config {
         self.listening(Listening { options, ..Listening::new(address) })
     }
 
-    /// Sets what makes listening sockets from now on. Default: [`Bind`](crate::Bind).
+    /// Sets what makes listening sockets from now on. Default: [`Bind`](crate::listening::Bind).
     #[must_use]
     pub fn listen_by(mut self, listen: impl Listen) -> Config {
         self.listen_by = Some(Arc::new(listen));

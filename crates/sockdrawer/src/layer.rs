@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use sockdrawer::layer::{Filter, Filtering, Layer, Progress, Refused};
-//! use sockdrawer::testing::Connection;
+//! use sockdrawer::testing::Driver;
 //! use sockdrawer::{Input, Output, Peer};
 //! # use sockdrawer::{Context, Protocol, Service, Step};
 //! # struct Echo;
@@ -60,7 +60,7 @@
 //!     fn goodbye(&mut self, _wire: &mut Output) {}
 //! }
 //!
-//! let mut connection = Connection::open(Layer::new(Rot13Layer, Echo));
+//! let mut connection = Driver::open(Layer::new(Rot13Layer, Echo));
 //! connection.receive(b"uryyb");
 //! assert_eq!(connection.sent(), b"uryyb");
 //! ```
@@ -95,7 +95,7 @@ pub enum Progress {
     /// Plain bytes were appended.
     Plain,
     /// The peer said goodbye, as by TLS's close_notify: it will send no more plain bytes.
-    PeerFinished,
+    PeerEnded,
 }
 
 /// The wire bytes are not of the filter's protocol, or are forged. The connection is aborted; what the filter appended for the peer,
@@ -122,7 +122,7 @@ pub trait Filter: Send + 'static {
     /// Appends the wire bytes that tell the peer that no more comes. Called once, after all output was encoded.
     fn goodbye(&mut self, wire: &mut Output);
 
-    /// The peer's stream ended without [`Progress::PeerFinished`].
+    /// The peer's stream ended without [`Progress::PeerEnded`].
     ///
     /// # Errors
     /// When that may be a truncation attack, as without TLS's close_notify: the connection is aborted.
@@ -204,7 +204,7 @@ impl<F: Filtering, S: Service> Layer<F, S> {
             waiting: false,
             drain: false,
             finish: Finish::No,
-            peer_finished: false,
+            peer_ended: false,
         }
     }
 }
@@ -233,9 +233,9 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
         from.next_level();
         let plain = from.bytes()?.to_vec();
         let (waiting, drain) = (from.u64()? != 0, from.u64()? != 0);
-        let (finish, peer_finished) = (Finish::from_number(from.u64()?)?, from.u64()? != 0);
+        let (finish, peer_ended) = (Finish::from_number(from.u64()?)?, from.u64()? != 0);
         let filter = self.filtering.restore(from)?;
-        Ok(Layered { plain, waiting, drain, finish, peer_finished, ..self.layered(filter, Stage::Open(inner)) })
+        Ok(Layered { plain, waiting, drain, finish, peer_ended, ..self.layered(filter, Stage::Open(inner)) })
     }
 
     fn state(&self) -> State {
@@ -282,7 +282,7 @@ pub struct Layered<F: Filter, S: Service> {
     /// `draining` of the inner protocol is still to be called: it holds a part of a message that the event loop cannot see.
     drain: bool,
     finish: Finish,
-    peer_finished: bool,
+    peer_ended: bool,
 }
 
 /// The handshake is boxed, so that thousands of established connections do not carry the memory that a handshake needs.
@@ -301,7 +301,7 @@ struct Handshake<S> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Finish {
     No,
-    /// The filter said goodbye; [`Step::Finish`] is still to be returned, by a callback that has nothing else to ask for.
+    /// The filter said goodbye; [`Step::EndOutput`] is still to be returned, by a callback that has nothing else to ask for.
     Owed,
     Said,
 }
@@ -337,11 +337,11 @@ impl<F: Filter, S: Service> Layered<F, S> {
         assert!(!matches!(step, Step::Delegate(_)), "a socket under a layer cannot be given away");
         self.waiting = matches!(step, Step::Wait);
         self.job |= matches!(step, Step::Work(_));
-        if matches!(step, Step::Finish | Step::Close) && self.finish == Finish::No {
+        if matches!(step, Step::EndOutput | Step::Close) && self.finish == Finish::No {
             self.filter.goodbye(cx.out());
             self.finish = Finish::Owed;
         }
-        if matches!(step, Step::Finish) { Step::Continue } else { step }
+        if matches!(step, Step::EndOutput) { Step::Continue } else { step }
     }
 
     /// Whether the inner protocol may not be offered plain bytes or their end now.
@@ -351,7 +351,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
 
     /// Whether the inner protocol may be asked to end: no partial message was received, or it will never be complete.
     fn is_quiet(&self) -> bool {
-        !self.job && (self.plain.is_empty() || self.peer_finished)
+        !self.job && (self.plain.is_empty() || self.peer_ended)
     }
 
     /// Offers the plain bytes to the inner protocol.
@@ -391,7 +391,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         match step {
             Step::Continue if self.finish == Finish::Owed => {
                 self.finish = Finish::Said;
-                Step::Finish
+                Step::EndOutput
             }
             step => step,
         }
@@ -410,15 +410,15 @@ impl<F: Filter, S: Service> Layered<F, S> {
         if self.plain.capacity() == 0 {
             self.plain = spare::take();
         }
-        while !self.peer_finished {
+        while !self.peer_ended {
             let step = match self.filter.decode(wire, &mut self.plain, cx.out()) {
                 Err(Refused) => Step::Abort,
                 Ok(Progress::NeedMore) => return Step::Continue,
                 Ok(Progress::Established(real)) => self.established(real, cx),
                 Ok(Progress::Plain) => self.feed(cx),
-                Ok(Progress::PeerFinished) => {
-                    self.peer_finished = true;
-                    self.inner(cx, |protocol, _, cx| protocol.finished(cx))
+                Ok(Progress::PeerEnded) => {
+                    self.peer_ended = true;
+                    self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
                 }
             };
             if !matches!(step, Step::Continue) {
@@ -447,14 +447,14 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         self.answer(step, cx)
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         let step = match &self.stage {
             Stage::Handshake(_) => Step::Abort,
-            Stage::Open(_) if self.peer_finished => Step::Continue,
+            Stage::Open(_) if self.peer_ended => Step::Continue,
             Stage::Open(_) => match self.filter.truncated() {
                 Ok(()) => {
-                    self.peer_finished = true;
-                    self.inner(cx, |protocol, _, cx| protocol.finished(cx))
+                    self.peer_ended = true;
+                    self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
                 }
                 Err(Refused) => Step::Abort,
             },
@@ -471,9 +471,9 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         self.resume(step, was_held, cx)
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         self.job = false;
-        let step = self.inner(cx, |protocol, _, cx| protocol.done(result, cx));
+        let step = self.inner(cx, |protocol, _, cx| protocol.job_done(result, cx));
         self.resume(step, true, cx)
     }
 
@@ -532,7 +532,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         to.u64(self.waiting.into());
         to.u64(self.drain.into());
         to.u64(self.finish as u64);
-        to.u64(self.peer_finished.into());
+        to.u64(self.peer_ended.into());
         self.filter.save(to)
     }
 }

@@ -56,7 +56,7 @@ pub trait Protocol: Send + 'static {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step;
 
     /// The peer will send no more; it may still read. Comes after kept input and after a running job.
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Close
     }
 
@@ -66,7 +66,7 @@ pub trait Protocol: Send + 'static {
     }
 
     /// The job asked for by [`Step::Work`] ended.
-    fn done(&mut self, _result: JobResult, _cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, _result: JobResult, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
 
@@ -169,15 +169,15 @@ pub type Local = dyn Any + Send;
 pub enum Step {
     /// Go on.
     Continue,
-    /// Go on, but call neither `received` nor `finished` until another callback has returned a different step: backpressure.
+    /// Go on, but call neither `received` nor `peer_ended` until another callback has returned a different step: backpressure.
     Wait,
-    /// Run this job on a worker. One job at a time: until [`Protocol::done`], `received` and `finished` wait; other callbacks come.
+    /// Run this job on a worker. One job at a time: until [`Protocol::job_done`], `received` and `peer_ended` wait; other callbacks come.
     Work(Job),
     /// Send what was appended, then give the whole connection to blocking code on a thread of its own. Until it comes back no
     /// callback comes but [`Protocol::closed`]. Not under a layer, and not while a job runs.
     Delegate(Delegate),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
-    Finish,
+    EndOutput,
     /// Send what was appended, then end. Every byte is delivered to a peer that reads.
     Close,
     /// End at once, with a reset; what was appended is lost.
@@ -191,7 +191,7 @@ impl std::fmt::Debug for Step {
             Step::Wait => "Wait",
             Step::Work(_) => "Work",
             Step::Delegate(_) => "Delegate",
-            Step::Finish => "Finish",
+            Step::EndOutput => "EndOutput",
             Step::Close => "Close",
             Step::Abort => "Abort",
         })
@@ -226,7 +226,7 @@ pub enum Receiving {
 #[non_exhaustive]
 pub enum Closed {
     /// The protocol returned [`Step::Close`].
-    Done,
+    Orderly,
     /// The protocol returned [`Step::Abort`].
     Aborted,
     /// The socket failed with this errno, for example `ECONNRESET`.
@@ -406,8 +406,8 @@ impl Peer {
         self.connect_time
     }
 
-    /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::Connecting::rate) is a schedule
-    /// ([`Late::MakeUp`](crate::Late::MakeUp)); otherwise zero. A measurement of a schedule adds it to the connect time.
+    /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::connecting::Connecting::rate) is a schedule
+    /// ([`Late::MakeUp`](crate::connecting::Late::MakeUp)); otherwise zero. A measurement of a schedule adds it to the connect time.
     pub fn lag(&self) -> Duration {
         self.lag
     }
@@ -519,7 +519,7 @@ impl Context<'_> {
         self.out.said.get_or_insert_default().tag = Some(tag(text));
     }
 
-    /// Reports something about this connection to the pool's observer, as [`Event::Reported`](crate::Event::Reported): for example the
+    /// Reports something about this connection to the pool's observer, as [`Event::Reported`](crate::observe::Event::Reported): for example the
     /// peer's mistake for which it is ended. Only the last report of a callback counts; a loop passes on at most ten per second.
     pub fn report(&mut self, message: impl Into<String>) {
         self.out.said.get_or_insert_default().report = Some(message.into());

@@ -4,8 +4,12 @@ mod common;
 
 use common::{Echo, PATIENCE, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
 use sockdrawer::{
-    AcceptRate, AcceptRequest, Admission, AfterAccept, Alarm, BeforeAccept, Config, Drain, Endpoint, Error, Event, Limits,
-    Listening, NewPeer, OnFull, PerPeer, Pool, Prefixes, Readiness, Reject,
+    Config, Drain, Endpoint, Error, Pool,
+    admission::{
+        AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Limits, NewPeer, OnFull, PerPeer, Prefixes, Reject,
+    },
+    listening::Listening,
+    observe::{Alarm, Event, Readiness},
 };
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -23,7 +27,7 @@ fn set_limit(pool: &Pool, listener: usize, limit: Option<usize>) {
 
 /// Waits until no listener has a connection; a place may be on its way to a loop for whom there is nobody any more.
 fn assert_no_place(pool: &Pool) {
-    let none = |status: &sockdrawer::Status| status.listeners.iter().all(|listener| listener.connections == 0);
+    let none = |status: &sockdrawer::observe::Status| status.listeners.iter().all(|listener| listener.connections == 0);
     assert!(pool.wait(PATIENCE, none), "{:?}", pool.status());
 }
 
@@ -51,7 +55,8 @@ fn a_listener_at_its_limit_holds_up_no_other() {
     // Each that ends lets one in.
     for left in [3, 2] {
         drop(first.pop());
-        let one_more = |status: &sockdrawer::Status| status.listeners[0].queued == left && status.listeners[0].connections == 2;
+        let one_more =
+            |status: &sockdrawer::observe::Status| status.listeners[0].queued == left && status.listeners[0].connections == 2;
         assert!(pool.wait(PATIENCE, one_more), "{:?}", pool.status());
     }
     set_limit(&pool, 0, None);
@@ -299,7 +304,7 @@ fn the_rate_is_kept_over_loops() {
     let waiting: Vec<TcpStream> = (0..WAITING).map(|_| connect(at)).collect();
     let (before, began) = (pool.status().counts, Instant::now());
     pool.resume();
-    let enough = |status: &sockdrawer::Status| status.counts.accepted >= WAITING as u64 * 9 / 10;
+    let enough = |status: &sockdrawer::observe::Status| status.counts.accepted >= WAITING as u64 * 9 / 10;
     assert!(pool.wait(PATIENCE, enough), "{:?}", pool.status());
     let took = began.elapsed();
     let counts = pool.status().counts;

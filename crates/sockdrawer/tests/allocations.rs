@@ -116,7 +116,7 @@ impl Protocol for Busy {
         }))
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         cx.send(&result.take::<[u8; 4]>().expect("no panic"));
         match *self.0.timers_at.lock().expect("no panic") {
             Some(at) => cx.set_timer_at(at),

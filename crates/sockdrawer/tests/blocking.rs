@@ -3,7 +3,11 @@
 mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read_all, start};
-use sockdrawer::{Behaviour, Config, Connection, ConnectionState, Drain, Model, Pool, Selector, Wakeup};
+use sockdrawer::{
+    Behaviour, Config, Drain, Model, Pool, Selector,
+    blocking::{Connection, Wakeup},
+    observe::ConnectionState,
+};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;

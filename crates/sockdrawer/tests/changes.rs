@@ -4,8 +4,12 @@ mod common;
 
 use common::{Echo, PATIENCE, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Config, Connecting, Context, Drain, Endpoint, Error, Event, Input, OnFull, Peer, Pool,
-    Protocol, Reject, Restarts, Saved, Saver, Selector, Service, Step,
+    Address, CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, Protocol, Saved, Saver,
+    Selector, Service, Step,
+    admission::{OnFull, Reject},
+    connecting::Connecting,
+    observe::Event,
+    restarting::Restarts,
 };
 use std::io::Write;
 use std::net::SocketAddr;

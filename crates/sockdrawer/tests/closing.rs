@@ -222,12 +222,12 @@ impl Protocol for HalfClosed {
         if self.got == b"finish" {
             self.finished = true;
             cx.send(&pattern(self.last));
-            return Step::Finish;
+            return Step::EndOutput;
         }
         Step::Continue
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         self.told.send(std::mem::take(&mut self.got)).expect("the test listens");
         if self.finished {
             return Step::Close;
@@ -399,7 +399,7 @@ impl Protocol for Lines {
         }
         Step::Continue
     }
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
 }

@@ -8,8 +8,8 @@ use common::{PATIENCE, Random, assert_empty, assert_reset, connect, echoes, in_t
 use scene::{Giving, Scene, Told, echo_until_asked, line};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, After, Closed, Config, ConnectionState, Context, Delegate, Drain, Drained, Input, Note, Peer, Pool, Protocol,
-    Selector, Service, Step, Wakeup,
+    Address, After, Closed, Config, Context, Delegate, Drain, Drained, Input, Note, Peer, Pool, Protocol, Selector, Service,
+    Step, blocking::Wakeup, observe::ConnectionState,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ fn the_delegate_reads_what_was_kept_and_the_protocol_what_is_left() {
     stream.write_all(b"ee\n").expect("it stands");
     assert_eq!(read(&mut stream, 12).as_deref(), Some(&b"THREE<three>"[..]));
     drop(stream);
-    assert_eq!(scene.hear_closed(), Closed::Done);
+    assert_eq!(scene.hear_closed(), Closed::Orderly);
     assert_empty(&scene.pool);
     let counts = scene.pool.status().counts;
     assert_eq!((counts.delegated, counts.notes, counts.closed, counts.panics), (3, 3, 1, 0));
@@ -86,7 +86,7 @@ fn an_answer_is_whole_though_the_peer_sent_more_than_was_read() {
         let mut stream = scene.given(b"!and what nobody reads");
         stream.write_all(b"more").expect("it stands");
         assert_eq!(read_all(&mut stream).expect("no reset").len(), 60_000);
-        assert_eq!(scene.hear_closed(), Closed::Done);
+        assert_eq!(scene.hear_closed(), Closed::Orderly);
     }
     assert_empty(&scene.pool);
 }
@@ -139,7 +139,7 @@ fn a_connection_that_comes_back_is_asked_then() {
         assert_eq!(read_all(&mut stream).expect("an orderly end"), b"back");
         assert!(matches!(scene.hear(), Told::Note(note) if note == "back"));
         assert!(matches!(scene.hear(), Told::Draining));
-        assert!(matches!(scene.hear(), Told::Closed(Closed::Done)));
+        assert!(matches!(scene.hear(), Told::Closed(Closed::Orderly)));
     });
 }
 

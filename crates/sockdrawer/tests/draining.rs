@@ -5,8 +5,8 @@ mod common;
 use common::{PATIENCE, Random, assert_empty, connect, hear, in_time, is_long, many, play, role, say, start};
 use rustix::net::sockopt;
 use sockdrawer::{
-    Closed, Config, Connecting, Context, Drain, Drained, Input, Job, JobResult, Peer, Pool, Protocol, Selector, Service,
-    Settings, Step,
+    Closed, Config, Context, Drain, Drained, Input, Job, JobResult, Peer, Pool, Protocol, Selector, Service, Settings, Step,
+    connecting::Connecting,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -68,7 +68,7 @@ impl Protocol for Serving {
         }
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         self.in_request = false;
         cx.send(&[result.take::<u8>().expect("it ran")]);
         Step::Continue
@@ -150,7 +150,7 @@ impl Protocol for Client {
     }
 
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {
-        let well = why == Closed::Done && self.goodbye && !self.in_request;
+        let well = why == Closed::Orderly && self.goodbye && !self.in_request;
         self.told.well.fetch_add(usize::from(well), SeqCst);
     }
 }
@@ -392,7 +392,9 @@ fn a_drain_of_so_many_leaves_those_that_connect() {
     connecting.total = Some(2 * EACH as u64);
     connecting.timeout = PATIENCE;
     let pool = Pool::start(Config::connect(Stays, connecting).loops(2).limit(2 * EACH)).expect("starts");
-    let begun = |status: &sockdrawer::Status| (status.counts.connects, status.counts.connected) == (2 * EACH as u64, EACH as u64);
+    let begun = |status: &sockdrawer::observe::Status| {
+        (status.counts.connects, status.counts.connected) == (2 * EACH as u64, EACH as u64)
+    };
     assert!(pool.wait(PATIENCE, begun), "{:?}", pool.status());
     for (how, asked) in [(Drain::within(PATIENCE), EACH / 2), (Drain::within(PATIENCE).rate(10_000.0), EACH / 2)] {
         let most = if how.rate.is_some() { 2 * EACH } else { asked };

@@ -4,8 +4,9 @@ mod common;
 
 use common::{PATIENCE, address, connect, echoes, kill, overflow, read_all};
 use sockdrawer::{
-    Behaviour, Config, Connection, Context, Drain, Endpoint, Event, Input, Model, Peer, Pool, Protocol, Recipe, Selector,
-    Service, Step, Wakeup,
+    Behaviour, Config, Context, Drain, Endpoint, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    blocking::{Connection, Wakeup},
+    observe::Event,
 };
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -117,7 +118,7 @@ fn a_signal_ends_one_connection() {
     for (ended, crash) in [(1, &b"crash"[..]), (2, b"overflow")] {
         goes.write_all(crash).expect("written");
         assert_eq!(read_all(&mut goes).expect_err("no orderly end").kind(), ErrorKind::ConnectionReset);
-        let counted = |status: &sockdrawer::Status| status.signalled == [(6, ended)] && status.connections == 1;
+        let counted = |status: &sockdrawer::observe::Status| status.signalled == [(6, ended)] && status.connections == 1;
         assert!(pool.wait(PATIENCE, counted), "{:#?}", pool.status());
         assert!(echoes(&mut stays, b"still here"));
         goes = connect(at);

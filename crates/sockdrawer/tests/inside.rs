@@ -4,7 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, connect, echoes, start};
 use sockdrawer::{
-    Config, Context, Drain, Event, Input, Job, JobResult, Model, Peer, Pool, Protocol, Reject, Selector, Service, Step,
+    Config, Context, Drain, Input, Job, JobResult, Model, Peer, Pool, Protocol, Selector, Service, Step, admission::Reject,
+    observe::Event,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -69,7 +70,7 @@ impl Protocol for Caller {
         }
         answer(call(&pool, usize::from(number)), cx)
     }
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         answer(result.take().expect("it is caught"), cx)
     }
 }

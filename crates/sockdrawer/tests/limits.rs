@@ -5,7 +5,9 @@ mod common;
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, is_long, read_all, reset, start};
 use rustix::net::{AddressFamily, SocketType};
 use sockdrawer::{
-    Address, Closing, Config, Connecting, Context, Drain, Input, OnFull, Peer, Pool, Protocol, Reject, Service, Step,
+    Address, Closing, Config, Context, Drain, Input, Peer, Pool, Protocol, Service, Step,
+    admission::{OnFull, Reject},
+    connecting::Connecting,
 };
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

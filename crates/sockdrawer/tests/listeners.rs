@@ -4,7 +4,7 @@ mod common;
 
 use common::{Echo, Holding, PATIENCE, any_port, connect, in_time, start};
 use sockdrawer::testing::crash_loop;
-use sockdrawer::{Address, Config, Drain, Error, Pool, Readiness};
+use sockdrawer::{Address, Config, Drain, Error, Pool, observe::Readiness};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -223,7 +223,7 @@ fn connection_in_loop_1(pool: &Pool, path: &Path) -> (UnixStream, Vec<UnixStream
         let stream = connect_to_path(path);
         assert!(answers(&stream));
         let all = others.len() + 1;
-        let counted = |status: &sockdrawer::Status| status.loops.iter().map(|one| one.connections).sum::<usize>() == all;
+        let counted = |status: &sockdrawer::observe::Status| status.loops.iter().map(|one| one.connections).sum::<usize>() == all;
         assert!(pool.wait(PATIENCE, counted), "{:#?}", pool.status());
         if pool.status().loops[1].connections == 1 {
             return (stream, others);

@@ -174,7 +174,7 @@ fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
     let quiet = |pool: &Pool| {
         let before = pool.status().counts;
         pool.notify(&Selector::All, long.clone()).expect("one note");
-        let brought = |counts: sockdrawer::Counts| counts.notes + counts.notes_dropped;
+        let brought = |counts: sockdrawer::observe::Counts| counts.notes + counts.notes_dropped;
         assert!(pool.wait(PATIENCE, |status| brought(status.counts) == brought(before) + LAZY as u64));
         let after = pool.status().counts;
         (after.notes, after.bytes_out) == (before.notes, before.bytes_out)

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Echo, PATIENCE, is_long, percentile, start};
-use sockdrawer::{Config, Connecting, Context, Input, Local, Peer, Pool, Protocol, Service, Step};
+use sockdrawer::{Config, Context, Input, Local, Peer, Pool, Protocol, Service, Step, connecting::Connecting};
 use std::time::{Duration, Instant};
 
 const CONNECTIONS: u32 = 500;

@@ -4,7 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, start};
 use sockdrawer::{
-    AcceptRequest, Admission, BeforeAccept, Capacity, Config, Context, Input, Peer, Protocol, Reject, Service, Step,
+    Config, Context, Input, Peer, Protocol, Service, Step,
+    admission::{AcceptRequest, Admission, BeforeAccept, Capacity, Reject},
 };
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -108,7 +109,7 @@ fn a_policy_whose_end_panics_ends_no_loop() {
     std::io::Write::write_all(&mut stream, b"block").expect("it is sent");
     begins.recv_timeout(PATIENCE).expect("the loop is busy");
     // The loop is the last that has the old policy.
-    pool.reconfigure(pool.config().admission(sockdrawer::Limits::default())).expect("it can be swapped");
+    pool.reconfigure(pool.config().admission(sockdrawer::admission::Limits::default())).expect("it can be swapped");
     go_on.send(()).expect("the loop waits");
     assert_eq!(common::read(&mut stream, 5).as_deref(), Some(&b"block"[..]));
     assert!(echoes(&mut stream, b"still here"), "the connection outlives the policy");

@@ -7,7 +7,8 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use sockdrawer::{
-    Address, Config, ConnectFailure, Connecting, Context, Endpoint, Error, Input, Local, Peer, Pool, Protocol, Service, Step,
+    Address, Config, Context, Endpoint, Error, Input, Local, Peer, Pool, Protocol, Service, Step,
+    connecting::{ConnectFailure, Connecting},
 };
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;

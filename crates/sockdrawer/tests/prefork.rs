@@ -5,8 +5,10 @@ mod common;
 use common::{PATIENCE, address, connect, echoes, kill, many, overflow};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Endpoint, Error, Event, Input, Listening, Model, Peer, Pool, Protocol, Recipe, Restarts,
-    Selector, Service, Status, Step,
+    Behaviour, Config, Context, Drain, Endpoint, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    listening::Listening,
+    observe::{Event, Status},
+    restarting::Restarts,
 };
 use std::collections::HashSet;
 use std::ffi::OsStr;

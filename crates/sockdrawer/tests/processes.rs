@@ -5,8 +5,9 @@ mod common;
 use common::{PATIENCE, address, children, connect, echoes, is_long, lives, many};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Error, Event, Input, Keepalive, Model, Peer, Pool, Protocol, Readiness, Recipe, Restarts,
-    Selector, Service, Step,
+    Behaviour, Config, Context, Drain, Error, Input, Keepalive, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    observe::{Event, Readiness},
+    restarting::Restarts,
 };
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

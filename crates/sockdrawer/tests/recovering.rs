@@ -5,8 +5,9 @@ mod common;
 use common::{Echo, Holding, PATIENCE, connect, echoes, in_time, read, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
-    Config, Context, Death, Drain, Endpoint, Error, Event, Input, Job, JobResult, Local, Model, Part, Peer, Pool, Protocol,
-    Readiness, Replace, RestartPolicy, Restarts, Service, Status, Step,
+    Config, Context, Drain, Endpoint, Error, Input, Job, JobResult, Local, Model, Peer, Pool, Protocol, Service, Step,
+    observe::{Event, Readiness, Status},
+    restarting::{Death, Part, Replace, RestartPolicy, Restarts},
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +32,7 @@ impl Protocol for Jobs {
         Step::Work(Job::new(move || byte))
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         cx.send(&[result.take::<u8>().expect("no panic")]);
         Step::Continue
     }
@@ -49,7 +50,7 @@ fn refused(config: Config) -> Config {
     listening(config, |listeners| listeners[0].options.device = Some("no-such".to_owned()))
 }
 
-fn listening(mut config: Config, change: impl Fn(&mut Vec<sockdrawer::Listening>)) -> Config {
+fn listening(mut config: Config, change: impl Fn(&mut Vec<sockdrawer::listening::Listening>)) -> Config {
     let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
     change(listeners);
     config

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{assert_empty, connect, connect_from, in_time, read_all, start};
-use sockdrawer::{Config, Context, Input, Limits, Peer, PerPeer, Pool, Protocol, Service, Step};
+use sockdrawer::{
+    Config, Context, Input, Peer, Pool, Protocol, Service, Step,
+    admission::{Limits, PerPeer},
+};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,7 +4,9 @@ mod common;
 
 use common::{Echo, PATIENCE, address, alone, connect, echoes, percentile, start};
 use sockdrawer::{
-    Address, Bind, Config, Drain, Endpoint, Error, How, Listen, ListenOptions, ListenRequest, Listening, Model, Pool,
+    Address, Config, Drain, Endpoint, Error, Model, Pool,
+    changing::How,
+    listening::{Bind, Listen, ListenOptions, ListenRequest, Listening},
 };
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

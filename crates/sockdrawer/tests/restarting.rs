@@ -4,7 +4,11 @@ mod common;
 
 use common::{Echo, PATIENCE, connect, echoes, in_time, start};
 use sockdrawer::testing::crash;
-use sockdrawer::{Config, Death, Error, Event, Model, Part, Pool, Replace, RestartPolicy, Restarts};
+use sockdrawer::{
+    Config, Error, Model, Pool,
+    observe::Event,
+    restarting::{Death, Part, Replace, RestartPolicy, Restarts},
+};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

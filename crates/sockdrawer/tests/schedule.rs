@@ -5,8 +5,8 @@ mod common;
 use common::{Echo, PATIENCE, start};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use sockdrawer::{
-    Address, Config, ConnectFailure, Connecting, Context, Drain, Endpoint, Input, Late, Local, Model, Peer, Pool, Protocol,
-    Service, Step,
+    Address, Config, Context, Drain, Endpoint, Input, Local, Model, Peer, Pool, Protocol, Service, Step,
+    connecting::{ConnectFailure, Connecting, Late},
 };
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -80,7 +80,7 @@ impl Protocol for Stopping {
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
         Step::Abort
     }
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         let (go, may) = channel();
         // After the test, nothing is in the way.
         let _ = self.0.send(go).is_ok().then(|| may.recv());

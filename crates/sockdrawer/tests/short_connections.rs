@@ -4,7 +4,10 @@
 mod common;
 
 use common::{PATIENCE, assert_empty, connect, in_time, read_all, start};
-use sockdrawer::{AcceptRate, Closed, Closing, Config, Context, Input, Limits, Peer, Protocol, Selector, Service, Step};
+use sockdrawer::{
+    Closed, Closing, Config, Context, Input, Peer, Protocol, Selector, Service, Step,
+    admission::{AcceptRate, Limits},
+};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, read, read_all, reset, start};
-use sockdrawer::{Address, Config, Connecting, Context, Error, Event, Input, Model, Peer, Pool, Protocol, Service, Step};
+use sockdrawer::{
+    Address, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step, connecting::Connecting, observe::Event,
+};
 use std::io::Write;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};

@@ -40,7 +40,7 @@ impl Protocol for Slow {
         }))
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         cx.send(&result.take::<u32>().expect("it ran").to_le_bytes());
         Step::Continue
     }

@@ -6,7 +6,9 @@ mod common;
 use common::{PATIENCE, Random, is_long, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
-    Config, Context, Input, Job, JobResult, Model, Part, Peer, Pool, Protocol, Recipe, Restarts, Service, Status, Step,
+    Config, Context, Input, Job, JobResult, Model, Peer, Pool, Protocol, Recipe, Service, Step,
+    observe::Status,
+    restarting::{Part, Restarts},
 };
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -62,7 +64,7 @@ impl Protocol for Mark {
         Step::Continue
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         cx.send(&result.take::<Vec<u8>>().expect("no job dies with a worker that has none"));
         Step::Continue
     }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Echo, Player, connect, echoes, hear, play, role, say, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use sockdrawer::{Config, Event};
+use sockdrawer::{Config, observe::Event};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,10 @@ use common::{
 };
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Closed, Config, ConnectionStatus, Context, Drain, Drained, Error, Event, Handle, Input, Job, JobError, JobResult, Local,
-    Note, Peer, Pool, Protocol, Restarts, Selector, Service, Step,
+    Closed, Config, Context, Drain, Drained, Error, Handle, Input, Job, JobError, JobResult, Local, Note, Peer, Pool, Protocol,
+    Selector, Service, Step,
+    observe::{ConnectionStatus, Event},
+    restarting::Restarts,
 };
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -116,7 +118,7 @@ impl Protocol for Glass {
         Step::Continue
     }
 
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         self.breaks(At::Finished);
         Step::Close
     }
@@ -127,7 +129,7 @@ impl Protocol for Glass {
         Step::Continue
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         self.breaks(At::Done);
         cx.send(&[result.take::<u8>().unwrap_or_else(|error| if error == JobError::Panicked { b'!' } else { b'?' })]);
         Step::Continue

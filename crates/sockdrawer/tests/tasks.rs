@@ -6,9 +6,11 @@ mod common;
 mod listening;
 
 use common::*;
-use sockdrawer::tasks::{Connection, Context};
+use sockdrawer::tasks::{Connection, Info};
 use sockdrawer::{
-    Behaviour, Config, Drain, Event, Input, Model, Note, OnFull, Peer, Pool, Protocol, Reject, Selector, Service, Step,
+    Behaviour, Config, Drain, Input, Model, Note, Peer, Pool, Protocol, Selector, Service, Step,
+    admission::{OnFull, Reject},
+    observe::Event,
 };
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
@@ -23,12 +25,12 @@ fn tasks(behaviour: impl Into<Behaviour>) -> Config {
     config
 }
 
-async fn echo(mut connection: Connection, context: Context) {
+async fn echo(mut connection: Connection, info: Info) {
     let mut bytes = vec![0; 65_536];
     loop {
         let read = tokio::select! {
             read = connection.read(&mut bytes) => read.unwrap_or(0),
-            () = context.draining() => 0,
+            () = info.draining() => 0,
         };
         if read == 0 || connection.write_all(&bytes[..read]).await.is_err() {
             return;
@@ -37,7 +39,7 @@ async fn echo(mut connection: Connection, context: Context) {
 }
 
 /// Answers until its peer or the pool has enough, whatever the pool wishes.
-async fn stubborn(mut connection: Connection, _context: Context) {
+async fn stubborn(mut connection: Connection, _info: Info) {
     let mut bytes = [0; 1024];
     while let Ok(read @ 1..) = connection.read(&mut bytes).await {
         if connection.write_all(&bytes[..read]).await.is_err() {
@@ -51,7 +53,7 @@ fn runtime() -> Runtime {
 }
 
 /// One connection, as the pool sees it.
-fn only(pool: &Pool) -> sockdrawer::ConnectionStatus {
+fn only(pool: &Pool) -> sockdrawer::observe::ConnectionStatus {
     let mut all = pool.connections(&Selector::All);
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
@@ -80,7 +82,7 @@ fn a_handler_serves_and_its_bytes_are_counted_while_it_runs_and_afterwards() {
 
 #[test]
 fn who_drops_a_connection_with_unread_input_loses_none_of_its_answer() {
-    async fn answer(mut connection: Connection, _context: Context) {
+    async fn answer(mut connection: Connection, _info: Info) {
         let mut first = [0; 1];
         connection.read_exact(&mut first).await.expect("it sends");
         connection.write_all(&[b'a'; 50_000]).await.expect("there is room");
@@ -113,8 +115,8 @@ fn context_hears_of_a_drain_and_what_does_not_listen_is_purged() {
 
 #[test]
 fn notes_reach_a_task_in_order_and_end_with_its_connection() {
-    async fn told(mut connection: Connection, context: Context) {
-        let listener = context.clone();
+    async fn told(mut connection: Connection, info: Info) {
+        let listener = info.clone();
         let (tells, hears) = tokio::sync::oneshot::channel();
         tokio::task::spawn_local(async move {
             let mut heard = 0;
@@ -131,9 +133,9 @@ fn notes_reach_a_task_in_order_and_end_with_its_connection() {
         let heard = hears.await.expect("it counts");
         HEARD.lock().expect("no panic").push(heard);
     }
-    async fn repeats(mut connection: Connection, context: Context) {
+    async fn repeats(mut connection: Connection, info: Info) {
         connection.write_all(b"ready").await.expect("it reads");
-        while let Some(note) = context.note().await {
+        while let Some(note) = info.note().await {
             if connection.write_all(note.bytes().expect("bytes")).await.is_err() {
                 return;
             }
@@ -170,7 +172,7 @@ fn notes_reach_a_task_in_order_and_end_with_its_connection() {
 /// A handler that gives its connections to the test.
 fn moved() -> (Behaviour, mpsc::Receiver<Connection>) {
     let (gives, takes) = mpsc::channel();
-    let behaviour = Behaviour::task(move |connection, _context: Context| {
+    let behaviour = Behaviour::task(move |connection, _info: Info| {
         gives.send(connection).expect("the test takes it");
         std::future::ready(())
     });
@@ -185,10 +187,9 @@ fn a_connection_moved_to_another_runtime_is_still_counted_listed_drained_purged_
     let next = |stubbornly: bool| {
         let mut client = connect(at);
         let connection = takes.recv_timeout(PATIENCE).expect("accepted");
-        let context = connection.context().clone();
-        let id = context.id();
-        elsewhere
-            .spawn(async move { if stubbornly { stubborn(connection, context).await } else { echo(connection, context).await } });
+        let info = connection.info().clone();
+        let id = info.id();
+        elsewhere.spawn(async move { if stubbornly { stubborn(connection, info).await } else { echo(connection, info).await } });
         assert!(echoes(&mut client, b"elsewhere"));
         (client, id)
     };
@@ -219,12 +220,12 @@ fn a_connection_held_by_nobody_who_reads_is_ended_by_kill_and_its_holder_learns_
     let (pool, at) = start(tasks(behaviour).limit(1));
     let mut client = connect(at);
     let mut held = takes.recv_timeout(PATIENCE).expect("accepted");
-    let (context, local) = (held.context().clone(), runtime());
-    assert_eq!(pool.kill(&Selector::Id(context.id())), 1);
+    let (info, local) = (held.info().clone(), runtime());
+    assert_eq!(pool.kill(&Selector::Id(info.id())), 1);
     assert!(read_all(&mut client).is_err(), "a kill is a reset");
     local.block_on(async {
-        context.draining().await;
-        assert!(context.note().await.is_none());
+        info.draining().await;
+        assert!(info.note().await.is_none());
         let failed = held.read_u8().await.expect_err("it was killed");
         assert_eq!(failed.kind(), std::io::ErrorKind::ConnectionAborted);
         let failed = held.write_all(b"x").await.expect_err("it was killed");
@@ -239,7 +240,7 @@ fn a_connection_held_by_nobody_who_reads_is_ended_by_kill_and_its_holder_learns_
 
 #[test]
 fn a_panicking_task_costs_its_connection_only() {
-    async fn fragile(mut connection: Connection, _context: Context) {
+    async fn fragile(mut connection: Connection, _info: Info) {
         let mut byte = [0];
         while connection.read_exact(&mut byte).await.is_ok() {
             assert_ne!(byte, *b"x", "x is too much");
@@ -267,7 +268,7 @@ fn a_panicking_task_costs_its_connection_only() {
 
 #[test]
 fn handlers_limits_and_addresses_change_and_every_connection_stays() {
-    async fn loud(mut connection: Connection, _context: Context) {
+    async fn loud(mut connection: Connection, _info: Info) {
         while let Ok(byte) = connection.read_u8().await {
             if connection.write_u8(byte.to_ascii_uppercase()).await.is_err() {
                 return;
@@ -393,7 +394,7 @@ fn a_task_that_blocks_its_thread_is_seen_as_a_loop_that_hangs_and_a_busy_one_is_
     let (tells, hears) = mpsc::channel();
     let hears = Mutex::new(hears);
     let handler = Arc::new(move || hears.lock().expect("no panic").recv_timeout(PATIENCE).expect("it is told of"));
-    let behaviour = Behaviour::task(move |mut connection: Connection, _context: Context| {
+    let behaviour = Behaviour::task(move |mut connection: Connection, _info: Info| {
         let block = handler.clone();
         async move {
             if connection.read_u8().await.expect("the client says what") == b'b' {
@@ -434,7 +435,7 @@ fn a_loop_that_crashes_ends_its_tasks_connections_and_is_replaced() {
     let held = takes.recv_timeout(PATIENCE).expect("accepted");
     assert!(sockdrawer::testing::crash_loop(&pool, 0));
     assert!(pool.wait(PATIENCE, |status| status.restarts == 1));
-    assert!(held.context().is_draining(), "its holder hears of it");
+    assert!(held.info().is_draining(), "its holder hears of it");
     let _ = client.read(&mut [0]).map_err(|_| "a reset");
     drop(held);
     assert_empty(&pool);
@@ -447,16 +448,16 @@ fn a_loop_that_crashes_ends_its_tasks_connections_and_is_replaced() {
 
 #[test]
 fn handlers_run_on_connections_that_a_pool_made() {
-    async fn asks(mut connection: Connection, context: Context) {
-        assert_eq!(context.side(), sockdrawer::Side::Connected);
+    async fn asks(mut connection: Connection, info: Info) {
+        assert_eq!(info.side(), sockdrawer::Side::Connected);
         connection.write_all(b"question").await.expect("the server reads");
         let mut answer = [0; 8];
         connection.read_exact(&mut answer).await.expect("the server answers");
         assert_eq!(&answer, b"question");
-        context.draining().await;
+        info.draining().await;
     }
     let (server, at) = start(tasks(Behaviour::task(stubborn)));
-    let connecting = sockdrawer::Connecting::to(vec![sockdrawer::Address::Tcp(at)]);
+    let connecting = sockdrawer::connecting::Connecting::to(vec![sockdrawer::Address::Tcp(at)]);
     let client = Pool::start(Config::connect(Behaviour::task(asks), connecting).model(Model::Tasks).loops(1).limit(25))
         .expect("it starts");
     let answered = || server.connections(&Selector::All).iter().map(|one| one.bytes_out).sum::<u64>();
@@ -485,7 +486,7 @@ struct Bomb(Option<Connection>);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        panic!("dropped with {:?}", self.0.as_ref().map(Connection::context));
+        panic!("dropped with {:?}", self.0.as_ref().map(Connection::info));
     }
 }
 
@@ -517,7 +518,7 @@ fn a_panic_in_the_drop_of_a_task_holds_up_neither_a_replacement_nor_an_end() {
 
 #[test]
 fn an_abort_is_a_reset_and_counted() {
-    async fn abort(mut connection: Connection, _context: Context) {
+    async fn abort(mut connection: Connection, _info: Info) {
         connection.read_u8().await.expect("it sends");
         connection.write_all(b"half an ans").await.expect("there is room");
         connection.abort();
@@ -533,7 +534,7 @@ fn an_abort_is_a_reset_and_counted() {
 
 #[test]
 fn the_halves_of_a_connection_live_in_two_tasks_and_end_one_after_the_other() {
-    async fn split(connection: Connection, _context: Context) {
+    async fn split(connection: Connection, _info: Info) {
         let (mut reader, mut writer) = connection.into_split();
         let writing = tokio::task::spawn_local(async move { writer.write_all(b"all that I say").await });
         writing.await.expect("no panic").expect("it reads");

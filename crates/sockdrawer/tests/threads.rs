@@ -6,8 +6,10 @@ mod common;
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Connecting, ConnectionState, Context, Drain, Drained, Error, Event, Input, Local, Model, Peer, Pool,
-    Protocol, Restarts, Selector, Service, Side, Step,
+    Address, Config, Context, Drain, Drained, Error, Input, Local, Model, Peer, Pool, Protocol, Selector, Service, Side, Step,
+    connecting::Connecting,
+    observe::{ConnectionState, Event},
+    restarting::Restarts,
 };
 use std::collections::HashSet;
 use std::io::Write;

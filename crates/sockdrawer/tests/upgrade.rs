@@ -26,7 +26,7 @@ mod sums;
 
 use common::{PATIENCE, address, any_port, connect, read, read_all, reset, tcp};
 use place::{Place, config, id_of, many_sums, moved};
-use sockdrawer::{Address, Drain, Listening, Model, Pool, Selector, Status, Upgrade};
+use sockdrawer::{Address, Drain, Model, Pool, Selector, Upgrade, listening::Listening, observe::Status};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;

@@ -112,7 +112,7 @@ fn connections_with_a_process_to_themselves() {
 
 fn a_limit_holds_over_the_processes_of_both() {
     let place = Place::new("limits");
-    let listening = |at| sockdrawer::Listening::new(at).limit(4);
+    let listening = |at| sockdrawer::listening::Listening::new(at).limit(4);
     let (old, at) = place.serve(of(Model::Prefork, 1).listening(listening(any_port())));
     let mut clients = many_sums(at, 4);
     for client in &mut clients[..2] {

@@ -38,7 +38,7 @@ impl Protocol for Messages {
         Step::Continue
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         cx.send(&result.take::<[u8; 8]>().expect("the job does not panic"));
         Step::Continue
     }

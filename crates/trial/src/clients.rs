@@ -2,7 +2,7 @@
 
 use super::exchange::{Dialogue, Exchange, Judgement};
 use super::random::{Random, mix};
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl<D: Dialogue, W: Witness> Visit<D, W> {
         }
         cx.set_timer(PATIENCE);
         // The side that closes first keeps the port in TIME_WAIT for a minute: a server that announced its end gets the time for it.
-        if self.at_once || announced { Step::Continue } else { Step::Finish }
+        if self.at_once || announced { Step::Continue } else { Step::EndOutput }
     }
 }
 
@@ -134,7 +134,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
         self.witness.stood();
         self.dialogue.ask(&mut |bytes| cx.send(bytes));
         cx.set_timer(PATIENCE);
-        if self.at_once { Step::Finish } else { Step::Continue }
+        if self.at_once { Step::EndOutput } else { Step::Continue }
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -149,7 +149,7 @@ impl<D: Dialogue, W: Witness> Protocol for Visit<D, W> {
         }
     }
 
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         if !self.answered {
             if !self.dialogue.ended() {
                 return self.fail(Cause::Early);
@@ -253,7 +253,7 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
     fn rest(&mut self, cx: &mut Context<'_>) -> Step {
         if self.stopping || self.announced {
             cx.set_timer(PATIENCE);
-            return if self.stopping { Step::Finish } else { Step::Continue };
+            return if self.stopping { Step::EndOutput } else { Step::Continue };
         }
         let most = u64::try_from(self.pause.as_micros()).expect("a pause is short");
         cx.set_timer(Duration::from_micros(self.random.below(most)));
@@ -303,7 +303,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
         }
     }
 
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         if self.under_way && self.dialogue.ended() {
             // An answer that ends with its connection announces it by its form.
             self.under_way = false;

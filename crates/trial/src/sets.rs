@@ -3,7 +3,7 @@
 use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
 use super::exchange::Exchange;
 use super::tally::{Group, Tally};
-use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Pool};
+use sockdrawer::{Address, Config, Drain, Endpoint, Error, Pool, connecting::Connecting};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;

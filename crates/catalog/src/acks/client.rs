@@ -4,7 +4,9 @@ use super::parse::MAX_PAYLOAD;
 use super::{AckPattern, covering};
 use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
 use crate::pace::{Budget, first};
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Note, Output, Peer, Protocol, Receiving, Service, Step};
+use sockdrawer::{
+    Closed, Context, Input, Local, Note, Output, Peer, Protocol, Receiving, Service, Step, connecting::ConnectFailure,
+};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ impl Default for Options {
 /// are dropped, it goes on with the next ack only.
 ///
 /// ```
-/// use sockdrawer::testing::Connection;
+/// use sockdrawer::testing::Driver;
 /// use sockdrawer_catalog::{Budget, acks};
 /// # use sockdrawer_catalog::meter::{End, Meter, Phase};
 /// # use std::time::{Duration, Instant};
@@ -79,8 +81,8 @@ impl Default for Options {
 /// # }
 ///
 /// let options = acks::Options { size: 5, batch: 2, budget: Budget::Each(2), ..acks::Options::default() };
-/// let mut client = Connection::open(acks::Client::new(options, Count::default));
-/// let mut server = Connection::open(acks::Acks::default());
+/// let mut client = Driver::open(acks::Client::new(options, Count::default));
+/// let mut server = Driver::open(acks::Acks::default());
 /// server.receive(&client.sent());
 /// client.receive(&server.sent());
 /// assert_eq!(client.local::<Count>().map(|count| count.0), Some(2));
@@ -274,7 +276,7 @@ impl<M: Meter> Streaming<M> {
         if self.stream.options.budget.is_spent(self.written) {
             self.state = State::Finishing;
             self.arm(cx);
-            return Step::Finish;
+            return Step::EndOutput;
         }
         // Whether there is room again shows when the batch has been sent. If there is none, `writable` comes, or acks.
         if count > 0 && self.allowed(now, usize::MAX) > 0 {
@@ -372,7 +374,7 @@ impl<M: Meter> Protocol for Streaming<M> {
         self.send_on(cx)
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         if self.waiting_for() != Phase::End {
             return self.fail(self.waiting_for(), None, End::Lost, cx);
         }

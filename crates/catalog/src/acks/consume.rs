@@ -55,7 +55,7 @@ impl Acks {
     /// process, and no connection moves to it from another generation: a consumer would miss what came before.
     ///
     /// ```
-    /// use sockdrawer::testing::Connection;
+    /// use sockdrawer::testing::Driver;
     /// use sockdrawer_catalog::acks::{AckPattern, Acks, Consumer, Part};
     /// use std::ops::ControlFlow;
     /// use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Acks {
     /// let all = Arc::new(AtomicU64::new(0));
     /// let sums = all.clone();
     /// let server = Acks { pattern: AckPattern::Read }.consuming(move |_peer| Sum { message: 0, all: sums.clone() });
-    /// let mut connection = Connection::open(server);
+    /// let mut connection = Driver::open(server);
     /// connection.receive(b"\0\0\0\0\0\0\0\0\x03\0\0\0\x01\x02");
     /// connection.receive(b"\x04");
     /// assert_eq!(all.load(Ordering::Relaxed), 7);
@@ -129,11 +129,11 @@ mod tests {
         }
     }
 
-    fn collecting() -> (testing::Connection<impl Service>, Messages) {
+    fn collecting() -> (testing::Driver<impl Service>, Messages) {
         let messages = Messages::default();
         let into = messages.clone();
         let server = Acks { pattern: AckPattern::Read }.consuming(move |_| Collect { payload: Vec::new(), into: into.clone() });
-        (testing::Connection::open(server), messages)
+        (testing::Driver::open(server), messages)
     }
 
     fn message(id: u64, payload: &[u8]) -> Vec<u8> {
@@ -164,7 +164,7 @@ mod tests {
             let until = 15 + 12 + at;
             connection.receive(&stream[..until]);
             connection.receive(&stream[until..]);
-            assert_eq!(connection.closed(), Some(Closed::Done));
+            assert_eq!(connection.closed(), Some(Closed::Orderly));
             assert_eq!(connection.sent(), [0; 12], "the first is acknowledged, and nothing else");
             assert_eq!(messages.lock().expect("nobody panicked").len(), 1);
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use sockdrawer::Closed;
-use sockdrawer::testing::{Connection, Limits, peer};
+use sockdrawer::testing::{Bounds, Driver, peer};
 
 const AFTER: Duration = Duration::from_millis(5);
 const PATTERNS: [AckPattern; 5] = [
@@ -13,10 +13,10 @@ const PATTERNS: [AckPattern; 5] = [
     AckPattern::Every(3),
 ];
 
-type Open = Connection<Acks>;
+type Open = Driver<Acks>;
 
 fn open(pattern: AckPattern) -> Open {
-    Connection::open(Acks { pattern })
+    Driver::open(Acks { pattern })
 }
 
 fn message(pattern: AckPattern, id: u64, payload: usize) -> Vec<u8> {
@@ -62,7 +62,7 @@ fn every_message_is_covered_wherever_the_stream_is_split() {
             connection.receive(&stream[..at]);
             connection.receive(&stream[at..]);
             connection.finish();
-            assert_eq!((covered(pattern, &mut connection), connection.closed()), (7, Some(Closed::Done)), "{pattern} at {at}");
+            assert_eq!((covered(pattern, &mut connection), connection.closed()), (7, Some(Closed::Orderly)), "{pattern} at {at}");
         }
         let mut connection = open(pattern);
         connection.receive_split(&stream);
@@ -125,8 +125,8 @@ fn every_is_so_many_messages_and_the_rest_by_timer() {
 #[test]
 fn a_payload_may_be_larger_than_what_may_be_left_untaken() {
     for pattern in PATTERNS {
-        let limits = Limits { max_partial: 12, ..Limits::default() };
-        let mut connection = Connection::open_with(Acks { pattern }, peer(sockdrawer::Side::Accepted, Duration::ZERO), limits);
+        let limits = Bounds { max_partial: 12, ..Bounds::default() };
+        let mut connection = Driver::open_with(Acks { pattern }, peer(sockdrawer::Side::Accepted, Duration::ZERO), limits);
         let stream = [message(pattern, 0, MAX_PAYLOAD as usize), message(pattern, 1, 0), message(pattern, 2, 70_000)].concat();
         stream.chunks(4_099).for_each(|read| connection.receive(read));
         assert!(connection.kept().is_empty());
@@ -140,12 +140,12 @@ fn an_oversize_payload_closes_after_what_is_owed() {
     for pattern in PATTERNS {
         let mut connection = open(pattern);
         connection.receive(&[messages(pattern, 2), message(pattern, 2, MAX_PAYLOAD as usize + 1)[..12].to_vec()].concat());
-        assert_eq!((covered(pattern, &mut connection), connection.closed()), (2, Some(Closed::Done)), "{pattern}");
+        assert_eq!((covered(pattern, &mut connection), connection.closed()), (2, Some(Closed::Orderly)), "{pattern}");
     }
     // Big-endian sizes read as little-endian ones are huge: a client with the wrong `--ack` is closed, not misread.
     let mut confused = open(AckPattern::Read);
     confused.receive(&messages(AckPattern::Reply, 1));
-    assert_eq!((confused.sent(), confused.closed()), (vec![], Some(Closed::Done)));
+    assert_eq!((confused.sent(), confused.closed()), (vec![], Some(Closed::Orderly)));
     assert!(confused.reports()[0].contains("another pattern"), "{:?}", confused.reports());
 }
 
@@ -157,7 +157,7 @@ fn half_a_message_that_ends_is_not_acknowledged() {
             let stream = messages(pattern, 3);
             connection.receive(&stream[..stream.len() - missing]);
             connection.finish();
-            assert_eq!((covered(pattern, &mut connection), connection.closed()), (2, Some(Closed::Done)), "{pattern}");
+            assert_eq!((covered(pattern, &mut connection), connection.closed()), (2, Some(Closed::Orderly)), "{pattern}");
         }
     }
 }
@@ -169,14 +169,14 @@ fn a_drain_takes_the_message_under_way_and_no_more() {
         let mut between = open(pattern);
         between.receive(&stream[..17 * 2]);
         between.drain();
-        assert_eq!((covered(pattern, &mut between), between.closed()), (2, Some(Closed::Done)), "{pattern}");
+        assert_eq!((covered(pattern, &mut between), between.closed()), (2, Some(Closed::Orderly)), "{pattern}");
         let mut within = open(pattern);
         within.receive(&stream[..17 + 14]);
         within.drain();
         assert_eq!(within.closed(), None);
         let before = covered(pattern, &mut within);
         within.receive(&stream[17 + 14..]);
-        assert_eq!((before, within.closed()), (1, Some(Closed::Done)), "{pattern}");
+        assert_eq!((before, within.closed()), (1, Some(Closed::Orderly)), "{pattern}");
         assert_eq!(count(pattern, &within.sent()), 1, "{pattern}");
     }
 }

@@ -2,7 +2,10 @@
 
 use super::ack;
 use super::parse::{HEADER, MAX_PAYLOAD, SizeOrder};
-use sockdrawer::{Behaviour, Connection, Wakeup};
+use sockdrawer::{
+    Behaviour,
+    blocking::{Connection, Wakeup},
+};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 

@@ -59,12 +59,12 @@ mod tests {
     use crate::meter::{End, Phase, TIMED_OUT};
     use crate::pace::{Asking, Budget, Client, Pace};
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
     use std::time::Duration;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    type Speaking = Connection<Client<Question, fn() -> Book>>;
+    type Speaking = Driver<Client<Question, fn() -> Book>>;
 
     fn open(expect: Option<&str>, interval: Duration) -> Speaking {
         let pace = Pace { interval: interval.into(), timeout: SECOND, budget: Budget::Unlimited, lifetime: None, seed: 0 };

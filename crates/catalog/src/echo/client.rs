@@ -61,10 +61,10 @@ mod tests {
     use crate::meter::{End, Phase, TIMED_OUT};
     use crate::pace::{Budget, Client, Pace};
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
     use std::time::Duration;
 
-    fn open(size: u32, operations: u64) -> Connection<Client<Block, fn() -> Book>> {
+    fn open(size: u32, operations: u64) -> Driver<Client<Block, fn() -> Book>> {
         let pace = Pace {
             interval: Duration::ZERO.into(),
             timeout: Duration::from_secs(1),
@@ -79,7 +79,7 @@ mod tests {
     fn blocks_of_any_size_come_back_by_a_real_server() {
         for size in [1, 7, 16, 1_000, 100_000] {
             let mut client = open(size, 3);
-            let mut server = Connection::open(super::super::Echo);
+            let mut server = Driver::open(super::super::Echo);
             while client.closed().is_none() {
                 let sent = client.sent();
                 assert!(!sent.is_empty() && sent.len() as u64 <= WINDOW);

@@ -2,7 +2,7 @@
 
 use super::ANSWER;
 use crate::meter::{End, Meter, Phase, TIMED_OUT, connect_failed, ended, meter};
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ impl<M: Meter> Protocol for Session<M> {
         Step::Continue
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         let (Phase::End, Some(sent)) = (self.waiting_for(), self.sent) else {
             return self.fail(Phase::Answer, None, End::Lost, cx);
         };
@@ -109,11 +109,11 @@ impl<M: Meter> Protocol for Session<M> {
 mod tests {
     use super::*;
     use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    type Hello = Connection<Client<fn() -> Book>>;
+    type Hello = Driver<Client<fn() -> Book>>;
 
     fn client() -> Client<fn() -> Book> {
         Client { timeout: TIMEOUT, meter: Book::default }

@@ -7,7 +7,7 @@ use crate::Budget;
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ending, meter};
 use crate::numbers::scatter;
 use rustix::io::Errno;
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Local, Peer, Protocol, Service, Step};
+use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -378,7 +378,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
         }
     }
 
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         if let State::Asked(asked) = self.state {
             match self.reader.ended() {
                 Some(answer) => drop(self.answered(asked, answer, cx)),

@@ -33,7 +33,7 @@ mod tests {
     use crate::meter::{End, Phase, TIMED_OUT};
     use crate::pace::{Asking, Budget, Client, Interval, Pace};
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
@@ -41,7 +41,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const MILLI: Duration = Duration::from_millis(1);
 
-    type Pinging = Connection<Client<Question, fn() -> Book>>;
+    type Pinging = Driver<Client<Question, fn() -> Book>>;
 
     fn client(interval: Duration, budget: Budget) -> Client<Question, fn() -> Book> {
         Client::new(Question, Pace { interval: interval.into(), timeout: SECOND, budget, lifetime: None, seed: 0 }, Book::default)
@@ -133,11 +133,11 @@ mod tests {
         asked.drain();
         assert_eq!(asked.closed(), None);
         asked.receive(b"Pong");
-        assert_eq!((asked.closed(), outcome(&mut asked)), (Some(Closed::Done), (vec![], vec![End::Stopped])));
+        assert_eq!((asked.closed(), outcome(&mut asked)), (Some(Closed::Orderly), (vec![], vec![End::Stopped])));
         assert_eq!(book(&mut asked).operations.len(), 1);
         let mut resting = connect(client(SECOND, Budget::Unlimited));
         resting.drain();
-        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Done), (vec![], vec![End::Stopped])));
+        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Orderly), (vec![], vec![End::Stopped])));
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         resting.advance(39 * MILLI);
         assert_eq!(resting.closed(), None);
         resting.advance(MILLI);
-        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Done), (vec![], vec![End::Complete])));
+        assert_eq!((resting.closed(), outcome(&mut resting)), (Some(Closed::Orderly), (vec![], vec![End::Complete])));
         assert_eq!((resting.sent(), &book(&mut resting).lags[..]), (vec![], &[][..]));
         let mut asked = living(Duration::ZERO, 40 * MILLI);
         asked.advance(30 * MILLI);

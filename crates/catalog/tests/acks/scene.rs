@@ -1,6 +1,6 @@
 //! A server and clients of `acks`, both counting.
 
-use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Model, NotesWhenFull, Pool};
+use sockdrawer::{Address, Behaviour, Config, Drain, Model, NotesWhenFull, Pool, connecting::Connecting};
 use sockdrawer_catalog::Budget;
 use sockdrawer_catalog::acks::{AckPattern, Acks, Client, Consumer, Options, Part};
 use sockdrawer_catalog::meter::{End, Meter, Phase};

@@ -1,7 +1,7 @@
 //! The server of `acks`: whatever comes, each whole message is acknowledged once, in order, and nothing else is.
 
 use super::Script;
-use sockdrawer::testing::{Connection, Limits, peer};
+use sockdrawer::testing::{Bounds, Driver, peer};
 use sockdrawer::{Closed, Side};
 use sockdrawer_catalog::acks::{AckPattern, Acks, Consumer, Part};
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ pub(super) const PATTERNS: [AckPattern; 5] = [
 ];
 const EVERY: u32 = 3;
 /// Reached by a few acks, so that connections are held back by a peer that does not read.
-const WATER: Limits = Limits { max_partial: 12, high_water: 40, low_water: 20, inbox: 1 };
+const WATER: Bounds = Bounds { max_partial: 12, high_water: 40, low_water: 20, inbox: 1 };
 /// What is missing of a payload may come as zeros, in up to as many bytes in a step, so that large payloads need no large inputs.
 static ZEROS: [u8; 31 * 4096] = [0; 31 * 4096];
 /// All steps together: one payload of the largest size, and then some.
@@ -84,7 +84,7 @@ impl Reference {
 struct Pair {
     pattern: AckPattern,
     /// None while it is moved.
-    connection: Option<Connection<Acks>>,
+    connection: Option<Driver<Acks>>,
     reference: Reference,
     sent: Vec<u8>,
     blocked: bool,
@@ -95,13 +95,13 @@ struct Pair {
 
 impl Pair {
     fn new(pattern: AckPattern) -> Pair {
-        let connection = Connection::open_with(Acks { pattern }, peer(Side::Accepted, Duration::ZERO), WATER);
+        let connection = Driver::open_with(Acks { pattern }, peer(Side::Accepted, Duration::ZERO), WATER);
         let reference = Reference::new(pattern);
         let (connection, sent) = (Some(connection), Vec::new());
         Pair { pattern, connection, reference, sent, blocked: false, draining: false, moved: false, zeros: 0 }
     }
 
-    fn connection(&mut self) -> &mut Connection<Acks> {
+    fn connection(&mut self) -> &mut Driver<Acks> {
         self.connection.as_mut().expect("it is not being moved")
     }
 
@@ -180,7 +180,7 @@ impl Pair {
         let ended = self.reference.ended;
         let closed = self.connection().closed();
         if ended && !self.blocked {
-            assert_eq!(closed, Some(Closed::Done), "{}", self.pattern);
+            assert_eq!(closed, Some(Closed::Orderly), "{}", self.pattern);
         } else if !ended {
             assert_eq!(closed, None, "{}", self.pattern);
             assert!(self.blocked || kept == self.reference.header.len() % 12, "{} leaves {kept} bytes", self.pattern);
@@ -247,7 +247,7 @@ impl Consumer for Collect {
 fn check_consumer(mut script: Script<'_>) {
     let (pattern, collect) = (PATTERNS[usize::from(script.choices) % PATTERNS.len()], Collect::default());
     let consumer = collect.clone();
-    let mut connection = Connection::open(Acks { pattern }.consuming(move |_| consumer.clone()));
+    let mut connection = Driver::open(Acks { pattern }.consuming(move |_| consumer.clone()));
     let mut reference = Reference::new(pattern);
     let mut receive = |bytes: &[u8]| {
         reference.receive(bytes);
@@ -280,7 +280,7 @@ pub(crate) fn check(input: &[u8]) {
         pair.connection().finish();
         let sent = pair.connection().sent();
         pair.sent.extend(sent);
-        assert_eq!(pair.connection().closed(), Some(Closed::Done));
+        assert_eq!(pair.connection().closed(), Some(Closed::Orderly));
     }
     pair.check("at the end");
     check_consumer(Script::new(input).expect("it was one before"));

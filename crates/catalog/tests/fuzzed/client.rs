@@ -4,7 +4,7 @@
 use super::Script;
 use super::acks::{PATTERNS, Reference};
 use sockdrawer::Closed;
-use sockdrawer::testing::{Connection, Limits, peer};
+use sockdrawer::testing::{Bounds, Driver, peer};
 use sockdrawer_catalog::Budget;
 use sockdrawer_catalog::acks::{AckPattern, Client, Options};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 /// Reached by a few messages, so that the server's not reading holds the client back.
-const WATER: Limits = Limits { max_partial: 12, high_water: 100, low_water: 50, inbox: 4 };
+const WATER: Bounds = Bounds { max_partial: 12, high_water: 100, low_water: 50, inbox: 4 };
 
 #[derive(Default)]
 struct Book {
@@ -77,7 +77,7 @@ impl Acknowledged {
 
 struct Pair {
     options: Options,
-    connection: Connection<Client<fn() -> Book>>,
+    connection: Driver<Client<fn() -> Book>>,
     acknowledged: Acknowledged,
     /// Reads what the client writes.
     server: Reference,
@@ -94,7 +94,7 @@ impl Pair {
         let (batch, window) = if choices & 128 == 0 { (1, 8) } else { (3, 10) };
         let options = Options { pattern, size: 5, batch, window, interval, timeout: TIMEOUT, budget, seed: 0 };
         let client = Client::new(options.clone(), Book::default as fn() -> Book);
-        let connection = Connection::open_with(client, peer(sockdrawer::Side::Connected, Duration::ZERO), WATER);
+        let connection = Driver::open_with(client, peer(sockdrawer::Side::Connected, Duration::ZERO), WATER);
         let server = Reference::new(pattern);
         let (acknowledged, finished, draining) = (Acknowledged::default(), false, false);
         let mut pair = Pair { options, connection, acknowledged, server, finished, draining, blocked: false };

@@ -2,7 +2,7 @@
 
 use super::Script;
 use sockdrawer::Closed;
-use sockdrawer::testing::Connection;
+use sockdrawer::testing::Driver;
 use sockdrawer_catalog::http::Http;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn is_line(line: &[u8], whole: bool) -> bool {
 }
 
 /// Checks what the connection did with `bytes`, the last of which came in the last read.
-fn judge(connection: &mut Connection<Http>, bytes: &[u8]) -> Verdict {
+fn judge(connection: &mut Driver<Http>, bytes: &[u8]) -> Verdict {
     let verdict = verdict(bytes);
     match verdict {
         Verdict::Open => {
@@ -61,7 +61,7 @@ fn judge(connection: &mut Connection<Http>, bytes: &[u8]) -> Verdict {
             assert_eq!(connection.kept(), bytes);
         }
         Verdict::Refused => {
-            assert_eq!((connection.closed(), connection.has_job()), (Some(Closed::Done), false), "nothing can make it right");
+            assert_eq!((connection.closed(), connection.has_job()), (Some(Closed::Orderly), false), "nothing can make it right");
             assert_eq!((connection.sent(), connection.kept()), (vec![], &b""[..]));
         }
         Verdict::Answered { slow, end } => {
@@ -70,7 +70,7 @@ fn judge(connection: &mut Connection<Http>, bytes: &[u8]) -> Verdict {
                 assert_eq!(connection.sent(), b"");
                 connection.run_job();
             }
-            assert_eq!((connection.closed(), connection.sent()), (Some(Closed::Done), ANSWER.to_vec()));
+            assert_eq!((connection.closed(), connection.sent()), (Some(Closed::Orderly), ANSWER.to_vec()));
             assert_eq!(connection.kept(), &bytes[end..], "what follows is left, so that the close lingers");
         }
     }
@@ -79,7 +79,7 @@ fn judge(connection: &mut Connection<Http>, bytes: &[u8]) -> Verdict {
 
 /// A connection and all that it has received.
 struct Visit {
-    connection: Connection<Http>,
+    connection: Driver<Http>,
     received: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl Visit {
 /// Whole, in the splits that the input chooses, and moved between them.
 pub(crate) fn check(input: &[u8]) {
     let Some(mut script) = Script::new(input) else { return };
-    let mut visit = Visit { connection: Connection::open(SERVER), received: Vec::new() };
+    let mut visit = Visit { connection: Driver::open(SERVER), received: Vec::new() };
     let mut goes_on = true;
     for (what, count) in script.steps() {
         goes_on = match what {
@@ -112,7 +112,7 @@ pub(crate) fn check(input: &[u8]) {
             // Nothing is under way: it ends. Else it may still become a request.
             6 if visit.received.is_empty() => {
                 visit.connection.drain();
-                assert_eq!((visit.connection.closed(), visit.connection.sent()), (Some(Closed::Done), vec![]));
+                assert_eq!((visit.connection.closed(), visit.connection.sent()), (Some(Closed::Orderly), vec![]));
                 return;
             }
             6 => {
@@ -127,13 +127,13 @@ pub(crate) fn check(input: &[u8]) {
     }
     if goes_on && visit.receive(script.stream) {
         visit.connection.finish();
-        assert_eq!((visit.connection.closed(), visit.connection.sent()), (Some(Closed::Done), vec![]), "it ended too early");
+        assert_eq!((visit.connection.closed(), visit.connection.sent()), (Some(Closed::Orderly), vec![]), "it ended too early");
     }
     judge(&mut whole(&visit.received), &visit.received);
 }
 
-fn whole(bytes: &[u8]) -> Connection<Http> {
-    let mut connection = Connection::open(SERVER);
+fn whole(bytes: &[u8]) -> Driver<Http> {
+    let mut connection = Driver::open(SERVER);
     connection.receive(bytes);
     connection
 }

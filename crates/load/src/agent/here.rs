@@ -6,7 +6,11 @@ use crate::proc::Growth;
 use crate::server::own_time;
 use crate::stop::Stop;
 use crate::workload::{Recorder, Shared, Tally};
-use sockdrawer::{Address, Config, Connecting, Drain, Endpoint, Error, Late, NotesWhenFull, Pool, Readiness, Selector, Status};
+use sockdrawer::{
+    Address, Config, Drain, Endpoint, Error, NotesWhenFull, Pool, Selector,
+    connecting::{Connecting, Late},
+    observe::{Readiness, Status},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};

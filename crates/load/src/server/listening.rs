@@ -1,6 +1,6 @@
 //! Listening sockets of this machine, by their addresses, out of the kernel's tables.
 
-use sockdrawer::{AcceptQueue, Address};
+use sockdrawer::{Address, listening::AcceptQueue};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -108,7 +108,9 @@ fn unix_listener(line: &str, path: &str) -> Option<u64> {
 
 /// The accept queues of these targets that are in this network.
 pub(crate) fn accept_queues<'a>(targets: impl IntoIterator<Item = &'a Address>) -> Vec<AcceptQueue> {
-    let of = |target: &Address| if let Address::Tcp(target) = target { sockdrawer::accept_queues(*target).ok() } else { None };
+    let of = |target: &Address| {
+        if let Address::Tcp(target) = target { sockdrawer::listening::accept_queues(*target).ok() } else { None }
+    };
     targets.into_iter().filter_map(of).flatten().collect()
 }
 

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::workload::{Errors, Numbers};
     use sockdrawer::Closed;
-    use sockdrawer::testing::Connection;
+    use sockdrawer::testing::Driver;
     use sockdrawer_catalog::{Budget, Client, Pace, ping};
 
     fn errors(tally: &Tally) -> Vec<String> {
@@ -205,7 +205,7 @@ mod tests {
             lifetime: None,
             seed: 0,
         };
-        let mut client = Connection::open(Client::new(ping::Question, pace, Recorder::each(&shared)));
+        let mut client = Driver::open(Client::new(ping::Question, pace, Recorder::each(&shared)));
         client.advance(interval);
         (0..answered).for_each(|_| client.receive(b"Pong"));
         client.drain();

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// happens at these limits, and bounds the connections per peer and the accept rate.
 ///
 /// ```
-/// use sockdrawer::{AcceptRate, Limits, OnFull, PerPeer, Reject};
+/// use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Reject};
 /// let limits = Limits::default()
 ///     .on_full(OnFull::Reject(Reject::Fin))
 ///     .per_peer(PerPeer::address(10))

@@ -46,7 +46,7 @@ fn note(text: &str) -> Note {
 
 #[test]
 fn a_delegate_is_tested_without_a_pool() {
-    let mut connection = testing::Connection::open(Giving(|connection: &mut Connection| {
+    let mut connection = testing::Driver::open(Giving(|connection: &mut Connection| {
         let mut two = [0; 2];
         connection.read_exact(&mut two).expect("the peer sends");
         connection.write_all(&two).expect("the peer reads");
@@ -72,7 +72,7 @@ fn a_delegate_is_tested_without_a_pool() {
 
 #[test]
 fn a_delegate_that_panics_aborts() {
-    let mut connection = testing::Connection::open(Giving(|_: &mut Connection| -> After { panic!("as asked") }));
+    let mut connection = testing::Driver::open(Giving(|_: &mut Connection| -> After { panic!("as asked") }));
     connection.receive(b"a");
     connection.run_delegate(drop);
     assert_eq!(connection.closed(), Some(Closed::Panicked));
@@ -95,7 +95,7 @@ fn a_second_delegate_is_a_bug_of_the_protocol() {
             Step::Delegate(Delegate::new(|_| After::End))
         }
     }
-    let mut connection = testing::Connection::open(Twice);
+    let mut connection = testing::Driver::open(Twice);
     connection.notify(note("once"));
     assert_eq!(connection.closed(), None);
     connection.notify(note("twice"));
@@ -231,7 +231,7 @@ fn a_hold_that_outlives_its_pool_is_harmless() {
 
 #[test]
 fn what_a_handler_wrote_before_its_error_arrives() {
-    let mut connection = testing::Connection::open(Handling(Arc::new(|connection: &mut Connection| {
+    let mut connection = testing::Driver::open(Handling(Arc::new(|connection: &mut Connection| {
         connection.write_all(b"sorry")?;
         Err(ErrorKind::InvalidData.into())
     })));
@@ -241,7 +241,7 @@ fn what_a_handler_wrote_before_its_error_arrives() {
         peer.read_to_end(&mut all).expect("an orderly end");
         assert_eq!(all, b"sorry");
     });
-    assert_eq!(connection.closed(), Some(Closed::Done));
+    assert_eq!(connection.closed(), Some(Closed::Orderly));
 }
 
 #[test]

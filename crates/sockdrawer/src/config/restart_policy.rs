@@ -62,7 +62,7 @@ pub enum Replace {
 /// not wait for its pool. A panic in it is reported, and the default policy decides in its place.
 ///
 /// ```
-/// use sockdrawer::{Death, Replace, RestartPolicy};
+/// use sockdrawer::restarting::{Death, Replace, RestartPolicy};
 /// use std::time::Duration;
 ///
 /// /// Never gives up: each death within the last minute doubles the pause.

@@ -269,7 +269,7 @@ pub(crate) struct GivenBack {
     pub(crate) socket: Arc<OwnedFd>,
     /// Input that was not read.
     pub(crate) kept: Vec<u8>,
-    pub(crate) peer_finished: bool,
+    pub(crate) peer_ended: bool,
     pub(crate) finished: bool,
     pub(crate) outcome: LeaseEnd,
 }
@@ -294,7 +294,7 @@ pub(crate) struct Lease {
     /// Received before, and not taken; read up to `start`.
     kept: Vec<u8>,
     start: usize,
-    peer_finished: bool,
+    peer_ended: bool,
     finished: bool,
     pub(crate) outcome: LeaseEnd,
 }
@@ -308,7 +308,7 @@ pub(crate) struct LeaseStart {
     pub(crate) system: Arc<dyn System>,
     pub(crate) draining: bool,
     pub(crate) kept: Vec<u8>,
-    pub(crate) peer_finished: bool,
+    pub(crate) peer_ended: bool,
     /// Something was received from the peer before.
     pub(crate) owes: bool,
     pub(crate) ends_by: Option<Instant>,
@@ -316,7 +316,7 @@ pub(crate) struct LeaseStart {
 
 impl Lease {
     pub(crate) fn new(leaving: LeaseStart, socket: Arc<OwnedFd>, lessor: Arc<dyn Lessor>) -> Lease {
-        let LeaseStart { token, id, generation, side, system, draining, kept, peer_finished, owes, ends_by } = leaving;
+        let LeaseStart { token, id, generation, side, system, draining, kept, peer_ended, owes, ends_by } = leaving;
         let leased = Arc::new(Leased {
             token,
             id,
@@ -330,7 +330,7 @@ impl Lease {
             sent: AtomicU64::new(0),
             state: Mutex::new(State { ends_by, ..State::default() }),
         });
-        Lease { leased, socket: Some(socket), lessor, kept, start: 0, peer_finished, finished: false, outcome: LeaseEnd::End }
+        Lease { leased, socket: Some(socket), lessor, kept, start: 0, peer_ended, finished: false, outcome: LeaseEnd::End }
     }
 
     /// The socket, for a runtime that watches it. To be dropped first.
@@ -346,7 +346,7 @@ impl Lease {
 
     /// Whether [`Lease::receive`] has something without asking the kernel.
     pub(crate) fn has_kept(&self) -> bool {
-        self.start < self.kept.len() || self.peer_finished
+        self.start < self.kept.len() || self.peer_ended
     }
 
     /// Reads what is there: `EAGAIN` when nothing is, 0 at the peer's end.
@@ -358,11 +358,11 @@ impl Lease {
             self.start += count;
             return Ok(count);
         }
-        if self.peer_finished || into.is_empty() {
+        if self.peer_ended || into.is_empty() {
             return Ok(0);
         }
         let count = self.leased.system.receive(self.as_fd(), into)?;
-        self.peer_finished = count == 0;
+        self.peer_ended = count == 0;
         if count > 0 {
             self.leased.owes.store(true, Ordering::Relaxed);
         }
@@ -401,8 +401,8 @@ impl Drop for Lease {
         self.leased.ring_on_change(None);
         self.kept.drain(..self.start);
         let Some(socket) = self.socket.take() else { return };
-        let (kept, peer_finished, finished) = (std::mem::take(&mut self.kept), self.peer_finished, self.finished);
-        let back = Some(GivenBack { socket, kept, peer_finished, finished, outcome });
+        let (kept, peer_ended, finished) = (std::mem::take(&mut self.kept), self.peer_ended, self.finished);
+        let back = Some(GivenBack { socket, kept, peer_ended, finished, outcome });
         // Where its loop is gone the connection ends here.
         drop(self.lessor.take_back(Returned { leased: self.leased.clone(), back }));
     }

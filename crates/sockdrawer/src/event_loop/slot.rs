@@ -57,11 +57,11 @@ impl Flags {
     /// Unsent output passed the high-water mark and has not fallen below the low one.
     pub(crate) const FULL: Flags = Flags(1 << 7);
     /// The peer's end was read.
-    pub(crate) const PEER_FINISHED: Flags = Flags(1 << 8);
+    pub(crate) const PEER_ENDED: Flags = Flags(1 << 8);
     /// ... and the protocol was told.
-    pub(crate) const TOLD_FINISHED: Flags = Flags(1 << 9);
+    pub(crate) const TOLD_ENDED: Flags = Flags(1 << 9);
     /// Our end is to be told once all is sent, or was.
-    pub(crate) const FINISHING: Flags = Flags(1 << 10);
+    pub(crate) const ENDING_OUTPUT: Flags = Flags(1 << 10);
     /// The protocol is gone; what is left is sent.
     pub(crate) const FLUSHING: Flags = Flags(1 << 11);
     /// The protocol is gone and all is sent; input is discarded until the peer's end.
@@ -112,7 +112,7 @@ impl Flags {
             | Flags::CONNECTING.0
             | Flags::FLUSHING.0
             | Flags::LINGERING.0
-            | Flags::PEER_FINISHED.0
+            | Flags::PEER_ENDED.0
             | Flags::WORKING.0
             | Flags::WAITING.0
             | Flags::PAUSED.0
@@ -186,7 +186,7 @@ impl Slot {
         self.flags.0 & looked_at == watching
     }
 
-    /// Whether `received` and `finished` may come.
+    /// Whether `received` and `peer_ended` may come.
     pub(crate) fn may_receive(&self) -> bool {
         let held = Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
         !self.flags.any(held.and(Flags::FROZEN))

@@ -394,10 +394,10 @@ pub(crate) struct Marks {
     pub(crate) waiting: bool,
     /// The peer's end was read.
     #[prost(bool, tag = "3")]
-    pub(crate) peer_finished: bool,
+    pub(crate) peer_ended: bool,
     /// ... and the protocol was told.
     #[prost(bool, tag = "4")]
-    pub(crate) told_finished: bool,
+    pub(crate) told_ended: bool,
     /// This side's end was told, or is to be told once all is sent.
     #[prost(bool, tag = "5")]
     pub(crate) finishing: bool,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::{After, ConnectFailure, Delegate, Job, JobError, Side};
-use crate::testing::{Connection, Limits, peer};
+use crate::testing::{Bounds, Driver, peer};
 
 struct Xor {
     strict: bool,
@@ -48,7 +48,7 @@ impl Filter for XorState {
             (_, true) => Ok(Progress::NeedMore),
             (0, false) => {
                 wire.take(1);
-                Ok(Progress::PeerFinished)
+                Ok(Progress::PeerEnded)
             }
             (count, false) => {
                 wire.bytes_mut()[..count].iter_mut().for_each(|byte| *byte ^= 0x55);
@@ -123,7 +123,7 @@ impl Protocol for Command {
             match &command {
                 b"slow" => return Step::Work(Job::new(|| 1_u8)),
                 b"wait" => return Step::Wait,
-                b"fins" => return Step::Finish,
+                b"fins" => return Step::EndOutput,
                 b"clos" => return Step::Close,
                 b"tick" => cx.set_timer(Duration::from_secs(1)),
                 b"more" => cx.send(&[b'+'; 100]),
@@ -132,7 +132,7 @@ impl Protocol for Command {
         }
         Step::Continue
     }
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         cx.send(b"<end>");
         Step::Close
     }
@@ -140,7 +140,7 @@ impl Protocol for Command {
         cx.send(b"<time>");
         Step::Continue
     }
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         cx.send(if result.take::<u8>().is_ok() { b"<done>" } else { b"<fail>" });
         Step::Continue
     }
@@ -169,22 +169,22 @@ impl Protocol for Command {
     }
 }
 
-type Open = Connection<Layer<Xor, Commands>>;
+type Open = Driver<Layer<Xor, Commands>>;
 
 fn layer() -> Layer<Xor, Commands> {
     Layer::new(Xor { strict: false }, Commands)
 }
 
 /// An established connection, what was sent until then taken.
-fn open_limited(limits: Limits) -> Open {
-    let mut connection = Connection::open_with(layer(), peer(Side::Accepted, Duration::ZERO), limits);
+fn open_limited(limits: Bounds) -> Open {
+    let mut connection = Driver::open_with(layer(), peer(Side::Accepted, Duration::ZERO), limits);
     connection.receive(b"HI");
     assert_eq!(connection.sent(), [b"OK".as_slice(), &xor(b"welcome ")].concat());
     connection
 }
 
 fn open() -> Open {
-    open_limited(Limits::default())
+    open_limited(Bounds::default())
 }
 
 fn send(connection: &mut Open, plain: &[u8]) {
@@ -209,7 +209,7 @@ fn a_socket_under_a_layer_is_not_given_away() {
             Step::Delegate(Delegate::new(|_| After::End))
         }
     }
-    let mut connection = Connection::open(Layer::new(Xor { strict: false }, Giving));
+    let mut connection = Driver::open(Layer::new(Xor { strict: false }, Giving));
     connection.receive(b"HI");
     assert_eq!(connection.closed(), None);
     connection.receive(b"x");
@@ -221,19 +221,19 @@ fn commands_split_anywhere_are_answered() {
     let wire = [b"HI".as_slice(), &xor(b"PingPing"), &[GOODBYE]].concat();
     let answer = [b"OK".as_slice(), &xor(b"welcome PongPong<end>"), &[GOODBYE]].concat();
     for at in 0..=wire.len() {
-        let mut connection = Connection::open(layer());
+        let mut connection = Driver::open(layer());
         connection.receive(&wire[..at]);
         connection.receive(&wire[at..]);
-        assert_eq!((connection.sent(), connection.closed()), (answer.clone(), Some(Closed::Done)), "split at {at}");
+        assert_eq!((connection.sent(), connection.closed()), (answer.clone(), Some(Closed::Orderly)), "split at {at}");
     }
-    let mut connection = Connection::open(layer());
+    let mut connection = Driver::open(layer());
     connection.receive_split(&wire);
     assert_eq!(connection.sent(), answer);
 }
 
 #[test]
 fn the_inner_protocol_opens_late_with_the_real_peer() {
-    let mut connection = Connection::open(layer());
+    let mut connection = Driver::open(layer());
     connection.notify(Note::value("to nobody yet"));
     assert_eq!((connection.timer(), connection.sent()), (Some(Duration::from_secs(10)), vec![]));
     connection.receive(b"HI");
@@ -244,19 +244,19 @@ fn the_inner_protocol_opens_late_with_the_real_peer() {
 
 #[test]
 fn a_handshake_that_is_wrong_cut_off_or_slow_is_aborted_and_a_drained_one_closed() {
-    let mut wrong = Connection::open(layer());
+    let mut wrong = Driver::open(layer());
     wrong.receive(b"GET");
     assert_eq!(wrong.closed(), Some(Closed::Aborted));
-    let mut cut = Connection::open(layer());
+    let mut cut = Driver::open(layer());
     cut.receive(b"H");
     cut.finish();
     assert_eq!(cut.closed(), Some(Closed::Aborted));
-    let mut slow = Connection::open(layer());
+    let mut slow = Driver::open(layer());
     slow.advance(Duration::from_secs(10));
     assert_eq!(slow.closed(), Some(Closed::Aborted));
-    let mut drained = Connection::open(layer());
+    let mut drained = Driver::open(layer());
     drained.drain();
-    assert_eq!(drained.closed(), Some(Closed::Done));
+    assert_eq!(drained.closed(), Some(Closed::Orderly));
     // The inner protocol was never opened, so it is not told of an end either.
     assert_eq!(slow.local::<Vec<String>>(), Some(&mut vec![]));
 }
@@ -265,8 +265,8 @@ fn a_handshake_that_is_wrong_cut_off_or_slow_is_aborted_and_a_drained_one_closed
 fn an_end_without_goodbye_is_the_filters_to_judge() {
     let mut lenient = open();
     lenient.finish();
-    assert_eq!(lenient.closed(), Some(Closed::Done));
-    let mut strict = Connection::open(Layer::new(Xor { strict: true }, Commands));
+    assert_eq!(lenient.closed(), Some(Closed::Orderly));
+    let mut strict = Driver::open(Layer::new(Xor { strict: true }, Commands));
     strict.receive(b"HI");
     strict.finish();
     assert_eq!(strict.closed(), Some(Closed::Aborted));
@@ -307,7 +307,7 @@ fn finish_says_goodbye_once_and_goes_on_receiving() {
     assert_eq!(connection.sent(), [GOODBYE]);
     assert!(connection.finished_sending() && connection.closed().is_none());
     send(&mut connection, b"clos");
-    assert_eq!((connection.sent(), connection.closed()), (vec![], Some(Closed::Done)));
+    assert_eq!((connection.sent(), connection.closed()), (vec![], Some(Closed::Orderly)));
 }
 
 #[test]
@@ -324,10 +324,10 @@ fn a_finish_with_a_job_behind_it_is_owed_until_the_job_is_done() {
         fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
             let first = input.bytes()[0];
             input.take(1);
-            if first == b'f' { Step::Finish } else { Step::Work(Job::new(|| ())) }
+            if first == b'f' { Step::EndOutput } else { Step::Work(Job::new(|| ())) }
         }
     }
-    let mut connection = Connection::open(Layer::new(Xor { strict: false }, Last));
+    let mut connection = Driver::open(Layer::new(Xor { strict: false }, Last));
     connection.receive(&[b"HI".to_vec(), xor(b"fxxj")].concat());
     assert!(connection.has_job() && !connection.finished_sending());
     connection.run_job();
@@ -340,7 +340,7 @@ fn a_finish_with_a_job_behind_it_is_owed_until_the_job_is_done() {
 
 #[test]
 fn timers_backlog_and_the_end_reach_the_inner_protocol() {
-    let mut connection = open_limited(Limits { high_water: 50, low_water: 10, ..Limits::default() });
+    let mut connection = open_limited(Bounds { high_water: 50, low_water: 10, ..Bounds::default() });
     send(&mut connection, b"tick");
     connection.advance(Duration::from_secs(1));
     assert_eq!(plain(&mut connection), b"<time>");
@@ -374,7 +374,7 @@ fn state_and_half_a_message_move_through_the_layer() {
     assert_eq!(plain(&mut connection), b"Pong<restored 1>Pong");
     let Some(Layered { stage: Stage::Open(command), .. }) = connection.protocol() else { panic!("it is open") };
     assert_eq!(command.commands, 2);
-    let in_handshake = Connection::open(layer());
+    let in_handshake = Driver::open(layer());
     assert!(in_handshake.save_and_restore(layer()).is_err(), "a handshake stays where it is");
 }
 
@@ -392,7 +392,7 @@ fn plain_bytes_nobody_takes_are_bounded() {
             Step::Continue
         }
     }
-    let mut connection = Connection::open(Layer::new(Xor { strict: false }, Hoard));
+    let mut connection = Driver::open(Layer::new(Xor { strict: false }, Hoard));
     connection.receive(b"HI");
     connection.receive(&[b'x'; MAX_PLAIN]);
     assert_eq!(connection.closed(), None);
@@ -402,7 +402,7 @@ fn plain_bytes_nobody_takes_are_bounded() {
 
 #[test]
 fn layers_nest() {
-    let mut connection = Connection::open(Layer::new(Xor { strict: false }, layer()));
+    let mut connection = Driver::open(Layer::new(Xor { strict: false }, layer()));
     connection.receive(&[b"HI".to_vec(), xor(b"HI"), b"Ping".to_vec()].concat());
     assert_eq!(connection.sent(), [b"OK".to_vec(), xor(b"OK"), b"welcome Pong".to_vec()].concat());
 }

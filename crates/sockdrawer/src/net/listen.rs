@@ -15,7 +15,7 @@ const DEVICE_MAX: usize = 15;
 /// All options are off by default.
 ///
 /// ```
-/// # use sockdrawer::{Config, Context, Input, ListenOptions, Peer, Protocol, Service, Step};
+/// # use sockdrawer::{Config, Context, Input, Peer, Protocol, Service, Step, listening::ListenOptions};
 /// # struct Echo;
 /// # impl Service for Echo { type Protocol = Echo; fn open(&self, _: &Peer) -> Echo { Echo } }
 /// # impl Protocol for Echo {
@@ -88,7 +88,7 @@ pub struct ListenRequest<'a> {
 /// its sockets from a broker with more rights.
 ///
 /// ```
-/// use sockdrawer::{Bind, Listen, ListenRequest};
+/// use sockdrawer::listening::{Bind, Listen, ListenRequest};
 /// use std::os::fd::OwnedFd;
 ///
 /// /// Prints each address that it binds.

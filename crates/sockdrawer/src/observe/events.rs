@@ -15,7 +15,7 @@ pub struct Alarm {
     pub clear_at: usize,
 }
 
-/// Something that happened in a pool. What happens with every connection is counted and sends no event: see [`Counts`](crate::Counts).
+/// Something that happened in a pool. What happens with every connection is counted and sends no event: see [`Counts`](crate::observe::Counts).
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Event {

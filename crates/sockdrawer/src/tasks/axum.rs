@@ -1,6 +1,6 @@
 //! Implements axum's listener, for `axum::serve(pool.listener(), app)`.
 
-use super::{Connection, Context, Listener};
+use super::{Connection, Info, Listener};
 use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use std::io;
@@ -13,7 +13,7 @@ impl axum::serve::Listener for Listener {
 
     async fn accept(&mut self) -> (Connection, Option<SocketAddr>) {
         let Some(connection) = Listener::accept(self).await else { return std::future::pending().await };
-        let peer = connection.context().peer();
+        let peer = connection.info().peer();
         (connection, peer)
     }
 
@@ -22,10 +22,10 @@ impl axum::serve::Listener for Listener {
     }
 }
 
-/// Handlers that take `ConnectInfo<Context>` see drains and notes, also after an upgrade of the protocol: serve
-/// `app.into_make_service_with_connect_info::<Context>()`.
-impl Connected<IncomingStream<'_, Listener>> for Context {
-    fn connect_info(stream: IncomingStream<'_, Listener>) -> Context {
-        stream.io().context().clone()
+/// Handlers that take `ConnectInfo<Info>` see drains and notes, also after an upgrade of the protocol: serve
+/// `app.into_make_service_with_connect_info::<Info>()`.
+impl Connected<IncomingStream<'_, Listener>> for Info {
+    fn connect_info(stream: IncomingStream<'_, Listener>) -> Info {
+        stream.io().info().clone()
     }
 }

@@ -1,6 +1,6 @@
 //! Connections for async code.
 
-use super::context::Context;
+use super::info::Info;
 use super::let_fall;
 use crate::event_loop::lease::{Lease, LeaseEnd, LeaseWaker};
 use crate::sync::{Mutex, lock};
@@ -26,19 +26,19 @@ pub struct Connection {
     /// Wakers of the tasks that read and write; two halves may be in two tasks.
     reader: LeaseWaker,
     writer: LeaseWaker,
-    context: Context,
+    info: Info,
 }
 
 impl Connection {
     pub(super) fn new(lease: Lease) -> Connection {
-        let context = Context::new(lease.leased.clone(), lease.peer().remote());
+        let info = Info::new(lease.leased.clone(), lease.peer().remote());
         let (reader, writer) = (LeaseWaker::new(&lease.leased), LeaseWaker::new(&lease.leased));
-        Connection { watched: None, lease: Some(lease), reader, writer, context }
+        Connection { watched: None, lease: Some(lease), reader, writer, info }
     }
 
     /// The properties of the connection, and what the pool sends it.
-    pub fn context(&self) -> &Context {
-        &self.context
+    pub fn info(&self) -> &Info {
+        &self.info
     }
 
     /// Ends the connection with a reset: the peer sees that data is missing, whereas an orderly end would look complete.
@@ -179,12 +179,12 @@ impl Drop for Connection {
             if std::thread::panicking() { let_fall(lease) } else { drop(lease) }
         }
         // Tasks that wait for notes, or for the request to end, see that the connection has ended.
-        self.context.leased.end();
+        self.info.leased.end();
     }
 }
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Connection").field(&self.context).finish()
+        f.debug_tuple("Connection").field(&self.info).finish()
     }
 }

@@ -8,11 +8,11 @@
 #[cfg(feature = "axum")]
 mod axum;
 mod connection;
-mod context;
+mod info;
 mod listener;
 
 pub use connection::{Connection, ReadHalf, WriteHalf};
-pub use context::Context;
+pub use info::Info;
 pub use listener::Listener;
 pub(crate) use listener::Queue;
 
@@ -33,9 +33,9 @@ impl Behaviour {
     /// accepted the connection. A panic in it resets the connections that its future owns, and no other.
     ///
     /// ```
-    /// use sockdrawer::{Behaviour, Config, Model, tasks::{Connection, Context}};
+    /// use sockdrawer::{Behaviour, Config, Model, tasks::{Connection, Info}};
     ///
-    /// async fn echo(mut connection: Connection, _context: Context) {
+    /// async fn echo(mut connection: Connection, _info: Info) {
     ///     let (mut reader, mut writer) = tokio::io::split(&mut connection);
     ///     // An error means that the peer is gone, which is not this server's fault.
     ///     let _ = tokio::io::copy(&mut reader, &mut writer).await;
@@ -45,7 +45,7 @@ impl Behaviour {
     /// ```
     pub fn task<H, F>(handler: H) -> Behaviour
     where
-        H: Fn(Connection, Context) -> F + Send + Sync + 'static,
+        H: Fn(Connection, Info) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + 'static,
     {
         Behaviour::of_kind(Task(Arc::new(handler)), Kind::Task)
@@ -70,7 +70,7 @@ impl<H> Clone for Task<H> {
 
 impl<H, F> Service for Task<H>
 where
-    H: Fn(Connection, Context) -> F + Send + Sync + 'static,
+    H: Fn(Connection, Info) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + 'static,
 {
     type Protocol = Given<Task<H>>;
@@ -142,15 +142,15 @@ trait Taker: Clone + Send + 'static {
 
 impl<H, F> Taker for Task<H>
 where
-    H: Fn(Connection, Context) -> F + Send + Sync + 'static,
+    H: Fn(Connection, Info) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + 'static,
 {
     fn take(self, lease: Lease) {
         let handler = self.0;
         tokio::task::spawn_local(guarded(async move {
             let connection = Connection::new(lease);
-            let context = connection.context().clone();
-            handler(connection, context).await;
+            let info = connection.info().clone();
+            handler(connection, info).await;
         }));
     }
 }

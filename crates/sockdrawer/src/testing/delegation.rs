@@ -1,6 +1,6 @@
 //! Tests of [`Step::Delegate`](crate::Step::Delegate): the delegate runs on this thread, over a pair of sockets.
 
-use super::Connection;
+use super::Driver;
 use crate::event_loop::lease::{GivenBack, Lease, LeaseEnd, LeaseStart, Lessor, Returned};
 use crate::protocol::{Closed, Service, Step};
 use crate::sys::Kernel;
@@ -13,7 +13,7 @@ impl Lessor for mpsc::Sender<Returned> {
     }
 }
 
-impl<S: Service> Connection<S> {
+impl<S: Service> Driver<S> {
     /// Whether a delegate is pending.
     pub fn has_delegate(&self) -> bool {
         self.delegate.is_some()
@@ -41,8 +41,8 @@ impl<S: Service> Connection<S> {
             let mut returned = comes_back.recv().expect("a lease returns its connection");
             let back = returned.back.take().expect("it comes back once");
             // The socket is closed here, so that the peer sees the end.
-            let GivenBack { kept, peer_finished, finished, outcome, .. } = back;
-            self.wire.peer_finished |= peer_finished;
+            let GivenBack { kept, peer_ended, finished, outcome, .. } = back;
+            self.wire.peer_ended |= peer_ended;
             self.wire.finished_sending |= finished;
             self.wire.fresh = !kept.is_empty();
             self.wire.kept = kept;
@@ -63,7 +63,7 @@ impl<S: Service> Connection<S> {
             system: Arc::new(Kernel),
             draining: self.wire.drain_asked,
             kept: std::mem::take(&mut self.wire.kept),
-            peer_finished: self.wire.peer_finished,
+            peer_ended: self.wire.peer_ended,
             owes: false,
             ends_by: None,
         }

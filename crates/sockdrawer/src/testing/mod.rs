@@ -1,10 +1,10 @@
 //! Tests of protocols by a script of bytes, time, notes and job results: without sockets, threads and sleeps.
 //!
 //! The rules are those of a real connection: input that a protocol leaves untaken comes again with what follows it, `received` and
-//! `finished` wait while a job runs, after [`Step::Wait`] and above the high-water mark, and a panic ends the connection.
+//! `peer_ended` wait while a job runs, after [`Step::Wait`] and above the high-water mark, and a panic ends the connection.
 //!
 //! ```
-//! use sockdrawer::testing::Connection;
+//! use sockdrawer::testing::Driver;
 //! use sockdrawer::{Closed, Context, Input, Peer, Protocol, Service, Step};
 //!
 //! struct Lines;
@@ -24,13 +24,13 @@
 //!     }
 //! }
 //!
-//! let mut connection = Connection::open(Lines);
+//! let mut connection = Driver::open(Lines);
 //! connection.receive(b"one\ntw");
 //! assert_eq!(connection.sent(), b"one\n");
 //! connection.receive(b"o\n");
 //! assert_eq!(connection.sent(), b"two\n");
 //! connection.finish();
-//! assert_eq!(connection.closed(), Some(Closed::Done));
+//! assert_eq!(connection.closed(), Some(Closed::Orderly));
 //! ```
 
 use crate::protocol::{
@@ -61,20 +61,20 @@ const EPIPE: i32 = crate::sys::Errno::PIPE.raw_os_error();
 
 /// The limits of a connection under test. The defaults are those of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct Bounds {
     /// Maximum of bytes left untaken while `received` is not held back; more ends the connection with [`Closed::TooLong`]. Default: 64 KiB.
     pub max_partial: usize,
-    /// Unsent bytes above which `received` and `finished` wait. Default: 64 KiB.
+    /// Unsent bytes above which `received` and `peer_ended` wait. Default: 64 KiB.
     pub high_water: usize,
     /// Unsent bytes below which `writable` is called, once the backlog was above `high_water`. Default: 32 KiB.
     pub low_water: usize,
-    /// Maximum of notes that wait for [`Connection::deliver_notes`]; one more is an error for its sender. Default: 1,024.
+    /// Maximum of notes that wait for [`Driver::deliver_notes`]; one more is an error for its sender. Default: 1,024.
     pub inbox: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { max_partial: 64 * 1024, high_water: 64 * 1024, low_water: 32 * 1024, inbox: 1024 }
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { max_partial: 64 * 1024, high_water: 64 * 1024, low_water: 32 * 1024, inbox: 1024 }
     }
 }
 
@@ -125,7 +125,7 @@ impl Post for Inbox {
 /// The state of the connection that outlives the service that runs it.
 struct Wire {
     peer: Peer,
-    limits: Limits,
+    limits: Bounds,
     reports: Vec<String>,
     now: Instant,
     due: Option<Instant>,
@@ -133,8 +133,8 @@ struct Wire {
     kept: Vec<u8>,
     /// Whether `kept` has input that was not offered since `received` was last held back.
     fresh: bool,
-    peer_finished: bool,
-    told_finished: bool,
+    peer_ended: bool,
+    told_ended: bool,
     waiting: bool,
     backlog: Vec<u8>,
     sent: Vec<u8>,
@@ -149,8 +149,8 @@ struct Wire {
     generation: u32,
 }
 
-/// One connection of a service, without a socket. Time stands still until [`Connection::advance`].
-pub struct Connection<S: Service> {
+/// One connection of a service, without a socket. Time stands still until [`Driver::advance`].
+pub struct Driver<S: Service> {
     service: S,
     state: Option<S::Protocol>,
     local: Box<Local>,
@@ -161,7 +161,7 @@ pub struct Connection<S: Service> {
     wire: Wire,
 }
 
-impl<S: Service> std::fmt::Debug for Connection<S> {
+impl<S: Service> std::fmt::Debug for Driver<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection")
             .field("closed", &self.closed)
@@ -172,14 +172,14 @@ impl<S: Service> std::fmt::Debug for Connection<S> {
     }
 }
 
-impl<S: Service> Connection<S> {
+impl<S: Service> Driver<S> {
     /// An accepted connection, id 1, generation 1, from 192.0.2.1:1; `opened` was called.
-    pub fn open(service: S) -> Connection<S> {
-        Connection::open_with(service, peer(Side::Accepted, Duration::ZERO), Limits::default())
+    pub fn open(service: S) -> Driver<S> {
+        Driver::open_with(service, peer(Side::Accepted, Duration::ZERO), Bounds::default())
     }
 
     /// An accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
-    pub fn open_with(service: S, peer: Peer, limits: Limits) -> Connection<S> {
+    pub fn open_with(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
         let inbox = Arc::new(Inbox { notes: Mutex::default(), capacity: limits.inbox, tag: Mutex::default() });
         let wire = Wire {
             peer,
@@ -189,8 +189,8 @@ impl<S: Service> Connection<S> {
             due: None,
             kept: Vec::new(),
             fresh: false,
-            peer_finished: false,
-            told_finished: false,
+            peer_ended: false,
+            told_ended: false,
             waiting: false,
             backlog: Vec::new(),
             sent: Vec::new(),
@@ -206,7 +206,7 @@ impl<S: Service> Connection<S> {
         };
         let local = service.local();
         let out = Output::with_high_water(limits.high_water);
-        let mut connection = Connection { service, state: None, local, job: None, delegate: None, closed: None, out, wire };
+        let mut connection = Driver { service, state: None, local, job: None, delegate: None, closed: None, out, wire };
         match catch_unwind(AssertUnwindSafe(|| connection.service.open(&connection.wire.peer))) {
             Ok(state) => connection.state = Some(state),
             Err(_) => connection.closed = Some(Closed::Panicked),
@@ -218,9 +218,9 @@ impl<S: Service> Connection<S> {
     /// `bytes` arrive in one read.
     ///
     /// # Panics
-    /// After [`Connection::finish`]: a peer that has finished sends no more.
+    /// After [`Driver::finish`]: a peer that has finished sends no more.
     pub fn receive(&mut self, bytes: &[u8]) {
-        assert!(!self.wire.peer_finished, "a peer that has finished sends no more");
+        assert!(!self.wire.peer_ended, "a peer that has finished sends no more");
         if self.state.is_some() && !bytes.is_empty() {
             self.wire.kept.extend_from_slice(bytes);
             self.wire.fresh = true;
@@ -231,7 +231,7 @@ impl<S: Service> Connection<S> {
     /// `bytes` arrive one by one, a read for each.
     ///
     /// # Panics
-    /// After [`Connection::finish`]: a peer that has finished sends no more.
+    /// After [`Driver::finish`]: a peer that has finished sends no more.
     pub fn receive_split(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.receive(std::slice::from_ref(byte));
@@ -240,7 +240,7 @@ impl<S: Service> Connection<S> {
 
     /// The peer will send no more.
     pub fn finish(&mut self) {
-        self.wire.peer_finished = true;
+        self.wire.peer_ended = true;
         self.settle();
     }
 
@@ -262,7 +262,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Lets time pass during which the loop is busy elsewhere: a timer that is due meanwhile is late, and fires with the next
-    /// [`Connection::advance`].
+    /// [`Driver::advance`].
     pub fn oversleep(&mut self, by: Duration) {
         self.wire.now += by;
     }
@@ -283,7 +283,7 @@ impl<S: Service> Connection<S> {
         self.event(|protocol, _, cx| protocol.notified(note, cx));
     }
 
-    /// A handle to this connection. Its notes arrive with [`Connection::deliver_notes`].
+    /// A handle to this connection. Its notes arrive with [`Driver::deliver_notes`].
     pub fn handle(&self) -> Handle {
         Handle { post: self.wire.post.clone(), token: self.wire.id.0 }
     }
@@ -307,7 +307,7 @@ impl<S: Service> Connection<S> {
     /// When no job is pending.
     pub fn run_job(&mut self) {
         let result = self.job.take().expect("a job is pending").run();
-        self.event(|protocol, _, cx| protocol.done(result, cx));
+        self.event(|protocol, _, cx| protocol.job_done(result, cx));
     }
 
     /// Drops the pending job without running it and delivers `error` in place of its result.
@@ -316,7 +316,7 @@ impl<S: Service> Connection<S> {
     /// When no job is pending.
     pub fn fail_job(&mut self, error: JobError) {
         drop(self.job.take().expect("a job is pending"));
-        self.event(|protocol, _, cx| protocol.done(JobResult::refused(error), cx));
+        self.event(|protocol, _, cx| protocol.job_done(JobResult::refused(error), cx));
     }
 
     /// Asks the connection to end: `draining` is called once, now or at the next quiet point.
@@ -364,7 +364,7 @@ impl<S: Service> Connection<S> {
         self.closed
     }
 
-    /// Whether the sending side was shut down, by [`Step::Finish`] or [`Step::Close`].
+    /// Whether the sending side was shut down, by [`Step::EndOutput`] or [`Step::Close`].
     pub fn finished_sending(&self) -> bool {
         self.wire.finished_sending
     }
@@ -419,7 +419,7 @@ impl<S: Service> Connection<S> {
     ///
     /// # Errors
     /// The connection as it was, when it has ended, a job runs, it is to be delegated, or the state cannot be saved or restored.
-    pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Connection<T>, Box<Connection<S>>> {
+    pub fn save_and_restore<T: Service>(mut self, service: T) -> Result<Driver<T>, Box<Driver<S>>> {
         let Some(state) = self.state.as_mut().filter(|_| self.job.is_none() && self.delegate.is_none()) else {
             return Err(Box::new(self));
         };
@@ -443,7 +443,7 @@ impl<S: Service> Connection<S> {
         wire.generation += 1;
         let local = service.local();
         let mut moved =
-            Connection { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire };
+            Driver { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire };
         moved.event(|protocol, _, cx| match protocol.restored(cx) {
             Step::Continue if waiting => Step::Wait,
             step => step,
@@ -465,9 +465,9 @@ impl<S: Service> Connection<S> {
                 self.wire.fresh = false;
                 self.callback(|protocol, input, cx| protocol.received(input, cx));
                 self.judge_kept();
-            } else if open && self.wire.peer_finished && !self.wire.told_finished {
-                self.wire.told_finished = true;
-                self.callback(|protocol, _, cx| protocol.finished(cx));
+            } else if open && self.wire.peer_ended && !self.wire.told_ended {
+                self.wire.told_ended = true;
+                self.callback(|protocol, _, cx| protocol.peer_ended(cx));
             } else if self.wire.drain_asked && !self.wire.told_draining && self.is_quiet() {
                 self.wire.told_draining = true;
                 self.callback(|protocol, _, cx| protocol.draining(cx));
@@ -496,7 +496,7 @@ impl<S: Service> Connection<S> {
 
     /// Whether no partial message was received. A part that the peer will never complete does not count.
     fn is_quiet(&self) -> bool {
-        self.wire.kept.is_empty() || self.wire.told_finished
+        self.wire.kept.is_empty() || self.wire.told_ended
     }
 
     fn callback(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
@@ -543,10 +543,10 @@ impl<S: Service> Connection<S> {
         match step {
             Step::Work(job) => self.job = Some(job),
             Step::Delegate(delegate) => self.delegate = Some(delegate),
-            Step::Finish => self.wire.finished_sending = true,
+            Step::EndOutput => self.wire.finished_sending = true,
             Step::Close => {
                 self.wire.finished_sending = true;
-                self.end(Closed::Done);
+                self.end(Closed::Orderly);
             }
             Step::Continue | Step::Wait | Step::Abort => {}
         }

@@ -55,7 +55,7 @@ impl Protocol for Script {
                     cx.tag("inner");
                     cx.report("from within");
                 }),
-                b"fins" => return Step::Finish,
+                b"fins" => return Step::EndOutput,
                 b"clos" => {
                     cx.send(b"bye");
                     return Step::Close;
@@ -70,7 +70,7 @@ impl Protocol for Script {
         }
         Step::Continue
     }
-    fn finished(&mut self, cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, cx: &mut Context<'_>) -> Step {
         cx.send(b"<end>");
         Step::Close
     }
@@ -78,7 +78,7 @@ impl Protocol for Script {
         cx.send(b"<time>");
         Step::Continue
     }
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         match result.take::<u32>() {
             Ok(value) => cx.send(format!("<{value}>").as_bytes()),
             Err(error) => cx.send(format!("<{error}>").as_bytes()),
@@ -122,12 +122,12 @@ impl Drop for Script {
     }
 }
 
-fn open() -> Connection<Scripted> {
-    Connection::open(Scripted)
+fn open() -> Driver<Scripted> {
+    Driver::open(Scripted)
 }
 
-fn open_limited(limits: Limits) -> Connection<Scripted> {
-    Connection::open_with(Scripted, peer(Side::Accepted, Duration::ZERO), limits)
+fn open_limited(limits: Bounds) -> Driver<Scripted> {
+    Driver::open_with(Scripted, peer(Side::Accepted, Duration::ZERO), limits)
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn too_much_untaken_ends_the_connection() {
             Step::Continue
         }
     }
-    let mut connection = Connection::open(Hoard);
+    let mut connection = Driver::open(Hoard);
     connection.receive(&[0; 64 * 1024]);
     assert_eq!(connection.closed(), None);
     connection.receive(&[0]);
@@ -172,12 +172,12 @@ fn received_and_finished_wait_for_the_job_and_all_else_comes() {
     connection.advance(Duration::from_secs(2));
     assert_eq!(connection.sent(), b"note<time>");
     connection.run_job();
-    assert_eq!((connection.sent(), connection.closed()), (b"<7>abcdefgh<end>".to_vec(), Some(Closed::Done)));
+    assert_eq!((connection.sent(), connection.closed()), (b"<7>abcdefgh<end>".to_vec(), Some(Closed::Orderly)));
 }
 
 #[test]
 fn what_waits_for_a_job_is_not_too_long() {
-    let mut connection = open_limited(Limits { max_partial: 4, ..Limits::default() });
+    let mut connection = open_limited(Bounds { max_partial: 4, ..Bounds::default() });
     connection.receive(b"jobsabcdefgh");
     connection.run_job();
     assert_eq!((connection.sent(), connection.closed()), (b"<7>abcdefgh".to_vec(), None));
@@ -219,7 +219,7 @@ fn wait_lasts_until_a_callback_returns_something_else() {
     connection.notify(Note::value("hold"));
     assert_eq!((connection.sent(), connection.closed()), (vec![], None));
     connection.notify(Note::value("go"));
-    assert_eq!((connection.sent(), connection.closed()), (b"goabcdefgh<end>".to_vec(), Some(Closed::Done)));
+    assert_eq!((connection.sent(), connection.closed()), (b"goabcdefgh<end>".to_vec(), Some(Closed::Orderly)));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn finished_does_not_wait_for_a_message_that_never_ends() {
     let mut connection = open();
     connection.receive(b"abcdef");
     connection.finish();
-    assert_eq!((connection.sent(), connection.closed()), (b"abcd<end>".to_vec(), Some(Closed::Done)));
+    assert_eq!((connection.sent(), connection.closed()), (b"abcd<end>".to_vec(), Some(Closed::Orderly)));
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn a_panic_while_opening_or_closing_is_caught_too() {
             panic!("asked to");
         }
     }
-    assert_eq!(Connection::open(Fragile { opens: false }).closed(), Some(Closed::Panicked));
-    let mut connection = Connection::open(Fragile { opens: true });
+    assert_eq!(Driver::open(Fragile { opens: false }).closed(), Some(Closed::Panicked));
+    let mut connection = Driver::open(Fragile { opens: true });
     connection.receive(b"x");
     assert_eq!(connection.closed(), Some(Closed::Panicked));
 }
@@ -272,7 +272,7 @@ fn close_delivers_and_abort_does_not() {
     let mut connection = open();
     let seen = connection.protocol().expect("open").seen.clone();
     connection.receive(b"abcdclosabcd");
-    assert_eq!((connection.sent(), connection.closed()), (b"abcdbye".to_vec(), Some(Closed::Done)));
+    assert_eq!((connection.sent(), connection.closed()), (b"abcdbye".to_vec(), Some(Closed::Orderly)));
     assert!(connection.finished_sending() && connection.protocol().is_none());
     assert_eq!(*seen.lock().expect("not poisoned"), ["closed", "dropped"]);
     connection.receive(b"abcd");
@@ -332,12 +332,12 @@ fn a_timer_that_would_spin_a_loop_is_found() {
             self.opened(cx)
         }
     }
-    Connection::open(Spin).advance(Duration::ZERO);
+    Driver::open(Spin).advance(Duration::ZERO);
 }
 
 #[test]
 fn notes_of_handles_arrive_in_order_when_delivered_and_a_full_inbox_is_an_error() {
-    let mut connection = open_limited(Limits { inbox: 2, ..Limits::default() });
+    let mut connection = open_limited(Bounds { inbox: 2, ..Bounds::default() });
     let handle = connection.handle();
     connection.receive(b"self");
     handle.notify(Arc::<[u8]>::from(&b"+bytes"[..])).expect("the inbox has room");
@@ -366,7 +366,7 @@ fn draining_comes_once_at_a_quiet_point() {
 
 #[test]
 fn above_high_water_input_waits_until_the_peer_has_read() {
-    let mut connection = open_limited(Limits { high_water: 150, low_water: 60, ..Limits::default() });
+    let mut connection = open_limited(Bounds { high_water: 150, low_water: 60, ..Bounds::default() });
     connection.block_output(true);
     connection.receive(b"more");
     connection.receive(b"more");
@@ -379,7 +379,7 @@ fn above_high_water_input_waits_until_the_peer_has_read() {
     connection.block_output(false);
     let sent = connection.sent();
     assert_eq!(&sent[60..], b"<room>abcd<end>");
-    assert_eq!(connection.closed(), Some(Closed::Done));
+    assert_eq!(connection.closed(), Some(Closed::Orderly));
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn a_connection_with_a_job_or_an_unknown_state_stays_where_it_is() {
 
 #[test]
 fn the_last_tag_counts_whoever_set_it() {
-    let mut connection = Connection::open(Scripted);
+    let mut connection = Driver::open(Scripted);
     assert_eq!(connection.tag(), "");
     connection.receive(b"name");
     assert_eq!(connection.tag(), "me");

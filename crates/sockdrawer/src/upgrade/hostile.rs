@@ -143,7 +143,7 @@ mod tests {
 
     /// One of each message that brings something into a process.
     fn messages() -> Vec<Said> {
-        let marks = Marks { waiting: true, peer_finished: true, full: true, ..Marks::default() };
+        let marks = Marks { waiting: true, peer_ended: true, full: true, ..Marks::default() };
         let full = Record {
             id: 7,
             age: 1,

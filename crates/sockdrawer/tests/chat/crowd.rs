@@ -1,7 +1,7 @@
 //! A crowd in the room: lines are said to all, one each millisecond, while one build after the other takes the room over.
 
 use super::{Client, PATIENCE, serve, try_serve};
-use sockdrawer::{Closed, Config, Connecting, Context, Input, Peer, Pool, Protocol, Service, Step};
+use sockdrawer::{Closed, Config, Context, Input, Peer, Pool, Protocol, Service, Step, connecting::Connecting};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};

@@ -2,8 +2,9 @@
 
 use crate::common::{PATIENCE, connect, start};
 use sockdrawer::{
-    After, Closed, Config, Connection, ConnectionState, ConnectionStatus, Context, Delegate, Event, Handle, Input, Note, Peer,
-    Pool, Protocol, Selector, Service, Step, Wakeup,
+    After, Closed, Config, Context, Delegate, Handle, Input, Note, Peer, Pool, Protocol, Selector, Service, Step,
+    blocking::{Connection, Wakeup},
+    observe::{ConnectionState, ConnectionStatus, Event},
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3,8 +3,10 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp, turned_away};
 use sockdrawer::{
-    AcceptRate, Admission, AfterAccept, Alarm, Config, Endpoint, Event, Limits, Listening, NewPeer, OnFull, PerPeer, Pool,
-    Readiness, Reject,
+    Config, Endpoint, Pool,
+    admission::{AcceptRate, Admission, AfterAccept, Limits, NewPeer, OnFull, PerPeer, Reject},
+    listening::Listening,
+    observe::{Alarm, Event, Readiness},
 };
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +51,7 @@ pub(crate) fn a_listener_has_a_limit_of_its_own(bench: &Bench) -> Outcome {
     assert_settled(&pool);
     assert_eq!(pool.status().counts.accepted, sessions.load(SeqCst) as u64);
     // A place may be on its way to a loop for whom there is nobody any more.
-    let none = |status: &sockdrawer::Status| status.listeners.iter().all(|listener| listener.connections == 0);
+    let none = |status: &sockdrawer::observe::Status| status.listeners.iter().all(|listener| listener.connections == 0);
     assert!(pool.wait(PATIENCE, none), "{:#?}", pool.status());
     if bench.side_by_side() {
         let held: Vec<Client> = (0..most).map(|_| Client::served(at[0])).collect();

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect, read_all};
 use crate::services::{Actor, frame};
-use sockdrawer::{Address, Config, Endpoint, Error, How, Pool, Selector};
+use sockdrawer::{Address, Config, Endpoint, Error, Pool, Selector, changing::How};
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

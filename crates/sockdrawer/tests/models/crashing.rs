@@ -4,7 +4,7 @@ use crate::bench::{Bench, Client, Outcome};
 use crate::common::{PATIENCE, connect_from, read_all, turned_away};
 use crate::services::{At, frame};
 use sockdrawer::testing::crash_loop;
-use sockdrawer::{Drain, Error, Pool, Restarts, Selector};
+use sockdrawer::{Drain, Error, Pool, Selector, restarting::Restarts};
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;

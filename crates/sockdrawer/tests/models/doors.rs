@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::PATIENCE;
 use crate::services::frame;
-use sockdrawer::{Address, Config, Drain, Drained, Endpoint, How, Pool, Selector};
+use sockdrawer::{Address, Config, Drain, Drained, Endpoint, Pool, Selector, changing::How};
 use std::net::SocketAddr;
 use std::thread;
 

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect};
 use crate::services::{SIZE, frame, pattern};
-use sockdrawer::{Drain, Drained, Readiness, Selector};
+use sockdrawer::{Drain, Drained, Selector, observe::Readiness};
 use std::io::Write;
 use std::net::TcpStream;
 use std::thread;

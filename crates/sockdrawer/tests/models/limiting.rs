@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect, read_all};
-use sockdrawer::{OnFull, Reject};
+use sockdrawer::admission::{OnFull, Reject};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome};
 use crate::common::{PATIENCE, connect_from};
 use crate::services::SIZE;
-use sockdrawer::{ConnectionId, ConnectionState, Model, Selector, Side};
+use sockdrawer::{ConnectionId, Model, Selector, Side, observe::ConnectionState};
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read};
 use std::net::Ipv4Addr;

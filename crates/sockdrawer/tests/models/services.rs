@@ -207,7 +207,7 @@ impl Play {
             }
             b'f' => {
                 cx.send(&frame(letter, number));
-                return Step::Finish;
+                return Step::EndOutput;
             }
             _ => return Step::Abort,
         }
@@ -250,7 +250,7 @@ impl Protocol for Play {
         Step::Continue
     }
 
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         self.breaks(At::Finished);
         Step::Close
     }
@@ -261,7 +261,7 @@ impl Protocol for Play {
         Step::Continue
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         self.breaks(At::Done);
         let refused = |error| frame(if error == JobError::Panicked { b'!' } else { b'?' }, 0);
         cx.send(&result.take::<Frame>().unwrap_or_else(refused));

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, Random, connect, read, read_all};
 use crate::services::{Actor, Mirror, PERIOD, SIZE, frame, pattern};
-use sockdrawer::{Address, Config, Connecting, Drain, Pool, Settings};
+use sockdrawer::{Address, Config, Drain, Pool, Settings, connecting::Connecting};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::PATIENCE;
 use crate::services::{Actor, frame};
-use sockdrawer::{ConnectionState, Drain, Drained, Pool, Selector};
+use sockdrawer::{Drain, Drained, Pool, Selector, observe::ConnectionState};
 use std::io::{ErrorKind, Read, Write};
 use std::thread;
 

@@ -6,7 +6,11 @@ use crate::policies::By;
 use crate::seeds;
 use crate::service::{ANSWER, Origin, answer, behaviour, handle};
 use sockdrawer::testing::crash_loop;
-use sockdrawer::{Address, Config, Drain, Endpoint, Error, Listening, Model, OnFull, Pool, Reject, Selector};
+use sockdrawer::{
+    Address, Config, Drain, Endpoint, Error, Model, Pool, Selector,
+    admission::{OnFull, Reject},
+    listening::Listening,
+};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

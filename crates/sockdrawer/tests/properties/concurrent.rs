@@ -4,7 +4,9 @@ use crate::changes::{Changer, STAYING};
 use crate::common::{PATIENCE, Random, address};
 use crate::crowd::Scene;
 use crate::service::{behaviour, forget};
-use sockdrawer::{Address, Config, Drain, Endpoint, Model, NotesWhenFull, OnFull, Pool, Readiness, Restarts};
+use sockdrawer::{
+    Address, Config, Drain, Endpoint, Model, NotesWhenFull, Pool, admission::OnFull, observe::Readiness, restarting::Restarts,
+};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};

@@ -1,8 +1,11 @@
 //! Admission policies, all of which let in as many as there is room for, and turn away or hold the others alike.
 
 use sockdrawer::{
-    AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Config, Limits, NewPeer, OnFull, PerPeer,
-    Prefixes, Reject,
+    Config,
+    admission::{
+        AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer, OnFull, PerPeer, Prefixes,
+        Reject,
+    },
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -7,8 +7,11 @@ use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
 use crate::seeds;
 use crate::service::{Origin, answer, behaviour, forget, handle};
 use sockdrawer::{
-    Address, Config, Drain, Endpoint, Error, Listening, Model, NotesWhenFull, Pool, Readiness, Reject, Restarts, Selector,
-    Status, Upgrade,
+    Address, Config, Drain, Endpoint, Error, Model, NotesWhenFull, Pool, Selector, Upgrade,
+    admission::Reject,
+    listening::Listening,
+    observe::{Readiness, Status},
+    restarting::Restarts,
 };
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

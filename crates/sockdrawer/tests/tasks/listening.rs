@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::{echo, runtime, stubborn, tasks};
-use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Model, Pool};
+use sockdrawer::{Address, Behaviour, Config, Drain, Model, Pool, connecting::Connecting};
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -15,15 +15,15 @@ fn while_nobody_accepts_the_limit_holds_and_the_kernel_queues() {
     let (pool, at) = start(tasks(Behaviour::listener()).limit(3));
     let clients: Vec<_> = (0..10).map(|_| connect(at)).collect();
     assert!(pool.wait(PATIENCE, |status| status.connections == 3));
-    let queued = |status: &sockdrawer::Status| status.listeners[0].queued;
+    let queued = |status: &sockdrawer::observe::Status| status.listeners[0].queued;
     assert!(pool.wait(PATIENCE, |status| queued(status) == 7), "{:#?}", pool.status());
     let mut listener = pool.listener();
     assert_eq!(listener.local_addr().expect("it listens"), Some(at));
     let elsewhere = runtime();
     elsewhere.spawn(async move {
         while let Some(connection) = listener.accept().await {
-            let context = connection.context().clone();
-            tokio::spawn(stubborn(connection, context));
+            let info = connection.info().clone();
+            tokio::spawn(stubborn(connection, info));
         }
     });
     // Which of them are in first is the kernel's choice.
@@ -77,11 +77,11 @@ fn a_listener_is_a_stream_that_ends_when_its_behaviour_is_replaced_and_its_last_
     pool.reconfigure(pool.config().behaviour(Behaviour::task(echo))).expect("another behaviour");
     assert!(echoes(&mut connect(at), b"the new one serves"));
     let second = next().expect("what waited is taken").expect("it never fails");
-    assert_eq!(second.context().generation(), 1);
+    assert_eq!(second.info().generation(), 1);
     drop((second, waiting));
     let serving = local.spawn(async move {
-        let context = connection.context().clone();
-        stubborn(connection, context).await;
+        let info = connection.info().clone();
+        stubborn(connection, info).await;
     });
     assert!(echoes(&mut client, b"the old one too"));
     drop(client);
@@ -98,8 +98,8 @@ fn a_listener_ends_with_its_pool() {
     let mut client = connect(at);
     let local = runtime();
     let connection = local.block_on(listener.accept()).expect("the pool runs");
-    let context = connection.context().clone();
-    local.spawn(echo(connection, context));
+    let info = connection.info().clone();
+    local.spawn(echo(connection, info));
     assert!(echoes(&mut client, b"x"));
     let drained = pool.shutdown(Drain::within(PATIENCE));
     assert_eq!((drained.asked, drained.cut), (1, 0));
@@ -136,8 +136,8 @@ fn nobody_is_lost_while_handlers_listeners_and_protocols_take_turns_under_traffi
                 let mut listener = pool.listener();
                 elsewhere.spawn(async move {
                     while let Some(connection) = listener.accept().await {
-                        let context = connection.context().clone();
-                        tokio::spawn(stubborn(connection, context));
+                        let info = connection.info().clone();
+                        tokio::spawn(stubborn(connection, info));
                     }
                 });
             }

@@ -3,7 +3,10 @@
 use super::common::{PATIENCE, address, any_port, connect, kill, play, read, role, say};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{OnRestore, Sums, add, answer, build, message};
-use sockdrawer::{Address, Drain, Limits, PerPeer, Pool, Selector, Upgrade};
+use sockdrawer::{
+    Address, Drain, Pool, Selector, Upgrade,
+    admission::{Limits, PerPeer},
+};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

@@ -6,8 +6,8 @@ use super::proxy::packet_socket;
 use super::sums::{OnRestore, add, answer, build, message};
 use sockdrawer::upgrade::Replace;
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Config, Connecting, Context, Drain, Handle, Input, Model, Note, Peer, Pool, Protocol,
-    Readiness, Saved, Saver, Selector, Service, State, Step, Upgrade,
+    Address, CannotRestore, CannotSave, Config, Context, Drain, Handle, Input, Model, Note, Peer, Pool, Protocol, Saved, Saver,
+    Selector, Service, State, Step, Upgrade, connecting::Connecting, observe::Readiness,
 };
 use std::collections::HashSet;
 use std::io::Write;
@@ -60,7 +60,7 @@ impl Protocol for Line {
         }
         Step::Continue
     }
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
@@ -393,7 +393,7 @@ fn permits_of_an_address_that_is_given_up_go_back_once() {
     // Both stay for now: 13 is not restored.
     late.iter_mut().for_each(|client| assert_eq!(add(client, 12).1, 13));
     let (new, _) = place.serve(config(build(2)).loops(1).listen(Address::Tcp(at)));
-    let one_is_left = |status: &sockdrawer::Status| status.listeners.len() == 1 && status.retiring == 0;
+    let one_is_left = |status: &sockdrawer::observe::Status| status.listeners.len() == 1 && status.retiring == 0;
     assert!(new.wait(PATIENCE, |status| status.counts.moved_in == 1 && one_is_left(status)));
     for (number, client) in late.iter_mut().enumerate() {
         assert_eq!(add(client, 1).1, 14);

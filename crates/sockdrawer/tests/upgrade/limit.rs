@@ -3,8 +3,8 @@
 use super::common::{PATIENCE, Random, address, any_port, is_long, percentile};
 use super::place::Place;
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Closed, Config, Connecting, Context, Input, Peer, Pool, Protocol, Saved, Saver, Service,
-    State, Step,
+    Address, CannotRestore, CannotSave, Closed, Config, Context, Input, Peer, Pool, Protocol, Saved, Saver, Service, State, Step,
+    connecting::Connecting,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};

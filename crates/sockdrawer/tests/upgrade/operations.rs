@@ -164,7 +164,7 @@ fn what_stayed_before_what_stayed_is_reached_too() {
     let mut middle = moved.split_off(1);
     stay_from_now_on(&mut middle);
     let (last, _) = place.serve(config(build(3)).listen(Address::Tcp(at)));
-    let is_here = |status: &sockdrawer::Status| status.loops.iter().map(|one| one.connections).sum::<usize>() == 1;
+    let is_here = |status: &sockdrawer::observe::Status| status.loops.iter().map(|one| one.connections).sum::<usize>() == 1;
     assert!(last.wait(PATIENCE, is_here), "{:#?}", last.status());
     assert_eq!([&old, &new, &last].map(|pool| ids(pool, &Selector::All).len()), [2, 4, 5]);
     assert_eq!((ids(&last, &Selector::Before(1)).len(), last.tag(&Selector::All, "all")), (4, 5));

@@ -3,7 +3,7 @@
 use super::common::{PATIENCE, any_port};
 use super::place::{Place, config, many_sums, moved};
 use super::sums::{add, build};
-use sockdrawer::{Address, Config, Connecting, Drain, Model};
+use sockdrawer::{Address, Config, Drain, Model, connecting::Connecting};
 use std::net::{TcpListener, TcpStream};
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::web::Expected;
 use crate::{Cause, Churn, Exchange, Failure, Group, Keep, PATIENCE, Phase, Plan, Seen, Tally};
-use sockdrawer::{Behaviour, Config, Connecting, Drain, Error, Pool};
+use sockdrawer::{Behaviour, Config, Drain, Error, Pool, connecting::Connecting};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,10 @@
 use super::change::{Changer, Unseen};
 use super::kind::Kind;
 use super::schedule::another;
-use sockdrawer::{AcceptRate, Admission, Config, Limits, Model, PerPeer};
+use sockdrawer::{
+    Config, Model,
+    admission::{AcceptRate, Admission, Limits, PerPeer},
+};
 use std::time::Duration;
 
 /// Connections per second, far more than a trial makes.

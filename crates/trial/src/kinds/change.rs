@@ -9,7 +9,10 @@ use super::scene::Scene;
 use super::schedule::{Planned, another};
 use super::served::Dish;
 use crate::{Group, PATIENCE, Seen};
-use sockdrawer::{Address, Config, ConnectionStatus, Endpoint, Keepalive, Readiness, Selector, SocketOptions};
+use sockdrawer::{
+    Address, Config, Endpoint, Keepalive, Selector, SocketOptions,
+    observe::{ConnectionStatus, Readiness},
+};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -189,7 +192,7 @@ impl<'a> Changer<'a> {
                 let loops = another(&[1, 2, 3], config.loops, value);
                 let took = self.reconfigure(kind, |config| config.loops = loops)?;
                 // Per process, in models that have processes.
-                let active = |status: &sockdrawer::Status| status.loops.iter().filter(|one| one.active).count();
+                let active = |status: &sockdrawer::observe::Status| status.loops.iter().filter(|one| one.active).count();
                 (took, server.wait(SHOWS_WITHIN, |status| active(status) == loops * status.processes.len().max(1)))
             }
             Kind::Workers => {
@@ -239,7 +242,7 @@ impl<'a> Changer<'a> {
         let second = self.second_address();
         let took = self.reconfigure(Kind::RemoveAddress, |config| forget(config, &second))?;
         // A client that connects while the sockets retire has to try again later.
-        let gone = |status: &sockdrawer::Status| {
+        let gone = |status: &sockdrawer::observe::Status| {
             status.retiring == 0 && status.listeners.iter().all(|listener| listener.address != second)
         };
         if !self.scene.server().wait(SHOWS_WITHIN, gone) {
@@ -334,7 +337,7 @@ impl<'a> Changer<'a> {
         let begun = Instant::now();
         server.notify(&Group::Kept.selector(), *b"a note").map_err(|error| error.to_string())?;
         let took = begun.elapsed();
-        let brought = |counts: &sockdrawer::Counts| {
+        let brought = |counts: &sockdrawer::observe::Counts| {
             let brought = counts.notes + counts.notes_dropped - before.notes - before.notes_dropped;
             usize::try_from(brought).unwrap_or(usize::MAX)
         };

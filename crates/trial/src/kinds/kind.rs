@@ -1,6 +1,6 @@
 //! The kinds of change that a trial applies.
 
-use sockdrawer::How;
+use sockdrawer::changing::How;
 
 /// A kind of change. "Seen" is the test from outside that the change is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

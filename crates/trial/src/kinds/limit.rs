@@ -2,7 +2,7 @@
 
 use super::change::{Changer, SHOWS_WITHIN, Unseen};
 use super::kind::Kind;
-use sockdrawer::Status;
+use sockdrawer::observe::Status;
 use std::time::{Duration, Instant};
 
 /// The maximum time for which a full server is watched: until all clients of the churn wait in its queue.

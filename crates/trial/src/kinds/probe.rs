@@ -5,8 +5,9 @@ use crate::Group;
 use crate::PATIENCE;
 use crate::{Counter, Tally, Witness};
 use sockdrawer::{
-    Address, Closed, Config, ConnectFailure, Connecting, ConnectionStatus, Context, Drain, Error, Input, Local, Peer, Pool,
-    Protocol, Selector, Service, Step,
+    Address, Closed, Config, Context, Drain, Error, Input, Local, Peer, Pool, Protocol, Selector, Service, Step,
+    connecting::{ConnectFailure, Connecting},
+    observe::ConnectionStatus,
 };
 use std::fmt;
 use std::net::IpAddr;
@@ -163,7 +164,7 @@ impl Protocol for Question {
 
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         // The server answers with its own end, which ends this connection.
-        Step::Finish
+        Step::EndOutput
     }
 
     fn closed(&mut self, why: Closed, _cx: &mut Context<'_>) {

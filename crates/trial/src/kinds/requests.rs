@@ -8,7 +8,7 @@ use crate::PATIENCE;
 use crate::tally::{Counter, Ending};
 use crate::{Cause, Phase, Tally, Witness};
 use crate::{Random, mix};
-use sockdrawer::{Closed, ConnectFailure, Context, Input, Job, JobResult, Local, Peer, Protocol, Service, Step};
+use sockdrawer::{Closed, Context, Input, Job, JobResult, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -150,7 +150,7 @@ impl Asking {
     fn rest(&mut self, cx: &mut Context<'_>) -> Step {
         if self.stopping {
             cx.set_timer(PATIENCE);
-            return Step::Finish;
+            return Step::EndOutput;
         }
         let most = u64::try_from(PAUSE.as_micros()).expect("a pause is short");
         cx.set_timer(Duration::from_micros(self.random.below(most)));
@@ -202,7 +202,7 @@ impl Protocol for Asking {
         }
     }
 
-    fn finished(&mut self, _cx: &mut Context<'_>) -> Step {
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
         if self.is_owed() {
             return self.fail(Cause::Early);
         }

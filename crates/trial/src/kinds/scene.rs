@@ -14,7 +14,7 @@ use crate::mix;
 use crate::sets::stop_connecting;
 use crate::tally::Ending;
 use crate::{Churn, Echo, PATIENCE};
-use sockdrawer::{Address, Behaviour, Config, Connecting, Drain, Error, Model, Pool, Upgrade};
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, Model, Pool, Upgrade, connecting::Connecting};
 use std::net::{SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -244,7 +244,7 @@ impl<F: Flavour> Protocol for Connection<F> {
         self.flavour.answer(self.group, input, cx)
     }
 
-    fn done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
+    fn job_done(&mut self, result: JobResult, cx: &mut Context<'_>) -> Step {
         if let Some(ledger) = &self.ledger {
             return requests::answer(ledger, result, cx);
         }

@@ -9,7 +9,7 @@ use crate::Group;
 use crate::PATIENCE;
 use crate::tally::Ending;
 use crate::{Cause, Counter, Echo, Phase, Tally};
-use sockdrawer::testing::{Connection, Limits, peer};
+use sockdrawer::testing::{Bounds, Driver, peer};
 use sockdrawer::{Closed, Peer, Service, Side};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use std::time::Duration;
 
 const ECONNRESET: i32 = 104;
 
-fn client<S: Service>(service: S) -> Connection<S> {
-    Connection::open_with(service, peer(Side::Connected, Duration::from_micros(30)), Limits::default())
+fn client<S: Service>(service: S) -> Driver<S> {
+    Driver::open_with(service, peer(Side::Connected, Duration::from_micros(30)), Bounds::default())
 }
 
-fn server<F: super::served::Flavour>(group: Group, leak: Option<&Arc<Leak>>) -> Connection<Served<F>> {
+fn server<F: super::served::Flavour>(group: Group, leak: Option<&Arc<Leak>>) -> Driver<Served<F>> {
     let from = Peer::new(Some(SocketAddr::new(group.source(1), 40_000)), Side::Accepted);
-    Connection::open_with(Served::<F>::new(&Props { leak: leak.cloned(), ..props() }), from, Limits::default())
+    Driver::open_with(Served::<F>::new(&Props { leak: leak.cloned(), ..props() }), from, Bounds::default())
 }
 
 fn props() -> Props {
     Props::new(false).expect("a file in memory")
 }
 
-fn churn(tally: &Arc<Tally>) -> Connection<crate::Churn<Echo, Counter>> {
+fn churn(tally: &Arc<Tally>) -> Driver<crate::Churn<Echo, Counter>> {
     client(crate::Churn::new(Echo::new(1, 16, 16).ending_at_once(), tally.witness(Group::Churn)))
 }
 
-fn kept(tally: &Arc<Tally>, group: Group) -> Connection<Keep> {
+fn kept(tally: &Arc<Tally>, group: Group) -> Driver<Keep> {
     client(keep(tally, group, 1))
 }
 
@@ -55,10 +55,10 @@ fn a_visit_is_sixteen_bytes_there_and_back() {
     assert!(client.finished_sending());
     server.receive(&sent);
     server.finish();
-    assert_eq!(server.closed(), Some(Closed::Done));
+    assert_eq!(server.closed(), Some(Closed::Orderly));
     client.receive_split(&server.sent());
     client.finish();
-    assert_eq!(client.closed(), Some(Closed::Done));
+    assert_eq!(client.closed(), Some(Closed::Orderly));
     let seen = tally.total();
     assert_eq!((seen.connects, seen.failed(), seen.wrong_bytes), (1, 0, 0));
     assert_eq!(tally.stood(Group::Churn), 1);
@@ -66,7 +66,7 @@ fn a_visit_is_sixteen_bytes_there_and_back() {
 
 #[test]
 fn a_visit_fails_by_its_phase_and_cause() {
-    type Spoil = fn(&mut Connection<crate::Churn<Echo, Counter>>);
+    type Spoil = fn(&mut Driver<crate::Churn<Echo, Counter>>);
     let ways: [(Spoil, Phase, Cause); 6] = [
         (|client| client.advance(PATIENCE), Phase::Exchange, Cause::Late),
         (|client| client.end(Closed::Error(ECONNRESET)), Phase::Exchange, Cause::Errno(ECONNRESET)),
@@ -102,12 +102,7 @@ fn a_visit_fails_by_its_phase_and_cause() {
 }
 
 /// Exchanges blocks until so many round trips were made.
-fn converse<F: super::served::Flavour>(
-    client: &mut Connection<Keep>,
-    server: &mut Connection<Served<F>>,
-    tally: &Tally,
-    rounds: u64,
-) {
+fn converse<F: super::served::Flavour>(client: &mut Driver<Keep>, server: &mut Driver<Served<F>>, tally: &Tally, rounds: u64) {
     for _ in 0..rounds {
         server.receive(&client.sent());
         while server.has_job() {
@@ -133,7 +128,7 @@ fn a_kept_connection_compares_until_it_is_asked_to_end() {
     client.receive(&server.sent());
     assert!(client.finished_sending());
     client.finish();
-    assert_eq!(client.closed(), Some(Closed::Done));
+    assert_eq!(client.closed(), Some(Closed::Orderly));
     let rounds = tally.total().kept_exchanges;
     assert_eq!(tally.total(), crate::Seen { kept_exchanges: rounds, ..crate::Seen::default() });
 }
@@ -177,7 +172,7 @@ fn only_kept_connections_lose_bytes() {
 
 #[test]
 fn an_end_nobody_asked_for_is_a_loss() {
-    type End = fn(&mut Connection<Keep>);
+    type End = fn(&mut Driver<Keep>);
     let ways: [(End, Cause); 3] = [
         (|client| client.finish(), Cause::Early),
         (|client| client.end(Closed::Error(ECONNRESET)), Cause::Errno(ECONNRESET)),
@@ -194,7 +189,7 @@ fn an_end_nobody_asked_for_is_a_loss() {
 
 #[test]
 fn the_second_set_ends_well_only_as_asked() {
-    let ended = |kind: Kind, end: fn(&mut Connection<Keep>)| {
+    let ended = |kind: Kind, end: fn(&mut Driver<Keep>)| {
         let tally = Arc::new(Tally::new());
         tally.begin(kind.index());
         let mut client = kept(&tally, Group::Second);
@@ -202,8 +197,8 @@ fn the_second_set_ends_well_only_as_asked() {
         let (orderly, reset) = (tally.endings(Group::Second, Ending::Orderly), tally.endings(Group::Second, Ending::Reset));
         (tally.total().ended_well, tally.total().ended_badly, orderly, reset)
     };
-    let orderly: fn(&mut Connection<Keep>) = |client| client.finish();
-    let reset: fn(&mut Connection<Keep>) = |client| client.end(Closed::Error(ECONNRESET));
+    let orderly: fn(&mut Driver<Keep>) = |client| client.finish();
+    let reset: fn(&mut Driver<Keep>) = |client| client.end(Closed::Error(ECONNRESET));
     assert_eq!(ended(Kind::Drain, orderly), (1, 0, 1, 0));
     assert_eq!(ended(Kind::Purge, orderly), (1, 0, 1, 0));
     assert_eq!(ended(Kind::Kill, reset), (1, 0, 0, 1));
@@ -225,8 +220,8 @@ fn only_the_marker_makes_the_crashing_service_panic() {
 struct Asked {
     tally: Arc<Tally>,
     props: Props,
-    client: Connection<Requests>,
-    server: Connection<Served<Plain>>,
+    client: Driver<Requests>,
+    server: Driver<Served<Plain>>,
 }
 
 fn asked() -> Asked {
@@ -234,7 +229,7 @@ fn asked() -> Asked {
     tally.begin(Kind::Drain.index());
     let client = client(Requests::new(tally.clone(), props.ledger.clone(), 3));
     let from = Peer::new(Some(SocketAddr::new(Group::Requests.source(1), 40_000)), Side::Accepted);
-    let server = Connection::open_with(Served::new(&props), from, Limits::default());
+    let server = Driver::open_with(Served::new(&props), from, Bounds::default());
     Asked { tally, props, client, server }
 }
 
@@ -263,7 +258,7 @@ fn requests_are_answered_one_by_one_and_end_as_asked() {
     assert_eq!((asked.tally.exchanges(Group::Requests), asked.props.ledger.under_way()), (answered as u64, 0));
     asked.answer();
     asked.server.drain();
-    assert_eq!(asked.server.closed(), Some(Closed::Done));
+    assert_eq!(asked.server.closed(), Some(Closed::Orderly));
     asked.client.finish();
     assert_eq!((asked.tally.endings(Group::Requests, Ending::Orderly), asked.tally.total().lost()), (1, 0));
 }

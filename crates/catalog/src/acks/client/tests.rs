@@ -2,13 +2,13 @@ use super::super::{Acks, MAX_PAYLOAD};
 use super::*;
 use crate::meter::tests::{Book, CONNECT_TIME, book, connect};
 use sockdrawer::Side;
-use sockdrawer::testing::{Connection, Limits, peer};
+use sockdrawer::testing::{Bounds, Driver, peer};
 use std::sync::atomic::AtomicU64;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-type Open = Connection<Client<fn() -> Book>>;
+type Open = Driver<Client<fn() -> Book>>;
 
 fn options(batch: u64, window: u64, budget: Budget) -> Options {
     Options { batch, window, timeout: SECOND, budget, ..Options::default() }
@@ -51,7 +51,7 @@ fn every_server_pattern_is_understood_up_to_the_end() {
         let pattern: AckPattern = pattern.parse().expect("a pattern");
         for size in [0, 5, 1_000, MAX_PAYLOAD] {
             let options = Options { pattern, size, ..options(4, 10, Budget::Each(25)) };
-            let (mut client, mut server) = (open(options), Connection::open(Acks { pattern }));
+            let (mut client, mut server) = (open(options), Driver::open(Acks { pattern }));
             while client.closed().is_none() {
                 client.deliver_notes();
                 server.receive(&client.sent());
@@ -184,7 +184,7 @@ fn a_drain_waits_for_what_was_sent_and_sends_no_more() {
     client.receive(&ack(0, 0));
     assert_eq!(client.closed(), None);
     client.receive(&ack(1, 0));
-    assert_eq!((client.sent(), client.closed()), (vec![], Some(Closed::Done)));
+    assert_eq!((client.sent(), client.closed()), (vec![], Some(Closed::Orderly)));
     assert_eq!(outcome(&mut client), (vec![], vec![End::Stopped], 0));
     let mut resting = scheduled(SECOND, 1, 4);
     resting.drain();
@@ -260,9 +260,9 @@ fn late_messages_are_sent_by_batches_and_do_not_shift_the_schedule() {
 fn what_the_server_does_not_read_stops_it_and_acks_are_read_meanwhile() {
     for size in [5, 100_000] {
         let message = 12 + size as usize;
-        let limits = Limits { high_water: message * 8, low_water: message * 4, ..Limits::default() };
+        let limits = Bounds { high_water: message * 8, low_water: message * 4, ..Bounds::default() };
         let service = Client::new(Options { size, ..options(6, 1_000, Budget::Unlimited) }, Book::default as fn() -> Book);
-        let mut client = Connection::open_with(service, peer(Side::Connected, CONNECT_TIME), limits);
+        let mut client = Driver::open_with(service, peer(Side::Connected, CONNECT_TIME), limits);
         assert_eq!(client.sent().len(), message * 6);
         client.block_output(true);
         assert_eq!((client.deliver_notes(), client.deliver_notes(), client.backlog()), (1, 1, message * 12));
@@ -287,9 +287,9 @@ fn a_batch_has_no_more_than_a_mebibyte_unless_it_is_a_single_message() {
 
 #[test]
 fn a_full_inbox_is_got_around_by_the_timer() {
-    let limits = Limits { inbox: 0, ..Limits::default() };
+    let limits = Bounds { inbox: 0, ..Bounds::default() };
     let service = Client::new(options(2, 4, Budget::Unlimited), Book::default as fn() -> Book);
-    let mut client = Connection::open_with(service, peer(Side::Connected, CONNECT_TIME), limits);
+    let mut client = Driver::open_with(service, peer(Side::Connected, CONNECT_TIME), limits);
     assert_eq!((ids(&client.sent()), client.timer()), (vec![0, 1], Some(Duration::ZERO)));
     client.advance(Duration::ZERO);
     assert_eq!((ids(&client.sent()), client.timer()), (vec![2, 3], Some(SECOND)));

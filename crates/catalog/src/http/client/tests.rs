@@ -4,7 +4,7 @@ use super::*;
 use crate::http::Http;
 use crate::meter::Failure;
 use sockdrawer::Side;
-use sockdrawer::testing::{Connection, late_peer};
+use sockdrawer::testing::{Driver, late_peer};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const LAG: Duration = Duration::from_millis(5);
@@ -64,26 +64,26 @@ fn client(visits: Visits) -> Client {
     Client::new(visits, Book::default)
 }
 
-fn open(visits: Visits) -> Connection<Client> {
-    Connection::open_with(client(visits), late_peer(Side::Connected, LAG, CONNECT), sockdrawer::testing::Limits::default())
+fn open(visits: Visits) -> Driver<Client> {
+    Driver::open_with(client(visits), late_peer(Side::Connected, LAG, CONNECT), sockdrawer::testing::Bounds::default())
 }
 
-fn once(close: Close) -> Connection<Client> {
+fn once(close: Close) -> Driver<Client> {
     open(visits(Manner::Once(close)))
 }
 
-fn kept(most: u64) -> Connection<Client> {
+fn kept(most: u64) -> Driver<Client> {
     open(visits(Manner::KeepAlive(Budget::Shared(Arc::new(AtomicU64::new(most))))))
 }
 
-fn book(connection: &mut Connection<Client>) -> &mut Book {
+fn book(connection: &mut Driver<Client>) -> &mut Book {
     connection.local().expect("the client's meter")
 }
 
 /// How many requests were answered well, what failed, and how the connection ended.
 type Outcome = (usize, Vec<Failure>, Vec<End>);
 
-fn outcome(connection: &mut Connection<Client>) -> Outcome {
+fn outcome(connection: &mut Driver<Client>) -> Outcome {
     let book = book(connection);
     let missed = book.failures.len();
     assert_eq!(book.missed, vec![0; missed], "each failure of a request is told with its page");
@@ -118,12 +118,12 @@ fn the_whole_way_is_measured() {
     };
     let told = book(&mut connection);
     assert_eq!((&told.visited[..], &told.lags[..]), (&[visited][..], &[LAG][..]));
-    assert_eq!((outcome(&mut connection).2, connection.closed()), (vec![End::Complete], Some(Closed::Done)));
+    assert_eq!((outcome(&mut connection).2, connection.closed()), (vec![End::Complete], Some(Closed::Orderly)));
 }
 
 #[test]
 fn this_side_ends_it_after_the_whole_answer_and_not_before() {
-    for (close, closed) in [(Close::Fin, Closed::Done), (Close::Rst, Closed::Aborted)] {
+    for (close, closed) in [(Close::Fin, Closed::Orderly), (Close::Rst, Closed::Aborted)] {
         let mut connection = once(close);
         assert!(connection.sent().ends_with(b"\r\nConnection: keep-alive\r\n\r\n"), "or the server might be first");
         connection.receive_split(&OK[..OK.len() - 1]);
@@ -148,7 +148,7 @@ fn an_answer_without_a_length_ends_with_the_connection() {
 fn both_ends_of_http_understand_each_other() {
     for (path, slow) in [("/test/fast", false), ("/test/slow", true)] {
         let mut connection = open(Visits { pages: vec![page(path, 1, true)], ..visits(Manner::Once(Close::Server)) });
-        let mut server = Connection::open(Http { slow_duration: Duration::ZERO, in_worker: true });
+        let mut server = Driver::open(Http { slow_duration: Duration::ZERO, in_worker: true });
         server.receive(&connection.sent());
         if slow {
             server.run_job();
@@ -161,7 +161,7 @@ fn both_ends_of_http_understand_each_other() {
 
 #[test]
 fn every_way_to_fail_is_told_apart() {
-    let failed = |close, answer: &[u8], end: fn(&mut Connection<Client>)| {
+    let failed = |close, answer: &[u8], end: fn(&mut Driver<Client>)| {
         let mut connection = once(close);
         connection.receive(answer);
         end(&mut connection);
@@ -169,10 +169,10 @@ fn every_way_to_fail_is_told_apart() {
         assert_eq!((good, failures.len(), ends.len()), (0, 1, 1), "{failures:?} {ends:?}");
         (failures[0], ends[0])
     };
-    let silent: fn(&mut Connection<Client>) = |connection| connection.advance(TIMEOUT);
-    let finish: fn(&mut Connection<Client>) = Connection::finish;
-    let reset: fn(&mut Connection<Client>) = |connection| connection.end(Closed::Error(104));
-    let nothing: fn(&mut Connection<Client>) = |_| {};
+    let silent: fn(&mut Driver<Client>) = |connection| connection.advance(TIMEOUT);
+    let finish: fn(&mut Driver<Client>) = Driver::finish;
+    let reset: fn(&mut Driver<Client>) = |connection| connection.end(Closed::Error(104));
+    let nothing: fn(&mut Driver<Client>) = |_| {};
     assert_eq!(failed(Close::Server, b"", silent), ((Phase::Answer, TIMED_OUT), End::Failed));
     assert_eq!(failed(Close::Server, OK, silent), ((Phase::End, TIMED_OUT), End::Failed));
     assert_eq!(failed(Close::Server, &OK[..9], finish), ((Phase::Answer, None), End::Lost));
@@ -204,7 +204,7 @@ fn bodies_are_as_long_as_the_first_one_of_their_page() {
     let client = client(visits(Manner::Once(Close::Fin)));
     let course = client.course.clone();
     assert!(course.is_as_long(0, 0) && course.is_as_long(0, 0) && !course.is_as_long(0, 1));
-    let mut connection = Connection::open(client);
+    let mut connection = Driver::open(client);
     connection.receive(OK);
     assert_eq!(outcome(&mut connection), (0, vec![(Phase::Length, None)], vec![End::Complete]));
 }

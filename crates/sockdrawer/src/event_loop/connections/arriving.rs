@@ -198,9 +198,9 @@ fn set_marks(record: &mut Slot, marks: &Marks) {
     let all = [
         (marks.connected, Flags::CONNECTED),
         (marks.waiting, Flags::WAITING),
-        (marks.peer_finished, Flags::PEER_FINISHED),
-        (marks.told_finished, Flags::TOLD_FINISHED),
-        (marks.finishing, Flags::FINISHING),
+        (marks.peer_ended, Flags::PEER_ENDED),
+        (marks.told_ended, Flags::TOLD_ENDED),
+        (marks.finishing, Flags::ENDING_OUTPUT),
     ];
     all.into_iter().filter(|(is_set, _)| *is_set).for_each(|(_, flag)| record.flags.set(flag));
 }

@@ -142,19 +142,19 @@ impl Connections {
             self.forget_kept(slot);
             self.offer(slot, length, false, false);
         }
-        if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::PEER_FINISHED) {
-            self.tell_finished(slot);
+        if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
+            self.tell_ended(slot);
         }
     }
 
-    pub(super) fn tell_finished(&mut self, slot: u32) {
+    pub(super) fn tell_ended(&mut self, slot: u32) {
         let record = self.slots.at(slot);
-        if !record.has_protocol() || !record.may_receive() || record.flags.any(Flags::TOLD_FINISHED) {
+        if !record.has_protocol() || !record.may_receive() || record.flags.any(Flags::TOLD_ENDED) {
             return;
         }
-        record.flags.set(Flags::TOLD_FINISHED);
+        record.flags.set(Flags::TOLD_ENDED);
         let version = record.version;
-        let answer = self.dispatch(slot, Event::Finished);
+        let answer = self.dispatch(slot, Event::PeerEnded);
         self.act(slot, answer, Tail::Unknown, false);
         if self.is_still(slot, version) {
             self.ask_to_drain(slot);
@@ -177,9 +177,9 @@ impl Connections {
                 self.slots.at(slot).flags.set(Flags::WAITING);
                 self.send(slot, false);
             }
-            Answer::Finish => {
+            Answer::EndOutput => {
                 self.slots.at(slot).flags.clear(Flags::WAITING);
-                self.finish_sending(slot);
+                self.end_output(slot);
             }
             Answer::Close => {
                 if self.take_back(slot) {

@@ -27,7 +27,7 @@ impl Connections {
         if !self.send(slot, true) {
             return;
         }
-        let peer_is_done = peer_is_done || flags.any(Flags::PEER_FINISHED);
+        let peer_is_done = peer_is_done || flags.any(Flags::PEER_ENDED);
         if peer_is_done && !self.is_entangled(slot) {
             return self.end_plainly(slot, table);
         }
@@ -38,7 +38,7 @@ impl Connections {
     #[inline(never)]
     fn close_otherwise(&mut self, slot: u32, peer_is_done: bool) {
         let unsent = self.slots.at(slot).flags.any(Flags::UNSENT);
-        self.forget_protocol(slot, Closed::Done);
+        self.forget_protocol(slot, Closed::Orderly);
         if peer_is_done && !unsent {
             return self.leave(slot, false);
         }
@@ -49,7 +49,7 @@ impl Connections {
     /// The usual end: all is sent, the peer is silent, and only the slot knows of the connection.
     #[inline(always)]
     fn end_plainly(&mut self, slot: u32, table: u16) {
-        if let Err(Panicked(message)) = self.close_protocol(slot, Closed::Done) {
+        if let Err(Panicked(message)) = self.close_protocol(slot, Closed::Orderly) {
             self.count_panic(slot, message);
         }
         let listener = self.empty_slot(slot);
@@ -73,9 +73,9 @@ impl Connections {
         record.flags.any(Flags::ENTANGLED) || record.timer.is_set() || self.snapshot.is_some() || self.page.is_some()
     }
 
-    /// Step::Finish: sends what was appended, then our end.
-    pub(super) fn finish_sending(&mut self, slot: u32) {
-        self.slots.at(slot).flags.set(Flags::FINISHING);
+    /// Step::EndOutput: sends what was appended, then our end.
+    pub(super) fn end_output(&mut self, slot: u32) {
+        self.slots.at(slot).flags.set(Flags::ENDING_OUTPUT);
         if self.send(slot, true) && !self.slots.at(slot).flags.any(Flags::UNSENT) {
             self.all_sent(slot);
         }
@@ -107,7 +107,7 @@ impl Connections {
         if !record.flags.any(Flags::FLUSHING) {
             return;
         }
-        if record.flags.any(Flags::PEER_FINISHED) {
+        if record.flags.any(Flags::PEER_ENDED) {
             return self.leave(slot, false);
         }
         record.flags.clear(Flags::FLUSHING);

@@ -65,7 +65,7 @@ impl Connections {
             system: self.io.system.system().clone(),
             draining: record.flags.any(Flags::DRAINING),
             kept,
-            peer_finished: record.flags.any(Flags::PEER_FINISHED),
+            peer_ended: record.flags.any(Flags::PEER_ENDED),
             owes: record.bytes_in > 0,
             ends_by,
         };
@@ -218,7 +218,7 @@ impl Connections {
             return self.descriptor_freed = true;
         };
         let Some(Delegation::Leased { purge_by, watched, .. }) = self.take_delegation(slot) else { unreachable!("it was away") };
-        let GivenBack { socket, kept, peer_finished, finished, outcome } = back;
+        let GivenBack { socket, kept, peer_ended, finished, outcome } = back;
         if watched {
             // It fails only for what is not watched.
             let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket.as_fd());
@@ -227,11 +227,11 @@ impl Connections {
         // The event loop's own share was dropped with the delegation, and the lessee gave its share back.
         record.socket = Some(Arc::into_inner(socket).expect("the lease gave back the other share"));
         record.flags.clear(Flags::LEASED);
-        if peer_finished {
-            record.flags.set(Flags::PEER_FINISHED);
+        if peer_ended {
+            record.flags.set(Flags::PEER_ENDED);
         }
         if finished {
-            record.flags.set(Flags::FINISHING);
+            record.flags.set(Flags::ENDING_OUTPUT);
         }
         record.bytes_in += received;
         record.bytes_out += sent;

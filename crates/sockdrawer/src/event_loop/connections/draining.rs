@@ -57,7 +57,7 @@ impl Connections {
         let record = self.slots.at(slot);
         let asked = !record.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
-        let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_FINISHED);
+        let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
         let busy = record.flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::LEASED));
         if asked && record.has_protocol() && whole && !busy {
             record.flags.set(Flags::TOLD_DRAINING);
@@ -295,7 +295,7 @@ impl Connections {
         if flags.any(Flags::LEASED) {
             return self.leased_owes(slot);
         }
-        if flags.any(Flags::PEER_FINISHED) {
+        if flags.any(Flags::PEER_ENDED) {
             return false;
         }
         let Some(socket) = &self.slots.at(slot).socket else { return false };

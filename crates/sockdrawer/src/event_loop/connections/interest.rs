@@ -21,7 +21,7 @@ impl Connections {
         }
         let record = self.slots.at(slot);
         let flags = record.flags;
-        let finished = flags.any(Flags::PEER_FINISHED);
+        let finished = flags.any(Flags::PEER_ENDED);
         let wanted = if flags.any(Flags::LINGERING) { true } else { record.has_protocol() && record.may_receive() && !finished };
         let watched = flags.any(Flags::WATCH_READ);
         let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));

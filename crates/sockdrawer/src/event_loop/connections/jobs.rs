@@ -54,7 +54,7 @@ impl Connections {
         }
         let version = record.version;
         // Held until the callback, so that it resumes; then the job is over.
-        let answer = self.dispatch(slot, Event::Done(&mut Some(result)));
+        let answer = self.dispatch(slot, Event::JobDone(&mut Some(result)));
         self.slots.at(slot).flags.clear(Flags::WORKING);
         self.follow(slot, version, answer, true);
         if self.is_still(slot, version) {

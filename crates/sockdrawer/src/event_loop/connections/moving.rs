@@ -384,9 +384,9 @@ fn marks(record: &Slot) -> Marks {
     Marks {
         connected: has(Flags::CONNECTED),
         waiting: has(Flags::WAITING),
-        peer_finished: has(Flags::PEER_FINISHED),
-        told_finished: has(Flags::TOLD_FINISHED),
-        finishing: has(Flags::FINISHING),
+        peer_ended: has(Flags::PEER_ENDED),
+        told_ended: has(Flags::TOLD_ENDED),
+        finishing: has(Flags::ENDING_OUTPUT),
         full: has(Flags::FULL),
     }
 }

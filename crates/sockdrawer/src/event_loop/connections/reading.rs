@@ -163,8 +163,8 @@ impl Connections {
     fn read_failed(&mut self, slot: u32, read: Result<usize, Errno>) -> Read {
         match read {
             Ok(_) => {
-                self.slots.at(slot).flags.set(Flags::PEER_FINISHED);
-                self.tell_finished(slot);
+                self.slots.at(slot).flags.set(Flags::PEER_ENDED);
+                self.tell_ended(slot);
                 Read::Over
             }
             Err(Errno::AGAIN | Errno::INTR) => Read::Short,

@@ -92,7 +92,7 @@ impl Connections {
             self.forget_unsent(slot);
         }
         let (flags, version) = (self.slots.at(slot).flags, self.slots.at(slot).version);
-        if left == 0 && flags.any(Flags::FINISHING.and(Flags::FLUSHING)) {
+        if left == 0 && flags.any(Flags::ENDING_OUTPUT.and(Flags::FLUSHING)) {
             self.all_sent(slot);
         }
         if !self.is_still(slot, version) || !self.slots.at(slot).has_protocol() {

@@ -1,4 +1,4 @@
-//! The context of a connection in async code: its properties, and requests and notes from the pool.
+//! The info of a connection in async code: its properties, and requests and notes from the pool.
 
 use crate::event_loop::lease::{LeaseWaker, Leased};
 use crate::protocol::{ConnectionId, Note, Side};
@@ -11,14 +11,14 @@ use std::time::Instant;
 /// The properties of a connection, and what the pool sends it. Clones are cheap, and work when the [`Connection`](super::Connection) was
 /// moved elsewhere, such as into a WebSocket.
 #[derive(Clone)]
-pub struct Context {
+pub struct Info {
     pub(super) leased: Arc<Leased>,
     peer: Option<SocketAddr>,
 }
 
-impl Context {
-    pub(super) fn new(leased: Arc<Leased>, peer: Option<SocketAddr>) -> Context {
-        Context { leased, peer }
+impl Info {
+    pub(super) fn new(leased: Arc<Leased>, peer: Option<SocketAddr>) -> Info {
+        Info { leased, peer }
     }
 
     /// The connection's number, as in [`Pool::connections`](crate::Pool::connections).
@@ -52,7 +52,7 @@ impl Context {
     }
 
     /// Waits until the connection is asked to end, or has ended. The handler should then finish its work, say goodbye and drop the
-    /// connection: at [`Context::deadline`] reads and writes fail.
+    /// connection: at [`Info::deadline`] reads and writes fail.
     pub async fn draining(&self) {
         self.until(|leased| leased.is_draining().then_some(())).await;
     }
@@ -77,9 +77,9 @@ impl Context {
     }
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for Info {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (id, generation) = (self.id(), self.generation());
-        f.debug_struct("Context").field("id", &id).field("generation", &generation).field("peer", &self.peer).finish()
+        f.debug_struct("Info").field("id", &id).field("generation", &generation).field("peer", &self.peer).finish()
     }
 }
