@@ -1,0 +1,129 @@
+//! What a callback sees of its connection, and asks of its loop.
+
+use super::tag::tag;
+use super::{ConnectionId, Handle, Local, Output, Post};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a callback asked of the connection's one timer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// The timer stays as it was.
+    #[default]
+    Keep,
+    Off,
+    At(Instant),
+}
+
+/// A connection as its protocol sees it during one callback. It gives no access to the descriptor.
+pub struct Context<'a> {
+    pub(crate) out: &'a mut Output,
+    pub(crate) timer: &'a mut Timer,
+    pub(crate) local: &'a mut Local,
+    /// The clock is read at the first call of [`Context::now`]; the value holds for the whole callback.
+    pub(crate) now: &'a Cell<Option<Instant>>,
+    pub(crate) post: &'a Arc<dyn Post>,
+    pub(crate) token: u64,
+    pub(crate) id: ConnectionId,
+    pub(crate) generation: u32,
+    pub(crate) draining: bool,
+}
+
+impl Context<'_> {
+    /// Appends bytes to send.
+    #[inline]
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.out.push(bytes);
+    }
+
+    /// The output: append to it, or ask how much fits below the high-water mark.
+    pub fn out(&mut self) -> &mut Output {
+        self.out
+    }
+
+    /// The time, read from the clock at the first call in a callback and unchanged until the callback ends. Not calling it costs nothing.
+    pub fn now(&self) -> Instant {
+        self.now.get().unwrap_or_else(|| {
+            let now = Instant::now();
+            self.now.set(Some(now));
+            now
+        })
+    }
+
+    /// Sets the connection's one timer; an earlier setting is replaced. It never fires early. It fires up to 17 µs late, and in a pool
+    /// that accepts up to 50 µs more, the timer slack of a thread in Linux; the wake-up and whatever the loop is busy with come on top.
+    pub fn set_timer(&mut self, after: Duration) {
+        // A time that the clock cannot represent never comes.
+        *self.timer = self.now().checked_add(after).map_or(Timer::Off, Timer::At);
+    }
+
+    /// Sets the connection's one timer to a point in time: see [`Context::set_timer`].
+    pub fn set_timer_at(&mut self, at: Instant) {
+        *self.timer = Timer::At(at);
+    }
+
+    /// Stops the timer.
+    pub fn clear_timer(&mut self) {
+        *self.timer = Timer::Off;
+    }
+
+    /// A handle that sends notes to this connection from any thread. It may outlive the connection.
+    pub fn handle(&self) -> Handle {
+        Handle { post: self.post.clone(), token: self.token }
+    }
+
+    /// Gives this connection a tag, a short text for [`Selector::Tag`](crate::Selector::Tag) and lists. A tag has at most 64 bytes, the
+    /// rest is cut off; an empty text removes it. It stays when another service adopts the connection.
+    pub fn tag(&mut self, text: &str) {
+        self.out.said.get_or_insert_default().tag = Some(tag(text));
+    }
+
+    /// Reports something about this connection to the pool's observer, as [`Event::Reported`](crate::observe::Event::Reported): for example the
+    /// peer's mistake for which it is ended. Only the last report of a callback counts; a loop passes on at most ten per second.
+    pub fn report(&mut self, message: impl Into<String>) {
+        self.out.said.get_or_insert_default().report = Some(message.into());
+    }
+
+    /// The state that [`Service::local`] made for this loop and generation; None if its type is not `T`.
+    pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
+        self.local.downcast_mut()
+    }
+
+    /// This connection's number.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// The number of the generation this connection belongs to.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether this connection was asked to end.
+    pub fn draining(&self) -> bool {
+        self.draining
+    }
+
+    /// For layers: calls the inner protocol with a context that writes to `out` and is otherwise this connection's.
+    pub fn nested<R>(&mut self, out: &mut Output, call: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        out.backlog = self.out.backlog + self.out.bytes.len();
+        let result = call(&mut Context {
+            out: &mut *out,
+            timer: &mut *self.timer,
+            local: &mut *self.local,
+            now: self.now,
+            post: self.post,
+            token: self.token,
+            id: self.id,
+            generation: self.generation,
+            draining: self.draining,
+        });
+        if let Some(inner) = out.said.take() {
+            let said = self.out.said.get_or_insert_default();
+            said.tag = inner.tag.or(said.tag.take());
+            said.report = inner.report.or(said.report.take());
+        }
+        result
+    }
+}

@@ -1,0 +1,100 @@
+//! The other end of a connection, and connects that did not reach one.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A connection's number, unique in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct ConnectionId(pub u64);
+
+impl std::fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Which end of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Side {
+    /// A listener accepted it.
+    Accepted,
+    /// A connector made it.
+    Connected,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    remote: Option<SocketAddr>,
+    /// The kernel was not asked for the peer's address.
+    unnamed: bool,
+    side: Side,
+    lag: Duration,
+    connect_time: Duration,
+}
+
+impl Peer {
+    /// An accepted peer whose address the kernel was not asked for.
+    pub(crate) const UNNAMED: Peer =
+        Peer { remote: None, unnamed: true, side: Side::Accepted, lag: Duration::ZERO, connect_time: Duration::ZERO };
+
+    /// A peer at `remote`; None for a Unix socket.
+    pub fn new(remote: Option<SocketAddr>, side: Side) -> Peer {
+        Peer { remote, unnamed: false, side, lag: Duration::ZERO, connect_time: Duration::ZERO }
+    }
+
+    /// The peer's address. None for a Unix socket, for a service that [does not need it](Service::needs_peer_address), and if the service
+    /// came into force at the moment of the accept and the peer was gone already.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        self.remote
+    }
+
+    /// Whether the connection was accepted or made by connecting.
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The time from the start of the connect until the connection was established; zero on the accepting side.
+    pub fn connect_time(&self) -> Duration {
+        self.connect_time
+    }
+
+    /// The time from when the connect was due until it began, if [`Connecting::rate`](crate::connecting::Connecting::rate) is a schedule
+    /// ([`Late::MakeUp`](crate::connecting::Late::MakeUp)); otherwise zero. A measurement of a schedule adds it to the connect time.
+    pub fn lag(&self) -> Duration {
+        self.lag
+    }
+
+    /// This peer with another address, for layers that learn the real one.
+    #[must_use]
+    pub fn with_remote(&self, remote: SocketAddr) -> Peer {
+        Peer { remote: Some(remote), unnamed: false, ..self.clone() }
+    }
+
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.unnamed
+    }
+
+    pub(crate) fn with_lag(mut self, lag: Duration) -> Peer {
+        self.lag = lag;
+        self
+    }
+
+    pub(crate) fn with_connect_time(mut self, connect_time: Duration) -> Peer {
+        self.connect_time = connect_time;
+        self
+    }
+}
+
+/// A connect that did not become a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectFailure {
+    /// The target's address; None for a Unix socket.
+    pub target: Option<SocketAddr>,
+    /// The errno; `ETIMEDOUT` also for the pool's own timeout, `ECONNREFUSED` also for a connection to itself.
+    pub errno: i32,
+    /// The time from the start of the connect to the failure.
+    pub after: Duration,
+    /// How late the connect began: see [`Peer::lag`].
+    pub lag: Duration,
+}
