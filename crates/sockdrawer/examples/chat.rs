@@ -4,17 +4,13 @@
 //! more with `SOCKDRAWER_REPLACES=any` before the command, and go on typing: the new build has the room.
 
 use sockdrawer::{
-    CannotRestore, CannotSave, Closed, Config, ConnectionId, Context, Error, Handle, Input, Note, NotesWhenFull, Peer, Protocol,
-    Saved, Saver, Service, State, Step, Upgrade,
+    CannotRestore, CannotSave, Closed, Config, Context, Error, Group, Input, Note, Peer, Protocol, Saved, Saver, Service, State,
+    Step, Upgrade,
 };
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 
-type Members = HashMap<ConnectionId, Handle>;
-
-/// Everybody who has a name.
+/// All guests who have a name.
 #[derive(Default)]
-pub(crate) struct Room(Arc<Mutex<Members>>);
+pub(crate) struct Room(Group);
 
 impl Service for Room {
     type Protocol = Guest;
@@ -34,19 +30,7 @@ impl Service for Room {
 /// One connection.
 pub(crate) struct Guest {
     name: Option<String>,
-    room: Arc<Mutex<Members>>,
-}
-
-impl Guest {
-    fn members(&self) -> MutexGuard<'_, Members> {
-        self.room.lock().expect("nothing panics under this lock")
-    }
-}
-
-/// Told under the lock, so that all hear the lines in one order. All share the bytes; a loop whose inbox is full loses the line.
-fn tell(members: &Members, line: &str) {
-    let bytes: Arc<[u8]> = line.as_bytes().into();
-    members.values().for_each(|member| drop(member.notify(bytes.clone())));
+    room: Group,
 }
 
 impl Protocol for Guest {
@@ -55,12 +39,10 @@ impl Protocol for Guest {
             let line = String::from_utf8_lossy(&input.bytes()[..end]).trim().to_owned();
             input.take(end + 1);
             if let Some(name) = &self.name {
-                tell(&self.members(), &format!("{name}: {line}\n"));
+                cx.publish(&self.room, format!("{name}: {line}\n").into_bytes());
             } else if !line.is_empty() {
-                let mut members = self.members();
-                members.insert(cx.id(), cx.handle());
-                tell(&members, &format!("* {line} is here\n"));
-                drop(members);
+                cx.join(&self.room);
+                cx.publish(&self.room, format!("* {line} is here\n").into_bytes());
                 self.name = Some(line);
             }
         }
@@ -72,13 +54,10 @@ impl Protocol for Guest {
         Step::Continue
     }
 
+    /// An adopted guest has not left: its connection goes on.
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
-        if let Some(name) = &self.name {
-            let mut members = self.members();
-            members.remove(&cx.id());
-            if why != Closed::Adopted {
-                tell(&members, &format!("* {name} has left\n"));
-            }
+        if let Some(name) = self.name.as_ref().filter(|_| why != Closed::Adopted) {
+            cx.publish(&self.room, format!("* {name} has left\n").into_bytes());
         }
     }
 
@@ -87,20 +66,18 @@ impl Protocol for Guest {
         Ok(())
     }
 
-    /// The handle is another one in the new place.
+    /// The room is another one in another process.
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
         if self.name.is_some() {
-            self.members().insert(cx.id(), cx.handle());
+            cx.join(&self.room);
         }
         Step::Continue
     }
 }
 
-/// The room at `address`. Who does not read loses lines; nobody waits for it, and what is kept for it is bounded.
+/// The room at `address`. A guest who does not read for so long that 1 MiB waits is shown out; no other waits for it.
 pub(crate) fn config(address: &str) -> Config {
-    let mut config = Config::accept(Room::default()).listen(address.parse().expect("an address"));
-    config.settings.notes_when_full = NotesWhenFull::Drop;
-    config
+    Config::accept(Room::default()).listen(address.parse().expect("an address"))
 }
 
 fn main() -> Result<(), Error> {

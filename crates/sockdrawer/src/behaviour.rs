@@ -2,8 +2,8 @@
 
 use crate::chunks::Chunks;
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Input, Job, JobResult, Local, Note, Peer,
-    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Delegate, Handle, Input, Job, JobResult, Local, Note,
+    Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use crate::sys::panics;
 use std::any::Any;
@@ -159,6 +159,7 @@ pub(crate) enum Event<'e> {
     Timeout,
     /// The callback takes the value out of the option; `Notified` does likewise.
     JobDone(&'e mut Option<JobResult>),
+    Connected(&'e mut Option<Result<Handle, ConnectFailure>>),
     Notified(&'e mut Option<Note>),
     Writable,
     Draining,
@@ -169,7 +170,6 @@ pub(crate) enum Event<'e> {
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     Continue,
-    Wait,
     EndOutput,
     Close,
     Abort,
@@ -181,6 +181,7 @@ pub(crate) enum Answer {
 pub(crate) enum More {
     Work(Job),
     Delegate(Delegate),
+    Relay(Handle),
     Panicked(String),
 }
 
@@ -189,12 +190,12 @@ impl Answer {
     fn new(step: Step, more: &mut Option<More>) -> Answer {
         let large = match step {
             Step::Continue => return Answer::Continue,
-            Step::Wait => return Answer::Wait,
             Step::EndOutput => return Answer::EndOutput,
             Step::Close => return Answer::Close,
             Step::Abort => return Answer::Abort,
             Step::Work(job) => More::Work(job),
             Step::Delegate(delegate) => More::Delegate(delegate),
+            Step::Relay(handle) => More::Relay(handle),
         };
         *more = Some(large);
         Answer::More
@@ -275,6 +276,7 @@ impl<S: Service> Table for Slab<S> {
                 Event::PeerEnded => state.peer_ended(cx),
                 Event::Timeout => state.timeout(cx),
                 Event::JobDone(result) => state.job_done(result.take().expect("it is given once"), cx),
+                Event::Connected(result) => state.connected(result.take().expect("it is given once"), cx),
                 Event::Notified(note) => state.notified(note.take().expect("it is given once"), cx),
                 Event::Writable => state.writable(cx),
                 Event::Draining => state.draining(cx),

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 #[cfg(test)]
 mod tests;
 
-const READ: Interest = Interest { read: true, write: false };
-const WRITE: Interest = Interest { read: false, write: true };
+const READ: Interest = Interest::READ;
+const WRITE: Interest = Interest::WRITE;
 
 thread_local! {
 /// The event descriptor that wakes this thread. It belongs to the thread, so that a connection needs no second descriptor.

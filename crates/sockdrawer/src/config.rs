@@ -255,16 +255,18 @@ pub enum Late {
 pub struct Settings {
     /// Options of the sockets of connections.
     pub options: SocketOptions,
-    /// The high-water mark: unsent bytes above which `received` waits and `notes_when_full` applies. Default: 64 KiB.
+    /// The high-water mark: unsent bytes above which `received` waits, and notes that are only offered are dropped. Default: 64 KiB.
     pub high_water: usize,
     /// The low-water mark: unsent bytes below which `writable` is called. Default: 32 KiB.
     pub low_water: usize,
     /// Maximum of input, in bytes, that a protocol may leave untaken. Default: 64 KiB.
     pub max_partial: usize,
-    /// What a connection above its high-water mark does with a note. Default: [`NotesWhenFull::Drop`].
-    pub notes_when_full: NotesWhenFull,
+    /// Maximum of unsent bytes at which a connection still gets notes. At a note above it the connection ends with
+    /// [`Closed::Overflow`](crate::Closed::Overflow), so that a peer that does not read holds bounded memory and loses nothing unseen. None: no
+    /// maximum. Default: 1 MiB.
+    pub max_unsent: Option<usize>,
     /// The idle timeout: a connection is closed when for this long its protocol took no input and its peer no output. It may take a quarter
-    /// longer. Time does not count while a job runs, the protocol waits ([`Step::Wait`](crate::Step::Wait)) or has its timer set, or the
+    /// longer. Time does not count while a job runs, its input is paused ([`Context::pause`](crate::Context::pause)), or the protocol has its timer set, or the
     /// connection is delegated. None, the default: no timeout.
     pub idle: Option<Duration>,
     /// How long a closed connection reads and discards, waiting for the peer's end. Default: 2 s.
@@ -280,23 +282,12 @@ impl Default for Settings {
             high_water: 64 * 1024,
             low_water: 32 * 1024,
             max_partial: 64 * 1024,
-            notes_when_full: NotesWhenFull::Drop,
+            max_unsent: Some(1024 * 1024),
             idle: None,
             linger: Duration::from_secs(2),
             flush: Duration::from_secs(30),
         }
     }
-}
-
-/// What happens to a note whose receiver is above its high-water mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum NotesWhenFull {
-    /// The note is delivered; the memory that answers take is not bounded.
-    Keep,
-    /// The note is dropped and counted, until the peer has read.
-    Drop,
-    /// The connection is closed.
-    Close,
 }
 
 impl Config {

@@ -66,8 +66,8 @@
 //! ```
 
 use crate::protocol::{
-    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Input, JobResult, Local, Note, Output, Peer, Protocol,
-    Receiving, Recipe, Saved, Saver, Service, State, Step,
+    CannotRestore, CannotSave, Closed, Closing, ConnectFailure, Context, Handle, Input, JobResult, Local, Note, Output, Peer,
+    Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -205,6 +205,7 @@ impl<F: Filtering, S: Service> Layer<F, S> {
             drain: false,
             finish: Finish::No,
             peer_ended: false,
+            end_owed: false,
         }
     }
 }
@@ -234,8 +235,9 @@ impl<F: Filtering, S: Service> Service for Layer<F, S> {
         let plain = from.bytes()?.to_vec();
         let (waiting, drain) = (from.u64()? != 0, from.u64()? != 0);
         let (finish, peer_ended) = (Finish::from_number(from.u64()?)?, from.u64()? != 0);
+        let end_owed = from.u64()? != 0;
         let filter = self.filtering.restore(from)?;
-        Ok(Layered { plain, waiting, drain, finish, peer_ended, ..self.layered(filter, Stage::Open(inner)) })
+        Ok(Layered { plain, waiting, drain, finish, peer_ended, end_owed, ..self.layered(filter, Stage::Open(inner)) })
     }
 
     fn state(&self) -> State {
@@ -283,6 +285,8 @@ pub struct Layered<F: Filter, S: Service> {
     drain: bool,
     finish: Finish,
     peer_ended: bool,
+    /// The end of the wire's stream came while plain bytes were held.
+    end_owed: bool,
 }
 
 /// The handshake is boxed, so that thousands of established connections do not carry the memory that a handshake needs.
@@ -327,6 +331,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         let mut output = Output { bytes: spare::take(), high_water: cx.out.high_water, ..Output::default() };
         let mut input = Input::new(&mut self.plain);
         let step = cx.nested(&mut output, |cx| call(protocol, &mut input, cx));
+        self.waiting = cx.out.asks.pauses().unwrap_or(self.waiting);
         let taken = input.taken();
         self.plain.drain(..taken);
         if !output.bytes.is_empty() {
@@ -334,8 +339,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
         }
         spare::give(output.bytes);
         // Its bytes are not the socket's: they pass the filter.
-        assert!(!matches!(step, Step::Delegate(_)), "a socket under a layer cannot be given away");
-        self.waiting = matches!(step, Step::Wait);
+        assert!(!matches!(step, Step::Delegate(_) | Step::Relay(_)), "a socket under a layer cannot be given away or relayed");
         self.job |= matches!(step, Step::Work(_));
         if matches!(step, Step::EndOutput | Step::Close) && self.finish == Finish::No {
             self.filter.goodbye(cx.out());
@@ -373,13 +377,19 @@ impl<F: Filter, S: Service> Layered<F, S> {
             Step::Continue if was_held => self.feed(cx),
             step => step,
         };
-        self.answer(step, cx)
+        match step {
+            Step::Continue if self.end_owed && !self.is_held() => {
+                self.end_owed = false;
+                self.peer_ended(cx)
+            }
+            step => self.answer(step, cx),
+        }
     }
 
     /// The step for the event loop: this one, or the `Finish` that is owed. The buffer of plain bytes is given back when it is empty.
     fn answer(&mut self, step: Step, cx: &mut Context<'_>) -> Step {
         let step = match step {
-            Step::Continue | Step::Wait if self.drain && self.is_quiet() => {
+            Step::Continue if self.drain && self.is_quiet() => {
                 self.drain = false;
                 self.inner(cx, |protocol, _, cx| protocol.draining(cx))
             }
@@ -421,7 +431,7 @@ impl<F: Filter, S: Service> Layered<F, S> {
                     self.inner(cx, |protocol, _, cx| protocol.peer_ended(cx))
                 }
             };
-            if !matches!(step, Step::Continue) {
+            if !matches!(step, Step::Continue) || self.waiting {
                 return step;
             }
         }
@@ -451,6 +461,11 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         let step = match &self.stage {
             Stage::Handshake(_) => Step::Abort,
             Stage::Open(_) if self.peer_ended => Step::Continue,
+            // Behind what was decoded and is held: told when that was offered.
+            Stage::Open(_) if self.waiting && !self.plain.is_empty() => {
+                self.end_owed = true;
+                Step::Continue
+            }
             Stage::Open(_) => match self.filter.truncated() {
                 Ok(()) => {
                     self.peer_ended = true;
@@ -477,6 +492,12 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         self.resume(step, true, cx)
     }
 
+    fn connected(&mut self, result: Result<Handle, ConnectFailure>, cx: &mut Context<'_>) -> Step {
+        let was_held = self.is_held();
+        let step = self.inner(cx, |protocol, _, cx| protocol.connected(result, cx));
+        self.resume(step, was_held, cx)
+    }
+
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
         // Before the inner protocol was opened there is no handle to it, and a note of the pool to all connections does not concern it yet.
         let was_held = self.is_held();
@@ -495,25 +516,14 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         }
         let was_held = self.is_held();
         self.drain = !self.is_quiet();
-        let step = match (self.drain, self.waiting) {
-            (false, _) => self.inner(cx, |protocol, _, cx| protocol.draining(cx)),
-            // Continue would end the inner protocol's Wait, which only the inner protocol may do.
-            (true, true) => Step::Wait,
-            (true, false) => Step::Continue,
-        };
+        let step = if self.drain { Step::Continue } else { self.inner(cx, |protocol, _, cx| protocol.draining(cx)) };
         self.resume(step, was_held, cx)
     }
 
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
-        let was_waiting = self.waiting;
-        let step = match self.inner(cx, |protocol, _, cx| protocol.restored(cx)) {
-            Step::Continue if was_waiting => {
-                self.waiting = true;
-                Step::Wait
-            }
-            step => step,
-        };
-        self.resume(step, was_waiting, cx)
+        let was_held = self.is_held();
+        let step = self.inner(cx, |protocol, _, cx| protocol.restored(cx));
+        self.resume(step, was_held, cx)
     }
 
     fn closed(&mut self, why: Closed, cx: &mut Context<'_>) {
@@ -533,6 +543,7 @@ impl<F: Filter, S: Service> Protocol for Layered<F, S> {
         to.u64(self.drain.into());
         to.u64(self.finish as u64);
         to.u64(self.peer_ended.into());
+        to.u64(self.end_owed.into());
         self.filter.save(to)
     }
 }

@@ -42,7 +42,7 @@ pub mod upgrade;
 mod wake;
 
 pub use behaviour::{Behaviour, Build};
-pub use config::{Config, Endpoint, Model, NotesWhenFull, Settings};
+pub use config::{Config, Endpoint, Model, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};
 pub use operation::{Adopted, Drain, Drained, Selector};
@@ -50,8 +50,9 @@ pub use operation::{Adopted, Drain, Drained, Selector};
 pub use pool::processes;
 pub use pool::{Applied, Pool};
 pub use protocol::{
-    After, CannotRestore, CannotSave, Closed, Closing, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult,
-    Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State, Step,
+    After, CannotRestore, CannotSave, Closed, Closing, ConnectionId, Context, Delegate, Group, Groups, Handle, Input, Job,
+    JobError, JobResult, Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State,
+    Step,
 };
 pub use upgrade::Upgrade;
 

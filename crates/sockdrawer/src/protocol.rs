@@ -20,8 +20,10 @@
 //! }
 //! ```
 
+mod asks;
 mod context;
 mod delegate;
+mod group;
 mod input;
 mod job;
 mod note;
@@ -31,15 +33,17 @@ mod saved;
 mod state;
 mod tag;
 
+pub(crate) use asks::{Asks, Said};
 pub use context::Context;
 pub(crate) use context::Timer;
 pub use delegate::{After, Delegate};
+pub use group::{Group, Groups};
+pub(crate) use group::{Members, Membership};
 pub use input::Input;
 pub use job::{Job, JobError, JobResult};
-pub(crate) use note::Post;
 pub use note::{Handle, Note, NotifyError};
+pub(crate) use note::{Post, Sender, Urgency, Waiter};
 pub use output::Output;
-pub(crate) use output::Said;
 pub use peer::{ConnectFailure, ConnectionId, Peer, Side};
 pub use saved::{CannotRestore, CannotSave, Saved, Saver};
 pub(crate) use state::Level;
@@ -81,8 +85,14 @@ pub trait Protocol: Send + 'static {
         Step::Continue
     }
 
-    /// The backlog of unsent output was above the high-water mark and fell to the low one: produce more. Not called if the kernel
-    /// took so much of the output that the backlog never passed the mark.
+    /// What came of [`Context::connect`]: a handle to the connection that was made, for [`Step::Relay`] or for notes, or why there is none. It
+    /// runs a protocol that the service [opened](Service::open) for [`Side::Connected`].
+    fn connected(&mut self, _result: Result<Handle, ConnectFailure>, _cx: &mut Context<'_>) -> Step {
+        Step::Continue
+    }
+
+    /// There is room for more output: asked for by [`Context::wake_below`], or the unsent output was above the high-water mark and fell to the
+    /// low one.
     fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
@@ -98,7 +108,7 @@ pub trait Protocol: Send + 'static {
 
     /// The connection goes on with this state, which [`Service::restore`] made: in [`Pool::adopt`](crate::Pool::adopt), or in another
     /// process. Time to join what the state before it had joined, and to keep the handle. Timer, tag, untaken input and unsent output came
-    /// along. [`Step::Continue`] leaves a [`Step::Wait`] of the state before it in force.
+    /// along, and input that was paused stays so.
     fn restored(&mut self, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
@@ -175,13 +185,16 @@ pub type Local = dyn Any + Send;
 pub enum Step {
     /// Go on.
     Continue,
-    /// Go on, but call neither `received` nor `peer_ended` until another callback has returned a different step: backpressure.
-    Wait,
     /// Run this job on a worker. One job at a time: until [`Protocol::job_done`], `received` and `peer_ended` wait; other callbacks come.
     Work(Job),
     /// Send what was appended, then give the whole connection to blocking code on a thread of its own. Until it comes back no
     /// callback comes but [`Protocol::closed`]. Not under a layer, and not while a job runs.
     Delegate(Delegate),
+    /// Join this connection with that of the handle, which is in the same loop: one that [`Context::connect`] made is. What each peer sends
+    /// goes to the other, ends included, through a buffer of the loop: a peer that does not read slows the other down, and a reset is passed on
+    /// as a reset. Input that was not taken goes first. Neither protocol hears of the bytes any more, nor of a drain: of its callbacks
+    /// `notified`, `timeout`, `connected`, `job_done` and `closed` are left. When one of the connections ends, so does the other. Not under a layer.
+    Relay(Handle),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
     EndOutput,
     /// Send what was appended, then end. Every byte is delivered to a peer that reads.
@@ -194,9 +207,9 @@ impl std::fmt::Debug for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Step::Continue => "Continue",
-            Step::Wait => "Wait",
             Step::Work(_) => "Work",
             Step::Delegate(_) => "Delegate",
+            Step::Relay(_) => "Relay",
             Step::EndOutput => "EndOutput",
             Step::Close => "Close",
             Step::Abort => "Abort",
@@ -243,7 +256,7 @@ pub enum Closed {
     TooLong,
     /// The idle timeout passed ([`Settings::idle`](crate::Settings::idle)): the protocol took no input and the peer no output.
     Idle,
-    /// A note arrived above the high-water mark, under [`NotesWhenFull::Close`](crate::NotesWhenFull::Close).
+    /// A note arrived while more than [`Settings::max_unsent`](crate::Settings::max_unsent) bytes were unsent.
     Overflow,
     /// The connection was purged: [`Pool::purge`](crate::Pool::purge).
     Purged,

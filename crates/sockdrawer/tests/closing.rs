@@ -148,13 +148,11 @@ impl Service for Deaf {
 impl Protocol for Deaf {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         cx.send(&pattern(self.0));
-        Step::Wait
+        cx.pause();
+        Step::Continue
     }
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
-        unreachable!("after Wait nothing is received")
-    }
-    fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
-        Step::Wait
+        unreachable!("nothing is received while it is paused")
     }
     fn draining(&mut self, cx: &mut Context<'_>) -> Step {
         cx.send(b"goodbye");

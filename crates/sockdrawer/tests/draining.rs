@@ -265,12 +265,8 @@ impl Protocol for Speaker {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         input.take_all();
         cx.send(&speech(self.0));
-        Step::Wait
-    }
-
-    // Who reads before the purge makes room for more, which is no reason to hear more.
-    fn writable(&mut self, _cx: &mut Context<'_>) -> Step {
-        Step::Wait
+        cx.pause();
+        Step::Continue
     }
 }
 

@@ -5,8 +5,7 @@ mod common;
 use common::{PATIENCE, assert_empty, connect, hear, is_long, percentile, play, read, read_all, role, say, start};
 use rustix::net::sockopt;
 use sockdrawer::{
-    Config, Context, Drain, Handle, Input, Note, NotesWhenFull, NotifyError, Peer, Pool, Protocol, Selector, Service, Settings,
-    Step,
+    Config, Context, Drain, Group, Handle, Input, Note, NotifyError, Peer, Pool, Protocol, Selector, Service, Settings, Step,
 };
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -28,6 +27,7 @@ fn message(number: usize) -> [u8; MESSAGE] {
 #[derive(Clone, Default)]
 struct Relay {
     handles: Arc<Mutex<Vec<Handle>>>,
+    all: Group,
 }
 
 impl Service for Relay {
@@ -40,6 +40,7 @@ impl Service for Relay {
 impl Protocol for Relay {
     fn opened(&mut self, cx: &mut Context<'_>) -> Step {
         self.handles.lock().expect("no panic").push(cx.handle());
+        cx.join(&self.all);
         Step::Continue
     }
     fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
@@ -109,6 +110,7 @@ fn resident() -> usize {
 struct Audience {
     pool: Pool,
     at: SocketAddr,
+    all: Group,
     readers: Vec<TcpStream>,
     took: Vec<Duration>,
 }
@@ -124,9 +126,10 @@ impl Audience {
         let mut settings = Settings::default();
         settings.options.send_buffer = Some(8 * 1024);
         (settings.high_water, settings.low_water) = (16 * 1024, 8 * 1024);
-        settings.notes_when_full = NotesWhenFull::Drop;
-        let (pool, at) = start(Config::accept(Relay::default()).loops(1).settings(settings));
-        Audience { pool, at, readers: Vec::new(), took: Vec::new() }
+        let relay = Relay::default();
+        let all = relay.all.clone();
+        let (pool, at) = start(Config::accept(relay).loops(1).settings(settings));
+        Audience { pool, at, all, readers: Vec::new(), took: Vec::new() }
     }
 
     fn add_readers(&mut self) {
@@ -139,7 +142,7 @@ impl Audience {
     /// Sends one message to all and notes when each reader has got it.
     fn send(&mut self, number: usize) {
         let began = Instant::now();
-        self.pool.notify(&Selector::All, message(number)).expect("one note");
+        self.all.offer(message(number)).expect("one note");
         for reader in &mut self.readers {
             assert_eq!(read(reader, MESSAGE).as_deref(), Some(&message(number)[..]));
             self.took.push(began.elapsed());
@@ -159,7 +162,7 @@ fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
     let before = resident();
     let long: Arc<[u8]> = vec![7; 4096].into();
     for _ in 0..300 {
-        with.pool.notify(&Selector::All, long.clone()).expect("300 notes fit into the inbox");
+        with.all.offer(long.clone()).expect("300 notes fit into the inbox");
     }
     let all = 300 * LAZY as u64;
     assert!(with.pool.wait(PATIENCE, |status| status.counts.notes + status.counts.notes_dropped == all));
@@ -173,7 +176,7 @@ fn receivers_that_never_read_cost_bounded_memory_and_little_time() {
     // Full for good: what is brought now moves no byte.
     let quiet = |pool: &Pool| {
         let before = pool.status().counts;
-        pool.notify(&Selector::All, long.clone()).expect("one note");
+        with.all.offer(long.clone()).expect("one note");
         let brought = |counts: sockdrawer::observe::Counts| counts.notes + counts.notes_dropped;
         assert!(pool.wait(PATIENCE, |status| brought(status.counts) == brought(before) + LAZY as u64));
         let after = pool.status().counts;

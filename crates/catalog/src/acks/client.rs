@@ -63,7 +63,7 @@ impl Default for Options {
 /// The client: one operation is a message, from when it was scheduled to the ack that covers it. Every ack is verified: none that
 /// leaves a gap, comes twice or covers what was not sent. Drained, it sends no more and waits for what is unacknowledged.
 ///
-/// Between two batches it speaks to itself, so its pool needs [`NotesWhenFull::Keep`](sockdrawer::NotesWhenFull::Keep): where notes
+/// Between two batches it speaks to itself, so its pool needs [`Settings::max_unsent`](sockdrawer::Settings::max_unsent) without a maximum: where notes
 /// are dropped, it goes on with the next ack only.
 ///
 /// ```

@@ -1,6 +1,6 @@
 //! A server and clients of `acks`, both counting.
 
-use sockdrawer::{Address, Behaviour, Config, Drain, Model, NotesWhenFull, Pool, connecting::Connecting};
+use sockdrawer::{Address, Behaviour, Config, Drain, Model, Pool, connecting::Connecting};
 use sockdrawer_catalog::Budget;
 use sockdrawer_catalog::acks::{AckPattern, Acks, Client, Consumer, Options, Part};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
@@ -177,7 +177,7 @@ impl Scene {
         let mut connecting = Connecting::to(vec![Address::Tcp(to)]);
         connecting.total = total.map(|total| total as u64);
         let mut config = Config::connect(client, connecting).limit(case.connections).loops(2).workers(0);
-        config.settings.notes_when_full = NotesWhenFull::Keep;
+        config.settings.max_unsent = None;
         let ended = self.counts.told().ends.len();
         Clients { pool: Pool::start(config).expect("it starts"), counts: self.counts.clone(), ended }
     }

@@ -7,7 +7,7 @@ use crate::server::own_time;
 use crate::stop::Stop;
 use crate::workload::{Recorder, Shared, Tally};
 use sockdrawer::{
-    Address, Config, Drain, Endpoint, Error, NotesWhenFull, Pool, Selector,
+    Address, Config, Drain, Endpoint, Error, Pool, Selector,
     connecting::{Connecting, Late},
     observe::{Readiness, Status},
 };
@@ -74,7 +74,7 @@ impl Here {
         let mut config = Config::connect(plan.workload.kind().client(&shared), connecting);
         config.settings.linger = LINGER;
         // Clients of acks speak to themselves, with unsent messages too.
-        config.settings.notes_when_full = NotesWhenFull::Keep;
+        config.settings.max_unsent = None;
         config.loops = (config.loops / processes).max(1);
         let limit = if renews { aim.connections } else { plan.connections };
         // Clients have no jobs.

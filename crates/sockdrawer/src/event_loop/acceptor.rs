@@ -329,7 +329,7 @@ impl Acceptor {
                 continue;
             }
             let held = self.held[index].as_mut().expect("just seen");
-            let interest = Interest { read: true, write: false };
+            let interest = Interest::READ;
             match io.system.watch(io.epoll.as_fd(), held.socket.fd(), index as u64 + 1, interest) {
                 Ok(()) => held.watched = true,
                 // ENOMEM or the user's limit of watches: tried again like a lack of descriptors.

@@ -6,12 +6,14 @@ mod closing;
 pub(super) mod connecting;
 mod delegation;
 mod draining;
+mod groups;
 mod idle;
 mod interest;
 mod jobs;
 pub(crate) mod moving;
 mod operations;
 mod reading;
+mod relaying;
 mod writing;
 
 use super::buffer::Buffers;
@@ -32,7 +34,7 @@ use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::protocol::{ConnectionId, Local, Output, Peer, Post, Side, Timer};
 use crate::sync::atomic::Ordering;
-use crate::sys::{Pages, Ready};
+use crate::sys::{Errno, Pages, Ready};
 use calling::{Tail, context};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -55,6 +57,7 @@ pub(crate) struct Connections {
     /// Permits of connections that ended while their job runs: the job uses what the limit is there to bound.
     pub(super) orphans: HashMap<u64, Permit>,
     moving: moving::Moving,
+    groups: groups::Groups,
     /// By id, those that were restored and are another process's still.
     arrived: HashMap<u64, arriving::Arrived>,
     /// Connections that are watched for the idle timeout.
@@ -98,6 +101,7 @@ impl Connections {
             timers: Timers::new(io.start, capacity.min(64)),
             orphans: HashMap::new(),
             moving: moving::Moving::default(),
+            groups: groups::Groups::default(),
             arrived: HashMap::new(),
             idle: HashMap::new(),
             targets: Vec::new(),
@@ -241,7 +245,7 @@ impl Connections {
     pub(super) fn open_joined(&mut self, slot: u32, peer: &Peer) {
         if self.names_peers & peer.is_unnamed() {
             // The generation came into force after the accept.
-            let named = Peer::new(self.remote(slot), Side::Accepted);
+            let named = Peer::new(self.remote(slot), Side::Accepted).came_in_at(self.slots.came_in_at(slot));
             return self.open_joined(slot, &named);
         }
         if self.snapshot.is_some() {
@@ -258,7 +262,7 @@ impl Connections {
         match of.table.open(peer, &mut cx, &mut self.more) {
             Ok((state, answer)) => {
                 record.state = state;
-                let silent = self.scratch.bytes.is_empty() & self.scratch.said.is_none() & (timer == Timer::Keep);
+                let silent = self.scratch.bytes.is_empty() & self.scratch.asks.is_nothing() & (timer == Timer::Keep);
                 let usual = silent && matches!(answer, Answer::Continue);
                 if !usual && !self.has_spoken(slot, version, answer, timer, &now) {
                     return;
@@ -326,7 +330,11 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             return self.connect_event(slot, ready);
         }
-        self.rare_event(slot, token, ready);
+        if self.slots.at(slot).flags.any(Flags::RELAYED) {
+            self.relay_event(slot, ready);
+        } else {
+            self.rare_event(slot, token, ready);
+        }
         None
     }
 
@@ -358,6 +366,9 @@ impl Connections {
         if ready.is_broken() && !may_receive {
             return self.check_broken(slot);
         }
+        if ready.is_ended() && flags.any(Flags::WATCH_END) {
+            return self.ended_while_paused(slot);
+        }
         if ready.is_writable() && flags.any(Flags::WATCH_WRITE) {
             self.flush(slot);
         }
@@ -377,7 +388,28 @@ impl Connections {
             // Hung up on both sides: what is unsent can only fail now.
             Ok(()) if self.slots.at(slot).flags.any(Flags::UNSENT) => self.flush(slot),
             // While a job runs or the protocol waits, epoll would report it for ever, and the connection is not read.
-            Ok(()) => self.unwatch(slot),
+            Ok(()) => {
+                self.unwatch(slot);
+                if self.slots.at(slot).flags.any(Flags::WAITING) {
+                    self.ended_while_paused(slot);
+                }
+            }
+        }
+    }
+
+    /// The peer has ended its stream while the protocol wants no input. The protocol is told if none is left.
+    fn ended_while_paused(&mut self, slot: u32) {
+        let version = self.slots.at(slot).version;
+        match self.with_socket(slot, |system, socket| system.peek(socket)) {
+            Ok(0) => {
+                self.slots.at(slot).flags.set(Flags::PEER_ENDED);
+                self.tell_ended(slot);
+            }
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => self.slots.at(slot).flags.set(Flags::END_BEHIND),
+            Err(errno) => self.fail(slot, errno),
+        }
+        if self.is_still(slot, version) {
+            self.settle(slot, false);
         }
     }
 

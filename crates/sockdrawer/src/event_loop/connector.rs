@@ -195,7 +195,7 @@ fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, 
     let began = Instant::now();
     let lag = dialer.lag(due, began);
     match open_connecting(&connections.io, dialer, turn, target) {
-        Ok(socket) => connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout),
+        Ok(socket) => _ = connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout),
         Err(errno) => {
             drop(permit);
             let (target, after) = (internet(target), began.elapsed());

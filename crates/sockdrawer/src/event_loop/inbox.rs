@@ -3,7 +3,7 @@
 use super::EventLoop;
 use super::incoming::Incoming;
 use super::lease::Returned;
-use crate::protocol::{JobResult, Note, NotifyError, Post, Tag};
+use crate::protocol::{ConnectFailure, JobResult, Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System};
@@ -15,7 +15,15 @@ pub(crate) enum Message {
     /// A job ended.
     Done(u64, JobResult),
     /// A note for a connection.
-    Note(u64, Note),
+    Note(u64, Note, Urgency),
+    /// What was published to a group, for its members in this loop.
+    Published(Arc<Members>, Arc<[u8]>, Urgency),
+    /// A connection comes into a group, or leaves it.
+    Membership(u64, Arc<Members>, Membership),
+    /// A connect that a connection has asked for failed at once.
+    ConnectFailed(u64, ConnectFailure),
+    /// There is room where a connection found none; or it asked to be woken.
+    Room(u64),
     /// A connection enters the loop.
     Adopt(Incoming),
     /// A leased connection comes back.
@@ -23,6 +31,9 @@ pub(crate) enum Message {
     /// The control plane asks something of the loop's connections.
     Command(Command),
 }
+
+/// So many bytes of a note count as another note.
+const BYTES_OF_A_NOTE: usize = 1024;
 
 /// What the control plane asks, run on the loop's thread between two events.
 pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
@@ -38,7 +49,10 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Queue {
     messages: Vec<Message>,
+    /// Notes, those of many bytes for several.
     notes: usize,
+    /// Senders that found no room.
+    waiters: Vec<Waiter>,
     /// The loop is gone: messages are dropped at once, and with them what they carry.
     closed: bool,
 }
@@ -98,21 +112,60 @@ impl Inbox {
         }
         // First: a message put in after the swap below is a notice again.
         self.wake.clear();
-        let mut queue = lock(&self.queue);
-        std::mem::swap(&mut queue.messages, into);
-        queue.notes = 0;
+        let waiters = {
+            let mut queue = lock(&self.queue);
+            std::mem::swap(&mut queue.messages, into);
+            queue.notes = 0;
+            std::mem::take(&mut queue.waiters)
+        };
+        waiters.into_iter().for_each(|(sender, token)| sender.room(token));
     }
 
     /// Refuses messages from now on; those that wait are returned, to be dropped outside the lock.
     pub(crate) fn close(&self) -> Vec<Message> {
-        let mut queue = lock(&self.queue);
-        queue.closed = true;
-        std::mem::take(&mut queue.messages)
+        let (messages, waiters) = {
+            let mut queue = lock(&self.queue);
+            queue.closed = true;
+            (std::mem::take(&mut queue.messages), std::mem::take(&mut queue.waiters))
+        };
+        waiters.into_iter().for_each(|(sender, token)| sender.room(token));
+        messages
+    }
+
+    /// Puts in a note, whether there is room or not. True where there was none; None: the loop is gone.
+    fn push_note(&self, message: Message, weight: usize, sender: Option<&Waiter>) -> Option<bool> {
+        let full = {
+            let mut queue = lock(&self.queue);
+            if queue.closed {
+                return None;
+            }
+            queue.notes += weight;
+            queue.messages.push(message);
+            let full = queue.notes >= self.bound.load(Ordering::Relaxed);
+            if full && let Some(sender) = sender {
+                queue.waiters.push(sender.clone());
+            }
+            full
+        };
+        self.wake.wake();
+        Some(full)
+    }
+}
+
+/// What a note of so many bytes counts for: the memory of what waits is bounded, too.
+fn weight(bytes: usize) -> usize {
+    1 + bytes / BYTES_OF_A_NOTE
+}
+
+impl Sender for Inbox {
+    fn room(&self, token: u64) {
+        // A loop that is gone has no connection that waits.
+        let _ = self.put(Message::Room(token));
     }
 }
 
 impl Post for Inbox {
-    fn post(&self, token: u64, note: Note) -> Result<(), NotifyError> {
+    fn post(&self, token: u64, note: Note, urgency: Urgency) -> Result<(), NotifyError> {
         {
             let mut queue = lock(&self.queue);
             if queue.closed {
@@ -121,11 +174,34 @@ impl Post for Inbox {
             if queue.notes >= self.bound.load(Ordering::Relaxed) {
                 return Err(NotifyError::Full(note));
             }
-            queue.notes += 1;
-            queue.messages.push(Message::Note(token, note));
+            queue.notes += weight(note.bytes().map_or(0, <[u8]>::len));
+            queue.messages.push(Message::Note(token, note, urgency));
         }
         self.wake.wake();
         Ok(())
+    }
+
+    fn push(&self, token: u64, note: Note, sender: Option<&Waiter>) -> bool {
+        let weight = weight(note.bytes().map_or(0, <[u8]>::len));
+        self.push_note(Message::Note(token, note, Urgency::Delivered), weight, sender).unwrap_or(false)
+    }
+
+    fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool> {
+        self.push_note(Message::Published(to.clone(), bytes.clone(), urgency), weight(bytes.len()), sender)
+    }
+
+    fn change(&self, token: u64, group: &Arc<Members>, change: Membership) {
+        // A loop that is gone has no members: whatever publishes next finds that out.
+        let _ = self.put(Message::Membership(token, group.clone(), change));
+    }
+
+    fn has_room(&self, sender: Option<Waiter>) -> bool {
+        let mut queue = lock(&self.queue);
+        let has_room = queue.closed || queue.notes < self.bound.load(Ordering::Relaxed);
+        if !has_room && let Some(sender) = sender {
+            queue.waiters.push(sender);
+        }
+        has_room
     }
 
     fn tag(&self, token: u64, tag: Tag) -> bool {
@@ -142,21 +218,21 @@ mod tests {
     fn a_full_inbox_gives_the_note_back_and_takes_notes_again_when_emptied() {
         let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
         let note = || Note::from(Arc::<[u8]>::from(&b"x"[..]));
-        assert!(inbox.post(1, note()).is_ok());
-        assert!(inbox.post(1, note()).is_ok());
-        assert!(matches!(inbox.post(1, note()), Err(NotifyError::Full(Note::Bytes(_)))));
+        assert!(inbox.post(1, note(), Urgency::Delivered).is_ok());
+        assert!(inbox.post(1, note(), Urgency::Delivered).is_ok());
+        assert!(matches!(inbox.post(1, note(), Urgency::Delivered), Err(NotifyError::Full(Note::Bytes(_)))));
         assert!(inbox.put(Message::Command(Box::new(|_| ()))).is_ok(), "commands are never refused");
         let mut messages = Vec::new();
         inbox.take(&mut messages);
         assert_eq!(messages.len(), 3);
-        assert!(inbox.post(1, note()).is_ok());
+        assert!(inbox.post(1, note(), Urgency::Delivered).is_ok());
     }
 
     #[test]
     fn a_closed_inbox_swallows_notes_and_returns_messages() {
         let inbox = Inbox::new(Arc::new(Kernel), 2).expect("an inbox");
         assert!(inbox.close().is_empty());
-        assert!(inbox.post(1, Note::value(1)).is_ok());
+        assert!(inbox.post(1, Note::value(1), Urgency::Delivered).is_ok());
         assert!(inbox.put(Message::Command(Box::new(|_| ()))).is_err());
     }
 }

@@ -156,7 +156,7 @@ impl EventLoop {
 
     /// Turns end when this has something to read, and say so by the bit of its number, below 32.
     pub(crate) fn notice(&self, number: u32, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
-        let interest = Interest { read: true, write: false };
+        let interest = Interest::READ;
         self.connections.io.system.watch(self.connections.io.epoll.as_fd(), descriptor, NOTICED + u64::from(number), interest)
     }
 
@@ -294,12 +294,18 @@ impl EventLoop {
                 Some(Message::Done(token, result)) => self.connections.job_done(token, result),
                 // The mistake: the connection that has the slot now gets what was meant for another.
                 #[cfg(sockdrawer_broken = "stale-note")]
-                Some(Message::Note(token, note)) => {
+                Some(Message::Note(token, note, urgency)) => {
                     let token = self.connections.slots.token(token as u32);
-                    self.connections.note(token, note);
+                    self.connections.note(token, note, urgency);
                 }
                 #[cfg(not(sockdrawer_broken = "stale-note"))]
-                Some(Message::Note(token, note)) => self.connections.note(token, note),
+                Some(Message::Note(token, note, urgency)) => self.connections.note(token, note, urgency),
+                Some(Message::Published(group, bytes, urgency)) => {
+                    self.connections.published(&group, bytes, urgency, &mut self.unread);
+                }
+                Some(Message::Membership(token, group, change)) => self.connections.change_membership(token, &group, change),
+                Some(Message::ConnectFailed(token, failure)) => self.connections.tell_asker(token, Err(failure)),
+                Some(Message::Room(token)) => self.connections.room(token),
                 Some(Message::Adopt(incoming)) => self.arrive(incoming),
                 Some(Message::Returned(returned)) => self.connections.came_back(returned),
                 Some(Message::Command(command)) => {

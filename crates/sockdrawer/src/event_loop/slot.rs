@@ -52,7 +52,7 @@ impl Flags {
     pub(crate) const WATCH_WRITE: Flags = Flags(1 << 4);
     /// A job runs.
     pub(crate) const WORKING: Flags = Flags(1 << 5);
-    /// The protocol said Wait.
+    /// The protocol paused its input.
     pub(crate) const WAITING: Flags = Flags(1 << 6);
     /// Unsent output passed the high-water mark and has not fallen below the low one.
     pub(crate) const FULL: Flags = Flags(1 << 7);
@@ -93,12 +93,21 @@ impl Flags {
 
     /// Offered to another process: nothing happens to it here, but for its end.
     pub(crate) const FROZEN: Flags = Flags(1 << 25);
+    /// Its notes found no room in the inbox of another loop.
+    pub(crate) const HELD: Flags = Flags(1 << 26);
+    /// epoll reports the peer's end, while input is not asked for.
+    pub(crate) const WATCH_END: Flags = Flags(1 << 27);
+    /// The peer's end came while input was not asked for, and there is input before it.
+    pub(crate) const END_BEHIND: Flags = Flags(1 << 28);
+    /// Its bytes go to another connection, and that one's to it.
+    pub(crate) const RELAYED: Flags = Flags(1 << 29);
 
     /// While any of these is set, the connection cannot move to another process.
     pub(crate) const UNMOVABLE: Flags = Flags(
         Flags::WORKING.0
             | Flags::DELEGATING.0
             | Flags::LEASED.0
+            | Flags::RELAYED.0
             | Flags::DRAINING.0
             | Flags::PURGED.0
             | Flags::CUT.0
@@ -115,8 +124,10 @@ impl Flags {
             | Flags::PEER_ENDED.0
             | Flags::WORKING.0
             | Flags::WAITING.0
+            | Flags::HELD.0
             | Flags::PAUSED.0
             | Flags::DELEGATING.0
+            | Flags::RELAYED.0
             | Flags::LEASED.0,
     );
 
@@ -188,8 +199,16 @@ impl Slot {
 
     /// Whether `received` and `peer_ended` may come.
     pub(crate) fn may_receive(&self) -> bool {
-        let held = Flags::WORKING.and(Flags::WAITING).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
-        !self.flags.any(held.and(Flags::FROZEN))
+        let held =
+            Flags::WORKING.and(Flags::WAITING).and(Flags::HELD).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
+        !self.flags.any(held.and(Flags::FROZEN).and(Flags::RELAYED))
+    }
+
+    /// Whether the end of the peer may be told: where the protocol has paused, too, once no input is left before it.
+    pub(crate) fn may_hear_end(&self) -> bool {
+        let held =
+            Flags::WORKING.and(Flags::RELAYED).and(Flags::HELD).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
+        !self.flags.any(held.and(Flags::FROZEN)) && !(self.flags.any(Flags::WAITING) && self.flags.any(Flags::KEPT))
     }
 }
 

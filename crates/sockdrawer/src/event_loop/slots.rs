@@ -9,7 +9,8 @@ use crate::limit::limiter::Limiter;
 use crate::limit::peer_counts::PeerCount;
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::Tag;
+use crate::net::Address;
+use crate::protocol::{Members, Tag};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,6 +25,30 @@ pub(super) struct Extra {
     pub(super) endings: Vec<Arc<Endings>>,
     /// By which its peer's connections are counted.
     pub(super) peer_count: Option<Box<PeerCount>>,
+    /// The groups that it is a member of, with its place among the members in this loop.
+    pub(super) groups: Vec<(Arc<Members>, usize)>,
+    /// The connection that its bytes go to.
+    pub(super) relays_to: Option<u64>,
+    /// The connection that asked for this one, which is being made.
+    pub(super) asked_by: Option<u64>,
+    /// Connects that it has asked for and has heard nothing of.
+    pub(super) connects: usize,
+    /// The unsent bytes at which `writable` is to be called.
+    pub(super) wake_below: Option<u32>,
+}
+
+/// A listener by which connections of this loop came in.
+struct CameIn {
+    listener: Arc<ListenerState>,
+    /// A copy of this loop's own: loops do not count references in one place of memory.
+    address: Arc<Address>,
+    held: usize,
+}
+
+impl CameIn {
+    fn new(listener: &Arc<ListenerState>) -> CameIn {
+        CameIn { listener: listener.clone(), address: Arc::new(listener.address.clone()), held: 1 }
+    }
 }
 
 /// The connections of a loop. Each has a permit, which goes back with it; numbers stand here where each would carry pointers.
@@ -33,7 +58,7 @@ pub(crate) struct Slots {
     taken: usize,
     limiter: Arc<Limiter>,
     /// The listeners by which connections came in, and how many by each. A slot has the place here, plus one.
-    listeners: Vec<(Arc<ListenerState>, usize)>,
+    listeners: Vec<CameIn>,
     extras: HashMap<u32, Extra>,
 }
 
@@ -143,8 +168,8 @@ impl Slots {
         let listener = match (listener, self.listeners.first_mut()) {
             (None, _) => NO_LISTENER,
             // As a rule there is one.
-            (Some(listener), Some((first, held))) if Arc::ptr_eq(listener, first) => {
-                *held += 1;
+            (Some(listener), Some(first)) if Arc::ptr_eq(listener, &first.listener) => {
+                first.held += 1;
                 1
             }
             (Some(listener), _) => self.number(listener),
@@ -162,27 +187,33 @@ impl Slots {
 
     #[cold]
     fn number(&mut self, listener: &Arc<ListenerState>) -> u16 {
-        let known = self.listeners.iter().position(|(known, _)| Arc::ptr_eq(known, listener));
+        let known = self.listeners.iter().position(|known| Arc::ptr_eq(&known.listener, listener));
         // One without connections makes room for another.
-        let at = known.or_else(|| self.listeners.iter().position(|(_, held)| *held == 0)).unwrap_or(self.listeners.len());
+        let at = known.or_else(|| self.listeners.iter().position(|known| known.held == 0)).unwrap_or(self.listeners.len());
         match self.listeners.get_mut(at) {
-            Some(place) if known.is_some() => place.1 += 1,
-            Some(place) => *place = (listener.clone(), 1),
-            None => self.listeners.push((listener.clone(), 1)),
+            Some(place) if known.is_some() => place.held += 1,
+            Some(place) => *place = CameIn::new(listener),
+            None => self.listeners.push(CameIn::new(listener)),
         }
         u16::try_from(at + 1).expect("fewer than 65,535 addresses")
     }
 
     /// By which a connection came in.
     pub(crate) fn listener(&self, number: u16) -> Option<&Arc<ListenerState>> {
-        self.listeners.get(usize::from(number).checked_sub(1)?).map(|(listener, _)| listener)
+        self.listeners.get(usize::from(number).checked_sub(1)?).map(|known| &known.listener)
+    }
+
+    /// The address at which a connection came in.
+    pub(super) fn came_in_at(&mut self, slot: u32) -> Option<Arc<Address>> {
+        let number = usize::from(self.at(slot).listener).checked_sub(1)?;
+        self.listeners.get(number).map(|known| known.address.clone())
     }
 
     #[inline]
     fn leave_listener(&mut self, number: u16) -> Option<&Arc<ListenerState>> {
-        let (listener, held) = self.listeners.get_mut(usize::from(number).checked_sub(1)?)?;
-        *held -= 1;
-        Some(listener)
+        let known = self.listeners.get_mut(usize::from(number).checked_sub(1)?)?;
+        known.held -= 1;
+        Some(&known.listener)
     }
 
     /// Empties a slot and closes its socket; then its permit goes back.
@@ -236,7 +267,7 @@ impl Drop for Slots {
     fn drop(&mut self) {
         self.made = Chunks::with_capacity(0);
         self.extras.clear();
-        for (listener, held) in &self.listeners {
+        for CameIn { listener, held, .. } in &self.listeners {
             (0..*held).for_each(|_| listener.limiter.put_back());
         }
         (0..self.taken).for_each(|_| self.limiter.put_back());

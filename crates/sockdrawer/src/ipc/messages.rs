@@ -381,6 +381,9 @@ pub(crate) struct Record {
     pub(crate) listener: Option<String>,
     #[prost(message, required, tag = "13")]
     pub(crate) marks: Marks,
+    /// The unsent bytes at which its protocol is to be woken.
+    #[prost(uint32, optional, tag = "14")]
+    pub(crate) wake_below: Option<u32>,
 }
 
 /// What a connection is in the middle of.
@@ -389,7 +392,7 @@ pub(crate) struct Marks {
     /// This side connected.
     #[prost(bool, tag = "1")]
     pub(crate) connected: bool,
-    /// Its protocol said Wait.
+    /// Its protocol paused its input.
     #[prost(bool, tag = "2")]
     pub(crate) waiting: bool,
     /// The peer's end was read.
@@ -404,6 +407,9 @@ pub(crate) struct Marks {
     /// Unsent output passed the high-water mark and did not fall below the low one.
     #[prost(bool, tag = "6")]
     pub(crate) full: bool,
+    /// Its notes found no room in the inbox of another loop.
+    #[prost(bool, tag = "7")]
+    pub(crate) held: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message, serde::Serialize, serde::Deserialize)]

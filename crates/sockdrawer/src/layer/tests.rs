@@ -122,7 +122,10 @@ impl Protocol for Command {
             self.commands += 1;
             match &command {
                 b"slow" => return Step::Work(Job::new(|| 1_u8)),
-                b"wait" => return Step::Wait,
+                b"wait" => {
+                    cx.pause();
+                    return Step::Continue;
+                }
                 b"fins" => return Step::EndOutput,
                 b"clos" => return Step::Close,
                 b"tick" => cx.set_timer(Duration::from_secs(1)),
@@ -145,6 +148,7 @@ impl Protocol for Command {
         Step::Continue
     }
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
+        cx.resume();
         cx.send(note.bytes().expect("a note of bytes"));
         Step::Continue
     }
@@ -292,12 +296,19 @@ fn what_was_decoded_behind_a_job_waits_for_it() {
 }
 
 #[test]
-fn what_was_decoded_behind_a_wait_waits_for_it() {
+fn what_was_decoded_behind_a_pause_waits_for_its_end() {
     let mut connection = open();
     send(&mut connection, b"waitPing");
     assert_eq!(plain(&mut connection), b"");
     connection.notify(std::sync::Arc::<[u8]>::from(&b"go"[..]));
     assert_eq!(plain(&mut connection), b"goPong");
+    // The end lies behind it in the stream, whether the layer has decoded it or the wire ends.
+    send(&mut connection, b"waitPing");
+    connection.finish();
+    assert_eq!((plain(&mut connection), connection.closed()), (vec![], None));
+    connection.notify(std::sync::Arc::<[u8]>::from(&b"go"[..]));
+    assert!(plain(&mut connection).starts_with(b"goPong"));
+    assert!(connection.closed().is_some());
 }
 
 #[test]

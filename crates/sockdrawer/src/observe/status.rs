@@ -164,7 +164,7 @@ pub enum ConnectionState {
     Working,
     /// The kernel has not taken all of its output.
     Sending,
-    /// The protocol returned [`Step::Wait`](crate::Step::Wait).
+    /// The protocol has paused its input ([`Context::pause`](crate::Context::pause)), or its notes find no room.
     Waiting,
     /// Part of a message was received.
     Receiving,

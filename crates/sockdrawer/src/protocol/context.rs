@@ -1,7 +1,9 @@
 //! What a callback sees of its connection, and asks of its loop.
 
+use super::asks::Asks;
 use super::tag::tag;
-use super::{ConnectionId, Handle, Local, Output, Post};
+use super::{ConnectionId, Group, Handle, Local, Note, Output, Post, Waiter};
+use crate::net::Address;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,19 +72,84 @@ impl Context<'_> {
 
     /// A handle that sends notes to this connection from any thread. It may outlive the connection.
     pub fn handle(&self) -> Handle {
-        Handle { post: self.post.clone(), token: self.token }
+        Handle { post: self.post.clone(), token: self.token, id: self.id }
+    }
+
+    /// Sends `note` to another connection, as [`Handle::notify`] does. It cannot fail: while the inbox of the receiver's loop is full,
+    /// [`Protocol::received`](crate::Protocol::received) of this connection is not called, so what it may send stays bounded.
+    pub fn notify(&mut self, to: &Handle, note: impl Into<Note>) {
+        let full = to.post.push(to.token, note.into(), self.waiter().as_ref());
+        self.hold_if(full);
+    }
+
+    /// Makes this connection a member of a group: it gets what is published from now on. A member that joins again stays one
+    /// member.
+    pub fn join(&mut self, group: &Group) {
+        group.join(self.post, self.token);
+    }
+
+    /// Ends the membership of a group: what was published before still comes. The end of a connection ends all of its memberships. An adoption
+    /// by another service leaves them as they are; another process has other groups: see [`Group`].
+    pub fn leave(&mut self, group: &Group) {
+        group.leave(self.post, self.token);
+    }
+
+    /// Publishes these bytes to all members of a group; this connection too, if it is one. It cannot fail: while a loop with members is
+    /// behind, [`Protocol::received`](crate::Protocol::received) of this connection is not called.
+    pub fn publish(&mut self, group: &Group, bytes: impl Into<Arc<[u8]>>) {
+        let full = group.push(&bytes.into(), self.waiter().as_ref());
+        self.hold_if(full);
+    }
+
+    /// What is told of room: once in a callback, however many of its notes find none.
+    fn waiter(&self) -> Option<Waiter> {
+        let sender = || -> Waiter { (self.post.clone(), self.token) };
+        (!self.out.asks.has(Asks::HOLD)).then(sender)
+    }
+
+    fn hold_if(&mut self, full: bool) {
+        if full {
+            self.out.asks.add(Asks::HOLD);
+        }
+    }
+
+    /// Begins a connect from this connection's loop. Within that time [`Protocol::connected`](crate::Protocol::connected) is told what came of it.
+    /// The connection that is made counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
+    /// of a proxy has a lower [limit](crate::listening::Listening::limit) than its pool. Models that run a connection alone, `threads` and `fork`,
+    /// answer `EOPNOTSUPP`.
+    pub fn connect(&mut self, target: &Address, within: Duration) {
+        self.out.say().connects.push((target.clone(), within));
+    }
+
+    /// Holds input back: until [`Context::resume`], neither [`Protocol::received`](crate::Protocol::received) nor
+    /// [`Protocol::peer_ended`](crate::Protocol::peer_ended) is called, and the peer is slowed down. Other callbacks come. The end of a peer of
+    /// which no input is left is told all the same, and a reset always is. It stays when another service adopts the connection.
+    pub fn pause(&mut self) {
+        self.out.asks.add(Asks::PAUSE);
+    }
+
+    /// Ends [`Context::pause`]: input that was held back is offered after this callback.
+    pub fn resume(&mut self) {
+        self.out.asks.add(Asks::RESUME);
+    }
+
+    /// Has [`Protocol::writable`](crate::Protocol::writable) called once as soon as at most `bytes` of output are unsent, after this callback at
+    /// the earliest. It always comes. Asking again replaces what was asked.
+    pub fn wake_below(&mut self, bytes: usize) {
+        self.out.asks.wake_below = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.out.asks.add(Asks::WAKE);
     }
 
     /// Gives this connection a tag, a short text for [`Selector::Tag`](crate::Selector::Tag) and lists. A tag has at most 64 bytes, the
     /// rest is cut off; an empty text removes it. It stays when another service adopts the connection.
     pub fn tag(&mut self, text: &str) {
-        self.out.said.get_or_insert_default().tag = Some(tag(text));
+        self.out.say().tag = Some(tag(text));
     }
 
     /// Reports something about this connection to the pool's observer, as [`Event::Reported`](crate::observe::Event::Reported): for example the
     /// peer's mistake for which it is ended. Only the last report of a callback counts; a loop passes on at most ten per second.
     pub fn report(&mut self, message: impl Into<String>) {
-        self.out.said.get_or_insert_default().report = Some(message.into());
+        self.out.say().report = Some(message.into());
     }
 
     /// The state that [`Service::local`] made for this loop and generation; None if its type is not `T`.
@@ -120,10 +187,12 @@ impl Context<'_> {
             draining: self.draining,
         });
         if let Some(inner) = out.said.take() {
-            let said = self.out.said.get_or_insert_default();
+            let said = self.out.say();
             said.tag = inner.tag.or(said.tag.take());
             said.report = inner.report.or(said.report.take());
+            said.connects.extend(inner.connects);
         }
+        self.out.asks.join(std::mem::take(&mut out.asks));
         result
     }
 }

@@ -1,12 +1,42 @@
 //! Notes, and the handles through which they are sent.
 
+use super::group::Membership;
 use super::tag::{Tag, tag};
+use super::{ConnectionId, Members};
 use std::any::Any;
 use std::sync::Arc;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-/// Where handles put notes: the inbox of a loop, or of a test.
-pub(crate) trait Post: Send + Sync {
-    fn post(&self, token: u64, note: Note) -> Result<(), NotifyError>;
+/// Whether a note may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It is delivered, or its receiver ends.
+    Delivered,
+    /// A receiver that is above its high-water mark does without it.
+    Offered,
+}
+
+/// Hears that there is room where there was none: a loop, for one of its connections, or a thread.
+pub(crate) trait Sender: Send + Sync {
+    fn room(&self, token: u64);
+}
+
+/// A sender that waits for room.
+pub(crate) type Waiter = (Arc<dyn Sender>, u64);
+
+/// Where handles and groups put notes: the inbox of a loop, or of a test.
+pub(crate) trait Post: Sender {
+    /// Puts in a note if there is room.
+    fn post(&self, token: u64, note: Note, urgency: Urgency) -> Result<(), NotifyError>;
+    /// Puts in a note whether there is room or not. True where there was none: then the sender is told when there is.
+    fn push(&self, token: u64, note: Note, sender: Option<&Waiter>) -> bool;
+    /// Puts in a message of a group, whether there is room or not: likewise. None: the loop is gone.
+    fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool>;
+    /// A connection comes into a group, or leaves it.
+    fn change(&self, token: u64, group: &Arc<Members>, change: Membership);
+    /// Whether there is room; where there is none, the sender, if one waits, is told when there is.
+    fn has_room(&self, sender: Option<Waiter>) -> bool;
     /// Returns false if the inbox is full.
     fn tag(&self, token: u64, tag: Tag) -> bool;
 }
@@ -16,15 +46,51 @@ pub(crate) trait Post: Send + Sync {
 pub struct Handle {
     pub(crate) post: Arc<dyn Post>,
     pub(crate) token: u64,
+    pub(crate) id: ConnectionId,
 }
 
 impl Handle {
-    /// Sends `note` to the connection's [`Protocol::notified`](crate::Protocol::notified), without blocking. Notes of one sender arrive in order.
+    /// Sends `note` to the connection's [`Protocol::notified`](crate::Protocol::notified), without blocking. Notes of one sender arrive in
+    /// order, and none of them is dropped: a receiver that lets more than [`Settings::max_unsent`](crate::Settings::max_unsent) bytes pile up
+    /// ends. A callback uses [`Context::notify`](crate::Context::notify), which cannot fail.
     ///
     /// # Errors
     /// When the loop's inbox is full; the error carries the note.
     pub fn notify(&self, note: impl Into<Note>) -> Result<(), NotifyError> {
-        self.post.post(self.token, note.into())
+        self.post.post(self.token, note.into(), Urgency::Delivered)
+    }
+
+    /// Sends `note` as [`Handle::notify`] does, and waits for room where there is none. For a thread of your own: in a callback it would hold up
+    /// the loop, perhaps the one that it waits for.
+    ///
+    /// # Errors
+    /// When there is no room within this time; the error carries the note.
+    pub fn notify_within(&self, note: impl Into<Note>, time: Duration) -> Result<(), NotifyError> {
+        let mut note = note.into();
+        let until = Instant::now().checked_add(time);
+        loop {
+            note = match self.notify(note) {
+                Err(NotifyError::Full(note)) => note,
+                sent => return sent,
+            };
+            if !wait_for_room([&self.post].into_iter(), until) {
+                return Err(NotifyError::Full(note));
+            }
+        }
+    }
+
+    /// Offers `note`, which the connection does without while it is above its high-water mark: for what is stale soon, such as positions in a
+    /// game. Notes that were dropped so are counted: [`Counts::notes_dropped`](crate::observe::Counts::notes_dropped).
+    ///
+    /// # Errors
+    /// When the loop's inbox is full; the error carries the note.
+    pub fn offer(&self, note: impl Into<Note>) -> Result<(), NotifyError> {
+        self.post.post(self.token, note.into(), Urgency::Offered)
+    }
+
+    /// The number of the connection.
+    pub fn id(&self) -> ConnectionId {
+        self.id
     }
 
     /// Gives the connection a tag, as [`Context::tag`](crate::Context::tag) does, without blocking; in order with the notes of this sender.
@@ -36,11 +102,35 @@ impl Handle {
 
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Handle({:#x})", self.token)
+        write!(f, "Handle({})", self.id)
     }
 }
 
-/// A message to a connection, from a [`Handle`] or the pool.
+/// A thread that waits for room.
+struct Parked(Thread);
+
+impl Sender for Parked {
+    fn room(&self, _token: u64) {
+        self.0.unpark();
+    }
+}
+
+/// Waits until each of these inboxes had room, or until then. Whether that came.
+pub(super) fn wait_for_room<'a>(inboxes: impl Iterator<Item = &'a Arc<dyn Post>>, until: Option<Instant>) -> bool {
+    let parked: Arc<dyn Sender> = Arc::new(Parked(thread::current()));
+    for inbox in inboxes {
+        while !inbox.has_room(Some((parked.clone(), 0))) {
+            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return false,
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
+    }
+    true
+}
+
+/// A message to a connection, from a [`Handle`], a [`Group`](crate::Group) or the pool.
 #[non_exhaustive]
 pub enum Note {
     /// Bytes, shared by all receivers.
@@ -81,6 +171,18 @@ impl From<Arc<[u8]>> for Note {
     }
 }
 
+impl From<&[u8]> for Note {
+    fn from(bytes: &[u8]) -> Note {
+        Note::Bytes(bytes.into())
+    }
+}
+
+impl From<Vec<u8>> for Note {
+    fn from(bytes: Vec<u8>) -> Note {
+        Note::Bytes(bytes.into())
+    }
+}
+
 impl std::fmt::Debug for Note {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -94,7 +196,7 @@ impl std::fmt::Debug for Note {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotifyError {
-    /// The inbox of the connection's loop is full: the loop is slower than its senders. Try later or drop it.
-    #[error("the loop's inbox is full: send less, or again later")]
+    /// The inbox of the connection's loop is full: the loop is slower than its senders.
+    #[error("the loop's inbox is full: wait with notify_within, or send less")]
     Full(Note),
 }

@@ -1,6 +1,6 @@
 //! The output of a callback.
 
-use super::tag::Tag;
+use super::asks::{Asks, Said};
 
 /// Bytes to send. The buffer belongs to the loop, not to the connection: bytes that the kernel does not take at once are copied by the loop.
 #[derive(Default)]
@@ -9,21 +9,16 @@ pub struct Output {
     /// Unsent bytes of this connection from before.
     pub(crate) backlog: usize,
     pub(crate) high_water: usize,
+    /// What the callback asked for beside its step; nearly always nothing.
+    pub(crate) asks: Asks,
     /// A tag or a report of the callback about its connection; rare.
     pub(crate) said: Option<Box<Said>>,
-}
-
-/// A tag and a report that a callback gave its connection.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    pub(crate) tag: Option<Tag>,
-    pub(crate) report: Option<String>,
 }
 
 impl Output {
     /// An empty output with this high-water mark in bytes, for a layer's inner protocol.
     pub fn with_high_water(high_water: usize) -> Output {
-        Output { bytes: Vec::new(), backlog: 0, high_water, said: None }
+        Output { high_water, ..Output::default() }
     }
 
     /// Appends `bytes`.
@@ -40,6 +35,12 @@ impl Output {
     /// The bytes appended since the callback began, to change in place: a prepared block is appended at once and its numbers written into it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
+    }
+
+    /// The box for what is said beside a step.
+    pub(crate) fn say(&mut self) -> &mut Said {
+        self.asks.add(Asks::SAID);
+        self.said.get_or_insert_default()
     }
 
     /// Discards what was appended and keeps the memory.

@@ -1,6 +1,8 @@
 //! The other end of a connection, and connects that did not reach one.
 
+use crate::net::Address;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A connection's number, unique in its pool.
@@ -31,19 +33,26 @@ pub struct Peer {
     side: Side,
     lag: Duration,
     connect_time: Duration,
+    listener: Option<Arc<Address>>,
 }
 
 impl Peer {
     /// An accepted peer whose address the kernel was not asked for.
-    pub(crate) const UNNAMED: Peer =
-        Peer { remote: None, unnamed: true, side: Side::Accepted, lag: Duration::ZERO, connect_time: Duration::ZERO };
+    pub(crate) const UNNAMED: Peer = Peer {
+        remote: None,
+        unnamed: true,
+        side: Side::Accepted,
+        lag: Duration::ZERO,
+        connect_time: Duration::ZERO,
+        listener: None,
+    };
 
     /// A peer at `remote`; None for a Unix socket.
     pub fn new(remote: Option<SocketAddr>, side: Side) -> Peer {
-        Peer { remote, unnamed: false, side, lag: Duration::ZERO, connect_time: Duration::ZERO }
+        Peer { remote, unnamed: false, side, ..Peer::UNNAMED }
     }
 
-    /// The peer's address. None for a Unix socket, for a service that [does not need it](Service::needs_peer_address), and if the service
+    /// The peer's address. None for a Unix socket, for a service that [does not need it](crate::Service::needs_peer_address), and if the service
     /// came into force at the moment of the accept and the peer was gone already.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote
@@ -52,6 +61,12 @@ impl Peer {
     /// Whether the connection was accepted or made by connecting.
     pub fn side(&self) -> Side {
         self.side
+    }
+
+    /// The address of the pool at which the connection came in, with the real port where the pool asked for port 0. None on the connecting side,
+    /// and for a service that [does not need](Service::needs_peer_address) its peers' addresses.
+    pub fn listener(&self) -> Option<&Address> {
+        self.listener.as_deref()
     }
 
     /// The time from the start of the connect until the connection was established; zero on the accepting side.
@@ -73,6 +88,18 @@ impl Peer {
 
     pub(crate) fn is_unnamed(&self) -> bool {
         self.unnamed
+    }
+
+    /// This peer as one that came in at `listener`: for tests of a service that asks for it.
+    #[must_use]
+    pub fn with_listener(mut self, listener: Address) -> Peer {
+        self.listener = Some(Arc::new(listener));
+        self
+    }
+
+    pub(crate) fn came_in_at(mut self, listener: Option<Arc<Address>>) -> Peer {
+        self.listener = listener;
+        self
     }
 
     pub(crate) fn with_lag(mut self, lag: Duration) -> Peer {

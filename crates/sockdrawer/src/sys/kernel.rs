@@ -253,7 +253,8 @@ fn timespec(time: Duration) -> Timespec {
 
 fn flags(interest: Interest) -> EventFlags {
     let mut flags = EventFlags::empty();
-    flags.set(EventFlags::IN | EventFlags::RDHUP, interest.read);
+    flags.set(EventFlags::IN, interest.read);
+    flags.set(EventFlags::RDHUP, interest.read || interest.end);
     flags.set(EventFlags::OUT, interest.write);
     flags
 }

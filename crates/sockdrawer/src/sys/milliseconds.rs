@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn an_event_comes_with_its_token() {
         let (epoll, event) = (Kernel.epoll().unwrap(), Kernel.event().unwrap());
-        Kernel.watch(epoll.as_fd(), event.as_fd(), u64::MAX - 7, Interest { read: true, write: false }).unwrap();
+        Kernel.watch(epoll.as_fd(), event.as_fd(), u64::MAX - 7, Interest::READ).unwrap();
         Kernel.notify(event.as_fd()).unwrap();
         let mut events = Vec::with_capacity(4);
         wait(epoll.as_fd(), &mut events, None).unwrap();

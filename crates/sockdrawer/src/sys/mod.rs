@@ -59,6 +59,14 @@ pub(crate) type Result<T> = std::result::Result<T, Errno>;
 pub(crate) struct Interest {
     pub(crate) read: bool,
     pub(crate) write: bool,
+    /// The end of the peer's stream, where input is not asked for: with `read` it is reported in any case.
+    pub(crate) end: bool,
+}
+
+impl Interest {
+    pub(crate) const NONE: Interest = Interest { read: false, write: false, end: false };
+    pub(crate) const READ: Interest = Interest { read: true, ..Interest::NONE };
+    pub(crate) const WRITE: Interest = Interest { write: true, ..Interest::NONE };
 }
 
 /// Why a wait for a socket ended.

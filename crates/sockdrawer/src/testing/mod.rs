@@ -1,7 +1,7 @@
 //! Tests of protocols by a script of bytes, time, notes and job results: without sockets, threads and sleeps.
 //!
 //! The rules are those of a real connection: input that a protocol leaves untaken comes again with what follows it, `received` and
-//! `peer_ended` wait while a job runs, after [`Step::Wait`] and above the high-water mark, and a panic ends the connection.
+//! `peer_ended` wait while a job runs, after [`Context::pause`] and above the high-water mark, and a panic ends the connection.
 //!
 //! ```
 //! use sockdrawer::testing::Driver;
@@ -33,18 +33,20 @@
 //! assert_eq!(connection.closed(), Some(Closed::Orderly));
 //! ```
 
+use crate::net::Address;
 use crate::protocol::{
-    Closed, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, NotifyError, Output, Peer,
-    Post, Protocol, Receiving, Saved, Saver, Service, Side, Step, Tag, Timer,
+    Asks, Closed, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, Output,
+    Peer, Post, Protocol, Receiving, Saved, Saver, Service, Side, Step, Timer,
 };
+use inbox::Inbox;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 mod breakage;
 mod delegation;
+mod inbox;
 #[cfg(test)]
 mod tests;
 
@@ -88,40 +90,6 @@ pub fn late_peer(side: Side, lag: Duration, connect_time: Duration) -> Peer {
     Peer::new(Some(([192, 0, 2, 1], 1).into()), side).with_lag(lag).with_connect_time(connect_time)
 }
 
-/// Notes sent through handles, until the test delivers them.
-struct Inbox {
-    notes: Mutex<VecDeque<Note>>,
-    capacity: usize,
-    /// The tag of the connection; empty if it has none.
-    tag: Mutex<Tag>,
-}
-
-impl Inbox {
-    fn name(&self, tag: Tag) {
-        *self.tag.lock().unwrap_or_else(PoisonError::into_inner) = tag;
-    }
-
-    fn take(&self) -> VecDeque<Note> {
-        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Post for Inbox {
-    fn post(&self, _token: u64, note: Note) -> Result<(), NotifyError> {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if notes.len() >= self.capacity {
-            return Err(NotifyError::Full(note));
-        }
-        notes.push_back(note);
-        Ok(())
-    }
-
-    fn tag(&self, _token: u64, tag: Tag) -> bool {
-        self.name(tag);
-        true
-    }
-}
-
 /// The state of the connection that outlives the service that runs it.
 struct Wire {
     peer: Peer,
@@ -136,6 +104,11 @@ struct Wire {
     peer_ended: bool,
     told_ended: bool,
     waiting: bool,
+    /// Notes of the protocol found no room.
+    held: bool,
+    wake_below: Option<usize>,
+    connects: Vec<(Address, Duration)>,
+    relays_to: Option<Handle>,
     backlog: Vec<u8>,
     sent: Vec<u8>,
     blocked: bool,
@@ -180,7 +153,7 @@ impl<S: Service> Driver<S> {
 
     /// An accepted or connected connection, id 1, generation 1, from this peer and with these limits; `opened` was called.
     pub fn open_with(service: S, peer: Peer, limits: Bounds) -> Driver<S> {
-        let inbox = Arc::new(Inbox { notes: Mutex::default(), capacity: limits.inbox, tag: Mutex::default() });
+        let inbox = Arc::new(Inbox::new(limits.inbox));
         let wire = Wire {
             peer,
             limits,
@@ -192,6 +165,10 @@ impl<S: Service> Driver<S> {
             peer_ended: false,
             told_ended: false,
             waiting: false,
+            held: false,
+            wake_below: None,
+            connects: Vec::new(),
+            relays_to: None,
             backlog: Vec::new(),
             sent: Vec::new(),
             blocked: false,
@@ -285,7 +262,7 @@ impl<S: Service> Driver<S> {
 
     /// A handle to this connection. Its notes arrive with [`Driver::deliver_notes`].
     pub fn handle(&self) -> Handle {
-        Handle { post: self.wire.post.clone(), token: self.wire.id.0 }
+        Handle { post: self.wire.post.clone(), token: self.wire.id.0, id: self.wire.id }
     }
 
     /// Delivers the notes sent through handles so far, those that the protocol sent to itself included. Returns their number.
@@ -294,6 +271,22 @@ impl<S: Service> Driver<S> {
         let count = notes.len();
         notes.into_iter().for_each(|note| self.notify(note));
         count
+    }
+
+    /// Takes the connects that the protocol asked for, each with the time that it may take: see [`Context::connect`]. The test tells what came of
+    /// them by [`Driver::connected`].
+    pub fn connects(&mut self) -> Vec<(Address, Duration)> {
+        std::mem::take(&mut self.wire.connects)
+    }
+
+    /// Tells the protocol what came of a connect: the handle of another driver, or why there is no connection.
+    pub fn connected(&mut self, result: Result<Handle, ConnectFailure>) {
+        self.event(|protocol, _, cx| protocol.connected(result, cx));
+    }
+
+    /// The connection that this one is joined with by [`Step::Relay`]; the test's own bytes are not relayed.
+    pub fn relays_to(&self) -> Option<&Handle> {
+        self.wire.relays_to.as_ref()
     }
 
     /// Whether a job waits to be run.
@@ -339,8 +332,11 @@ impl<S: Service> Driver<S> {
         self.wire.sent.extend(self.wire.backlog.drain(..count));
         if self.wire.above && self.wire.backlog.len() < self.wire.limits.low_water {
             self.wire.above = false;
+            self.wire.wake_below.take_if(|below| self.wire.backlog.len() <= *below);
             self.wire.fresh = !self.wire.kept.is_empty();
             self.event(|protocol, _, cx| protocol.writable(cx));
+        } else {
+            self.settle();
         }
     }
 
@@ -400,7 +396,7 @@ impl<S: Service> Driver<S> {
 
     /// The tag set by [`Context::tag`] or [`Handle::tag`]; empty if there is none.
     pub fn tag(&self) -> String {
-        self.wire.inbox.tag.lock().unwrap_or_else(PoisonError::into_inner).as_ref().to_owned()
+        self.wire.inbox.tag().to_string()
     }
 
     /// The texts of [`Context::report`], oldest first.
@@ -444,10 +440,7 @@ impl<S: Service> Driver<S> {
         let local = service.local();
         let mut moved =
             Driver { service, state: Some(restored), local, job: None, delegate: None, closed: None, out: self.out, wire };
-        moved.event(|protocol, _, cx| match protocol.restored(cx) {
-            Step::Continue if waiting => Step::Wait,
-            step => step,
-        });
+        moved.event(|protocol, _, cx| protocol.restored(cx));
         Ok(moved)
     }
 
@@ -459,13 +452,17 @@ impl<S: Service> Driver<S> {
 
     /// Makes the callbacks that are due, in the order of a real connection: input, the peer's end, the request to drain.
     fn settle(&mut self) {
-        while self.state.is_some() && self.job.is_none() && self.delegate.is_none() {
-            let open = !self.wire.waiting && !self.is_paused();
-            if open && self.wire.fresh {
+        while self.state.is_some() && self.job.is_none() && self.delegate.is_none() && self.wire.relays_to.is_none() {
+            self.wire.held &= !self.wire.inbox.take_room();
+            let held = self.wire.held || self.is_paused();
+            let open = !self.wire.waiting && !held;
+            if self.wire.wake_below.take_if(|below| self.wire.backlog.len() <= *below).is_some() {
+                self.callback(|protocol, _, cx| protocol.writable(cx));
+            } else if open && self.wire.fresh {
                 self.wire.fresh = false;
                 self.callback(|protocol, input, cx| protocol.received(input, cx));
                 self.judge_kept();
-            } else if open && self.wire.peer_ended && !self.wire.told_ended {
+            } else if !held && (open || self.wire.kept.is_empty()) && self.wire.peer_ended && !self.wire.told_ended {
                 self.wire.told_ended = true;
                 self.callback(|protocol, _, cx| protocol.peer_ended(cx));
             } else if self.wire.drain_asked && !self.wire.told_draining && self.is_quiet() {
@@ -482,7 +479,7 @@ impl<S: Service> Driver<S> {
         if self.state.is_none() || self.wire.kept.is_empty() {
             return;
         }
-        if self.job.is_some() || self.delegate.is_some() || self.wire.waiting || self.is_paused() {
+        if self.job.is_some() || self.delegate.is_some() || self.wire.waiting || self.wire.held || self.is_paused() {
             self.wire.fresh = true;
         } else if self.wire.kept.len() > self.wire.limits.max_partial {
             self.end(Closed::TooLong);
@@ -510,9 +507,12 @@ impl<S: Service> Driver<S> {
         kept.drain(..taken);
         self.wire.kept = kept;
         self.state = Some(state);
+        let asks = std::mem::take(&mut self.out.asks);
+        self.heed(asks);
         if let Some(said) = self.out.said.take() {
             said.tag.into_iter().for_each(|tag| self.wire.inbox.name(tag));
             self.wire.reports.extend(said.report);
+            self.wire.connects.extend(said.connects);
         }
         match timer {
             Timer::Keep => {}
@@ -525,12 +525,23 @@ impl<S: Service> Driver<S> {
         }
     }
 
+    /// Does what a callback asked for beside its step.
+    fn heed(&mut self, asks: Asks) {
+        self.wire.waiting = asks.pauses().unwrap_or(self.wire.waiting);
+        self.wire.held |= asks.has(Asks::HOLD);
+        if asks.has(Asks::WAKE) {
+            self.wire.wake_below = Some(asks.wake_below as usize);
+        }
+    }
+
     /// Does what a callback asked for.
     fn apply(&mut self, step: Step) {
-        self.wire.waiting = matches!(step, Step::Wait);
         match step {
             Step::Abort => return self.abort(Closed::Aborted),
             Step::Work(_) if self.job.is_some() => return self.abort(Closed::Panicked),
+            Step::Relay(_) if self.job.is_some() || self.delegate.is_some() || self.wire.relays_to.is_some() => {
+                return self.abort(Closed::Panicked);
+            }
             Step::Delegate(_) if self.job.is_some() || self.delegate.is_some() => return self.abort(Closed::Panicked),
             _ if self.wire.finished_sending && !self.out.bytes.is_empty() => return self.abort(Closed::Error(EPIPE)),
             _ => {}
@@ -543,12 +554,15 @@ impl<S: Service> Driver<S> {
         match step {
             Step::Work(job) => self.job = Some(job),
             Step::Delegate(delegate) => self.delegate = Some(delegate),
+            Step::Relay(to) => {
+                (self.wire.waiting, self.wire.held, self.wire.relays_to) = (false, false, Some(to));
+            }
             Step::EndOutput => self.wire.finished_sending = true,
             Step::Close => {
                 self.wire.finished_sending = true;
                 self.end(Closed::Orderly);
             }
-            Step::Continue | Step::Wait | Step::Abort => {}
+            Step::Continue | Step::Abort => {}
         }
     }
 

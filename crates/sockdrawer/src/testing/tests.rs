@@ -1,7 +1,9 @@
 //! One test for each rule of a connection.
 
 use super::*;
+use crate::protocol::NotifyError;
 use crate::protocol::{CannotRestore, CannotSave, State};
+use std::sync::Mutex;
 
 /// Takes 4-byte commands and tells what happened, in one word each. `jobs` runs, `wait` waits, `more` sends 100 bytes.
 #[derive(Default)]
@@ -45,7 +47,10 @@ impl Protocol for Script {
             match &command {
                 b"jobs" => return Step::Work(Job::new(|| 7_u32)),
                 b"bomb" => return Step::Work(Job::new(|| -> u32 { panic!("asked to") })),
-                b"wait" => return Step::Wait,
+                b"wait" => {
+                    cx.pause();
+                    return Step::Continue;
+                }
                 b"more" => cx.send(&[b'+'; 100]),
                 b"tick" => cx.set_timer(Duration::from_secs(2)),
                 b"stop" => cx.clear_timer(),
@@ -88,8 +93,11 @@ impl Protocol for Script {
     fn notified(&mut self, note: Note, cx: &mut Context<'_>) -> Step {
         match note.take::<&'static str>() {
             Ok("work") => return Step::Work(Job::new(|| 8_u32)),
-            Ok("hold") => return Step::Wait,
-            Ok(word) => cx.send(word.as_bytes()),
+            Ok("hold") => cx.pause(),
+            Ok(word) => {
+                cx.resume();
+                cx.send(word.as_bytes());
+            }
             Err(note) => cx.send(note.bytes().expect("a note of bytes")),
         }
         Step::Continue
@@ -211,13 +219,14 @@ fn the_job_of_a_dead_connection_runs_and_its_result_is_dropped() {
 }
 
 #[test]
-fn wait_lasts_until_a_callback_returns_something_else() {
+fn a_pause_lasts_until_a_callback_resumes() {
     let mut connection = open();
     connection.receive(b"waitabcd");
     connection.receive(b"efgh");
     connection.finish();
     connection.notify(Note::value("hold"));
-    assert_eq!((connection.sent(), connection.closed()), (vec![], None));
+    connection.notify(Note::Bytes(b"<heard>"[..].into()));
+    assert_eq!((connection.sent(), connection.closed()), (b"<heard>".to_vec(), None), "another callback changes nothing");
     connection.notify(Note::value("go"));
     assert_eq!((connection.sent(), connection.closed()), (b"goabcdefgh<end>".to_vec(), Some(Closed::Orderly)));
 }
@@ -400,7 +409,7 @@ fn adopted_state_goes_on_with_input_timer_and_output_untouched() {
 }
 
 #[test]
-fn a_protocol_that_waited_waits_when_it_was_restored() {
+fn input_that_was_paused_stays_so_when_the_protocol_is_restored() {
     let mut connection = open();
     connection.receive(b"wait");
     let mut connection = connection.save_and_restore(Scripted).expect("a script can be saved");

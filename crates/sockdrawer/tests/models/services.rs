@@ -200,7 +200,10 @@ impl Play {
                 cx.handle().tag(&format!("tag-{number}"));
                 cx.send(&frame(letter, number));
             }
-            b'x' => return Step::Wait,
+            b'x' => {
+                cx.pause();
+                return Step::Continue;
+            }
             b'c' => {
                 cx.send(&frame(letter, number));
                 return Step::Close;

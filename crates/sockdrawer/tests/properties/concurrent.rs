@@ -4,9 +4,7 @@ use crate::changes::{Changer, STAYING};
 use crate::common::{PATIENCE, Random, address};
 use crate::crowd::Scene;
 use crate::service::{behaviour, forget};
-use sockdrawer::{
-    Address, Config, Drain, Endpoint, Model, NotesWhenFull, Pool, admission::OnFull, observe::Readiness, restarting::Restarts,
-};
+use sockdrawer::{Address, Config, Drain, Endpoint, Model, Pool, admission::OnFull, observe::Readiness, restarting::Restarts};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
@@ -25,7 +23,7 @@ pub(crate) struct Tally {
 fn config(model: Model) -> Config {
     let restarts = Restarts { max: 10_000, within: PATIENCE };
     let mut config = Config::accept(behaviour(1)).model(model).capacity(0).restarts(restarts);
-    config.settings.notes_when_full = NotesWhenFull::Keep;
+    config.settings.max_unsent = None;
     match model {
         Model::Threads => config,
         Model::Prefork => config.processes(2),

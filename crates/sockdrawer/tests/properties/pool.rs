@@ -7,7 +7,7 @@ use crate::reference::{Intake, PLACES, Place, Reference, Step, Whom};
 use crate::seeds;
 use crate::service::{Origin, answer, behaviour, forget, handle};
 use sockdrawer::{
-    Address, Config, Drain, Endpoint, Error, Model, NotesWhenFull, Pool, Selector, Upgrade,
+    Address, Config, Drain, Endpoint, Error, Model, Pool, Selector, Upgrade,
     admission::Reject,
     listening::Listening,
     observe::{Readiness, Status},
@@ -51,7 +51,7 @@ fn config(reference: &Reference) -> Config {
     let mut config = Config::accept(behaviour(reference.version)).model(reference.model).capacity(0).restarts(restarts);
     config.limit = reference.limit;
     config = config.on_full(reference.policy.on_full());
-    config.settings.notes_when_full = NotesWhenFull::Keep;
+    config.settings.max_unsent = None;
     if reference.model != Model::Threads {
         config = config.workers(1);
     }

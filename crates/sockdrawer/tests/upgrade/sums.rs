@@ -66,7 +66,10 @@ impl Protocol for Sum {
                 b'b' => cx.send(&vec![self.sum as u8; number as usize]),
                 b'n' => cx.tag(&number.to_string()),
                 b's' => self.stays = true,
-                b'w' => return Step::Wait,
+                b'w' => {
+                    cx.pause();
+                    return Step::Continue;
+                }
                 // waits because: a callback that takes long is what is tried.
                 b'h' => std::thread::sleep(Duration::from_millis(number.into())),
                 _ => return Step::Close,
@@ -75,10 +78,12 @@ impl Protocol for Sum {
         Step::Continue
     }
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
+        cx.resume();
         cx.send(&self.told(b't'));
         Step::Continue
     }
     fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
+        cx.resume();
         cx.send(&self.told(b'n'));
         Step::Continue
     }

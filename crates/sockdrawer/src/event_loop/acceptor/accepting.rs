@@ -112,7 +112,8 @@ impl EventLoop {
         self.acceptor.count_incoming(&mut incoming.permit, incoming.side, incoming.remote, false);
         let peer = Peer::new(incoming.remote, incoming.side).with_lag(incoming.lag).with_connect_time(incoming.connect_time);
         let slot = self.connections.slots.take(incoming.socket, incoming.permit);
-        self.connections.enter(slot, &peer);
+        let listener = self.connections.slots.came_in_at(slot);
+        self.connections.enter(slot, &peer.came_in_at(listener));
     }
 
     /// What this loop itself has open, beside sockets.
@@ -294,7 +295,8 @@ impl EventLoop {
             return if !self.acceptor.unplaced.is_empty() { Accepted::Failed } else { Accepted::Yes };
         }
         let slot = self.connections.slots.take_counted(socket, Some(&held.listener), peer_count);
-        self.connections.enter(slot, &Peer::new(remote, Side::Accepted));
+        let listener = self.connections.slots.came_in_at(slot);
+        self.connections.enter(slot, &Peer::new(remote, Side::Accepted).came_in_at(listener));
         Accepted::Yes
     }
 

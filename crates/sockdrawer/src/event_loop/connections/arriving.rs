@@ -9,7 +9,7 @@ use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Restored, Yours};
 use crate::listen::permit::Permit;
 use crate::listen::state::ListenerState;
-use crate::protocol::{ConnectionId, Note, Peer, Saved};
+use crate::protocol::{ConnectionId, Note, Peer, Saved, Sender, Urgency};
 use crate::sys::{Errno, cookie};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,8 +67,10 @@ impl Connections {
             return Err("it has more untaken input than the new service may have".to_owned());
         }
         let remote = self.io.system.peer_address(socket).ok().flatten();
+        let listener = record.listener.as_ref().and_then(|address| address.parse().ok());
+        let peer = Peer::new(remote, record.marks.side()).came_in_at(listener.map(Arc::new));
         let mut saved = Saved::versioned(&record.state, &record.versions);
-        let restored = self.generations.at(table).table.restore(&Peer::new(remote, record.marks.side()), &mut saved);
+        let restored = self.generations.at(table).table.restore(&peer, &mut saved);
         let restored = restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?;
         Ok((restored.map_err(|why| why.to_string())?, remote))
     }
@@ -122,8 +124,15 @@ impl Connections {
             self.freeze(slot);
         }
         let token = self.slots.token(slot);
+        if moved.wake_below.is_some() {
+            self.slots.make_extra(slot).wake_below = moved.wake_below;
+        }
+        if moved.wake_below.is_some() || moved.marks.held {
+            // The loop whose inbox was full is another process's.
+            self.io.inbox.room(token);
+        }
         self.tell_restored(slot);
-        notes.into_iter().for_each(|note| self.note(token, note));
+        notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
     }
 
     /// All that arrived together go on.
@@ -198,6 +207,7 @@ fn set_marks(record: &mut Slot, marks: &Marks) {
     let all = [
         (marks.connected, Flags::CONNECTED),
         (marks.waiting, Flags::WAITING),
+        (marks.held, Flags::HELD),
         (marks.peer_ended, Flags::PEER_ENDED),
         (marks.told_ended, Flags::TOLD_ENDED),
         (marks.finishing, Flags::ENDING_OUTPUT),

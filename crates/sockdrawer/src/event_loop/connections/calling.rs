@@ -2,11 +2,10 @@
 
 use super::Connections;
 use crate::behaviour::{Answer, Event, More, Table};
-use crate::config::NotesWhenFull;
 use crate::event_loop::SCRATCH_BYTES;
 use crate::event_loop::slot::{Flags, Slot};
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, ConnectionId, Context, Local, Note, Output, Post, Said, Timer};
+use crate::protocol::{Asks, Closed, ConnectionId, Context, Local, Note, Output, Post, Said, Sender, Timer, Urgency};
 use crate::sys::{Errno, panics};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -51,7 +50,9 @@ impl Connections {
     /// Does what a callback said beside its answer.
     #[inline]
     pub(super) fn after_call(&mut self, slot: u32, timer: Timer, now: &Cell<Option<Instant>>) {
-        self.hear(slot);
+        if !self.scratch.asks.is_nothing() {
+            self.hear(slot);
+        }
         match timer {
             Timer::Keep => {}
             Timer::Off => self.protocol_clears_timer(slot),
@@ -59,11 +60,72 @@ impl Connections {
         }
     }
 
-    /// Does what a callback said about its connection.
-    #[inline]
-    pub(super) fn hear(&mut self, slot: u32) {
+    /// Does what a callback asked for beside its step.
+    #[inline(never)]
+    fn hear(&mut self, slot: u32) {
+        let asks = std::mem::take(&mut self.scratch.asks);
+        let flags = &mut self.slots.at(slot).flags;
+        if asks.has(Asks::PAUSE) {
+            flags.set(Flags::WAITING);
+        }
+        if asks.has(Asks::RESUME) {
+            flags.clear(Flags::WAITING);
+        }
+        if asks.has(Asks::HOLD) {
+            flags.set(Flags::HELD);
+        }
+        if asks.has(Asks::WAKE) {
+            self.slots.make_extra(slot).wake_below = Some(asks.wake_below);
+            // Once the output of this callback is sent.
+            let token = self.slots.token(slot);
+            self.wake_again(token);
+        }
         if let Some(said) = self.scratch.said.take() {
             self.heard(slot, *said);
+        }
+    }
+
+    /// The connection may have room by now for what it asked to be woken for.
+    pub(super) fn wake_again(&mut self, token: u64) {
+        let slot = self.slots.find(token);
+        if slot.and_then(|slot| self.slots.extra(slot)).is_some_and(|extra| extra.wake_below.is_some()) {
+            self.io.inbox.room(token);
+        }
+    }
+
+    /// There is room for the notes of a connection; or it asked to be woken.
+    pub(in crate::event_loop) fn room(&mut self, token: u64) {
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else { return };
+        let (version, held) = (self.slots.at(slot).version, self.slots.at(slot).flags.any(Flags::HELD));
+        self.slots.at(slot).flags.clear(Flags::HELD);
+        if self.slots.at(slot).flags.any(Flags::FROZEN.and(Flags::LEASED)) {
+            return;
+        }
+        if held {
+            self.after_notes(slot, version, true);
+        }
+        if self.is_still(slot, version) && self.slots.at(slot).has_protocol() && self.take_wake(slot) {
+            self.callback(slot, Event::Writable);
+        }
+    }
+
+    /// Whether the protocol asked to be woken, and no more is unsent than it named; asked once.
+    pub(super) fn take_wake(&mut self, slot: u32) -> bool {
+        let unsent = self.unsent.bytes(slot).len();
+        let extra = self.slots.extra_of(slot);
+        extra.and_then(|extra| extra.wake_below.take_if(|below| unsent <= *below as usize)).is_some()
+    }
+
+    /// After callbacks that may have ended what held the input.
+    pub(super) fn after_notes(&mut self, slot: u32, version: u32, held: bool) {
+        if held && self.is_still(slot, version) {
+            self.resume(slot);
+        }
+        if self.is_still(slot, version) {
+            self.ask_to_drain(slot);
+        }
+        if self.is_still(slot, version) {
+            self.settle(slot, false);
         }
     }
 
@@ -71,6 +133,9 @@ impl Connections {
     fn heard(&mut self, slot: u32, said: Said) {
         if let Some(tag) = said.tag {
             self.set_tag(slot, tag);
+        }
+        for (target, within) in said.connects {
+            self.connect_for(slot, &target, within);
         }
         if let Some(message) = said.report {
             let id = self.slots.at(slot).id;
@@ -132,12 +197,12 @@ impl Connections {
     /// Input may be offered again: first what was kept, then the peer's end if it was read meanwhile.
     pub(super) fn resume(&mut self, slot: u32) {
         let version = self.slots.at(slot).version;
-        if !self.slots.at(slot).has_protocol() || !self.slots.at(slot).may_receive() {
+        if !self.slots.at(slot).has_protocol() {
             return;
         }
         let kept = self.kept.bytes(slot);
         let length = kept.len();
-        if length > 0 {
+        if length > 0 && self.slots.at(slot).may_receive() {
             self.read[..length].copy_from_slice(kept);
             self.forget_kept(slot);
             self.offer(slot, length, false, false);
@@ -149,7 +214,7 @@ impl Connections {
 
     pub(super) fn tell_ended(&mut self, slot: u32) {
         let record = self.slots.at(slot);
-        if !record.has_protocol() || !record.may_receive() || record.flags.any(Flags::TOLD_ENDED) {
+        if !record.has_protocol() || !record.may_hear_end() || record.flags.any(Flags::TOLD_ENDED) {
             return;
         }
         record.flags.set(Flags::TOLD_ENDED);
@@ -166,21 +231,13 @@ impl Connections {
     pub(super) fn act(&mut self, slot: u32, answer: Answer, tail: Tail, more_follows: bool) {
         match answer {
             Answer::Continue => {
-                self.slots.at(slot).flags.clear(Flags::WAITING);
                 // The mark is looked at after each call: above it, what is read next stays in the kernel.
                 let waits = self.scratch.backlog + self.scratch.bytes.len();
                 if !more_follows || waits >= SCRATCH_BYTES.min(self.scratch.high_water) {
                     self.send(slot, false);
                 }
             }
-            Answer::Wait => {
-                self.slots.at(slot).flags.set(Flags::WAITING);
-                self.send(slot, false);
-            }
-            Answer::EndOutput => {
-                self.slots.at(slot).flags.clear(Flags::WAITING);
-                self.end_output(slot);
-            }
+            Answer::EndOutput => self.end_output(slot),
             Answer::Close => {
                 if self.take_back(slot) {
                     self.close(slot, tail);
@@ -199,15 +256,12 @@ impl Connections {
         }
         match self.more.take().expect("the answer said so") {
             More::Work(job) => {
-                self.slots.at(slot).flags.clear(Flags::WAITING);
                 if self.send(slot, false) {
                     self.work(slot, job);
                 }
             }
-            More::Delegate(delegate) => {
-                self.slots.at(slot).flags.clear(Flags::WAITING);
-                self.start_leaving(slot, delegate);
-            }
+            More::Delegate(delegate) => self.start_leaving(slot, delegate),
+            More::Relay(to) => self.start_relaying(slot, &to),
             More::Panicked(message) => {
                 self.count_panic(slot, message);
                 self.end(slot, Closed::Panicked, true);
@@ -215,28 +269,26 @@ impl Connections {
         }
     }
 
-    /// Brings a note to the connection. Above its high-water mark the generation's setting says what becomes of the note.
-    pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note) {
+    /// Brings a note to the connection. Above its high-water mark it does without what is only offered, and ends where too much is unsent.
+    pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note, urgency: Urgency) {
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else {
             panics::discard(note);
             return;
         };
         if self.slots.at(slot).flags.any(Flags::LEASED) {
-            return self.note_leased(slot, note);
+            return self.note_leased(slot, note, urgency);
         }
         let Some(note) = self.note_frozen(slot, note) else { return };
         if self.slots.at(slot).flags.any(Flags::FULL) {
-            let table = self.slots.at(slot).table;
-            match self.generations.settings(table).notes_when_full {
-                NotesWhenFull::Keep => {}
-                policy => {
-                    self.io.counters.notes_dropped().add(1);
-                    panics::discard(note);
-                    if policy == NotesWhenFull::Close {
-                        self.end(slot, Closed::Overflow, true);
-                    }
-                    return;
+            let (table, unsent) = (self.slots.at(slot).table, self.unsent.bytes(slot).len());
+            let is_too_much = self.generations.settings(table).max_unsent.is_some_and(|max| unsent > max);
+            if is_too_much || urgency == Urgency::Offered {
+                self.io.counters.notes_dropped().add(1);
+                panics::discard(note);
+                if is_too_much {
+                    self.end(slot, Closed::Overflow, true);
                 }
+                return;
             }
         }
         self.io.counters.notes().add(1);

@@ -85,7 +85,7 @@ impl Connections {
     pub(super) fn start_closing(&mut self, slot: u32, flush: Duration) {
         let flags = &mut self.slots.at(slot).flags;
         flags.set(Flags::FLUSHING);
-        flags.clear(Flags::WAITING.and(Flags::FULL).and(Flags::PAUSED));
+        flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
         if !self.slots.at(slot).flags.any(Flags::UNSENT) {
             return self.all_sent(slot);
         }
@@ -142,7 +142,7 @@ impl Connections {
         }
         let token = self.slots.token(slot);
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
-        let nothing = Interest { read: false, write: false };
+        let nothing = Interest::NONE;
         // It fails only for a socket that is not watched.
         let _ = self.io.system.rewatch(self.io.epoll.as_fd(), socket, token, nothing);
         self.slots.at(slot).flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
@@ -188,6 +188,9 @@ impl Connections {
             self.count_panic(slot, message);
         }
         self.left_generation(table);
+        if self.slots.at(slot).flags.any(Flags::RELAYED) {
+            self.end_other(slot, why);
+        }
     }
 
     /// The last call of a protocol. What it asks for is ignored.
@@ -196,7 +199,7 @@ impl Connections {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| table.close(state, why, cx));
         self.scratch.clear();
-        self.scratch.said = None;
+        (self.scratch.asks, self.scratch.said) = Default::default();
         closed
     }
 
@@ -250,7 +253,8 @@ impl Connections {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
         }
-        let extra = self.slots.take_extra(slot);
+        let mut extra = self.slots.take_extra(slot);
+        self.leave_groups(std::mem::take(&mut extra.groups));
         let leased = extra.delegation.and_then(|delegation| self.end_delegation(delegation, reset));
         if let Some(snapshot) = &self.snapshot {
             snapshot.write(None);

@@ -1,14 +1,15 @@
 //! Connections that are being made: a slot each while the handshake runs, and what becomes of it.
 
 use super::Connections;
-use crate::behaviour::Panicked;
+use crate::behaviour::{Event, Panicked};
 use crate::clock::deadline;
+use crate::event_loop::inbox::Message;
 use crate::event_loop::incoming::Incoming;
 use crate::event_loop::slot::Flags;
 use crate::listen::permit::Permit;
 use crate::net::Address;
 use crate::observe::Event as Told;
-use crate::protocol::{ConnectFailure, Peer, Side};
+use crate::protocol::{Closed, ConnectFailure, Handle, Peer, Side};
 use crate::sys::{Errno, Ready};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,7 +38,7 @@ impl Connections {
         target: &Address,
         (began, lag): (Instant, Duration),
         timeout: Duration,
-    ) {
+    ) -> Option<u32> {
         let slot = self.slots.take(socket, permit);
         let (id, target) = (self.next_id(), self.number_of(target));
         let since = began - self.io.start;
@@ -46,7 +47,7 @@ impl Connections {
         (record.bytes_in, record.bytes_out) = (nanoseconds(since), nanoseconds(lag));
         record.flags.set(Flags::CONNECTED.and(Flags::CONNECTING));
         self.timers.set(&mut self.slots, slot, deadline(began, timeout), began);
-        self.watch_connecting(slot);
+        self.watch_connecting(slot)
     }
 
     fn number_of(&mut self, target: &Address) -> u32 {
@@ -58,14 +59,79 @@ impl Connections {
         u32::try_from(number).expect("fewer than 4 billion targets")
     }
 
+    /// Begins a connect that a connection has asked for: what comes of it is told to that one, and made here.
+    pub(super) fn connect_for(&mut self, asker: u32, target: &Address, within: Duration) {
+        let (token, began) = (self.slots.token(asker), Instant::now());
+        self.slots.make_extra(asker).connects += 1;
+        match self.open_connecting(target) {
+            Ok((socket, permit)) => {
+                self.io.counters.connects().add(1);
+                let slot = self.begin_connecting(socket, permit, target, (began, Duration::ZERO), within);
+                if let Some(slot) = slot {
+                    self.slots.make_extra(slot).asked_by = Some(token);
+                    return;
+                }
+                self.connect_fails(token, target, began, Errno::NOMEM);
+            }
+            Err(errno) => self.connect_fails(token, target, began, errno),
+        }
+    }
+
+    fn connect_fails(&mut self, token: u64, target: &Address, began: Instant, errno: Errno) {
+        self.io.counters.connect_failed().add(1);
+        let (target, errno) = (internet(target), errno.raw_os_error());
+        let failure = ConnectFailure { target, errno, after: began.elapsed(), lag: Duration::ZERO };
+        // After the callback that asked. A loop that is gone has no connection that asks.
+        let _ = self.io.inbox.put(Message::ConnectFailed(token, failure));
+    }
+
+    fn open_connecting(&self, target: &Address) -> Result<(OwnedFd, Permit), Errno> {
+        if self.snapshot.is_some() || self.page.is_some() || self.io.index.is_none() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let permit = Permit::take(&self.io.shared.limiter).ok_or(Errno::AGAIN)?;
+        let socket = self.io.system.socket(target)?;
+        match self.io.system.connect(socket.as_fd(), target) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok((socket, permit)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Tells a connection what came of a connect that it has asked for.
+    pub(in crate::event_loop) fn tell_asker(&mut self, token: u64, result: Result<Handle, ConnectFailure>) {
+        let asker = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol());
+        let made = result.as_ref().ok().map(|handle| handle.token);
+        match asker {
+            Some(slot) => {
+                if let Some(extra) = self.slots.extra_of(slot) {
+                    extra.connects -= 1;
+                }
+                self.callback(slot, Event::Connected(&mut Some(result)));
+            }
+            // It was made for a connection that is gone.
+            None => {
+                if let Some(slot) = made.and_then(|made| self.slots.find(made)).filter(|slot| self.slots.at(*slot).has_protocol())
+                {
+                    self.end(slot, Closed::Aborted, true);
+                }
+            }
+        }
+    }
+
     /// The handshake is over, either way, when the socket can be written.
-    fn watch_connecting(&mut self, slot: u32) {
+    fn watch_connecting(&mut self, slot: u32) -> Option<u32> {
         let token = self.slots.token(slot);
-        let interest = crate::sys::Interest { read: false, write: true };
+        let interest = crate::sys::Interest::WRITE;
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         match self.io.system.watch(self.io.epoll.as_fd(), socket, token, interest) {
-            Ok(()) => self.slots.at(slot).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE)),
-            Err(errno) => self.connect_failed(slot, errno),
+            Ok(()) => {
+                self.slots.at(slot).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE));
+                Some(slot)
+            }
+            Err(errno) => {
+                self.connect_failed(slot, errno);
+                None
+            }
         }
     }
 
@@ -97,7 +163,8 @@ impl Connections {
         self.connects = Connects { failed: 0, established: true };
         self.timers.clear(&mut self.slots, slot);
         let (lag, took) = (self.connect_lag(slot), self.connect_time(slot));
-        if self.io.shared.placement.is_some() {
+        let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked_by.take());
+        if asked_by.is_none() && self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
             self.unwatch(slot);
             let (socket, permit) = self.slots.give_up(slot);
@@ -107,8 +174,13 @@ impl Connections {
         let record = self.slots.at(slot);
         (record.bytes_in, record.bytes_out) = (0, 0);
         record.flags.clear(Flags::CONNECTING);
+        let record_id = record.id;
         self.set_active_options(slot);
+        let (id, token) = (record_id, self.slots.token(slot));
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
+        if let Some(asker) = asked_by {
+            self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id }));
+        }
         None
     }
 
@@ -139,8 +211,16 @@ impl Connections {
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
         let (target, after, lag) = (self.connecting_to(slot), self.connect_time(slot), self.connect_lag(slot));
         let reset = errno == Errno::TIMEDOUT;
+        let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked_by.take());
         self.leave(slot, reset);
-        self.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
+        let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
+        match asked_by {
+            None => self.tell_connect_failed(&failure),
+            Some(asker) => {
+                self.io.counters.connect_failed().add(1);
+                self.tell_asker(asker, Err(failure));
+            }
+        }
     }
 
     pub(in crate::event_loop) fn tell_connect_failed(&mut self, failure: &ConnectFailure) {

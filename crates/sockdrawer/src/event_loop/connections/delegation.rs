@@ -6,7 +6,7 @@ use crate::behaviour::Event;
 use crate::clock::deadline;
 use crate::event_loop::lease::{Delegation, GivenBack, Lease, LeaseEnd, LeaseStart, Leased, Returned};
 use crate::event_loop::slot::Flags;
-use crate::protocol::{Closed, Delegate, Note, Side};
+use crate::protocol::{Closed, Delegate, Note, Side, Urgency};
 use crate::sys::{Errno, panics};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -136,11 +136,14 @@ impl Connections {
     }
 
     /// A note for the lessee.
-    pub(super) fn note_leased(&mut self, slot: u32, note: Note) {
+    pub(super) fn note_leased(&mut self, slot: u32, note: Note, urgency: Urgency) {
         let Some(leased) = self.leased(slot).cloned() else { return };
         if let Err(note) = leased.put_note(note) {
             self.io.counters.notes_dropped().add(1);
             panics::discard(note);
+            if urgency == Urgency::Delivered {
+                self.end(slot, Closed::Overflow, true);
+            }
         }
     }
 
@@ -239,7 +242,8 @@ impl Connections {
         self.timers.clear(&mut self.slots, slot);
         self.keep(slot, &kept);
         self.go_on(slot, outcome);
-        notes.into_iter().for_each(|note| self.note(token, note));
+        notes.into_iter().for_each(|note| self.note(token, note, Urgency::Delivered));
+        self.wake_again(token);
         if let Some(by) = purge_by.filter(|_| self.is_still(slot, version)) {
             self.purge(slot, by.saturating_duration_since(Instant::now()));
         }

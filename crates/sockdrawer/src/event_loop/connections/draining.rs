@@ -58,7 +58,7 @@ impl Connections {
         let asked = !record.flags.any(Flags::TOLD_DRAINING);
         // What is partial stays partial once the peer has finished.
         let whole = !record.flags.any(Flags::KEPT) || record.flags.any(Flags::PEER_ENDED);
-        let busy = record.flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::LEASED));
+        let busy = record.flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::LEASED).and(Flags::RELAYED));
         if asked && record.has_protocol() && whole && !busy {
             record.flags.set(Flags::TOLD_DRAINING);
             self.callback(slot, Event::Draining);
@@ -68,7 +68,7 @@ impl Connections {
     /// Tells the protocol, once, whatever it is doing.
     pub(super) fn tell_draining_now(&mut self, slot: u32) {
         let record = self.slots.at(slot);
-        if record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED)) {
+        if record.has_protocol() && !record.flags.any(Flags::TOLD_DRAINING.and(Flags::LEASED).and(Flags::RELAYED)) {
             record.flags.set(Flags::DRAINING.and(Flags::TOLD_DRAINING));
             self.callback(slot, Event::Draining);
         }
@@ -288,7 +288,7 @@ impl Connections {
             return true;
         }
         let flags = self.slots.at(slot).flags;
-        let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::DELEGATING];
+        let owing = [Flags::UNSENT, Flags::KEPT, Flags::WORKING, Flags::WAITING, Flags::DELEGATING, Flags::RELAYED];
         if owing.into_iter().any(|flag| flags.any(flag)) {
             return true;
         }

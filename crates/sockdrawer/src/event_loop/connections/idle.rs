@@ -44,7 +44,8 @@ impl Connections {
     pub(super) fn idle_due(&mut self, slot: u32, now: Instant) {
         let progress = self.progress(slot);
         let record = self.slots.at(slot);
-        let (table, busy) = (record.table, record.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::DELEGATING)));
+        let (table, busy) =
+            (record.table, record.flags.any(Flags::WORKING.and(Flags::WAITING).and(Flags::HELD).and(Flags::DELEGATING)));
         let before = self.idle.get(&slot).copied().filter(|seen| seen.progress == progress && !busy);
         let seen = before.unwrap_or(Seen { progress, since: now });
         let idle = self.generations.settings(table).idle;

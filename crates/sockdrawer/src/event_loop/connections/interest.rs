@@ -19,23 +19,31 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::FROZEN) || self.leaves(slot) {
             return;
         }
+        let relays = self.slots.at(slot).flags.any(Flags::RELAYED) && self.other_takes(slot);
         let record = self.slots.at(slot);
         let flags = record.flags;
         let finished = flags.any(Flags::PEER_ENDED);
-        let wanted = if flags.any(Flags::LINGERING) { true } else { record.has_protocol() && record.may_receive() && !finished };
+        let wanted = match () {
+            () if flags.any(Flags::LINGERING) => true,
+            () if flags.any(Flags::RELAYED) => relays && !finished,
+            () => record.has_protocol() && record.may_receive() && !finished,
+        };
         let watched = flags.any(Flags::WATCH_READ);
         let read = wanted || (watched && !unwanted && !finished && !flags.any(Flags::FLUSHING));
         let write = flags.any(Flags::UNSENT);
-        let interest = Interest { read, write };
+        // The end of a peer is told also while its input is paused, once none is left before it.
+        let over = Flags::PEER_ENDED.and(Flags::END_BEHIND).and(Flags::KEPT).and(Flags::WORKING);
+        let end = !read && flags.any(Flags::WAITING) && record.has_protocol() && !flags.any(over);
+        let interest = Interest { read, write, end };
         if !flags.any(Flags::WATCHED) {
             // A job ends by itself; a protocol that waits for something else, or whose peer has sent its end, must hear when the peer is
             // gone, which epoll always tells.
-            let waits = (flags.any(Flags::WAITING) || finished && record.has_protocol())
+            let waits = (flags.any(Flags::WAITING.and(Flags::HELD)) || finished && record.has_protocol())
                 && !flags.any(Flags::WORKING.and(Flags::FLUSHING));
             if !read && !write && !waits {
                 return;
             }
-        } else if read == watched && write == flags.any(Flags::WATCH_WRITE) {
+        } else if (read, write, end) == (watched, flags.any(Flags::WATCH_WRITE), flags.any(Flags::WATCH_END)) {
             return;
         }
         if let Err(errno) = self.io.awaken() {
@@ -53,13 +61,16 @@ impl Connections {
         match done {
             Ok(()) => {
                 let flags = &mut self.slots.at(slot).flags;
-                flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE));
+                flags.clear(Flags::WATCH_READ.and(Flags::WATCH_WRITE).and(Flags::WATCH_END));
                 flags.set(Flags::WATCHED);
                 if read {
                     flags.set(Flags::WATCH_READ);
                 }
                 if write {
                     flags.set(Flags::WATCH_WRITE);
+                }
+                if end {
+                    flags.set(Flags::WATCH_END);
                 }
                 if is_new {
                     self.begin_idle(slot);
@@ -74,6 +85,6 @@ impl Connections {
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         // It fails only for a socket that is not watched.
         let _ = self.io.system.unwatch(self.io.epoll.as_fd(), socket);
-        self.slots.at(slot).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE));
+        self.slots.at(slot).flags.clear(Flags::WATCHED.and(Flags::WATCH_READ).and(Flags::WATCH_WRITE).and(Flags::WATCH_END));
     }
 }

@@ -5,7 +5,7 @@ use crate::event_loop::broken_move::{BrokenMove, is_broken};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::ipc::messages::{Marks, Noted, Record, Yours};
 use crate::listen::state::ListenerState;
-use crate::protocol::{Closed, Note, Saver, State};
+use crate::protocol::{Closed, Note, Saver, State, Urgency};
 use crate::sys::{Errno, cookie, panics};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -152,7 +152,7 @@ impl Connections {
         let token = self.slots.token(slot);
         let record = self.slots.at(slot);
         record.flags.set(Flags::FROZEN);
-        let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING));
+        let (id, waited) = (record.id.0, record.flags.any(Flags::WAITING.and(Flags::HELD)));
         self.moving.frozen.insert(id, Frozen { token, offered: false, due: None, waited, notes: Vec::new() });
     }
 
@@ -193,7 +193,9 @@ impl Connections {
         // One that came in at an address that was removed counts at none, also where the address has come back.
         let is_known = |listener: &&Arc<ListenerState>| listeners.iter().any(|known| Arc::ptr_eq(&known.state, listener));
         let listener = self.slots.listener(listener).filter(is_known).map(|listener| listener.address.to_string());
-        let tag = self.slots.extra(slot).and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
+        let extra = self.slots.extra(slot);
+        let tag = extra.and_then(|extra| extra.tag.as_ref()).map(|tag| tag.to_string());
+        let wake_below = extra.and_then(|extra| extra.wake_below);
         let record = self.slots.at(slot);
         let id = record.id.0;
         if let Some(frozen) = self.moving.frozen.get_mut(&id) {
@@ -214,12 +216,15 @@ impl Connections {
             tag,
             listener,
             marks: marks(record),
+            wake_below,
         })
     }
 
     /// Why a connection cannot move now, as far as that is known without its protocol.
     fn why_it_stays(&mut self, slot: u32, reads: &State) -> Option<String> {
-        let is_counted = self.slots.extra(slot).is_some_and(|extra| !extra.endings.is_empty());
+        let extra = self.slots.extra(slot);
+        let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
+        let connects = extra.is_some_and(|extra| extra.connects > 0);
         let waits = self.kept.bytes(slot).len() + self.unsent.bytes(slot).len();
         let record = self.slots.at(slot);
         let flags = record.flags;
@@ -229,6 +234,12 @@ impl Connections {
         }
         if flags.any(Flags::WORKING) {
             return why("a job runs");
+        }
+        if flags.any(Flags::RELAYED) {
+            return why("relayed");
+        }
+        if connects {
+            return why("connecting");
         }
         if waits > MOST_WAITS {
             return why("much is unsent");
@@ -264,8 +275,8 @@ impl Connections {
             self.timers.set(&mut self.slots, slot, due, Instant::now());
         }
         let (seen, version) = (self.idle.get(&slot).copied(), self.slots.at(slot).version);
-        if waited && !self.slots.at(slot).flags.any(Flags::WAITING) {
-            // A note that came before all were frozen ended its wait.
+        if waited && !self.slots.at(slot).flags.any(Flags::WAITING.and(Flags::HELD)) {
+            // What held its input ended meanwhile.
             self.resume(slot);
         }
         if self.is_still(slot, version) {
@@ -274,7 +285,8 @@ impl Connections {
         if self.is_still(slot, version) {
             self.idle_goes_on(slot, seen);
         }
-        notes.into_iter().for_each(|note| self.note(token, Note::Bytes(note)));
+        notes.into_iter().for_each(|note| self.note(token, Note::Bytes(note), Urgency::Delivered));
+        self.wake_again(token);
     }
 
     /// A note for a connection that may be frozen: returned where it is heard now.
@@ -371,7 +383,8 @@ impl Connections {
         }
         self.forget_protocol(slot, Closed::Adopted);
         self.forget_unsent(slot);
-        drop(self.slots.take_extra(slot));
+        let extra = self.slots.take_extra(slot);
+        self.leave_groups(extra.groups);
         self.io.counters.moved_out().add(1);
         self.slots.leave(slot);
         self.descriptor_freed = true;
@@ -384,6 +397,7 @@ fn marks(record: &Slot) -> Marks {
     Marks {
         connected: has(Flags::CONNECTED),
         waiting: has(Flags::WAITING),
+        held: has(Flags::HELD),
         peer_ended: has(Flags::PEER_ENDED),
         told_ended: has(Flags::TOLD_ENDED),
         finishing: has(Flags::ENDING_OUTPUT),

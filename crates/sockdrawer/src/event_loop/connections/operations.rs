@@ -1,15 +1,16 @@
 //! What the control plane asks of a loop's connections. Everything here runs on the loop's thread, between two events.
 
 use super::Connections;
-use crate::behaviour::{Answer, Event, Panicked};
+use crate::behaviour::{Event, Panicked};
 use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::snapshot::Snapshot;
 use crate::net::SocketOptions;
 use crate::observe::{ConnectionState, ConnectionStatus, Event as Told};
 use crate::operation::{Adopted, Op, Outcome, Selector, Traits};
-use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag};
+use crate::protocol::{Closed, Note, Peer, Saved, Saver, Tag, Urgency};
 use crate::sys::{Errno, monotonic, monotonic_coarse};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a connection with a protocol, or one that connects, is doing: of several things the one that says most.
@@ -20,7 +21,7 @@ fn state(slot: &Slot) -> ConnectionState {
         (flags.any(Flags::LEASED.and(Flags::DELEGATING)), ConnectionState::Delegated),
         (flags.any(Flags::WORKING), ConnectionState::Working),
         (flags.any(Flags::UNSENT), ConnectionState::Sending),
-        (flags.any(Flags::WAITING), ConnectionState::Waiting),
+        (flags.any(Flags::WAITING.and(Flags::HELD)), ConnectionState::Waiting),
         (flags.any(Flags::KEPT), ConnectionState::Receiving),
     ];
     states.into_iter().find(|(holds, _)| *holds).map_or(ConnectionState::Idle, |(_, state)| state)
@@ -42,7 +43,7 @@ impl Connections {
                 self.each(selector, |connections, token| connections.tag_one(token, &tag))
             }
             Op::Notify(bytes) => self.each(selector, |connections, token| {
-                connections.note(token, Note::Bytes(bytes.clone()));
+                connections.tell(token, bytes);
                 true
             }),
             Op::SetOptions(options) => self.each(selector, |connections, token| connections.set_options_of(token, options)),
@@ -193,6 +194,13 @@ impl Connections {
         self.with_socket(slot, |system, socket| system.set_options(socket, options)).is_ok()
     }
 
+    /// Brings a note of the pool. Blocking code may not listen to any: what finds its queue full is dropped, and counted.
+    fn tell(&mut self, token: u64, bytes: &Arc<[u8]>) {
+        let leased = self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.any(Flags::LEASED));
+        let urgency = if leased { Urgency::Offered } else { Urgency::Delivered };
+        self.note(token, Note::Bytes(bytes.clone()), urgency);
+    }
+
     fn options_of(&mut self, token: u64) -> Option<SocketOptions> {
         let slot = self.slots.find(token)?;
         self.with_socket(slot, |system, socket| system.options(socket)).ok()
@@ -210,6 +218,7 @@ impl Connections {
             (Flags::CONNECTING, "it is still connecting"),
             (Flags::WORKING, "a job runs"),
             (Flags::DELEGATING.and(Flags::LEASED), "it is delegated"),
+            (Flags::RELAYED, "it is relayed"),
             (Flags::FLUSHING.and(Flags::LINGERING), "it is ending"),
             (Flags::FROZEN, "it is offered to another process"),
         ];
@@ -232,7 +241,8 @@ impl Connections {
     fn move_to(&mut self, slot: u32, old: u16, new: u16) -> Result<(), String> {
         let remote = self.remote(slot);
         let record = self.slots.at(slot);
-        let (state, peer) = (record.state, crate::protocol::Peer::new(remote, record.side()));
+        let (state, side) = (record.state, record.side());
+        let peer = crate::protocol::Peer::new(remote, side).came_in_at(self.slots.came_in_at(slot));
         let mut saver = Saver::default();
         // A panic in save or restore leaves the connection with its old state, as an error does.
         let saved = self.generations.at(old).table.save(state, &mut saver);
@@ -247,14 +257,11 @@ impl Connections {
         Ok(())
     }
 
-    /// The protocol goes on where another one was: it may speak. It waits as the one before it did, unless it says otherwise.
+    /// The protocol goes on where another one was: it may speak. Its input is paused as it was, unless it resumes it.
     pub(super) fn tell_restored(&mut self, slot: u32) {
         let record = self.slots.at(slot);
-        let (version, waiting, held) = (record.version, record.flags.any(Flags::WAITING), !record.may_receive());
-        let answer = match self.dispatch(slot, Event::Restored) {
-            Answer::Continue if waiting => Answer::Wait,
-            answer => answer,
-        };
+        let (version, held) = (record.version, !record.may_receive());
+        let answer = self.dispatch(slot, Event::Restored);
         self.follow(slot, version, answer, held);
         if self.is_still(slot, version) {
             self.settle(slot, false);

@@ -63,7 +63,7 @@ impl Connections {
         let mut cx = context(slot, record, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.more);
         let taken = input.taken();
-        if (taken == count) & (count < most) && timer == Timer::Keep && self.scratch.said.is_none() {
+        if (taken == count) & (count < most) && timer == Timer::Keep && self.scratch.asks.is_nothing() {
             match answer {
                 Answer::Continue => return self.answer(slot, version),
                 Answer::Close => return self.close(slot, Tail::Clean),

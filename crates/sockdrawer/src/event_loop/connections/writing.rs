@@ -101,10 +101,13 @@ impl Connections {
         let table = self.slots.at(slot).table;
         if flags.any(Flags::FULL) && left <= self.generations.settings(table).low_water {
             self.slots.at(slot).flags.clear(Flags::FULL.and(Flags::PAUSED));
+            self.take_wake(slot);
             self.callback(slot, Event::Writable);
             if self.is_still(slot, version) {
                 self.resume(slot);
             }
+        } else if flags.any(Flags::EXTRA) && self.take_wake(slot) {
+            self.callback(slot, Event::Writable);
         }
     }
 

@@ -67,7 +67,7 @@ fn begun(at: SocketAddr) -> OwnedFd {
 /// The client hears again: the server's segment comes once more, after a second at most.
 fn goes_on(socket: OwnedFd) -> TcpStream {
     steering::undeafen(socket.as_fd()).expect("needs no privilege");
-    let (event, both) = (Kernel.event().expect("an event"), crate::sys::Interest { read: false, write: true });
+    let (event, both) = (Kernel.event().expect("an event"), crate::sys::Interest::WRITE);
     Kernel.wait_for(socket.as_fd(), both, event.as_fd(), Some(LONG)).expect("waits");
     let stream = TcpStream::from(socket);
     stream.set_nonblocking(false).expect("a socket");

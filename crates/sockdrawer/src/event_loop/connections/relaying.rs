@@ -1,0 +1,226 @@
+//! Relays: two connections of a loop whose bytes go to each other, through the loop's buffer. What the receiver's kernel does not take is kept,
+//! and until that is sent the other side is not read.
+
+use super::Connections;
+use crate::event_loop::READS_PER_TURN;
+use crate::event_loop::slot::Flags;
+use crate::protocol::{Closed, Handle};
+use crate::sys::{Errno, Ready};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// One read of a relay takes at most this much: what is copied twice stays in the processor's cache.
+const RELAY_BYTES: usize = 64 * 1024;
+
+impl Connections {
+    /// Step::Relay. What the protocols have not taken, or not sent, goes first.
+    pub(super) fn start_relaying(&mut self, slot: u32, to: &Handle) {
+        if !self.send(slot, false) {
+            return;
+        }
+        let busy = Flags::RELAYED.and(Flags::WORKING).and(Flags::DELEGATING).and(Flags::LEASED).and(Flags::FROZEN);
+        let is_free = |connections: &mut Connections, slot: u32| {
+            connections.slots.at(slot).has_protocol() && !connections.slots.at(slot).flags.any(busy)
+        };
+        if !Arc::ptr_eq(&to.post, &self.post) || to.token == self.slots.token(slot) || !is_free(self, slot) {
+            self.count_panic(slot, "a protocol relays to a connection of another loop, to itself, or twice".to_owned());
+            return self.end(slot, Closed::Panicked, true);
+        }
+        let Some(other) = self.slots.find(to.token).filter(|other| is_free(self, *other)) else {
+            // It has ended meanwhile, and this one with it.
+            return self.end(slot, Closed::Aborted, true);
+        };
+        let token = self.slots.token(slot);
+        for (one, relays_to) in [(slot, to.token), (other, token)] {
+            let extra = self.slots.make_extra(one);
+            (extra.relays_to, extra.wake_below) = (Some(relays_to), None);
+            let flags = &mut self.slots.at(one).flags;
+            flags.set(Flags::RELAYED);
+            flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
+        }
+        self.relay_kept(slot, other);
+        if self.is_relayed(token) {
+            self.relay_kept(other, slot);
+        }
+        for one in [slot, other] {
+            if self.is_relayed(token) {
+                self.relay(one);
+            }
+        }
+        self.settle_relay(token);
+    }
+
+    fn is_relayed(&mut self, token: u64) -> bool {
+        self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.any(Flags::RELAYED))
+    }
+
+    /// The connection to which the bytes of this one go.
+    fn other(&mut self, slot: u32) -> Option<u32> {
+        let token = self.slots.extra(slot)?.relays_to?;
+        self.slots.find(token)
+    }
+
+    /// Whether the other side of a relay takes what this one brings.
+    pub(super) fn other_takes(&mut self, slot: u32) -> bool {
+        self.other(slot).is_some_and(|other| !self.slots.at(other).flags.any(Flags::UNSENT))
+    }
+
+    fn settle_relay(&mut self, token: u64) {
+        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).flags.any(Flags::RELAYED)) else { return };
+        let other = self.other(slot);
+        self.settle(slot, false);
+        if let Some(other) = other.filter(|_| self.is_relayed(token)) {
+            self.settle(other, false);
+        }
+    }
+
+    /// Input that the protocol of this connection left goes to the other, and the end, if it was read already.
+    fn relay_kept(&mut self, slot: u32, other: u32) {
+        if self.slots.at(slot).flags.any(Flags::KEPT) {
+            self.scratch.bytes.extend_from_slice(self.kept.bytes(slot));
+            self.forget_kept(slot);
+            if !self.send(other, false) {
+                return;
+            }
+        }
+        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
+            self.pass_end(slot, other);
+        }
+    }
+
+    /// epoll speaks of a connection that is relayed.
+    pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
+        let token = self.slots.token(slot);
+        if ready.is_broken()
+            && let Err(errno) = self.with_socket(slot, |system, socket| system.take_error(socket))
+        {
+            return self.fail(slot, errno);
+        }
+        if ready.is_writable() && self.slots.at(slot).flags.any(Flags::UNSENT) {
+            self.flush(slot);
+            if !self.is_relayed(token) {
+                return;
+            }
+            if let Some(other) = self.other(slot).filter(|_| !self.slots.at(slot).flags.any(Flags::UNSENT)) {
+                self.end_relay_if_over(slot, other);
+                if self.is_relayed(token) {
+                    self.relay(other);
+                }
+            }
+        }
+        if self.is_relayed(token) && (ready.is_readable() || ready.is_broken()) {
+            if self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
+                // Hung up on both sides: what is unsent can only fail now.
+                self.flush(slot);
+            } else if !self.other_takes(slot) {
+                return self.settle(slot, true);
+            } else {
+                self.relay(slot);
+            }
+        }
+        self.settle_relay(token);
+    }
+
+    /// Reads what there is, a few times at most, and sends it to the other side.
+    fn relay(&mut self, slot: u32) {
+        let Some(other) = self.other(slot) else { return };
+        for _ in 0..READS_PER_TURN {
+            if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || self.slots.at(other).flags.any(Flags::UNSENT) {
+                return;
+            }
+            let most = RELAY_BYTES.min(self.read.len());
+            let received = self.with_read(slot, most);
+            match received {
+                Ok(0) => {
+                    self.slots.at(slot).flags.set(Flags::PEER_ENDED);
+                    return self.pass_end(slot, other);
+                }
+                Ok(count) => {
+                    if !self.pass_on(slot, other, count) || count < most {
+                        return;
+                    }
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(errno) => return self.fail(slot, errno),
+            }
+        }
+    }
+
+    fn with_read(&mut self, slot: u32, most: usize) -> Result<usize, Errno> {
+        let socket = self.slots.at(slot).socket.as_ref().expect("a connection that is relayed has its socket");
+        self.io.system.receive(socket.as_fd(), &mut self.read[..most])
+    }
+
+    /// Sends what was read to the other side. False where the relay is over.
+    fn pass_on(&mut self, slot: u32, other: u32, count: usize) -> bool {
+        self.slots.at(slot).bytes_in += count as u64;
+        self.io.counters.bytes_in().add(count as u64);
+        let record = self.slots.at(other);
+        let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
+        let sent = match self.io.system.send(socket.as_fd(), &self.read[..count], false) {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => {
+                self.fail(other, errno);
+                return false;
+            }
+        };
+        record.bytes_out += sent as u64;
+        self.io.counters.bytes_out().add(sent as u64);
+        if sent < count {
+            record.flags.set(Flags::UNSENT);
+            self.unsent.push(other, &self.read[sent..count]);
+        }
+        true
+    }
+
+    /// This side sends no more: the other is told when it has all. Once both have ended, both are over.
+    fn pass_end(&mut self, slot: u32, other: u32) {
+        let (token, other_token) = (self.slots.token(slot), self.slots.token(other));
+        self.end_output(other);
+        if self.is_relayed(token) && self.is_relayed(other_token) {
+            self.end_relay_if_over(slot, other);
+        }
+    }
+
+    fn end_relay_if_over(&mut self, slot: u32, other: u32) {
+        let is_over = |connections: &mut Connections, slot: u32| {
+            let flags = connections.slots.at(slot).flags;
+            flags.any(Flags::PEER_ENDED) && flags.any(Flags::ENDING_OUTPUT) && !flags.any(Flags::UNSENT)
+        };
+        if is_over(self, slot) && is_over(self, other) {
+            // The other one follows.
+            self.forget_protocol(slot, Closed::Orderly);
+            self.leave(slot, false);
+        }
+    }
+
+    /// The protocol of a connection that is relayed is gone, for this reason: the other connection ends likewise.
+    #[cold]
+    pub(super) fn end_other(&mut self, slot: u32, why: Closed) {
+        let (other, cut) = (self.other(slot), why == Closed::Idle && self.slots.at(slot).flags.any(Flags::UNSENT));
+        self.part(slot);
+        let Some(other) = other.filter(|other| self.slots.at(*other).flags.any(Flags::RELAYED)) else { return };
+        self.part(other);
+        match why {
+            Closed::Orderly | Closed::Idle | Closed::Purged if !cut => {
+                let flags = self.slots.at(other).flags;
+                self.forget_protocol(other, why);
+                if flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT) {
+                    return self.leave(other, false);
+                }
+                let flush = self.generations.active_settings().flush;
+                self.start_closing(other, flush);
+            }
+            // What came is not whole, and must not look like it.
+            _ => self.end(other, Closed::Aborted, true),
+        }
+    }
+
+    fn part(&mut self, slot: u32) {
+        self.slots.at(slot).flags.clear(Flags::RELAYED);
+        if let Some(extra) = self.slots.extra_of(slot) {
+            extra.relays_to = None;
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a callback asks of its loop beside its step.
+
+use super::tag::Tag;
+use crate::net::Address;
+use std::time::Duration;
+
+/// What a callback asks for beside its step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asks {
+    bits: u8,
+    /// With [`Asks::WAKE`]: the unsent bytes at which `writable` is to be called.
+    pub(crate) wake_below: u32,
+}
+
+impl Asks {
+    /// There is something in [`Output::said`].
+    pub(crate) const SAID: u8 = 1;
+    /// No input is wanted until it is resumed.
+    pub(crate) const PAUSE: u8 = 1 << 1;
+    pub(crate) const RESUME: u8 = 1 << 2;
+    /// `writable` is to be called.
+    pub(crate) const WAKE: u8 = 1 << 3;
+    /// No input is offered before the loop of a receiver has room for notes.
+    pub(crate) const HOLD: u8 = 1 << 4;
+
+    #[inline(always)]
+    pub(crate) fn is_nothing(self) -> bool {
+        self.bits == 0
+    }
+
+    pub(crate) fn has(self, bit: u8) -> bool {
+        self.bits & bit != 0
+    }
+
+    pub(crate) fn add(&mut self, bit: u8) {
+        // The last of the two counts.
+        self.bits &= !match bit {
+            Asks::PAUSE => Asks::RESUME,
+            Asks::RESUME => Asks::PAUSE,
+            _ => 0,
+        };
+        self.bits |= bit;
+    }
+
+    /// Whether input is paused from now on; None: as before.
+    pub(crate) fn pauses(self) -> Option<bool> {
+        (self.has(Asks::PAUSE) || self.has(Asks::RESUME)).then(|| self.has(Asks::PAUSE))
+    }
+
+    /// What an inner protocol asked for is asked of the loop.
+    pub(crate) fn join(&mut self, inner: Asks) {
+        for bit in [Asks::SAID, Asks::PAUSE, Asks::RESUME, Asks::WAKE, Asks::HOLD] {
+            if inner.has(bit) {
+                self.add(bit);
+            }
+        }
+        if inner.has(Asks::WAKE) {
+            self.wake_below = inner.wake_below;
+        }
+    }
+}
+
+/// A tag and a report that a callback gave its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) tag: Option<Tag>,
+    pub(crate) report: Option<String>,
+    /// Connects to begin, and how long each may take.
+    pub(crate) connects: Vec<(Address, Duration)>,
+}

@@ -1,0 +1,111 @@
+//! The inbox of a connection under test.
+
+use crate::protocol::{Members, Membership, Note, NotifyError, Post, Sender, Tag, Urgency, Waiter};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Notes sent through handles and groups, until the test delivers them.
+pub(super) struct Inbox {
+    capacity: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    notes: VecDeque<Note>,
+    waiters: Vec<Waiter>,
+    groups: Vec<Arc<Members>>,
+    /// The connection was told of room elsewhere.
+    has_room: bool,
+    /// The tag of the connection; empty if it has none.
+    tag: Option<Tag>,
+}
+
+impl Inbox {
+    pub(super) fn new(capacity: usize) -> Inbox {
+        Inbox { capacity, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn name(&self, tag: Tag) {
+        self.lock().tag = Some(tag);
+    }
+
+    pub(super) fn tag(&self) -> Tag {
+        self.lock().tag.clone().unwrap_or_default()
+    }
+
+    pub(super) fn take(&self) -> VecDeque<Note> {
+        let (notes, waiters) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.notes), std::mem::take(&mut state.waiters))
+        };
+        waiters.into_iter().for_each(|(sender, token)| sender.room(token));
+        notes
+    }
+
+    /// Whether the connection was told of room since the last call.
+    pub(super) fn take_room(&self) -> bool {
+        std::mem::take(&mut self.lock().has_room)
+    }
+
+    fn put(&self, note: Note, sender: Option<&Waiter>) -> bool {
+        let mut state = self.lock();
+        state.notes.push_back(note);
+        let full = state.notes.len() >= self.capacity;
+        if full && let Some(sender) = sender {
+            state.waiters.push(sender.clone());
+        }
+        full
+    }
+}
+
+impl Sender for Inbox {
+    fn room(&self, _token: u64) {
+        self.lock().has_room = true;
+    }
+}
+
+impl Post for Inbox {
+    fn post(&self, _token: u64, note: Note, _urgency: Urgency) -> Result<(), NotifyError> {
+        if !self.has_room(None) {
+            return Err(NotifyError::Full(note));
+        }
+        self.put(note, None);
+        Ok(())
+    }
+
+    fn push(&self, _token: u64, note: Note, sender: Option<&Waiter>) -> bool {
+        self.put(note, sender)
+    }
+
+    fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, _urgency: Urgency, sender: Option<&Waiter>) -> Option<bool> {
+        let is_member = self.lock().groups.iter().any(|group| Arc::ptr_eq(group, to));
+        Some(is_member && self.put(Note::Bytes(bytes.clone()), sender))
+    }
+
+    fn change(&self, _token: u64, group: &Arc<Members>, change: Membership) {
+        let groups = &mut self.lock().groups;
+        groups.retain(|of| !Arc::ptr_eq(of, group));
+        if change == Membership::Joined {
+            groups.push(group.clone());
+        }
+    }
+
+    fn has_room(&self, sender: Option<Waiter>) -> bool {
+        let mut state = self.lock();
+        let has_room = state.notes.len() < self.capacity;
+        if !has_room && let Some(sender) = sender {
+            state.waiters.push(sender);
+        }
+        has_room
+    }
+
+    fn tag(&self, _token: u64, tag: Tag) -> bool {
+        self.name(tag);
+        true
+    }
+}
