@@ -423,7 +423,7 @@ impl<S: Service> Driver<S> {
         let Some(state) = self.state.as_mut().filter(|_| self.job.is_none() && self.delegate.is_none()) else {
             return Err(Box::new(self));
         };
-        let mut saver = Saver::default();
+        let mut saver = Saver { now: Some(self.wire.now), ..Saver::default() };
         match catch_unwind(AssertUnwindSafe(|| state.save(&mut saver))) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Box::new(self)),
