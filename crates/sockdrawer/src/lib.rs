@@ -51,7 +51,7 @@ pub use pool::processes;
 pub use pool::{Applied, Pool};
 pub use protocol::{
     After, CannotRestore, CannotSave, Closed, Closing, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult,
-    Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State, Step,
+    Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State, Step, Timers,
 };
 pub use upgrade::Upgrade;
 

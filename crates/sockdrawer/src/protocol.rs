@@ -30,6 +30,7 @@ mod peer;
 mod saved;
 mod state;
 mod tag;
+mod timers;
 
 pub use context::Context;
 pub(crate) use context::Timer;
@@ -45,6 +46,7 @@ pub use saved::{CannotRestore, CannotSave, Saved, Saver};
 pub(crate) use state::Level;
 pub use state::State;
 pub(crate) use tag::{Tag, tag};
+pub use timers::Timers;
 
 use std::any::Any;
 
