@@ -55,6 +55,11 @@ pub use protocol::{
 };
 pub use upgrade::Upgrade;
 
+/// Messages out of a stream of bytes.
+pub mod codec {
+    pub use crate::protocol::TooLong;
+}
+
 /// Making connections: targets, sources, rates, and failures.
 pub mod connecting {
     pub use crate::config::{Connecting, Late};

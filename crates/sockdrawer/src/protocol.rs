@@ -13,8 +13,7 @@
 //! }
 //! impl Protocol for Echo {
 //!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-//!         cx.send(input.bytes());
-//!         input.take_all();
+//!         cx.send(input.take_all());
 //!         Step::Continue
 //!     }
 //! }
@@ -35,7 +34,9 @@ mod timers;
 pub use context::Context;
 pub(crate) use context::Timer;
 pub use delegate::{After, Delegate};
-pub use input::Input;
+#[cfg(test)]
+pub(crate) use input::input_searched;
+pub use input::{Input, TooLong};
 pub use job::{Job, JobError, JobResult};
 pub(crate) use note::Post;
 pub use note::{Handle, Note, NotifyError};

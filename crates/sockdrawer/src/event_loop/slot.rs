@@ -94,6 +94,9 @@ impl Flags {
     /// Offered to another process: nothing happens to it here, but for its end.
     pub(crate) const FROZEN: Flags = Flags(1 << 25);
 
+    /// The kept input was searched to its end, and holds no line break. Only with `KEPT`.
+    pub(crate) const NO_LINE: Flags = Flags(1 << 30);
+
     /// While any of these is set, the connection cannot move to another process.
     pub(crate) const UNMOVABLE: Flags = Flags(
         Flags::WORKING.0

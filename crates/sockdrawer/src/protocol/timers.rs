@@ -43,10 +43,9 @@ use std::time::{Duration, Instant};
 ///     }
 ///     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
 ///         self.timers.set(Deadline::Ping, Duration::from_secs(4), cx);
-///         if input.bytes() == b"login" {
+///         if input.take_all() == b"login" {
 ///             self.timers.clear(&Deadline::Login, cx);
 ///         }
-///         input.take_all();
 ///         Step::Continue
 ///     }
 ///     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {

@@ -16,9 +16,9 @@
 //! }
 //! impl Protocol for Lines {
 //!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-//!         while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-//!             cx.send(&input.bytes()[..=end]);
-//!             input.take(end + 1);
+//!         while let Some(line) = input.line() {
+//!             cx.send(line);
+//!             cx.send(b"\n");
 //!         }
 //!         Step::Continue
 //!     }
@@ -131,6 +131,8 @@ struct Wire {
     due: Option<Instant>,
     /// Input that was received and not taken.
     kept: Vec<u8>,
+    /// So many of the bytes kept, from the first, hold no line break.
+    searched: usize,
     /// Whether `kept` has input that was not offered since `received` was last held back.
     fresh: bool,
     peer_ended: bool,
@@ -188,6 +190,7 @@ impl<S: Service> Driver<S> {
             now: Instant::now(),
             due: None,
             kept: Vec::new(),
+            searched: 0,
             fresh: false,
             peer_ended: false,
             told_ended: false,
@@ -502,10 +505,11 @@ impl<S: Service> Driver<S> {
     fn callback(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
         let Some(mut state) = self.state.take() else { return };
         let mut kept = std::mem::take(&mut self.wire.kept);
-        let mut input = Input::new(&mut kept);
+        let mut input = Input::searched(&mut kept, self.wire.searched);
         let mut timer = Timer::Keep;
         let step =
             self.call(|out| catch_unwind(AssertUnwindSafe(|| out.with(&mut timer, |cx| callback(&mut state, &mut input, cx)))));
+        self.wire.searched = input.bytes_without_line();
         let taken = input.taken();
         kept.drain(..taken);
         self.wire.kept = kept;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::{CannotRestore, CannotSave, State};
 
+mod lines;
 mod timers;
 
 /// Takes 4-byte commands and tells what happened, in one word each. `jobs` runs, `wait` waits, `more` sends 100 bytes.

@@ -27,8 +27,7 @@ impl Service for Keyed {
 
 impl Protocol for Keys {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(command) = input.bytes().first_chunk::<3>().copied() {
-            input.take(3);
+        while let Some(command) = input.exactly(3) {
             let (key, after) = (command[1], Duration::from_secs(u64::from(command[2] - b'0')));
             match command[0] {
                 b'+' => self.timers.set(key, after, cx),
