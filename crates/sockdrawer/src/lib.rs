@@ -55,9 +55,9 @@ pub use protocol::{
 };
 pub use upgrade::Upgrade;
 
-/// Messages out of a stream of bytes.
+/// Messages out of a stream of bytes, and back into it: see [`Codec`](codec::Codec).
 pub mod codec {
-    pub use crate::protocol::TooLong;
+    pub use crate::protocol::{Codec, Lines, Prefixed, TooLong};
 }
 
 /// Making connections: targets, sources, rates, and failures.

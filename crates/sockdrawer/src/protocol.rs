@@ -19,6 +19,7 @@
 //! }
 //! ```
 
+mod codec;
 mod context;
 mod delegate;
 mod input;
@@ -31,6 +32,7 @@ mod state;
 mod tag;
 mod timers;
 
+pub use codec::{Codec, Lines, Prefixed};
 pub use context::Context;
 pub(crate) use context::Timer;
 pub use delegate::{After, Delegate};

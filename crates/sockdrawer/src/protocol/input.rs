@@ -1,5 +1,7 @@
 //! The input of a callback.
 
+use super::Codec;
+
 #[cfg(test)]
 mod tests;
 
@@ -93,7 +95,7 @@ impl<'a> Input<'a> {
 
     /// Takes the next line with its end, `\n` or `\r\n`, and returns it without; None, and nothing is taken, where no line is whole. A `\r`
     /// elsewhere belongs to the line. Lines have no encoding and, up to the bound on [untaken input](crate::Settings::max_partial), any
-    /// length.
+    /// length: [`Lines`](crate::codec::Lines) has a maximum of its own.
     ///
     /// A line that arrives in many pieces costs no more than one that arrives at once: what was searched for its end is not searched again.
     ///
@@ -185,6 +187,26 @@ impl<'a> Input<'a> {
         }
         self.take(prefix);
         Ok(Some(self.take(length)))
+    }
+
+    /// The next message of a codec; None where none is whole. After an error the rest of the input is taken: a stream cannot be trusted
+    /// beyond it.
+    ///
+    /// # Panics
+    /// When the codec returns a message and took nothing, which would not end: a bug of the codec, which ends the connection.
+    pub fn decode<C: Codec>(&mut self, codec: &mut C) -> Option<Result<C::Received<'a>, C::Error>> {
+        let before = self.taken;
+        match codec.decode(self) {
+            Ok(None) => None,
+            Ok(Some(message)) => {
+                assert!(self.taken > before, "a codec returned a message and took nothing");
+                Some(Ok(message))
+            }
+            Err(error) => {
+                self.take_all();
+                Some(Err(error))
+            }
+        }
     }
 
     /// The number of bytes taken.
