@@ -85,7 +85,7 @@ impl Context<'_> {
         self.out.said.get_or_insert_default().report = Some(message.into());
     }
 
-    /// The state that [`Service::local`] made for this loop and generation; None if its type is not `T`.
+    /// The state that [`Service::local`](super::Service::local) made for this loop and generation; None if its type is not `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
     }

@@ -43,7 +43,7 @@ impl Peer {
         Peer { remote, unnamed: false, side, lag: Duration::ZERO, connect_time: Duration::ZERO }
     }
 
-    /// The peer's address. None for a Unix socket, for a service that [does not need it](Service::needs_peer_address), and if the service
+    /// The peer's address. None for a Unix socket, for a service that [does not need it](super::Service::needs_peer_address), and if the service
     /// came into force at the moment of the accept and the peer was gone already.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.remote
