@@ -67,14 +67,12 @@ impl Line {
 
 impl Protocol for Line {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-            let answer = match std::str::from_utf8(&input.bytes()[..end]) {
-                Ok(line) if end <= LONGEST => self.answer(line.trim()),
+        while let Some(line) = input.line() {
+            let answer = match std::str::from_utf8(line) {
+                Ok(line) if line.len() <= LONGEST => self.answer(line.trim()),
                 _ => format!("error: that is no order; there are {ORDERS}"),
             };
-            cx.send(answer.as_bytes());
-            cx.send(b"\n");
-            input.take(end + 1);
+            writeln!(cx.out(), "{answer}");
         }
         if input.bytes().len() > LONGEST { Step::Close } else { Step::Continue }
     }

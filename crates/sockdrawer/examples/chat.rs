@@ -19,11 +19,10 @@ impl Service for Room {
     }
     /// No line is said while only some of the guests are in the new build's room.
     fn state(&self) -> State {
-        State::of("guest", 1).together()
+        State::of("guest", 2).together()
     }
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Guest, CannotRestore> {
-        let name = String::from_utf8_lossy(from.bytes()?).into_owned();
-        Ok(Guest { name: Some(name).filter(|name| !name.is_empty()), room: self.0.clone() })
+        Ok(Guest { name: from.value()?, room: self.0.clone() })
     }
 }
 
@@ -35,9 +34,8 @@ pub(crate) struct Guest {
 
 impl Protocol for Guest {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(&input.bytes()[..end]).trim().to_owned();
-            input.take(end + 1);
+        while let Some(line) = input.line() {
+            let line = String::from_utf8_lossy(line).trim().to_owned();
             if let Some(name) = &self.name {
                 cx.publish(&self.room, format!("{name}: {line}\n").into_bytes());
             } else if !line.is_empty() {
@@ -62,8 +60,7 @@ impl Protocol for Guest {
     }
 
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        to.bytes(self.name.as_deref().unwrap_or_default().as_bytes());
-        Ok(())
+        to.value(&self.name)
     }
 
     /// The room is another one in another process.

@@ -13,11 +13,9 @@ impl Service for Lines {
 
 impl Protocol for Lines {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-            let line = input.bytes()[..=end].to_ascii_uppercase();
+        while let Some(line) = input.line() {
             // What follows this line waits: the delegate may read it, and what it leaves is offered here again.
-            input.take(end + 1);
-            if line == b"SLEEP\n" {
+            if line.eq_ignore_ascii_case(b"sleep") {
                 return Step::Delegate(Delegate::new(|connection| {
                     std::thread::sleep(std::time::Duration::from_secs(1));
                     match connection.write_all(b"slept well\n") {
@@ -26,7 +24,8 @@ impl Protocol for Lines {
                     }
                 }));
             }
-            cx.send(&line);
+            cx.send(&line.to_ascii_uppercase());
+            cx.send(b"\n");
         }
         Step::Continue
     }

@@ -16,8 +16,7 @@ impl Protocol for Fragile {
         if input.bytes().starts_with(b"crash") {
             std::process::abort();
         }
-        cx.send(input.bytes());
-        input.take_all();
+        cx.send(input.take_all());
         Step::Continue
     }
 }

@@ -34,8 +34,7 @@ impl Service for Echo {
 
 impl Protocol for Echo {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(input.bytes());
-        input.take_all();
+        cx.send(input.take_all());
         Step::Continue
     }
 }

@@ -13,7 +13,7 @@ impl Service for Where {
 }
 impl Protocol for Where {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        cx.send(format!("{}\n", std::process::id()).as_bytes());
+        writeln!(cx.out(), "{}", std::process::id());
         input.take_all();
         Step::Continue
     }

@@ -10,8 +10,9 @@ impl Service for Line {
 }
 impl Protocol for Line {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') else { return Step::Continue };
-        cx.send(&input.bytes()[..=end]);
+        let Some(line) = input.line() else { return Step::Continue };
+        cx.send(line);
+        cx.send(b"\n");
         input.take_all();
         Step::Close
     }

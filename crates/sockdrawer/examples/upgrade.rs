@@ -39,10 +39,9 @@ impl Service for Counting {
 
 impl Protocol for Counter {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-            input.take(end + 1);
+        while input.line().is_some() {
             self.lines += 1;
-            cx.send(format!("{ANSWER} {}\n", self.lines).as_bytes());
+            writeln!(cx.out(), "{ANSWER} {}", self.lines);
         }
         Step::Continue
     }

@@ -17,8 +17,7 @@
 //! # }
 //! # impl Protocol for Echo {
 //! #     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-//! #         cx.send(input.bytes());
-//! #         input.take_all();
+//! #         cx.send(input.take_all());
 //! #         Step::Continue
 //! #     }
 //! # }
@@ -200,6 +199,7 @@ impl<F: Filtering, S: Service> Layer<F, S> {
             filter,
             stage,
             plain: Vec::new(),
+            searched: 0,
             job: false,
             waiting: false,
             drain: false,
@@ -279,6 +279,8 @@ pub struct Layered<F: Filter, S: Service> {
     stage: Stage<S>,
     /// Plain bytes that were decoded and not taken by the inner protocol.
     plain: Vec<u8>,
+    /// So many of them, from the first, hold no line break.
+    searched: usize,
     job: bool,
     waiting: bool,
     /// `draining` of the inner protocol is still to be called: it holds a part of a message that the event loop cannot see.
@@ -329,9 +331,10 @@ impl<F: Filter, S: Service> Layered<F, S> {
     ) -> Step {
         let Stage::Open(protocol) = &mut self.stage else { return Step::Continue };
         let mut output = Output { bytes: spare::take(), high_water: cx.out.high_water, ..Output::default() };
-        let mut input = Input::new(&mut self.plain);
+        let mut input = Input::searched(&mut self.plain, self.searched);
         let step = cx.nested(&mut output, |cx| call(protocol, &mut input, cx));
         self.waiting = cx.out.asks.pauses().unwrap_or(self.waiting);
+        self.searched = input.bytes_without_line();
         let taken = input.taken();
         self.plain.drain(..taken);
         if !output.bytes.is_empty() {

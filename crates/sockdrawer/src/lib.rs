@@ -52,9 +52,14 @@ pub use pool::{Applied, Pool};
 pub use protocol::{
     After, CannotRestore, CannotSave, Closed, Closing, ConnectionId, Context, Delegate, Group, Groups, Handle, Input, Job,
     JobError, JobResult, Local, Note, NotifyError, Output, Peer, Protocol, Receiving, Recipe, Saved, Saver, Service, Side, State,
-    Step,
+    Step, Timers,
 };
 pub use upgrade::Upgrade;
+
+/// Messages out of a stream of bytes, and back into it: see [`Codec`](codec::Codec).
+pub mod codec {
+    pub use crate::protocol::{Codec, Lines, Prefixed, TooLong};
+}
 
 /// Making connections: targets, sources, rates, and failures.
 pub mod connecting {

@@ -13,14 +13,14 @@
 //! }
 //! impl Protocol for Echo {
 //!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-//!         cx.send(input.bytes());
-//!         input.take_all();
+//!         cx.send(input.take_all());
 //!         Step::Continue
 //!     }
 //! }
 //! ```
 
 mod asks;
+mod codec;
 mod context;
 mod delegate;
 mod group;
@@ -32,14 +32,18 @@ mod peer;
 mod saved;
 mod state;
 mod tag;
+mod timers;
 
 pub(crate) use asks::{Asks, Said};
+pub use codec::{Codec, Lines, Prefixed};
 pub use context::Context;
 pub(crate) use context::Timer;
 pub use delegate::{After, Delegate};
 pub use group::{Group, Groups};
 pub(crate) use group::{Members, Membership};
-pub use input::Input;
+#[cfg(test)]
+pub(crate) use input::input_searched;
+pub use input::{Input, TooLong};
 pub use job::{Job, JobError, JobResult};
 pub use note::{Handle, Note, NotifyError};
 pub(crate) use note::{Post, Sender, Urgency, Waiter};
@@ -49,6 +53,7 @@ pub use saved::{CannotRestore, CannotSave, Saved, Saver};
 pub(crate) use state::Level;
 pub use state::State;
 pub(crate) use tag::{Tag, tag};
+pub use timers::Timers;
 
 use std::any::Any;
 

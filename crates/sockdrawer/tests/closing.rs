@@ -391,8 +391,7 @@ impl Service for Lines {
 
 impl Protocol for Lines {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-            input.take(end + 1);
+        while input.line().is_some() {
             cx.send(b".");
         }
         Step::Continue

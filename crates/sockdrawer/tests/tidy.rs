@@ -231,8 +231,10 @@ fn layers(file: &File, exports: &HashMap<String, String>) -> Vec<Finding> {
         if let Some(imported) = imported.filter(|name| forbidden.contains(name)) {
             broken(format!("`{part}` imports `{imported}`, which is above it: pass what is needed as an argument"));
         }
-        if part == "protocol" && path.text.starts_with("crate::") && !path.is_under("crate::sys::inline") {
-            broken(format!("`protocol` imports `{}`: it may import `crate::sys::inline` alone", path.text));
+        // Values and locks: nothing that knows sockets, a clock or a loop.
+        let is_plain = ["crate::sys::inline", "crate::sync", "crate::net::Address"].iter().any(|plain| path.is_under(plain));
+        if part == "protocol" && path.text.starts_with("crate::") && !is_plain {
+            broken(format!("`protocol` imports `{}`: it may import values and locks alone", path.text));
         }
         if part == "lib" && forbidden_globs(&path) {
             broken(format!("`{}` hides which part a name comes from: list the names", path.text));

@@ -102,6 +102,9 @@ impl Flags {
     /// Its bytes go to another connection, and that one's to it.
     pub(crate) const RELAYED: Flags = Flags(1 << 29);
 
+    /// The kept input was searched to its end, and holds no line break. Only with `KEPT`.
+    pub(crate) const NO_LINE: Flags = Flags(1 << 30);
+
     /// While any of these is set, the connection cannot move to another process.
     pub(crate) const UNMOVABLE: Flags = Flags(
         Flags::WORKING.0

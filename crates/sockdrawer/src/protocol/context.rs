@@ -152,7 +152,7 @@ impl Context<'_> {
         self.out.say().report = Some(message.into());
     }
 
-    /// The state that [`Service::local`] made for this loop and generation; None if its type is not `T`.
+    /// The state that [`Service::local`](super::Service::local) made for this loop and generation; None if its type is not `T`.
     pub fn local<T: 'static>(&mut self) -> Option<&mut T> {
         self.local.downcast_mut()
     }

@@ -1,8 +1,23 @@
 //! The output of a callback.
 
 use super::asks::{Asks, Said};
+use std::fmt;
+use std::io;
 
 /// Bytes to send. The buffer belongs to the loop, not to the connection: bytes that the kernel does not take at once are copied by the loop.
+///
+/// Text is written with `write!` and `writeln!`, which need no import here and have no result, because nothing can fail. An output is also an
+/// [`io::Write`] and a [`fmt::Write`], for functions that write to one, such as an encoder; they never fail either.
+///
+/// ```
+/// use sockdrawer::Output;
+///
+/// let mut out = Output::default();
+/// writeln!(out, "OK {}", 42);
+/// std::io::copy(&mut &b"and bytes\n"[..], &mut out)?;
+/// assert_eq!(out.bytes(), b"OK 42\nand bytes\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Default)]
 pub struct Output {
     pub(crate) bytes: Vec<u8>,
@@ -27,6 +42,14 @@ impl Output {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Appends text: `write!` and `writeln!` call this.
+    ///
+    /// # Panics
+    /// When a value that is written says that it cannot be, as with [`format!`].
+    pub fn write_fmt(&mut self, text: fmt::Arguments<'_>) {
+        fmt::Write::write_fmt(self, text).expect("a value that is written has a text");
+    }
+
     /// The bytes appended since the callback began.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -49,8 +72,68 @@ impl Output {
     }
 
     /// Bytes left below the high-water mark, unsent bytes counted. Advice: more is kept too, but `received` then waits until the
-    /// peer has read, unless the service is [`Receiving::Always`]; [`Protocol::writable`] tells when it has.
+    /// peer has read, unless the service is [`Receiving::Always`](super::Receiving::Always); [`Protocol::writable`](super::Protocol::writable) tells when it has.
     pub fn room(&self) -> usize {
         self.high_water.saturating_sub(self.backlog + self.bytes.len())
+    }
+}
+
+impl io::Write for Output {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes);
+        Ok(bytes.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.push(bytes);
+        Ok(())
+    }
+
+    /// Does nothing: what was appended leaves when the callback returns.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Write for Output {
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code that knows no output writes to it.
+    fn written(to: &mut impl io::Write, text: &mut impl fmt::Write) -> io::Result<()> {
+        write!(to, "{:>4}", 7)?;
+        to.write_all(b"")?;
+        assert_eq!((to.write(b"a")?, to.write(b"")?), (1, 0));
+        to.flush()?;
+        text.write_char('ü').and_then(|()| text.write_str("")).map_err(io::Error::other)
+    }
+
+    #[test]
+    fn an_output_is_a_writer_of_bytes_and_of_text() {
+        let (mut bytes, mut text) = (Output::default(), Output::with_high_water(100));
+        written(&mut bytes, &mut text).expect("it never fails");
+        assert_eq!((bytes.bytes(), text.bytes()), (&b"   7a"[..], "ü".as_bytes()));
+        writeln!(text, "{}:{:02}", 1, 2);
+        assert_eq!((text.bytes(), text.room()), ("ü1:02\n".as_bytes(), 93));
+    }
+
+    /// Both traits may be in scope.
+    #[test]
+    fn a_text_is_written_without_a_result_in_any_scope() {
+        use std::{fmt::Write as _, io::Write as _};
+        let mut out = Output::default();
+        write!(out, "x");
+        assert_eq!((out.write(b"y").expect("it never fails"), out.write_str("z")), (1, Ok(())));
+        assert_eq!(out.bytes(), b"xyz");
     }
 }

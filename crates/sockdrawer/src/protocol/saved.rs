@@ -1,11 +1,88 @@
 //! A connection's state as bytes, on its way to another service.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::type_name;
 use std::borrow::Cow;
+use std::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 /// State as plain bytes, little-endian. A layer writes after its inner protocol.
+///
+/// A state that is one value with serde's traits is saved and restored in a line each:
+///
+/// ```
+/// use sockdrawer::{CannotRestore, CannotSave, Saved, Saver};
+///
+/// #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+/// struct Session {
+///     user: String,
+///     topics: Vec<String>,
+///     messages: u64,
+/// }
+///
+/// let session = Session { user: "ada".to_owned(), topics: vec!["engines".to_owned()], messages: 7 };
+/// // In Protocol::save:
+/// let mut to = Saver::default();
+/// to.value(&session).expect("the state can be saved");
+/// // In Service::restore:
+/// let mut from = Saved::new(to.written());
+/// assert_eq!(from.value::<Session>(), Ok(session));
+/// ```
+///
+/// # Another build of the type
+///
+/// The form is that of postcard: the values one after another, without names, types and padding. So a build that changed the type reads
+/// the other build's state only as long as these stay: the order and the number of fields, and of the variants of an enum.
+///
+/// | change of the type | does an older state restore |
+/// | --- | --- |
+/// | fields, variants or the type get other names | yes |
+/// | a variant is added at the end of an enum | yes; a state that has it does not restore in the older build |
+/// | `u16` becomes `u32`, `u64`, `usize`; likewise from `i16` | yes; back too, while the numbers are small enough |
+/// | `String` becomes `Cow<str>`, `Vec` becomes `VecDeque`, `T` becomes `Box<T>` | yes |
+/// | a field is added, removed, reordered, or gets another type, or becomes optional | **no**: an error, or another value |
+/// | `u8` or `i8` becomes wider | **no** |
+///
+/// `#[serde(default)]`, `skip_serializing_if`, `flatten` and untagged enums need names, and do not work in this form.
+///
+/// For the changes that do not restore, raise the version that [`Service::state`](crate::Service::state) declares, keep the older type, and
+/// ask for the version:
+///
+/// ```
+/// # use sockdrawer::{CannotRestore, Saved, Saver};
+/// # use serde::{Deserialize, Serialize};
+/// /// Version 1, without the time zone.
+/// #[derive(Serialize, Deserialize)]
+/// struct SessionV1 {
+///     user: String,
+/// }
+/// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+/// struct Session {
+///     user: String,
+///     zone: String,
+/// }
+///
+/// // In a service that declares State::of("session", 2).reads_from(1):
+/// fn restore(from: &mut Saved<'_>) -> Result<Session, CannotRestore> {
+///     Ok(match from.version() {
+///         1 => Session { user: from.value::<SessionV1>()?.user, zone: "UTC".to_owned() },
+///         _ => from.value()?,
+///     })
+/// }
+/// # let mut old = Saver::default();
+/// # old.value(&SessionV1 { user: "ada".to_owned() }).expect("it can be saved");
+/// # let session = restore(&mut Saved::versioned(old.written(), &[1])).expect("it is known");
+/// # assert_eq!(session, Session { user: "ada".to_owned(), zone: "UTC".to_owned() });
+/// # assert!(restore(&mut Saved::versioned(old.written(), &[2])).is_err());
+/// ```
 #[derive(Debug, Default)]
 pub struct Saver {
     pub(crate) bytes: Vec<u8>,
+    /// The time of a test.
+    pub(crate) now: Option<Instant>,
 }
 
 impl Saver {
@@ -18,6 +95,23 @@ impl Saver {
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.u64(bytes.len() as u64);
         self.bytes.extend(bytes);
+    }
+
+    /// Appends a value with its length, so that what follows it is found. See above for which changes of its type are compatible.
+    ///
+    /// # Errors
+    /// When its [`Serialize`] fails, or it holds a sequence or a map whose length is not known before. Nothing is appended.
+    pub fn value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CannotSave> {
+        let because = |error| CannotSave::because(format!("its state, a {}, cannot be saved: {error}", type_name::<T>()));
+        let bytes = postcard::to_allocvec(value).map_err(because)?;
+        self.bytes(&bytes);
+        Ok(())
+    }
+
+    /// The time at which the state is saved, from which durations that are left are counted: points in time mean nothing in another
+    /// process. Under [`testing::Driver`](crate::testing::Driver) it is the time of the test.
+    pub fn now(&self) -> Instant {
+        self.now.unwrap_or_else(Instant::now)
     }
 
     /// All bytes written so far.
@@ -75,6 +169,20 @@ impl<'a> Saved<'a> {
         let (bytes, rest) = self.bytes.split_at_checked(count).ok_or_else(CannotRestore::too_short)?;
         self.bytes = rest;
         Ok(bytes)
+    }
+
+    /// The next value, written by [`Saver::value`], whose documentation says from which older types it can be read.
+    ///
+    /// # Errors
+    /// When the bytes are no `T`, or more than one.
+    pub fn value<T: DeserializeOwned>(&mut self) -> Result<T, CannotRestore> {
+        let because =
+            |why: &dyn std::fmt::Display| CannotRestore::because(format!("the saved state is no {}: {why}", type_name::<T>()));
+        match postcard::take_from_bytes(self.bytes()?) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => Err(because(&format_args!("{} bytes are left over", rest.len()))),
+            Err(error) => Err(because(&error)),
+        }
     }
 }
 

@@ -55,6 +55,7 @@ impl<S: Service> Driver<S> {
     fn leaving(&mut self) -> LeaseStart {
         self.wire.due = None;
         self.wire.fresh = false;
+        self.wire.searched = 0;
         LeaseStart {
             token: self.wire.id.0,
             id: self.wire.id,

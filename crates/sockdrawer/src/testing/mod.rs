@@ -16,9 +16,9 @@
 //! }
 //! impl Protocol for Lines {
 //!     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-//!         while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-//!             cx.send(&input.bytes()[..=end]);
-//!             input.take(end + 1);
+//!         while let Some(line) = input.line() {
+//!             cx.send(line);
+//!             cx.send(b"\n");
 //!         }
 //!         Step::Continue
 //!     }
@@ -35,8 +35,8 @@
 
 use crate::net::Address;
 use crate::protocol::{
-    Asks, Closed, ConnectFailure, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Note, Output,
-    Peer, Post, Protocol, Receiving, Saved, Saver, Service, Side, Step, Timer,
+    Asks, Closed, ConnectionId, Context, Delegate, Handle, Input, Job, JobError, JobResult, Local, Output, Peer, Post, Protocol,
+    Receiving, Saved, Saver, Service, Side, Step, Timer,
 };
 use inbox::Inbox;
 use std::cell::Cell;
@@ -47,6 +47,7 @@ use std::time::{Duration, Instant};
 mod breakage;
 mod delegation;
 mod inbox;
+mod others;
 #[cfg(test)]
 mod tests;
 
@@ -99,6 +100,8 @@ struct Wire {
     due: Option<Instant>,
     /// Input that was received and not taken.
     kept: Vec<u8>,
+    /// So many of the bytes kept, from the first, hold no line break.
+    searched: usize,
     /// Whether `kept` has input that was not offered since `received` was last held back.
     fresh: bool,
     peer_ended: bool,
@@ -161,6 +164,7 @@ impl<S: Service> Driver<S> {
             now: Instant::now(),
             due: None,
             kept: Vec::new(),
+            searched: 0,
             fresh: false,
             peer_ended: false,
             told_ended: false,
@@ -252,41 +256,6 @@ impl<S: Service> Driver<S> {
     /// The time until the timer is due; None if it is off, zero if it is overdue.
     pub fn timer(&self) -> Option<Duration> {
         self.wire.due.map(|due| due.saturating_duration_since(self.wire.now))
-    }
-
-    /// Delivers a note at once. It is dropped if the connection has ended.
-    pub fn notify(&mut self, note: impl Into<Note>) {
-        let note = note.into();
-        self.event(|protocol, _, cx| protocol.notified(note, cx));
-    }
-
-    /// A handle to this connection. Its notes arrive with [`Driver::deliver_notes`].
-    pub fn handle(&self) -> Handle {
-        Handle { post: self.wire.post.clone(), token: self.wire.id.0, id: self.wire.id }
-    }
-
-    /// Delivers the notes sent through handles so far, those that the protocol sent to itself included. Returns their number.
-    pub fn deliver_notes(&mut self) -> usize {
-        let notes = self.wire.inbox.take();
-        let count = notes.len();
-        notes.into_iter().for_each(|note| self.notify(note));
-        count
-    }
-
-    /// Takes the connects that the protocol asked for, each with the time that it may take: see [`Context::connect`]. The test tells what came of
-    /// them by [`Driver::connected`].
-    pub fn connects(&mut self) -> Vec<(Address, Duration)> {
-        std::mem::take(&mut self.wire.connects)
-    }
-
-    /// Tells the protocol what came of a connect: the handle of another driver, or why there is no connection.
-    pub fn connected(&mut self, result: Result<Handle, ConnectFailure>) {
-        self.event(|protocol, _, cx| protocol.connected(result, cx));
-    }
-
-    /// The connection that this one is joined with by [`Step::Relay`]; the test's own bytes are not relayed.
-    pub fn relays_to(&self) -> Option<&Handle> {
-        self.wire.relays_to.as_ref()
     }
 
     /// Whether a job waits to be run.
@@ -419,7 +388,7 @@ impl<S: Service> Driver<S> {
         let Some(state) = self.state.as_mut().filter(|_| self.job.is_none() && self.delegate.is_none()) else {
             return Err(Box::new(self));
         };
-        let mut saver = Saver::default();
+        let mut saver = Saver { now: Some(self.wire.now), ..Saver::default() };
         match catch_unwind(AssertUnwindSafe(|| state.save(&mut saver))) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Box::new(self)),
@@ -499,10 +468,11 @@ impl<S: Service> Driver<S> {
     fn callback(&mut self, callback: impl FnOnce(&mut S::Protocol, &mut Input<'_>, &mut Context<'_>) -> Step) {
         let Some(mut state) = self.state.take() else { return };
         let mut kept = std::mem::take(&mut self.wire.kept);
-        let mut input = Input::new(&mut kept);
+        let mut input = Input::searched(&mut kept, self.wire.searched);
         let mut timer = Timer::Keep;
         let step =
             self.call(|out| catch_unwind(AssertUnwindSafe(|| out.with(&mut timer, |cx| callback(&mut state, &mut input, cx)))));
+        self.wire.searched = input.bytes_without_line();
         let taken = input.taken();
         kept.drain(..taken);
         self.wire.kept = kept;

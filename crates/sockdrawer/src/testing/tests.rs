@@ -1,9 +1,12 @@
 //! One test for each rule of a connection.
 
 use super::*;
-use crate::protocol::NotifyError;
 use crate::protocol::{CannotRestore, CannotSave, State};
+use crate::protocol::{Note, NotifyError};
 use std::sync::Mutex;
+
+mod lines;
+mod timers;
 
 /// Takes 4-byte commands and tells what happened, in one word each. `jobs` runs, `wait` waits, `more` sends 100 bytes.
 #[derive(Default)]

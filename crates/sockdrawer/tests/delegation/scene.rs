@@ -50,13 +50,11 @@ impl Protocol for Giving {
         Step::Continue
     }
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let Some(at) = input.bytes().iter().position(|byte| *byte == b'!') else {
-            cx.send(input.bytes());
-            input.take_all();
+        let Some(before) = input.until(b"!") else {
+            cx.send(input.take_all());
             return Step::Continue;
         };
-        cx.send(&input.bytes()[..at]);
-        input.take(at + 1);
+        cx.send(before);
         let call = self.call.clone();
         Step::Delegate(Delegate::new(move |connection| call(connection)))
     }

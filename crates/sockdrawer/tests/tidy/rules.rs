@@ -106,10 +106,11 @@ fn import_circles_are_found() {
 }
 
 #[test]
-fn protocol_imports_only_inline_values() {
+fn protocol_imports_values_and_locks_alone() {
     let check = |text: &str| layers(&library("protocol.rs", text), &HashMap::new());
     expect(&check("use crate::sys::inline::{InlineCall, InlineValue};\npub(crate) struct A;\n"), &[]);
-    expect(&check("use crate::net::Address;\nuse crate::sys::poll;\n"), &["`crate::net::Address`", "`crate::sys::poll`"]);
+    expect(&check("use crate::net::Address;\nuse crate::sync::lock;\n"), &[]);
+    expect(&check("use crate::net::Listen;\nuse crate::sys::poll;\n"), &["`crate::net::Listen`", "`crate::sys::poll`"]);
 }
 
 #[test]

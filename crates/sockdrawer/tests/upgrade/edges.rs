@@ -54,9 +54,8 @@ impl Protocol for Line {
         Step::Continue
     }
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'.') {
+        while input.until(b".").is_some() {
             cx.send(b".");
-            input.take(end + 1);
         }
         Step::Continue
     }

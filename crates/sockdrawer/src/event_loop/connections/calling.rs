@@ -200,12 +200,8 @@ impl Connections {
         if !self.slots.at(slot).has_protocol() {
             return;
         }
-        let kept = self.kept.bytes(slot);
-        let length = kept.len();
-        if length > 0 && self.slots.at(slot).may_receive() {
-            self.read[..length].copy_from_slice(kept);
-            self.forget_kept(slot);
-            self.offer(slot, length, false, false);
+        if self.slots.at(slot).may_receive() {
+            self.offer_kept(slot);
         }
         if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::PEER_ENDED) {
             self.tell_ended(slot);

@@ -3,7 +3,7 @@
 use super::Connections;
 use super::calling::{Tail, context};
 use crate::behaviour::Answer;
-use crate::event_loop::slot::Flags;
+use crate::event_loop::slot::{Flags, Slot};
 use crate::event_loop::{PREPARED_BYTES, READS_PER_TURN};
 use crate::protocol::{Closed, Input, Timer};
 use crate::sys::Errno;
@@ -28,10 +28,26 @@ struct Offered {
     length: usize,
     taken: usize,
     answer: Answer,
+    /// What is left holds no line break.
+    no_line: bool,
     /// The read that brought the last of it did not fill the buffer.
     short: bool,
     /// Another read follows at once.
     more_follows: bool,
+}
+
+/// Input that was kept, at the start of the read buffer.
+struct Kept {
+    length: usize,
+    /// So many bytes, from the first, hold no line break.
+    searched: usize,
+}
+
+/// Copies what was kept of a connection's input to the start of the read buffer.
+fn read_kept(record: &Slot, kept: &[u8], read: &mut [u8]) -> Kept {
+    let length = kept.len();
+    read[..length].copy_from_slice(kept);
+    Kept { length, searched: if record.flags.any(Flags::NO_LINE) { length } else { 0 } }
 }
 
 impl Connections {
@@ -70,9 +86,10 @@ impl Connections {
                 _ => {}
             }
         }
+        let no_line = input.has_no_line();
         self.after_call(slot, timer, &now);
         let short = count < most;
-        self.received(slot, Offered { length: count, taken, answer, short, more_follows: !short });
+        self.received(slot, Offered { length: count, taken, answer, no_line, short, more_follows: !short });
     }
 
     /// Sends what the protocol appended. It took all there is.
@@ -140,12 +157,7 @@ impl Connections {
         let record = self.slots.at(slot);
         let Some(socket) = record.socket.as_ref().filter(|_| !record.flags.any(Flags::UNREAD)) else { return Read::Over };
         record.flags.clear(Flags::WORKED);
-        let mut length = 0;
-        if record.flags.any(Flags::KEPT) {
-            let kept = self.kept.bytes(slot);
-            length = kept.len();
-            self.read[..length].copy_from_slice(kept);
-        }
+        let Kept { length, searched } = read_kept(record, self.kept.bytes(slot), &mut self.read);
         let most = self.read_most;
         match self.io.system.receive(socket.as_fd(), &mut self.read[length..length + most]) {
             Ok(count) if count > 0 => {
@@ -153,7 +165,7 @@ impl Connections {
                 self.io.counters.bytes_in().add(count as u64);
                 self.forget_kept(slot);
                 let full = count == most;
-                self.offer(slot, length + count, !full, full && !last);
+                self.offer(slot, length + count, searched, !full, full && !last);
                 if full { Read::Full } else { Read::Short }
             }
             nothing => self.read_failed(slot, nothing),
@@ -175,25 +187,35 @@ impl Connections {
         }
     }
 
-    /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves.
-    pub(super) fn offer(&mut self, slot: u32, length: usize, short: bool, more_follows: bool) {
+    /// Offers the input that was kept, where there is some.
+    pub(super) fn offer_kept(&mut self, slot: u32) {
+        let Kept { length, searched } = read_kept(self.slots.at(slot), self.kept.bytes(slot), &mut self.read);
+        if length > 0 {
+            self.forget_kept(slot);
+            self.offer(slot, length, searched, false, false);
+        }
+    }
+
+    /// Offers the first `length` bytes of the read buffer to the protocol and keeps what it leaves. The first `searched` of them hold no
+    /// line break.
+    fn offer(&mut self, slot: u32, length: usize, searched: usize, short: bool, more_follows: bool) {
         let mut read = std::mem::take(&mut self.read);
-        let mut input = Input::new(&mut read[..length]);
+        let mut input = Input::searched(&mut read[..length], searched);
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let answer =
             self.with_context(slot, &mut timer, &now, |table, state, cx, more| table.received(state, &mut input, cx, more));
-        let taken = input.taken();
+        let (taken, no_line) = (input.taken(), input.has_no_line());
         self.read = read;
         self.after_call(slot, timer, &now);
-        self.after_offer(slot, Offered { length, taken, answer, short, more_follows });
+        self.after_offer(slot, Offered { length, taken, answer, no_line, short, more_follows });
     }
 
     fn after_offer(&mut self, slot: u32, offered: Offered) {
-        let Offered { length, taken, answer, short, more_follows } = offered;
+        let Offered { length, taken, answer, no_line, short, more_follows } = offered;
         let version = self.slots.at(slot).version;
         if taken < length {
             self.kept.push(slot, &self.read[taken..length]);
-            self.slots.at(slot).flags.set(Flags::KEPT);
+            self.slots.at(slot).flags.set(if no_line { Flags::KEPT.and(Flags::NO_LINE) } else { Flags::KEPT });
         }
         let tail = if taken == length && short { Tail::Clean } else { Tail::Unknown };
         self.act(slot, answer, tail, more_follows);
@@ -220,7 +242,9 @@ impl Connections {
     pub(super) fn keep(&mut self, slot: u32, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.kept.push(slot, bytes);
-            self.slots.at(slot).flags.set(Flags::KEPT);
+            let flags = &mut self.slots.at(slot).flags;
+            flags.set(Flags::KEPT);
+            flags.clear(Flags::NO_LINE);
         }
     }
 
@@ -228,7 +252,7 @@ impl Connections {
     pub(super) fn forget_kept(&mut self, slot: u32) {
         let flags = &mut self.slots.at(slot).flags;
         if flags.any(Flags::KEPT) {
-            flags.clear(Flags::KEPT);
+            flags.clear(Flags::KEPT.and(Flags::NO_LINE));
             self.kept.release(slot);
         }
     }
