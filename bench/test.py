@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import socket
+import socketserver
 import struct
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from driver.main import demand
 from driver.process import spawn
 from driver.program import listening
 from driver.workloads import ROWS
+from proxying import behaviour, proxies
+from proxying import main as proxying
+from proxying import measure as proxying_measure
 
 
 class Wrong:
@@ -207,6 +211,64 @@ class Written(unittest.TestCase):
                 self.assertEqual(file.read(), f"before\n{begin}\n\nnew\n\n{written.END}\nafter\n")
             with self.assertRaises(Failure):
                 written.publish(page, "y", "new\n")
+
+
+class Turned(socketserver.BaseRequestHandler):
+    """It sends back what comes, and after so many bytes other ones, or fewer."""
+
+    def handle(self):
+        seen = 0
+        while data := self.request.recv(65536):
+            self.request.sendall(data if seen + len(data) <= 100_000 else self.server.wrong(data))
+            seen += len(data)
+
+
+class Proxied(unittest.TestCase):
+    def load(self, wrong, *asked):
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Turned) as server:
+            server.wrong, server.daemon_threads = wrong, True
+            threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+            what, connections, count = asked
+            client = os.path.join(proxying_measure.BUILD, "proxying-client")
+            done = subprocess.run([client, what, str(server.server_address[1]), connections, count], capture_output=True, text=True, timeout=20)
+            server.shutdown()
+        return done.returncode, done.stdout or done.stderr
+
+    def test_a_client_finds_what_is_wrong_or_missing(self):
+        proxies.build_ends()
+        flipped = lambda data: data[:-1] + bytes([data[-1] ^ 1])
+        self.assertIn('"done":200000,', self.load(lambda data: data, "bulk", "2", "200000")[1])
+        self.assertIn('"done":2000,', self.load(lambda data: data, "requests", "2", "2000")[1])
+        for what, count in (("bulk", "200000"), ("requests", "4000")):
+            self.assertEqual(self.load(flipped, what, "1", count)[0], 2)
+        self.assertEqual(self.load(lambda data: b"", "bulk", "1", "150000"), (2, "the end before all has come back\n"))
+        self.assertEqual(self.load(lambda data: data + b"x", "requests", "1", "4000"), (2, "more than the answer\n"))
+
+    def test_behaviour_finds_a_changed_byte_and_an_early_end(self):
+        for sent, why in ((behaviour.BLOCK[:99] + bytes([behaviour.BLOCK[99] ^ 1]), "another byte"), (behaviour.BLOCK[:99], "the end comes")):
+            near, far = socket.socketpair()
+            with near, far:
+                near.sendall(sent)
+                near.close()
+                with self.assertRaises(behaviour.Deviation) as caught:
+                    behaviour.receive(far, 100)
+                self.assertIn(why, str(caught.exception))
+
+    def test_a_ratio_is_to_the_variant_that_costs_least_in_the_same_round(self):
+        costs = {"haproxy": (9, 9, 9), "haproxy-splice": (2, 4, 8), "nginx": (4, 6, 8)}
+        rounds = {name: [{"cost": cost, "rate": 1000.0} for cost in values] for name, values in costs.items()}
+        found = proxying_measure.summary(rounds, ("haproxy", "tokio"))
+        self.assertEqual(found["nginx"]["ratios"], {"haproxy": {"to": "haproxy-splice", "min": 1.0, "median": 1.5, "max": 2.0}})
+        for row in proxying_measure.ROWS:
+            text = proxying.table({"title": row.title, "unit": row.unit, "rate": row.rate, "proxies": found})
+            self.assertLessEqual(max(map(len, text.splitlines())), 80)
+
+    def test_a_failed_check_is_told_and_fits(self):
+        cells = [{"proxy": proxy.name, "check": title, "passed": title != "client resets", "said": "reset 10 ms"}
+                 for proxy in proxies.every() if proxy.behaves for title, _check in behaviour.CHECKS]
+        lines = behaviour.table(cells).splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertIn("FAIL", next(line for line in lines if line.startswith("client resets")))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ CARGO = ["cargo", "build", "--release", "--locked", "--package", "sockdrawer-cli
 LISTENING = "listening on "
 
 
-def built():
+def built(cargo=CARGO):
     """Its path, as it is released. Where that is says cargo, which has many ways to be told; its errors go to standard error."""
-    build = subprocess.run(CARGO, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    build = subprocess.run(cargo, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if build.returncode != 0:
         raise Failure("the program does not build")
     programs = [path for path in (json.loads(line).get("executable") for line in build.stdout.splitlines()) if path]
     if len(programs) != 1:
-        raise Failure(f"cargo built {programs or 'no program'}, and not the program alone: {' '.join(CARGO)}")
+        raise Failure(f"cargo built {programs or 'no program'}, and not the program alone: {' '.join(cargo)}")
     return programs[0]
 
 
