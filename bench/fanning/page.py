@@ -6,7 +6,8 @@ WIDTHS = (10, 12, 9, 8, 8, 7, 6, 7, 7, 6)
 ABOUT = """lost: of all rounds. ms: from publish to delivery. ns/msg: server CPU for a delivered
 message, and its ratio to the first row, by round. late: the most, in ms, that a
 line was written after it was due. after: ms from the end of pace, or of nothing
-in a burst, to the last delivery. MiB: how the server's memory grew."""
+in a burst, to the last delivery. MiB: how the server's memory grew. closed:
+descriptors that the server no longer has, of those that stalled."""
 
 
 def median(runs, key):
@@ -15,10 +16,13 @@ def median(runs, key):
 
 
 def number(value, digits=0):
-    """With as many digits as have a meaning in the width of a column."""
+    """With no more digits than have a meaning, and than the width of a column has room for."""
     if value is None:
         return "-"
-    return f"{value:,.{digits}f}" if value < 1000 else f"{value:,.0f}" if value < 100_000 else f"{value / 1000:,.0f}k"
+    for power, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= max(power, 10_000):
+            return number(value / power, 1) + letter
+    return f"{value:,.{0 if value >= 100 else min(digits, 1) if value >= 10 else digits}f}"
 
 
 def ratio(runs, base, key):
@@ -38,7 +42,7 @@ def main_table(shape, rounds):
     for name, all_runs in rounds.items():
         runs = [run for run in all_runs if run]
         if runs:
-            yield row([name, f"{median(runs, 'delivered'):,.0f}", f"{sum(run['lost'] for run in runs):,}", number(median(runs, "p50_ms"), 2),
+            yield row([name, f"{median(runs, 'delivered'):,.0f}", number(sum(run["lost"] for run in runs)), number(median(runs, "p50_ms"), 2),
                        number(median(runs, "p99_ms"), 2), number(median(runs, "cpu_ns")), number(ratio(all_runs, base, "cpu_ns"), 2),
                        number(median(runs, "late_ms"), 1), number(median(runs, "after_ms"), 0),
                        number(median(runs, "grown_bytes") / 2**20, 1)])
@@ -46,8 +50,8 @@ def main_table(shape, rounds):
 
 def stalled_table(without, those):
     """What stalled subscribers do to the others and to the server's memory."""
-    widths = (12, 11, 11, 8, 11, 11, 16)
-    yield row(("stalled", "p99 ms: 0", "stalled", "ratio", "MiB: 0", "stalled", "closed by server"), widths)
+    widths = (12, 11, 11, 8, 11, 11, 10)
+    yield row(("", "p99 ms", "stalled", "ratio", "MiB", "stalled", "closed"), widths)
     for name, runs in those.items():
         before, after = [run for run in without[name] if run], [run for run in runs if run]
         if before and after:
@@ -60,11 +64,9 @@ def remarks(name, place, run):
     """What is not as it should be."""
     said = [f"{run[key]:,} {words}" for key, words in (
         ("lost", "lost"), ("disorder", "out of order"), ("wrong", "bytes wrong"), ("closed", "subscribers closed"),
-        ("unsent", "lines never written")) if run[key]]
+        ("unsent", "lines never written"), ("pending", f"still to come after {run['seconds']:.0f} s")) if run[key]]
     said += [words for key, words in (
         ("over_memory", "ended: more memory than --memory-limit"), ("publisher_failed", "the publisher was closed")) if run[key]]
-    if run["unfinished"]:
-        said.append(f"not everyone had the last message after {run['seconds']:.0f} s")
     if run["client_cpu_seconds"] > 0.9 * run["seconds"] > 0.09:
         said.append(f"the client was busy for {run['client_cpu_seconds'] / run['seconds']:.0%} of the time")
     return [f"{name}, round {place}: {', '.join(said)}"] if said else []
