@@ -13,7 +13,7 @@
 #define TEXT 31           /* a line to the publisher's server is 40 bytes */
 #define LARGEST 64        /* message */
 #define SMALL 8192        /* of the kernel's buffer, for who does not read, and for who is to notice that the server does not */
-#define PATIENCE 15000000000ull /* without a delivery */
+#define PATIENCE 30000000000ull /* without a delivery: long, because who is late has lost nothing */
 
 /* Read by position; the last is what may come between messages and is not answered: nobody insists within a run. */
 struct bytes {
@@ -124,7 +124,7 @@ static void subscribe(void)
             continue;
         subscriber->sampled = active++ % every == 0;
         fcntl(subscriber->fd, F_SETFL, O_NONBLOCK);
-        struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
+        struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u32 = i};
         if (epoll_ctl(poll_fd, EPOLL_CTL_ADD, subscriber->fd, &event))
             fail("epoll_ctl");
     }
@@ -167,7 +167,7 @@ static void *publish(void *unused)
     return unused;
 }
 
-static void start_publisher(void)
+static pthread_t start_publisher(void)
 {
     pthread_t thread;
     started = now();
@@ -177,13 +177,15 @@ static void start_publisher(void)
     struct sched_param first = {1};
     if (interval)
         pthread_setschedparam(thread, SCHED_FIFO, &first);
+    return thread;
 }
 
 static void leave(struct subscriber *subscriber, uint64_t *why, uint64_t much)
 {
-    if (subscriber->at < messages * size)
+    if (subscriber->at < messages * size) {
         active--;
-    *why += much;
+        *why += much;
+    }
     close(subscriber->fd);
     subscriber->fd = -1;
 }
@@ -249,21 +251,23 @@ static void take_apart(struct subscriber *subscriber, const char *data, size_t l
     }
 }
 
-static void receive(struct subscriber *subscriber)
+/* Says whether there may be more; if not, something new is a new event. */
+static int receive(struct subscriber *subscriber, uint32_t what)
 {
     static char data[CHUNK];
     ssize_t length = recv(subscriber->fd, data, sizeof data, 0);
-    if (length < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
+    if (length < 0 && errno == EAGAIN)
+        return 0;
     if (length <= 0) {
         leave(subscriber, &closed, 1);
-        return;
+        return 0;
     }
     uint64_t from = subscriber->at, to = from + length;
     if (subscriber->carried || to > messages * size || memcmp(data, stream + from, length))
         take_apart(subscriber, data, length);
     else
         move(subscriber, to, to / size - from / size);
+    return subscriber->fd >= 0 && (length == sizeof data || what & ~EPOLLIN);
 }
 
 /* Until every subscriber has the last message, nothing comes any more, or time is up. When the last delivery was. */
@@ -274,7 +278,8 @@ static uint64_t receive_all(void)
     while (active && time - started < limit && time - last < PATIENCE) {
         int found = epoll_wait(poll_fd, events, EVENTS, 100);
         for (int i = 0; i < found; i++)
-            receive(&subscribers[events[i].data.u32]);
+            while (receive(&subscribers[events[i].data.u32], events[i].events))
+                ;
         time = now();
         if (delivered != seen)
             last = time;
@@ -306,7 +311,8 @@ static void tell(uint64_t last, double cpu, int coming)
     printf("\"disorder\":%lu,\"wrong\":%lu,\"closed\":%lu,", disorder, wrong, closed);
     printf("\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"late_ms\":%.3f,\"after_ms\":%.3f,\"seconds\":%.4f,", percentile(0.5) / 1e6,
            percentile(0.99) / 1e6, late / 1e6, ((double)last - due(interval ? messages : 0)) / 1e6, (last - started) / 1e9);
-    printf("\"client_cpu_seconds\":%.4f,\"publisher_failed\":%d}\n", cpu, publisher_failed);
+    printf("\"client_cpu_seconds\":%.4f,\"publisher_failed\":%d,\"silent\":%d}\n", cpu, publisher_failed,
+           active && !coming);
     fflush(stdout);
 }
 
@@ -337,9 +343,16 @@ int main(int words, char **arguments)
     if (!fgets(line, sizeof line, stdin))
         return 1;
     double before = cpu_seconds();
-    start_publisher();
+    pthread_t thread = start_publisher();
     uint64_t last = receive_all();
-    tell(last, cpu_seconds() - before, now() - last < PATIENCE);
+    double cpu = cpu_seconds() - before;
+    int coming = now() - last < PATIENCE;
+    /* What it wrote last it may not have counted yet; one that blocks is not waited for. */
+    struct timespec then;
+    clock_gettime(CLOCK_REALTIME, &then);
+    then.tv_sec++;
+    pthread_timedjoin_np(thread, 0, &then);
+    tell(last, cpu, coming);
     while (fgets(line, sizeof line, stdin))
         ;
     _exit(0); /* with the publisher, should its write still block */

@@ -66,7 +66,8 @@ def remarks(name, place, run):
         ("lost", "lost"), ("disorder", "out of order"), ("wrong", "bytes wrong"), ("closed", "subscribers closed"),
         ("unsent", "lines never written"), ("pending", f"still to come after {run['seconds']:.0f} s")) if run[key]]
     said += [words for key, words in (
-        ("over_memory", "ended: more memory than --memory-limit"), ("publisher_failed", "the publisher was closed")) if run[key]]
+        ("over_memory", "ended: more memory than --memory-limit"), ("publisher_failed", "the publisher was closed"),
+        ("silent", "nothing came for 30 s: what was not delivered counts as lost")) if run[key]]
     if run["client_cpu_seconds"] > 0.9 * run["seconds"] > 0.09:
         said.append(f"the client was busy for {run['client_cpu_seconds'] / run['seconds']:.0%} of the time")
     return [f"{name}, round {place}: {', '.join(said)}"] if said else []
