@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Of the driver: what does the work wrong is not measured, and what is written can be read."""
+import json
 import os
 import select
 import signal
@@ -24,6 +25,8 @@ from driver.main import demand
 from driver.process import spawn
 from driver.program import listening
 from driver.workloads import ROWS
+from fanning.measure import CLIENT, Shape, build_client
+from fanning.page import main_table, number
 from proxying import behaviour, proxies
 from proxying import main as proxying
 from proxying import measure as proxying_measure
@@ -161,6 +164,81 @@ class Told(unittest.TestCase):
             with self.assertRaises(Failure) as caught:
                 demand(ROWS)
         self.assertIn("2000 open files, the row '15,000 idle connections' needs 16000", str(caught.exception))
+
+
+TEXTS = 4
+
+
+class Forging:
+    """A broker of one subscriber and one publisher, which makes of all that is published what it is told to."""
+
+    def __init__(self, forge, piece, nats):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.forge, self.piece, self.nats = forge, piece, nats
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def opened(self, questions):
+        connection, _ = self.listener.accept()
+        if self.nats:
+            connection.sendall(b"INFO {}\r\n")
+        for _ in range(questions):
+            asked = connection.recv(4096)
+            connection.sendall(b"PONG\r\n" if self.nats else b"OK\n" if b"SUB" in asked else b"PONG\n")
+        return connection
+
+    def serve(self):
+        with self.listener, self.opened(2) as subscriber, self.opened(1) as publisher:
+            subscriber.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            lines = publisher.makefile("rb")
+            texts = [lines.readline() for _ in range(TEXTS * (1 + self.nats))]
+            messages = [b"MSG fan 1 31\r\n" + text for text in texts[1::2]] if self.nats else [b"MSG" + text[3:] for text in texts]
+            sent = self.forge(messages)
+            try:
+                for at in range(0, len(sent), self.piece):
+                    subscriber.sendall(sent[at:at + self.piece])
+            except ConnectionError:
+                pass  # what is wrong is read no further
+
+
+class Fanout(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        build_client()
+
+    def found(self, forge, piece=1000, nats=False):
+        broker = Forging(forge, piece, nats)
+        argv = [CLIENT, "nats" if nats else "lines", str(broker.port), "1", "0", str(TEXTS), "0", "20"]
+        client = subprocess.run(argv, input=b"go\n", capture_output=True, timeout=60)
+        result = json.loads(client.stdout.splitlines()[1])
+        return tuple(result[key] for key in ("delivered", "lost", "disorder", "wrong", "closed"))
+
+    def test_what_comes_as_it_must_is_counted_however_it_is_cut(self):
+        for piece in (1, 7, 1000):
+            self.assertEqual(self.found(b"".join, piece), (TEXTS, 0, 0, 0, 0))
+
+    def test_what_is_lost_doubled_late_or_wrong_is_told_apart(self):
+        for piece in (1, 17, 1000):
+            self.assertEqual(self.found(lambda m: m[0] + m[2] + m[3], piece), (3, 1, 0, 0, 0))
+            self.assertEqual(self.found(lambda m: m[0] + m[0] + m[1] + m[2] + m[3], piece), (4, 0, 1, 0, 0))
+            self.assertEqual(self.found(lambda m: m[1] + m[0] + m[2] + m[3], piece), (3, 1, 1, 0, 0))
+            self.assertEqual(self.found(lambda m: m[0] + m[1], piece), (2, 2, 0, 0, 1))
+            delivered, lost, disorder, wrong, closed = self.found(lambda m: m[0] + m[1][:-2] + b"?" + m[1][-1:] + m[2] + m[3], piece)
+            self.assertEqual((delivered, lost, disorder, closed), (1, 3, 0, 0))
+            self.assertGreater(wrong, 0)
+
+    def test_a_ping_between_messages_is_none_of_them(self):
+        for piece in (1, 5, 1000):
+            self.assertEqual(self.found(b"PING\r\n".join, piece, nats=True), (TEXTS, 0, 0, 0, 0))
+            self.assertEqual(self.found(lambda m: b"PING\r\n" + m[0] + m[3], piece, nats=True), (2, 2, 0, 0, 0))
+
+    def test_a_table_fits_80_columns(self):
+        run = {key: 1e9 for key in ("cpu_ns", "p50_ms", "p99_ms", "late_ms", "after_ms", "grown_bytes")}
+        run.update(delivered=600_000_000, lost=599_999_999)
+        lines = list(main_table(Shape("paced", 10_000, 60_000, 1_000, 0), {"sockdrawer": [run]}))
+        self.assertTrue(all(len(line) <= 80 for line in lines), lines)
+        self.assertEqual([number(value, 2) for value in (0, 1.234, 12.34, 123.4, 12_345, 123_456, 1_234_567)],
+                         ["0.00", "1.23", "12.3", "123", "12.3k", "123k", "1.2M"])
 
 
 def figure(cost, floor):

@@ -31,14 +31,14 @@ def ended_too(pid):
 
 
 class Server:
-    def __init__(self, peer, row, command=None):
+    def __init__(self, peer, row, command=None, pinned=True):
         self.peer, self.port = peer, free_port()
         os.makedirs(LOGS, exist_ok=True)
         self.log = os.path.join(LOGS, f"{peer.name}-{row.name}.log")
         argv = (command or peer.command)(row.server, self.port, row)
         with open(self.log, "wb") as log:
             try:
-                self.process = spawn(argv, cpus()[1], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+                self.process = spawn(argv, cpus()[1] if pinned else None, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
             except OSError as error:
                 raise PeerFailure(f"{peer.name} does not start: {argv[0]}: {error.strerror}") from error
         try:

@@ -1,17 +1,11 @@
 /* What clients share: a load on one thread, which ends at the first thing that is not as it must be. */
 #include "common.h"
+#include "histogram.h"
 
 #define EVENTS 1024
 
 static int port, poll_fd;
 static struct epoll_event events[EVENTS];
-
-static uint64_t now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000ull + time.tv_nsec;
-}
 
 static void fail(const char *what)
 {

@@ -64,10 +64,8 @@ impl Client {
 
 impl Protocol for Client {
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        while let Some(end) = input.bytes().iter().position(|byte| *byte == b'\n') {
-            let line = input.bytes()[..end].to_vec();
-            input.take(end + 1);
-            self.obey(line.strip_suffix(b"\r").unwrap_or(&line), cx);
+        while let Some(line) = input.line() {
+            self.obey(line, cx);
         }
         Step::Continue
     }
