@@ -18,7 +18,7 @@ static void record(uint64_t nanoseconds)
     histogram[nanoseconds < 64 ? nanoseconds : (power - 5) * 64 + ((nanoseconds >> (power - 6)) & 63)]++;
 }
 
-static double percentile(double part)
+static inline double percentile(double part)
 {
     uint64_t total = 0, seen = 0;
     for (int i = 0; i < 64 * 64; i++)
