@@ -12,6 +12,19 @@ use std::sync::Arc;
 /// One read of a relay takes at most this much: what is copied twice stays in the processor's cache.
 const RELAY_BYTES: usize = 64 * 1024;
 
+/// How one read of a relay went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Relayed {
+    /// All that there was is with the other side.
+    All,
+    /// The buffer was filled: there is probably more.
+    More,
+    /// The other side has not taken all, or the stream has ended: epoll is to be asked for something else.
+    Stuck,
+    /// The relay is over.
+    Over,
+}
+
 impl Connections {
     /// Step::Relay. What the protocols have not taken, or not sent, goes first.
     pub(super) fn start_relaying(&mut self, slot: u32, to: &Handle) {
@@ -91,6 +104,18 @@ impl Connections {
     /// epoll speaks of a connection that is relayed.
     pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
         let token = self.slots.token(slot);
+        // Nearly always: there is input, one read brings it, and the other side takes it.
+        let Some(other) = self.other(slot) else { return };
+        let flags = self.slots.at(other).flags;
+        if ready.is_input() && !flags.any(Flags::UNSENT) {
+            match self.relay_once(slot, other) {
+                Relayed::All => return,
+                Relayed::More => self.relay(slot),
+                Relayed::Stuck => {}
+                Relayed::Over => return,
+            }
+            return self.settle_relay(token);
+        }
         if ready.is_broken()
             && let Err(errno) = self.with_socket(slot, |system, socket| system.take_error(socket))
         {
@@ -101,7 +126,7 @@ impl Connections {
             if !self.is_relayed(token) {
                 return;
             }
-            if let Some(other) = self.other(slot).filter(|_| !self.slots.at(slot).flags.any(Flags::UNSENT)) {
+            if !self.slots.at(slot).flags.any(Flags::UNSENT) {
                 self.end_relay_if_over(slot, other);
                 if self.is_relayed(token) {
                     self.relay(other);
@@ -124,36 +149,31 @@ impl Connections {
     /// Reads what there is, a few times at most, and sends it to the other side.
     fn relay(&mut self, slot: u32) {
         let Some(other) = self.other(slot) else { return };
-        for _ in 0..READS_PER_TURN {
-            if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || self.slots.at(other).flags.any(Flags::UNSENT) {
-                return;
-            }
-            let most = RELAY_BYTES.min(self.read.len());
-            let received = self.with_read(slot, most);
-            match received {
-                Ok(0) => {
-                    self.slots.at(slot).flags.set(Flags::PEER_ENDED);
-                    return self.pass_end(slot, other);
-                }
-                Ok(count) => {
-                    if !self.pass_on(slot, other, count) || count < most {
-                        return;
-                    }
-                }
-                Err(Errno::AGAIN | Errno::INTR) => return,
-                Err(errno) => return self.fail(slot, errno),
-            }
+        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || self.slots.at(other).flags.any(Flags::UNSENT) {
+            return;
         }
+        (0..READS_PER_TURN).any(|_| self.relay_once(slot, other) != Relayed::More);
     }
 
-    fn with_read(&mut self, slot: u32, most: usize) -> Result<usize, Errno> {
-        let socket = self.slots.at(slot).socket.as_ref().expect("a connection that is relayed has its socket");
-        self.io.system.receive(socket.as_fd(), &mut self.read[..most])
-    }
-
-    /// Sends what was read to the other side. False where the relay is over.
-    fn pass_on(&mut self, slot: u32, other: u32, count: usize) -> bool {
-        self.slots.at(slot).bytes_in += count as u64;
+    #[inline]
+    fn relay_once(&mut self, slot: u32, other: u32) -> Relayed {
+        let most = RELAY_BYTES.min(self.read.len());
+        let record = self.slots.at(slot);
+        let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
+        let count = match self.io.system.receive(socket.as_fd(), &mut self.read[..most]) {
+            Ok(0) => {
+                record.flags.set(Flags::PEER_ENDED);
+                self.pass_end(slot, other);
+                return Relayed::Stuck;
+            }
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return Relayed::All,
+            Err(errno) => {
+                self.fail(slot, errno);
+                return Relayed::Over;
+            }
+        };
+        record.bytes_in += count as u64;
         self.io.counters.bytes_in().add(count as u64);
         let record = self.slots.at(other);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
@@ -162,7 +182,7 @@ impl Connections {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => {
                 self.fail(other, errno);
-                return false;
+                return Relayed::Over;
             }
         };
         record.bytes_out += sent as u64;
@@ -170,8 +190,9 @@ impl Connections {
         if sent < count {
             record.flags.set(Flags::UNSENT);
             self.unsent.push(other, &self.read[sent..count]);
+            return Relayed::Stuck;
         }
-        true
+        if count == most { Relayed::More } else { Relayed::All }
     }
 
     /// This side sends no more: the other is told when it has all. Once both have ended, both are over.
