@@ -44,6 +44,14 @@ impl Behaviour {
     }
 }
 
+/// Prints the kind of the behaviour and the type of its service.
+impl std::fmt::Debug for Behaviour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let service = self.service();
+        write!(f, "{:?}({})", service.kind(), service.name())
+    }
+}
+
 /// Builds a behaviour from the options of its [`Recipe`]; registered under the recipe's name.
 pub type Build = fn(&[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -65,6 +73,9 @@ pub trait AnyService: Send + Sync {
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
     #[doc(hidden)]
     fn kind(&self) -> Kind;
+    /// The name of the service's type.
+    #[doc(hidden)]
+    fn name(&self) -> &'static str;
     /// The recipe from which another process builds the service.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
@@ -110,6 +121,10 @@ impl AnyService for Described {
         self.kind
     }
 
+    fn name(&self) -> &'static str {
+        self.service.name()
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         self.recipe.clone().or_else(|| self.service.recipe())
     }
@@ -130,6 +145,12 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
+}
+
+impl std::fmt::Debug for TableBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableBox").field("live", &self.table.live()).finish_non_exhaustive()
+    }
 }
 
 /// A panic of user code that was caught.
@@ -228,6 +249,10 @@ impl<S: Service> AnyService for Slabs<S> {
 
     fn kind(&self) -> Kind {
         Kind::Protocol
+    }
+
+    fn name(&self) -> &'static str {
+        std::any::type_name::<S>()
     }
 
     fn recipe(&self) -> Option<Recipe> {

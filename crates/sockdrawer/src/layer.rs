@@ -70,6 +70,7 @@ use crate::protocol::{
     Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::cell::RefCell;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,6 +284,14 @@ pub struct Layered<F: Filter, S: Service> {
     drain: bool,
     finish: Finish,
     peer_ended: bool,
+}
+
+/// Prints how far the connection is.
+impl<F: Filter, S: Service> fmt::Debug for Layered<F, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = if matches!(self.stage, Stage::Open(_)) { "open" } else { "handshake" };
+        f.debug_struct("Layered").field("stage", &stage).field("plain", &self.plain.len()).finish_non_exhaustive()
+    }
 }
 
 /// The handshake is boxed, so that thousands of established connections do not carry the memory that a handshake needs.

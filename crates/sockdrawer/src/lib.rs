@@ -3,6 +3,7 @@
 //!
 //! Start at [`Protocol`], what you write, and [`Pool`], what runs it.
 
+#![warn(missing_debug_implementations)]
 // Without the feature `processes`, the parts of the event loop that serve other processes are unused.
 #![cfg_attr(not(feature = "processes"), allow(dead_code))]
 

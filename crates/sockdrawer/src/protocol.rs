@@ -21,6 +21,7 @@
 //! ```
 
 mod context;
+mod debug;
 mod delegate;
 mod input;
 mod job;

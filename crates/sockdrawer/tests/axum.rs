@@ -84,7 +84,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     pool.reconfigure(pool.config().limit(SOCKETS + 10)).expect("another limit");
     scene.nobody_is_lost("under a limit");
 
-    let second = pool.config().listen("127.0.0.2:0".parse().expect("an address"));
+    let second = pool.config().listen("127.0.0.2:0");
     pool.reconfigure(second).expect("a second address");
     let mut elsewhere = pool.config();
     let Address::Tcp(second) = pool.addresses()[1] else { panic!("TCP") };

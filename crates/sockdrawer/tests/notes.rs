@@ -125,7 +125,7 @@ impl Audience {
         settings.options.send_buffer = Some(8 * 1024);
         (settings.high_water, settings.low_water) = (16 * 1024, 8 * 1024);
         settings.notes_when_full = NotesWhenFull::Drop;
-        let (pool, at) = start(Config::accept(Relay::default()).loops(1).settings(settings));
+        let (pool, at) = start(Config::accept(Relay::default()).loops(1).settings(|to| *to = settings));
         Audience { pool, at, readers: Vec::new(), took: Vec::new() }
     }
 

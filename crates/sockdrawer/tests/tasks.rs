@@ -457,9 +457,8 @@ fn handlers_run_on_connections_that_a_pool_made() {
         info.draining().await;
     }
     let (server, at) = start(tasks(Behaviour::task(stubborn)));
-    let connecting = sockdrawer::connecting::Connecting::to(vec![sockdrawer::Address::Tcp(at)]);
-    let client = Pool::start(Config::connect(Behaviour::task(asks), connecting).model(Model::Tasks).loops(1).limit(25))
-        .expect("it starts");
+    let connecting = sockdrawer::connecting::Connecting::to([at]).keep(25);
+    let client = Pool::start(Config::connect(Behaviour::task(asks), connecting).model(Model::Tasks).loops(1)).expect("it starts");
     let answered = || server.connections(&Selector::All).iter().map(|one| one.bytes_out).sum::<u64>();
     assert!(server.wait(PATIENCE, |_| answered() == 25 * 8), "{:#?}", server.status());
     client.suspend();

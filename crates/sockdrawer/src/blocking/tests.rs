@@ -153,7 +153,7 @@ fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Lease) {
 }
 
 fn connected(service: Taken, system: Arc<dyn System>) -> (Pool, TcpStream) {
-    let mut config = Config::accept(service).listen("127.0.0.1:0".parse().expect("an address"));
+    let mut config = Config::accept(service).listen("127.0.0.1:0");
     config.settings.linger = Duration::from_millis(50);
     config.system = system;
     let pool = Pool::start(config).expect("starts");

@@ -59,7 +59,7 @@ const MOST_BEHIND: u32 = 4;
 /// # impl Protocol for Chat { fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step { Step::Close } }
 /// # fn main() -> Result<(), sockdrawer::Error> {
 /// let upgrade = Upgrade::at("/run/chat/upgrade.sock").version(env!("CARGO_PKG_VERSION")).begin()?;
-/// let pool = upgrade.start("chat", Config::accept(Chat).listen("0.0.0.0:9000".parse().expect("an address")))?;
+/// let pool = upgrade.start("chat", Config::accept(Chat).listen("0.0.0.0:9000"))?;
 /// upgrade.ready()?;
 /// pool.join() // returns when a successor has taken over, too
 /// # }
