@@ -39,7 +39,7 @@ async fn echo(mut socket: WebSocket, info: Info) {
 }
 
 pub(crate) fn config(address: &str) -> Result<Config, Problem> {
-    Ok(Config::accept(Behaviour::listener()).model(Model::Tasks).listen(address.parse()?))
+    Ok(Config::accept(Behaviour::listener()).model(Model::Tasks).listen(address))
 }
 
 /// Serves the connections of the pool's behaviour in force, until another took its place and the last of them ended.
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Problem> {
 fn obey(pool: &Pool, order: &str, runtime: &tokio::runtime::Handle) -> Result<(), Problem> {
     match order.split_once(' ').unwrap_or((order, "")) {
         ("limit", limit) => drop(pool.reconfigure(pool.config().limit(limit.parse()?))?),
-        ("listen", address) => drop(pool.reconfigure(pool.config().listen(address.parse()?))?),
+        ("listen", address) => drop(pool.reconfigure(pool.config().listen(address))?),
         ("say", greeting) => drop(runtime.spawn(say(pool, greeting)?)),
         ("drain", rate) => {
             let how = Drain::within(Duration::from_secs(60)).rate(rate.parse()?);

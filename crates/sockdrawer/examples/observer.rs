@@ -45,7 +45,7 @@ impl Protocol for Hello {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut config = Config::accept(Hello).listen("127.0.0.1:0".parse()?);
+    let mut config = Config::accept(Hello).listen("127.0.0.1:0");
     let journal = Arc::new(Journal::default());
     // Shared with the program, which reads its numbers.
     let shared = journal.clone();
