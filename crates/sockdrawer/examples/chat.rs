@@ -98,9 +98,7 @@ impl Protocol for Guest {
 
 /// The room at `address`. Who does not read loses lines; nobody waits for it, and what is kept for it is bounded.
 pub(crate) fn config(address: &str) -> Config {
-    let mut config = Config::accept(Room::default()).listen(address);
-    config.settings.notes_when_full = NotesWhenFull::Drop;
-    config
+    Config::accept(Room::default()).listen(address).settings(|settings| settings.notes_when_full = NotesWhenFull::Drop)
 }
 
 fn main() -> Result<(), Error> {

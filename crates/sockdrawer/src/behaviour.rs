@@ -67,6 +67,42 @@ impl<S: Service> From<Arc<S>> for Behaviour {
     }
 }
 
+/// What a pool runs on its connections: a [`Service`], by itself or in an [`Arc`], or a [`Behaviour`]. Implement [`Service`], not this.
+///
+/// ```compile_fail,E0277
+/// struct NotAService;
+/// let _ = sockdrawer::Config::accept(NotAService); // error: a pool cannot run `NotAService` on its connections
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a pool cannot run `{Self}` on its connections",
+    label = "neither a `Service` nor a `Behaviour`",
+    note = "implement `sockdrawer::Service`: its `open` makes a `Protocol` for each connection",
+    note = "a function that reads and writes a connection is given as `Behaviour::blocking(f)`, an async function as `Behaviour::task(f)`"
+)]
+pub trait IntoBehaviour: Sized {
+    /// The behaviour.
+    fn into_behaviour(self) -> Behaviour;
+}
+
+// One for each, where `Into<Behaviour>` would do for all: the compiler would name that for an `Arc`, and not what to implement.
+impl<S: Service> IntoBehaviour for S {
+    fn into_behaviour(self) -> Behaviour {
+        self.into()
+    }
+}
+
+impl<S: Service> IntoBehaviour for Arc<S> {
+    fn into_behaviour(self) -> Behaviour {
+        self.into()
+    }
+}
+
+impl IntoBehaviour for Behaviour {
+    fn into_behaviour(self) -> Behaviour {
+        self
+    }
+}
+
 /// A service with its type erased, which makes a table of states for each loop.
 pub trait AnyService: Send + Sync {
     #[doc(hidden)]

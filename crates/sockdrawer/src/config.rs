@@ -17,7 +17,7 @@ pub use restarts::Restarts;
 pub(crate) use revision::{Revision, Stamp};
 
 use crate::admission::{Admission, Limits};
-use crate::behaviour::Behaviour;
+use crate::behaviour::{Behaviour, IntoBehaviour};
 use crate::net::{Listen, SocketOptions};
 use crate::observe::{Alarm, NoObserver, Observer};
 use crate::sys::{Kernel, System};
@@ -145,13 +145,13 @@ pub enum NotesWhenFull {
 
 impl Config {
     /// The configuration of a pool that accepts; add addresses with [`Config::listen`].
-    pub fn accept(behaviour: impl Into<Behaviour>) -> Config {
-        Config::new(behaviour.into(), Endpoint::Accept { listeners: Vec::new(), backlog: 4096 })
+    pub fn accept(behaviour: impl IntoBehaviour) -> Config {
+        Config::new(behaviour.into_behaviour(), Endpoint::Accept { listeners: Vec::new(), backlog: 4096 })
     }
 
     /// The configuration of a pool that connects.
-    pub fn connect(behaviour: impl Into<Behaviour>, connecting: Connecting) -> Config {
-        Config::new(behaviour.into(), Endpoint::Connect(connecting))
+    pub fn connect(behaviour: impl IntoBehaviour, connecting: Connecting) -> Config {
+        Config::new(behaviour.into_behaviour(), Endpoint::Connect(connecting))
     }
 
     fn new(behaviour: Behaviour, endpoint: Endpoint) -> Config {

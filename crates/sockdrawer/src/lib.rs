@@ -42,7 +42,7 @@ pub mod testing;
 pub mod upgrade;
 mod wake;
 
-pub use behaviour::{Behaviour, Build};
+pub use behaviour::{Behaviour, Build, IntoBehaviour};
 pub use config::{Config, Endpoint, Model, NotesWhenFull, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};

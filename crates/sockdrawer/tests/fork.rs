@@ -76,7 +76,7 @@ fn main() {
     ]);
 }
 
-fn start(behaviour: impl Into<Behaviour>) -> (Pool, SocketAddr) {
+fn start(behaviour: impl sockdrawer::IntoBehaviour) -> (Pool, SocketAddr) {
     let config = Config::accept(behaviour).model(Model::Fork).listen("127.0.0.1:0");
     let pool = Pool::start(config).expect("the pool starts");
     let at = address(&pool);
@@ -352,7 +352,7 @@ fn no_program_ends_in_order_with_its_helper() {
 }
 
 /// Some are served, and as many wait at the limit.
-fn shut_down_at_the_limit(behaviour: impl Into<Behaviour>, stuck: bool) {
+fn shut_down_at_the_limit(behaviour: impl sockdrawer::IntoBehaviour, stuck: bool) {
     const LIMIT: usize = 3;
     const WITHIN: Duration = Duration::from_secs(2);
     let (pool, at) = start(behaviour);

@@ -35,7 +35,7 @@ impl Protocol for Visitors {
     }
 }
 
-fn single(service: impl Into<sockdrawer::Behaviour>) -> Config {
+fn single(service: impl sockdrawer::IntoBehaviour) -> Config {
     Config::accept(service).model(Model::Single)
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
-fn tasks(behaviour: impl Into<Behaviour>) -> Config {
+fn tasks(behaviour: impl sockdrawer::IntoBehaviour) -> Config {
     let mut config = Config::accept(behaviour).model(Model::Tasks).loops(2).workers(1);
     // Clients here keep their end open.
     config.settings.linger = Duration::from_millis(50);

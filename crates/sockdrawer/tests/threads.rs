@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-fn threads(service: impl Into<sockdrawer::Behaviour>) -> Config {
+fn threads(service: impl sockdrawer::IntoBehaviour) -> Config {
     Config::accept(service).model(Model::Threads)
 }
 

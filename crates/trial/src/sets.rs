@@ -139,7 +139,7 @@ impl Witness for Gap {
     fn failed(&self, _phase: Phase, _cause: Cause) {}
 }
 
-fn pool(plan: &Plan, group: Group, behaviour: impl Into<sockdrawer::Behaviour>, count: usize) -> Result<Pool, Error> {
+fn pool(plan: &Plan, group: Group, behaviour: impl sockdrawer::IntoBehaviour, count: usize) -> Result<Pool, Error> {
     let connecting = Connecting::to([&plan.target]).keep(count).timeout(PATIENCE);
     let mut connecting = connecting.sources(sources(&plan.target, group));
     connecting.rate = plan.connect_rate().filter(|_| group == Group::Churn);

@@ -2,7 +2,7 @@
 
 use super::{Config, Connecting, Endpoint, Listening, Model, RestartPolicy, Settings};
 use crate::admission::{Admission, Limits, OnFull};
-use crate::behaviour::Behaviour;
+use crate::behaviour::IntoBehaviour;
 use crate::net::{Address, AddressError, Listen, ListenOptions};
 use crate::observe::{Alarm, Observer};
 use std::os::fd::OwnedFd;
@@ -96,8 +96,8 @@ impl Config {
 
     /// Sets the code that runs on each connection. A different behaviour starts a new generation.
     #[must_use]
-    pub fn behaviour(mut self, behaviour: impl Into<Behaviour>) -> Config {
-        self.behaviour = behaviour.into();
+    pub fn behaviour(mut self, behaviour: impl IntoBehaviour) -> Config {
+        self.behaviour = behaviour.into_behaviour();
         self
     }
 

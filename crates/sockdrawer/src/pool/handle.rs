@@ -10,7 +10,7 @@ use super::plan::{Applied, Plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
 use crate::admission::Reject;
-use crate::behaviour::Behaviour;
+use crate::behaviour::IntoBehaviour;
 use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::event_loop::user_code;
@@ -113,7 +113,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Address`] when the text is no address, and as [`Pool::start`].
     pub fn serve(
-        behaviour: impl Into<Behaviour>,
+        behaviour: impl IntoBehaviour,
         address: impl TryInto<Address, Error: Into<AddressError>>,
     ) -> Result<Pool, Error> {
         Pool::start(Config::accept(behaviour).listen(address))
