@@ -1,6 +1,8 @@
 //! The model `tasks`: async handlers and listeners on a pool that goes on counting, draining and changing, and protocols beside
 //! them.
 
+#[path = "tasks/awaiting.rs"]
+mod awaiting;
 mod common;
 #[path = "tasks/listening.rs"]
 mod listening;

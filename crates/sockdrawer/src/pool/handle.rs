@@ -30,7 +30,8 @@ use std::time::Duration;
 ///
 /// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
 /// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. All others panic at once, with a
-/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread.
+/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread; in async code, with the feature `tokio`, await
+/// `update_async`, `drain_async` and `shutdown_async`.
 ///
 /// After an [`Upgrade`](crate::Upgrade), what is done to connections by a [`Selector`] is done to those too that stayed in the processes
 /// before this one; only [`Pool::adopt`] leaves them alone. Their generations are before all of this pool's. A process that is stopped or
