@@ -45,9 +45,9 @@ pub struct Config {
     pub behaviour: Behaviour,
     /// Whether connections are accepted or made, with addresses and limits of that.
     pub endpoint: Endpoint,
-    /// The model that runs the connections; it cannot be changed while the pool runs.
+    /// The model that runs the connections; it cannot be changed while the pool runs. Default: [`Model::Loops`].
     pub model: Model,
-    /// Settings of each connection. Different settings start a new generation.
+    /// Settings of each connection. Different settings start a new generation. Default: [`Settings::default`].
     pub settings: Settings,
     /// Threads that run connections; with [`Model::Prefork`], per process. Default: the number of CPUs.
     pub loops: usize,
@@ -65,18 +65,19 @@ pub struct Config {
     pub delegates: usize,
     /// Connections per loop for which memory is allocated in advance. Not a limit. Default: 1,024.
     pub capacity: usize,
-    /// How long a loop that had something to do polls for more before it sleeps. Zero, the default: it sleeps at once. A connection that
-    /// asks and waits in turn gets each answer without two wake-ups; with many busy connections it costs CPU time for little gain. At
-    /// most a second. Not with [`Model::Threads`], [`Model::Fork`] and [`Model::Tasks`].
+    /// How long a loop that had something to do polls for more before it sleeps. A connection that asks and waits in turn gets each answer
+    /// without two wake-ups; with many busy connections it costs CPU time for little gain. At most a second. Not with [`Model::Threads`],
+    /// [`Model::Fork`] and [`Model::Tasks`]. Default: 0 s, a loop sleeps at once.
     pub spin: Duration,
-    /// Maximum of connections at once. None, the default: as many as the process's descriptors allow.
+    /// Maximum of connections at once of a pool that accepts. A pool that connects is refused with one: it says [`Connecting::keep`].
+    /// Default: none, as many as the process's descriptors allow.
     pub limit: Option<usize>,
-    /// The admission policy: [`Limits`], or your own.
+    /// The admission policy: [`Limits`], or your own. Default: [`Limits::default`].
     pub admission: Arc<dyn Admission>,
     /// Numbers of connections at which an event is sent. Default: none.
     pub alarms: Vec<Alarm>,
     /// Maximum of live generations, the one in force included: at least 2. At the maximum, a change that needs another generation is
-    /// refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). None, the default: 65,000.
+    /// refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). Default: none, 65,000.
     pub max_generations: Option<usize>,
     /// Maximum of notes in a loop's inbox; at the maximum a sender gets [`NotifyError::Full`](crate::NotifyError::Full). Default: 65,536.
     pub inbox: usize,
@@ -97,7 +98,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Options of the sockets of connections.
+    /// Options of the sockets of connections. Default: [`SocketOptions::default`].
     pub options: SocketOptions,
     /// The high-water mark: unsent bytes above which `received` waits and `notes_when_full` applies. Default: 64 KiB.
     pub high_water: usize,
@@ -109,7 +110,7 @@ pub struct Settings {
     pub notes_when_full: NotesWhenFull,
     /// The idle timeout: a connection is closed when for this long its protocol took no input and its peer no output. It may take a quarter
     /// longer. Time does not count while a job runs, the protocol waits ([`Step::Wait`](crate::Step::Wait)) or has its timer set, or the
-    /// connection is delegated. None, the default: no timeout.
+    /// connection is delegated. Default: none, no timeout.
     pub idle: Option<Duration>,
     /// How long a closed connection reads and discards, waiting for the peer's end. Default: 2 s.
     pub linger: Duration,

@@ -19,6 +19,8 @@ pub mod blocking;
 mod chunks;
 mod clock;
 mod config;
+#[cfg(test)]
+mod defaults;
 mod error;
 mod event_loop;
 #[cfg(feature = "processes")]

@@ -28,11 +28,12 @@ pub struct Listening {
     /// [`Pool::start`](crate::Pool::start) says what is wrong with the text.
     pub address: Address,
     /// A socket that already listens at this address, from a parent process or systemd. The pool shares it: its owner keeps the `Arc`, and
-    /// the socket is closed when the last copy is dropped.
+    /// the socket is closed when the last copy is dropped. Default: none, the pool makes the sockets.
     pub inherited: Option<Arc<OwnedFd>>,
-    /// Options that the sockets get before they are bound. Changing them replaces the sockets at the address.
+    /// Options that the sockets get before they are bound. Changing them replaces the sockets at the address. Default:
+    /// [`ListenOptions::default`].
     pub options: ListenOptions,
-    /// Maximum of connections at once that were accepted here. None: only the pool's limit counts. Changed in place.
+    /// Maximum of connections at once that were accepted here. Changed in place. Default: none, only the pool's limit counts.
     pub limit: Option<usize>,
     /// Why the address is empty.
     wrong: Option<AddressError>,

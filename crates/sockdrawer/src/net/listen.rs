@@ -25,7 +25,7 @@ const DEVICE_MAX: usize = 15;
 /// let mut options = ListenOptions::default();
 /// options.v6_only = true;
 /// let config = Config::accept(Echo).listen("0.0.0.0:9000").listen_with("[::]:9000", options);
-/// # Ok::<(), sockdrawer::AddressError>(())
+/// # let _ = config;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
