@@ -150,7 +150,18 @@ impl Config {
         Config::new(behaviour.into_behaviour(), Endpoint::Accept { listeners: Vec::new(), backlog: 4096 })
     }
 
-    /// The configuration of a pool that connects.
+    /// The configuration of a pool that connects: it holds as many connections as [`Connecting::keep`] says, and replaces each that ends.
+    ///
+    /// ```no_run
+    /// # use sockdrawer::{Config, Context, Input, Peer, Pool, Protocol, Service, Step};
+    /// # struct Client;
+    /// # impl Service for Client { type Protocol = Client; fn open(&self, _: &Peer) -> Client { Client } }
+    /// # impl Protocol for Client { fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step { Step::Close } }
+    /// use sockdrawer::connecting::Connecting;
+    ///
+    /// let pool = Pool::start(Config::connect(Client, Connecting::to(["127.0.0.1:9000"]).keep(32)))?;
+    /// # Ok::<(), sockdrawer::Error>(())
+    /// ```
     pub fn connect(behaviour: impl IntoBehaviour, connecting: Connecting) -> Config {
         Config::new(behaviour.into_behaviour(), Endpoint::Connect(connecting))
     }

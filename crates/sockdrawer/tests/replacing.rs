@@ -295,6 +295,6 @@ fn options_of_a_socket_that_is_bound_already_are_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let at = listener.local_addr().expect("bound");
     let config = Config::accept(Echo).inherit(at, Arc::new(listener.into()));
-    let refused = Pool::start(listening(config, |options| options.freebind = true)).err().expect("it is refused");
+    let refused = Pool::start(listening(config, |options| options.freebind = true)).expect_err("it is refused");
     assert!(refused.to_string().contains("bound already"), "{refused}");
 }

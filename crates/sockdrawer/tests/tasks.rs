@@ -473,7 +473,7 @@ fn handlers_run_on_connections_that_a_pool_made() {
 
 #[test]
 fn what_a_model_cannot_run_is_refused_by_name() {
-    let refused = |config: Config| Pool::start(config).err().expect("refused").to_string();
+    let refused = |config: Config| Pool::start(config).expect_err("refused").to_string();
     let handler = refused(Config::accept(Behaviour::task(echo)));
     assert!(handler.contains("loops") && handler.contains("async") && handler.contains("tasks"), "{handler}");
     let listener = refused(Config::accept(Behaviour::listener()));

@@ -24,6 +24,7 @@ fn no_thread_of_the_runtime_waits_for_a_drain() {
         loop {
             tokio::select! {
                 drained = &mut drain => return (drained, ticks),
+                // waits because: what is shown is that the runtime's timers go on
                 () = tokio::time::sleep(DEADLINE / 40) => ticks += 1,
             }
         }
