@@ -235,7 +235,7 @@ impl Config {
         self
     }
 
-    /// Sets the restart policy: [`Restarts`], or your own.
+    /// Sets the restart policy: [`Restarts`](super::Restarts), or your own.
     #[must_use]
     pub fn restarts(mut self, policy: impl RestartPolicy) -> Config {
         self.restarts = Arc::new(policy);

@@ -343,7 +343,7 @@ impl Pool {
         self.manager.join()
     }
 
-    /// Takes the connections of the behaviour in force, which is a [`Behaviour::listener`].
+    /// Takes the connections of the behaviour in force, which is a [`Behaviour::listener`](crate::Behaviour::listener).
     ///
     /// # Panics
     /// When it is another: then there is nothing to take.
