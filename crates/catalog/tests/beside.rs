@@ -7,7 +7,7 @@
 //! each time, as a burst of their own making.
 
 use sockdrawer::{
-    Address, Config, Drain, Endpoint, Pool,
+    Address, Config, Drain, Pool,
     connecting::{Connecting, Late},
     observe::Counts,
 };
@@ -82,33 +82,24 @@ struct Figures {
 
 impl Clients {
     fn start(path: Path, to: &Pool) -> Clients {
-        let mut connecting = Connecting::to(to.addresses());
-        let (limit, path) = match path {
-            Path::Fast => {
-                (connecting.rate, connecting.late) = (Some(FAST_RATE), Late::MakeUp);
-                (FAST_AT_ONCE, "/test/fast")
-            }
+        let to = Connecting::to(to.addresses());
+        let (connecting, path) = match path {
+            Path::Fast => (to.keep(FAST_AT_ONCE).rate(FAST_RATE).late(Late::MakeUp), "/test/fast"),
             // As many as there are workers, and one more as soon as one ends: what is late is not made up for by a burst.
-            Path::Slow => {
-                connecting.rate = Some(SLOW_RATE);
-                (WORKERS, "/test/slow")
-            }
+            Path::Slow => (to.keep(WORKERS).rate(SLOW_RATE), "/test/slow"),
         };
         let measure_from = Instant::now() + WARM_UP;
         let meter = move || Book { measure_from, took: Vec::new(), complete: 0, failed: Vec::new() };
         let pages = vec![Page { path: path.to_owned(), weight: 1, exact: true }];
         let visits = Visits { pages, manner: Manner::Once(Close::Server), timeout: PATIENCE, seed: 0 };
         let client = Client::new(visits, meter);
-        Clients { pool: Pool::start(Config::connect(client, connecting).limit(limit).workers(0)).expect("a pool") }
+        Clients { pool: Pool::start(Config::connect(client, connecting).workers(0)).expect("a pool") }
     }
 
     /// Ends after what is under way.
     fn finish(self, measured: Duration) -> Figures {
-        let mut config = self.pool.config();
-        if let Endpoint::Connect(connecting) = &mut config.endpoint {
-            connecting.total = Some(0);
-        }
-        self.pool.reconfigure(config).expect("clients may be told to stop");
+        let stopped = self.pool.update(|config| config.connecting(|connecting| connecting.total = Some(0)));
+        stopped.expect("clients may be told to stop");
         assert!(self.pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", self.pool.status());
         let books = self.pool.gather(|book: &mut Book| (std::mem::take(&mut book.took), book.complete, book.failed.clone()));
         let failed: Vec<_> = books.iter().flat_map(|(.., failed)| failed).collect();

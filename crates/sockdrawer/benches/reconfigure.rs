@@ -54,7 +54,7 @@ fn listen(mut config: Config, more: bool) -> Config {
     if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
         listeners.truncate(1);
     }
-    if more { config.listen("127.0.0.2:0".parse().expect("an address")) } else { config }
+    if more { config.listen("127.0.0.2:0") } else { config }
 }
 
 fn main() -> ExitCode {

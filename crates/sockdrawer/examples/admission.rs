@@ -45,7 +45,7 @@ impl Protocol for Greeting {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let pool = Pool::start(Config::accept(Greeting).listen("127.0.0.1:0".parse()?))?;
+    let pool = Pool::start(Config::accept(Greeting).listen("127.0.0.1:0"))?;
     let at = pool.addresses()[0].to_string();
     println!("before: {:?}", answer(&at)?);
     // From here on nobody from this machine comes in. Who is connected stays.

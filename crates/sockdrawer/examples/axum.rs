@@ -6,7 +6,7 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::routing::get;
 use sockdrawer::tasks::Info;
-use sockdrawer::{Behaviour, Config, Drain, Model, Pool, Selector};
+use sockdrawer::{Behaviour, Config, Drain, Error, Model, Pool, Selector};
 use std::future::{Future, IntoFuture};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ async fn echo(mut socket: WebSocket, info: Info) {
     }
 }
 
-pub(crate) fn config(address: &str) -> Result<Config, Problem> {
-    Ok(Config::accept(Behaviour::listener()).model(Model::Tasks).listen(address.parse()?))
+pub(crate) fn config(address: &str) -> Config {
+    Config::accept(Behaviour::listener()).model(Model::Tasks).listen(address)
 }
 
 /// Serves the connections of the pool's behaviour in force, until another took its place and the last of them ended.
@@ -51,35 +51,41 @@ pub(crate) fn serve(pool: &Pool, greeting: &str) -> impl Future<Output = std::io
 }
 
 /// Other words for new connections. Those that are there keep the app that they have.
-pub(crate) fn say(pool: &Pool, greeting: &str) -> Result<impl Future<Output = std::io::Result<()>> + Send + use<>, Problem> {
-    pool.reconfigure(pool.config().behaviour(Behaviour::listener()))?;
+pub(crate) async fn say(pool: &Pool, greeting: &str) -> Result<impl Future<Output = std::io::Result<()>> + Send + use<>, Error> {
+    pool.update_async(|config| config.behaviour(Behaviour::listener())).await?;
     Ok(serve(pool, greeting))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Problem> {
-    let pool = Pool::start(config("127.0.0.1:9000")?)?;
+    let pool = Pool::start(config("127.0.0.1:9000"))?;
     tokio::spawn(serve(&pool, "Hello"));
-    let runtime = tokio::runtime::Handle::current();
-    // A pool's methods wait for its threads, and standard input waits for its user.
-    let obeying = tokio::task::spawn_blocking(move || {
-        for line in std::io::stdin().lines() {
-            if let Err(problem) = line.map_err(Problem::from).and_then(|line| obey(&pool, &line, &runtime)) {
-                eprintln!("{problem}");
-            }
+    // Standard input waits for its user, on a thread of its own.
+    let (lines, mut orders) = tokio::sync::mpsc::channel(1);
+    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).all(|line| lines.blocking_send(line).is_ok()));
+    while let Some(order) = orders.recv().await {
+        if let Err(problem) = obey(&pool, &order).await {
+            eprintln!("{problem}");
         }
-    });
-    Ok(obeying.await?)
+    }
+    println!("{:?}", pool.shutdown_async(Drain::within(Duration::from_secs(10))).await);
+    Ok(())
 }
 
-fn obey(pool: &Pool, order: &str, runtime: &tokio::runtime::Handle) -> Result<(), Problem> {
+async fn obey(pool: &Pool, order: &str) -> Result<(), Problem> {
     match order.split_once(' ').unwrap_or((order, "")) {
-        ("limit", limit) => drop(pool.reconfigure(pool.config().limit(limit.parse()?))?),
-        ("listen", address) => drop(pool.reconfigure(pool.config().listen(address.parse()?))?),
-        ("say", greeting) => drop(runtime.spawn(say(pool, greeting)?)),
+        ("limit", limit) => {
+            let limit = limit.parse()?;
+            pool.update_async(move |config| config.limit(limit)).await?;
+        }
+        ("listen", address) => {
+            let address = address.to_owned();
+            pool.update_async(move |config| config.listen(&address)).await?;
+        }
+        ("say", greeting) => drop(tokio::spawn(say(pool, greeting).await?)),
         ("drain", rate) => {
             let how = Drain::within(Duration::from_secs(60)).rate(rate.parse()?);
-            println!("{:?}", pool.drain(&Selector::All, how));
+            println!("{:?}", pool.drain_async(Selector::All, how).await);
         }
         _ => println!("{:#?}", pool.status()),
     }

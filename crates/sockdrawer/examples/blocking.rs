@@ -19,6 +19,6 @@ fn shout(connection: &mut Connection) -> io::Result<()> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config = Config::accept(Behaviour::blocking(shout)).model(Model::Threads).listen("127.0.0.1:9000".parse()?);
+    let config = Config::accept(Behaviour::blocking(shout)).model(Model::Threads).listen("127.0.0.1:9000");
     Ok(Pool::start(config)?.join()?)
 }

@@ -87,7 +87,7 @@ impl Protocol for Client {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [listen, rest @ ..] = &arguments[..] else { return Err("usage: broker LISTEN [--loops N]".into()) };
-    let mut config = Config::accept(Broker::default()).listen(listen.parse()?);
+    let mut config = Config::accept(Broker::default()).listen(listen.as_str());
     if let [option, loops] = rest
         && option == "--loops"
     {

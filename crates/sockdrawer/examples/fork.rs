@@ -22,6 +22,6 @@ impl Protocol for Fragile {
 }
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     sockdrawer::processes(&[("fragile", |_options| Ok(Fragile.into()))]);
-    let config = Config::accept(Fragile).model(Model::Fork).listen("127.0.0.1:9000".parse()?);
+    let config = Config::accept(Fragile).model(Model::Fork).listen("127.0.0.1:9000");
     Ok(Pool::start(config)?.join()?)
 }

@@ -45,12 +45,10 @@ impl Protocol for Hello {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut config = Config::accept(Hello).listen("127.0.0.1:0".parse()?);
     let journal = Arc::new(Journal::default());
     // Shared with the program, which reads its numbers.
     let shared = journal.clone();
-    config = config.observer(move |event: &Event| shared.event(event));
-    let pool = Pool::start(config)?;
+    let pool = Pool::start(Config::accept(Hello).listen("127.0.0.1:0").observer(move |event: &Event| shared.event(event)))?;
     pool.update(|config| config.behaviour(Hello))?;
     pool.shutdown(Drain::within(Duration::from_secs(1)));
     println!("{} generations, {} panics", journal.generations.load(Ordering::Relaxed), journal.panics.load(Ordering::Relaxed));

@@ -20,6 +20,6 @@ impl Protocol for Where {
 }
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     sockdrawer::processes(&[("where", |_options| Ok(Where.into()))]);
-    let config = Config::accept(Where).model(Model::Prefork).processes(4).listen("127.0.0.1:9000".parse()?);
+    let config = Config::accept(Where).model(Model::Prefork).processes(4).listen("127.0.0.1:9000");
     Ok(Pool::start(config)?.join()?)
 }

@@ -44,7 +44,7 @@ impl Protocol for End {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [listen, target, rest @ ..] = &arguments[..] else { return Err("usage: proxy LISTEN TARGET [--loops N]".into()) };
-    let mut config = Config::accept(Proxy { target: target.parse()? }).listen(listen.parse()?);
+    let mut config = Config::accept(Proxy { target: target.parse()? }).listen(listen.as_str());
     if let [option, loops] = rest
         && option == "--loops"
     {

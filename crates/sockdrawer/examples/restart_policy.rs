@@ -39,7 +39,7 @@ fn echo(connection: &mut Connection) -> std::io::Result<()> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let config = Config::accept(Behaviour::blocking(echo)).model(sockdrawer::Model::Threads).listen("127.0.0.1:0".parse()?);
+    let config = Config::accept(Behaviour::blocking(echo)).model(sockdrawer::Model::Threads).listen("127.0.0.1:0");
     let config =
         config.restarts(Backoff { first: Duration::from_millis(50), most: 3 }).observer(|event: &Event| println!("{event:?}"));
     let pool = Pool::start(config)?;

@@ -18,6 +18,6 @@ impl Protocol for Line {
     }
 }
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config = Config::accept(Line).model(Model::Single).listen("127.0.0.1:9000".parse()?);
+    let config = Config::accept(Line).model(Model::Single).listen("127.0.0.1:9000");
     Ok(Pool::start(config)?.join()?)
 }

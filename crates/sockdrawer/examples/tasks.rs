@@ -17,6 +17,6 @@ async fn echo(mut connection: Connection, info: Info) {
 }
 
 fn main() -> Result<(), Error> {
-    let address = "127.0.0.1:9000".parse().expect("an address");
+    let address = "127.0.0.1:9000";
     Pool::start(Config::accept(Behaviour::task(echo)).model(Model::Tasks).listen(address))?.join()
 }

@@ -17,6 +17,6 @@ impl Protocol for Sums {
     }
 }
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let config = Config::accept(Sums).model(Model::Threads).listen("127.0.0.1:9000".parse()?);
+    let config = Config::accept(Sums).model(Model::Threads).listen("127.0.0.1:9000");
     Ok(Pool::start(config)?.join()?)
 }

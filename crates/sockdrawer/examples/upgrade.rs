@@ -54,7 +54,7 @@ impl Protocol for Counter {
 fn main() -> Result<(), Error> {
     let path = std::env::temp_dir().join("sockdrawer-example-upgrade");
     let upgrade = Upgrade::at(path).version(env!("CARGO_PKG_VERSION")).begin()?;
-    let address = "127.0.0.1:9000".parse().expect("an address");
+    let address = "127.0.0.1:9000";
     let pool = upgrade.start("lines", Config::accept(Counting).listen(address))?;
     upgrade.ready()?;
     println!("pid {} serves", std::process::id());

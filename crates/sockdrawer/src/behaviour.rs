@@ -44,6 +44,14 @@ impl Behaviour {
     }
 }
 
+/// Prints the kind of the behaviour and the type of its service.
+impl std::fmt::Debug for Behaviour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let service = self.service();
+        write!(f, "{:?}({})", service.kind(), service.name())
+    }
+}
+
 /// Builds a behaviour from the options of its [`Recipe`]; registered under the recipe's name.
 pub type Build = fn(&[u8]) -> Result<Behaviour, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -59,12 +67,51 @@ impl<S: Service> From<Arc<S>> for Behaviour {
     }
 }
 
+/// What a pool runs on its connections: a [`Service`], by itself or in an [`Arc`], or a [`Behaviour`]. Implement [`Service`], not this.
+///
+/// ```compile_fail,E0277
+/// struct NotAService;
+/// let _ = sockdrawer::Config::accept(NotAService); // error: a pool cannot run `NotAService` on its connections
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a pool cannot run `{Self}` on its connections",
+    label = "neither a `Service` nor a `Behaviour`",
+    note = "implement `sockdrawer::Service`: its `open` makes a `Protocol` for each connection",
+    note = "a function that reads and writes a connection is given as `Behaviour::blocking(f)`, an async function as `Behaviour::task(f)`"
+)]
+pub trait IntoBehaviour: Sized {
+    /// The behaviour.
+    fn into_behaviour(self) -> Behaviour;
+}
+
+// One for each, where `Into<Behaviour>` would do for all: the compiler would name that for an `Arc`, and not what to implement.
+impl<S: Service> IntoBehaviour for S {
+    fn into_behaviour(self) -> Behaviour {
+        self.into()
+    }
+}
+
+impl<S: Service> IntoBehaviour for Arc<S> {
+    fn into_behaviour(self) -> Behaviour {
+        self.into()
+    }
+}
+
+impl IntoBehaviour for Behaviour {
+    fn into_behaviour(self) -> Behaviour {
+        self
+    }
+}
+
 /// A service with its type erased, which makes a table of states for each loop.
 pub trait AnyService: Send + Sync {
     #[doc(hidden)]
     fn table(&self, capacity: usize) -> Result<TableBox, Panicked>;
     #[doc(hidden)]
     fn kind(&self) -> Kind;
+    /// The name of the service's type.
+    #[doc(hidden)]
+    fn name(&self) -> &'static str;
     /// The recipe from which another process builds the service.
     #[doc(hidden)]
     fn recipe(&self) -> Option<Recipe>;
@@ -110,6 +157,10 @@ impl AnyService for Described {
         self.kind
     }
 
+    fn name(&self) -> &'static str {
+        self.service.name()
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         self.recipe.clone().or_else(|| self.service.recipe())
     }
@@ -130,6 +181,12 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
+}
+
+impl std::fmt::Debug for TableBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableBox").field("live", &self.table.live()).finish_non_exhaustive()
+    }
 }
 
 /// A panic of user code that was caught.
@@ -229,6 +286,10 @@ impl<S: Service> AnyService for Slabs<S> {
 
     fn kind(&self) -> Kind {
         Kind::Protocol
+    }
+
+    fn name(&self) -> &'static str {
+        std::any::type_name::<S>()
     }
 
     fn recipe(&self) -> Option<Recipe> {

@@ -251,7 +251,7 @@ impl Behaviour {
     ///     BufReader::new(&mut *connection).read_line(&mut line)?;
     ///     connection.write_all(line.to_uppercase().as_bytes())
     /// });
-    /// let config = Config::accept(shout).model(Model::Threads).listen("127.0.0.1:9000".parse()?);
+    /// let config = Config::accept(shout).model(Model::Threads).listen("127.0.0.1:9000");
     /// Pool::start(config)?.join()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,7 +1,7 @@
 //! The errors of a pool: each says what failed, why, and what to do.
 
 use crate::config::Model;
-use crate::net::Address;
+use crate::net::{Address, AddressError};
 use std::io;
 
 /// Why a pool could not be started, changed or asked. Each error prints as one line: what failed, why, what to do.
@@ -31,10 +31,14 @@ pub enum Error {
     },
     /// More connections were asked for than the process may open descriptors.
     #[error(
-        "a limit of {asked} connections needs {needed} descriptors, this process may open {allowed}: at most {fits} fit; raise `ulimit -n` or lower the limit"
+        "{} {asked} connections needs {needed} descriptors, this process may open {allowed}: at most {fits} fit; raise `ulimit -n` or {}",
+        asks(setting),
+        ask_for_less(setting)
     )]
     LimitTooHigh {
-        /// The limit asked for.
+        /// The name of the setting: `limit`, or `connecting.keep` of a pool that connects.
+        setting: &'static str,
+        /// The number of connections asked for.
         asked: usize,
         /// Descriptors it needs, the pool's own included.
         needed: usize,
@@ -50,6 +54,14 @@ pub enum Error {
         setting: &'static str,
         /// What is wrong with it and what to do.
         reason: String,
+    },
+    /// A text that was given in the place of an address is none.
+    #[error("{setting}: {source}")]
+    Address {
+        /// The name of the setting: `listeners`, or `connecting.targets`.
+        setting: &'static str,
+        /// What is wrong with the text, and what to write instead.
+        source: AddressError,
     },
     /// The model cannot do what was asked for.
     #[error("the model {model} cannot {what}: {remedy}")]
@@ -167,6 +179,17 @@ impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
+}
+
+/// The setting of [`Config::connecting`](crate::Config::connecting) that is the maximum of connections of a pool that connects.
+pub(crate) const KEEP: &str = "connecting.keep";
+
+fn asks(setting: &str) -> &'static str {
+    if setting == KEEP { "keeping" } else { "a limit of" }
+}
+
+fn ask_for_less(setting: &str) -> &'static str {
+    if setting == KEEP { "keep fewer" } else { "lower the limit" }
 }
 
 fn list(known: &[Address]) -> String {

@@ -69,6 +69,7 @@ use crate::protocol::{
     Protocol, Receiving, Recipe, Saved, Saver, Service, State, Step,
 };
 use std::cell::RefCell;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -289,6 +290,14 @@ pub struct Layered<F: Filter, S: Service> {
     peer_ended: bool,
     /// The end of the wire's stream came while plain bytes were held.
     end_owed: bool,
+}
+
+/// Prints how far the connection is.
+impl<F: Filter, S: Service> fmt::Debug for Layered<F, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = if matches!(self.stage, Stage::Open(_)) { "open" } else { "handshake" };
+        f.debug_struct("Layered").field("stage", &stage).field("plain", &self.plain.len()).finish_non_exhaustive()
+    }
 }
 
 /// The handshake is boxed, so that thousands of established connections do not carry the memory that a handshake needs.

@@ -3,6 +3,7 @@
 //!
 //! Start at [`Protocol`], what you write, and [`Pool`], what runs it.
 
+#![warn(missing_debug_implementations)]
 // Without the feature `processes`, the parts of the event loop that serve other processes are unused.
 #![cfg_attr(not(feature = "processes"), allow(dead_code))]
 
@@ -18,6 +19,8 @@ pub mod blocking;
 mod chunks;
 mod clock;
 mod config;
+#[cfg(test)]
+mod defaults;
 mod error;
 mod event_loop;
 #[cfg(feature = "processes")]
@@ -41,7 +44,7 @@ pub mod testing;
 pub mod upgrade;
 mod wake;
 
-pub use behaviour::{Behaviour, Build};
+pub use behaviour::{Behaviour, Build, IntoBehaviour};
 pub use config::{Config, Endpoint, Model, Settings};
 pub use error::Error;
 pub use net::{Address, AddressError, Keepalive, SocketOptions};

@@ -22,6 +22,7 @@
 mod asks;
 mod codec;
 mod context;
+mod debug;
 mod delegate;
 mod group;
 mod input;

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{PATIENCE, connect, read, start};
-use sockdrawer::{Config, Context, Handle, Input, Job, JobResult, Note, Peer, Pool, Protocol, Service, Settings, Step};
+use sockdrawer::{Config, Context, Handle, Input, Job, JobResult, Note, Peer, Pool, Protocol, Service, Step};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::cell::Cell;
@@ -230,7 +230,7 @@ fn list(traces: &[Backtrace]) -> String {
 #[test]
 fn a_loop_allocates_nothing_from_accept_to_close() {
     let stage = Arc::new(Stage::default());
-    let config = Config::accept(Busy(stage.clone())).loops(1).workers(1).capacity(1024).settings(Settings::default());
+    let config = Config::accept(Busy(stage.clone())).loops(1).workers(1).capacity(1024);
     let (pool, at) = start(config);
     let server = Server { pool, at, stage };
     server.warm_up();

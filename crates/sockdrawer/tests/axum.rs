@@ -73,7 +73,7 @@ impl Scene {
 fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate() {
     sockdrawer::raise_descriptor_limit().expect("it may");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    let pool = Pool::start(example::config("127.0.0.1:0").expect("an address").loops(2)).expect("it starts");
+    let pool = Pool::start(example::config("127.0.0.1:0").loops(2)).expect("it starts");
     let first = runtime.spawn(example::serve(&pool, "Hello"));
     let at = address(&pool);
     let sockets = (0..SOCKETS).map(|_| upgraded(at)).collect();
@@ -84,7 +84,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     pool.reconfigure(pool.config().limit(SOCKETS + 10)).expect("another limit");
     scene.nobody_is_lost("under a limit");
 
-    let second = pool.config().listen("127.0.0.2:0".parse().expect("an address"));
+    let second = pool.config().listen("127.0.0.2:0");
     pool.reconfigure(second).expect("a second address");
     let mut elsewhere = pool.config();
     let Address::Tcp(second) = pool.addresses()[1] else { panic!("TCP") };
@@ -97,7 +97,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     assert!(TcpStream::connect(at).is_err(), "it is gone");
     scene.nobody_is_lost("at another address");
 
-    let other = runtime.spawn(example::say(&pool, "Good day").expect("another app"));
+    let other = runtime.spawn(runtime.block_on(example::say(&pool, "Good day")).expect("another app"));
     assert_eq!(greeting(scene.at), "Good day");
     scene.nobody_is_lost("beside another app");
 

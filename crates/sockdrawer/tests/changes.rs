@@ -4,8 +4,8 @@ mod common;
 
 use common::{Echo, PATIENCE, address, assert_empty, connect, echoes, in_time, read_all, start};
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, Protocol, Saved, Saver,
-    Selector, Service, Step,
+    CannotRestore, CannotSave, Config, Context, Drain, Endpoint, Error, Input, Peer, Pool, Protocol, Saved, Saver, Selector,
+    Service, Step,
     admission::{OnFull, Reject},
     connecting::Connecting,
     observe::Event,
@@ -75,7 +75,7 @@ fn backlog(config: &mut Config) -> &mut u32 {
 }
 
 fn plain() -> Config {
-    Config::accept(Polite).listen("127.0.0.1:0".parse().expect("an address")).loops(1).workers(1)
+    Config::accept(Polite).listen("127.0.0.1:0").loops(1).workers(1)
 }
 
 #[track_caller]
@@ -138,7 +138,7 @@ fn assert_serves(what: &str, pool: &Pool) {
 /// Changes one number of a connecting.
 type OddCourse = (&'static str, fn(&mut Connecting));
 
-const ODD_COURSES: [OddCourse; 10] = [
+const ODD_COURSES: [OddCourse; 13] = [
     ("time-out of ages", |connecting| connecting.timeout = Duration::MAX),
     ("no time", |connecting| connecting.timeout = Duration::ZERO),
     ("rate 0", |connecting| connecting.rate = Some(0.0)),
@@ -147,6 +147,9 @@ const ODD_COURSES: [OddCourse; 10] = [
     ("rate without end", |connecting| connecting.rate = Some(f64::INFINITY)),
     ("rate of once in an age", |connecting| connecting.rate = Some(1e-20)),
     ("rate above all clocks", |connecting| connecting.rate = Some(f64::MAX)),
+    ("no connection", |connecting| connecting.keep = Some(0)),
+    ("any number of connections", |connecting| connecting.keep = Some(usize::MAX)),
+    ("no number of connections", |connecting| connecting.keep = None),
     ("none in all", |connecting| connecting.total = Some(0)),
     ("any number in all", |connecting| connecting.total = Some(u64::MAX)),
 ];
@@ -156,10 +159,10 @@ fn a_course_with_odd_numbers_is_refused_in_one_line_or_does_no_harm() {
     in_time(|| {
         let (_server, at) = start(Config::accept(Echo).loops(1));
         for (what, change) in ODD_COURSES {
-            let plain = Connecting::to(vec![Address::Tcp(at)]);
+            let plain = Connecting::to([at]).keep(4);
             let mut odd = plain.clone();
             change(&mut odd);
-            let config = |connecting| Config::connect(Echo, connecting).loops(1).workers(0).limit(4);
+            let config = |connecting| Config::connect(Echo, connecting).loops(1).workers(0);
             match Pool::start(config(odd.clone())) {
                 Err(error) => assert_one_line(what, &error),
                 Ok(pool) => assert_ends_unharmed(what, &pool),
@@ -252,7 +255,7 @@ impl Drop for Nosy {
         let pool = self.pool.lock().expect("no panic").take();
         if let Some(pool) = pool {
             let status = pool.status();
-            pool.plan(&pool.config());
+            pool.plan(&pool.config()).expect("a copy makes sense");
             self.tells.send(status.loops.len()).expect("the test listens");
         }
     }
@@ -268,7 +271,7 @@ fn nosy() -> (Pool, SocketAddr, mpsc::Receiver<usize>) {
 }
 
 fn exchange_service(pool: &Pool) {
-    let wanted = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(2);
+    let wanted = Config::accept(Echo).listen("127.0.0.1:0").loops(2);
     pool.reconfigure(wanted).expect("another service");
 }
 
@@ -325,9 +328,8 @@ impl Protocol for Passing {
 fn the_total_of_a_connect_pool_is_exact_through_changes() {
     const TOTAL: u64 = 2000;
     let (server, at): (Pool, SocketAddr) = start(Config::accept(Echo).loops(1));
-    let mut connecting = Connecting::to(vec![Address::Tcp(at)]);
-    connecting.total = Some(TOTAL);
-    let config = |connecting: &Connecting, loops| Config::connect(Passing, connecting.clone()).loops(loops).workers(0).limit(50);
+    let mut connecting = Connecting::to([at]).keep(50).total(TOTAL);
+    let config = |connecting: &Connecting, loops| Config::connect(Passing, connecting.clone()).loops(loops).workers(0);
     let pool = Pool::start(config(&connecting, 2)).expect("starts");
     let mut changes = 0;
     while pool.status().counts.closed < TOTAL {

@@ -102,7 +102,7 @@ impl Protocol for Talks {
 #[test]
 fn who_hangs_up_on_a_backlog_ends_its_connection() {
     let name = format!("unix:@sockdrawer-hangs-up-{}", std::process::id());
-    let pool = Pool::start(Config::accept(Talks).listen(name.parse().expect("an address"))).expect("starts");
+    let pool = Pool::start(Config::accept(Talks).listen(&name)).expect("starts");
     let at = std::os::unix::net::SocketAddr::from_abstract_name(&name[6..]).expect("a name");
     let mut stream = UnixStream::connect_addr(&at).expect("it listens");
     stream.write_all(b"?").expect("it stands");
@@ -274,7 +274,7 @@ fn a_peer_that_said_its_end_is_still_answered() {
 fn a_peer_that_never_closes_is_given_up_after_the_linger_time() {
     let mut settings = Settings::default();
     settings.linger = Duration::from_millis(200);
-    let (pool, at) = start(Config::accept(answering(57, Closing::PeerMaySend)).loops(1).settings(settings));
+    let (pool, at) = start(Config::accept(answering(57, Closing::PeerMaySend)).loops(1).settings(|to| *to = settings));
     let mut streams: Vec<_> = (0..100).map(|_| connect(at)).collect();
     let began = Instant::now();
     for stream in &mut streams {
@@ -291,7 +291,7 @@ fn a_peer_that_never_closes_is_given_up_after_the_linger_time() {
 fn a_peer_that_is_not_read_any_more_is_given_up_when_it_resets() {
     let mut settings = Settings::default();
     settings.linger = 10 * PATIENCE;
-    let (pool, at) = start(Config::accept(answering(57, Closing::PeerMaySend)).loops(1).settings(settings));
+    let (pool, at) = start(Config::accept(answering(57, Closing::PeerMaySend)).loops(1).settings(|to| *to = settings));
     let mut stream = connect(at);
     stream.write_all(b"?").expect("it stands");
     assert_eq!(read_all(&mut stream).expect("an orderly end"), pattern(57));
@@ -339,7 +339,7 @@ impl Protocol for Giving {
 fn unread(asks: &[u8]) -> (Pool, TcpStream) {
     let mut settings = Settings::default();
     (settings.flush, settings.linger) = (10 * PATIENCE, Duration::from_millis(100));
-    let (pool, at) = start(Config::accept(Generous).loops(1).settings(settings));
+    let (pool, at) = start(Config::accept(Generous).loops(1).settings(|to| *to = settings));
     let mut deaf = connect(at);
     deaf.write_all(asks).expect("it stands");
     // The kernel took what it could.

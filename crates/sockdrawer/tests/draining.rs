@@ -161,9 +161,8 @@ fn be_clients() {
     let at: SocketAddr = hear().expect("told").parse().expect("an address");
     let count: usize = hear().expect("told").parse().expect("a number");
     let told = Arc::new(Told::default());
-    let mut connecting = Connecting::to(vec![at.into()]);
-    connecting.total = Some(count as u64);
-    let pool = Pool::start(Config::connect(Clients(told.clone()), connecting).loops(1).workers(0).limit(count)).expect("starts");
+    let connecting = Connecting::to([at]).keep(count).total(count as u64);
+    let pool = Pool::start(Config::connect(Clients(told.clone()), connecting).loops(1).workers(0)).expect("starts");
     assert!(pool.wait(PATIENCE, |status| status.counts.connected == count as u64), "{:#?}", pool.status());
     // Each has asked at least once.
     assert!(pool.wait(PATIENCE, |_| told.answered.load(SeqCst) >= count));
@@ -275,7 +274,7 @@ fn purge_with_unread_input(count: usize, length: usize, more: usize) {
     sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
     let mut settings = Settings::default();
     settings.options.send_buffer = Some(16 * 1024);
-    let (pool, at) = start(Config::accept(Speaker(length)).loops(2).settings(settings));
+    let (pool, at) = start(Config::accept(Speaker(length)).loops(2).settings(|to| *to = settings));
     let mut clients: Vec<TcpStream> = (0..count).map(|_| connect(at)).collect();
     for client in &mut clients {
         client.write_all(b"speak").expect("it stands");
@@ -331,7 +330,7 @@ fn what_is_in_the_kernel_is_delivered_however_much_the_peer_has_sent() {
     const SPEECH: usize = 64 * 1024;
     let mut settings = Settings::default();
     settings.options.send_buffer = Some(512 * 1024);
-    let (pool, at) = start(Config::accept(Speaker(SPEECH)).loops(1).settings(settings));
+    let (pool, at) = start(Config::accept(Speaker(SPEECH)).loops(1).settings(|to| *to = settings));
     let mut client = connect(at);
     // Little fits into the client's own buffer.
     sockopt::set_socket_recv_buffer_size(&client, 4096).expect("a socket");
@@ -384,10 +383,8 @@ fn a_drain_of_so_many_leaves_those_that_connect() {
     // Nobody accepts: with a full queue a handshake does not end.
     let _queued: Vec<TcpStream> =
         std::iter::from_fn(|| TcpStream::connect_timeout(&full, Duration::from_millis(300)).ok()).collect();
-    let mut connecting = Connecting::to(vec![at.into(), full.into()]);
-    connecting.total = Some(2 * EACH as u64);
-    connecting.timeout = PATIENCE;
-    let pool = Pool::start(Config::connect(Stays, connecting).loops(2).limit(2 * EACH)).expect("starts");
+    let connecting = Connecting::to([at, full]).keep(2 * EACH).total(2 * EACH as u64).timeout(PATIENCE);
+    let pool = Pool::start(Config::connect(Stays, connecting).loops(2)).expect("starts");
     let begun = |status: &sockdrawer::observe::Status| {
         (status.counts.connects, status.counts.connected) == (2 * EACH as u64, EACH as u64)
     };
@@ -407,9 +404,8 @@ fn two_drains_of_so_many_at_once_end_exactly_as_many_as_both() {
     const ALL: usize = 600;
     for loops in [1, 2] {
         let (server, at) = start(Config::accept(Stays).loops(1));
-        let mut connecting = Connecting::to(vec![at.into()]);
-        connecting.total = Some(ALL as u64);
-        let pool = Pool::start(Config::connect(Stays, connecting).loops(loops).limit(ALL)).expect("starts");
+        let connecting = Connecting::to([at]).keep(ALL).total(ALL as u64);
+        let pool = Pool::start(Config::connect(Stays, connecting).loops(loops)).expect("starts");
         assert!(pool.wait(PATIENCE, |status| status.counts.connected == ALL as u64), "{:?}", pool.status());
         let of_each = || pool.status().loops.iter().map(|one| one.connections).collect::<Vec<_>>();
         let before = of_each();

@@ -76,8 +76,8 @@ fn main() {
     ]);
 }
 
-fn start(behaviour: impl Into<Behaviour>) -> (Pool, SocketAddr) {
-    let config = Config::accept(behaviour).model(Model::Fork).listen("127.0.0.1:0".parse().expect("an address"));
+fn start(behaviour: impl sockdrawer::IntoBehaviour) -> (Pool, SocketAddr) {
+    let config = Config::accept(behaviour).model(Model::Fork).listen("127.0.0.1:0");
     let pool = Pool::start(config).expect("the pool starts");
     let at = address(&pool);
     (pool, at)
@@ -297,7 +297,7 @@ fn a_child_has_its_connection_and_what_its_service_opened() {
         if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
             listeners.truncate(1);
         }
-        let config = (0..more).fold(config, |config, _| config.listen("127.0.0.1:0".parse().expect("an address")));
+        let config = (0..more).fold(config, |config, _| config.listen("127.0.0.1:0"));
         pool.reconfigure(config).expect("reconfigures");
         let others: Vec<TcpStream> = (0..3).map(|_| connect(at)).collect();
         let mut client = connect(at);
@@ -352,7 +352,7 @@ fn no_program_ends_in_order_with_its_helper() {
 }
 
 /// Some are served, and as many wait at the limit.
-fn shut_down_at_the_limit(behaviour: impl Into<Behaviour>, stuck: bool) {
+fn shut_down_at_the_limit(behaviour: impl sockdrawer::IntoBehaviour, stuck: bool) {
     const LIMIT: usize = 3;
     const WITHIN: Duration = Duration::from_secs(2);
     let (pool, at) = start(behaviour);
@@ -387,7 +387,7 @@ fn a_shutdown_keeps_its_time_with_stuck_children() {
 fn a_panic_in_a_child_is_told_by_its_words() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = heard.clone();
-    let config = Config::accept(Echo).model(Model::Fork).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = Config::accept(Echo).model(Model::Fork).listen("127.0.0.1:0");
     let config = config.observer(move |event: &Event| {
         if let Event::ConnectionPanicked { message, .. } = event {
             hears.lock().expect("no panic").push(message.clone());

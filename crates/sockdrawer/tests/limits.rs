@@ -226,12 +226,12 @@ fn a_target_that_refuses_is_paused_also_at_the_limit() {
     // Bound, so that nobody else gets the port, and not listening, so that it refuses.
     let refuses = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     rustix::net::bind(&refuses, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
-    let at = rustix::net::getsockname(&refuses).expect("bound").try_into().expect("an address");
+    let at: SocketAddr = rustix::net::getsockname(&refuses).expect("bound").try_into().expect("an address");
     // Each pause is followed by one connect for each permit, at most 64 in a turn; each is twice as long as the one before.
     for (limit, most) in [(1, 60), (1000, 1500)] {
         let began = Instant::now();
-        let connecting = Connecting::to(vec![Address::Tcp(at)]);
-        let pool = Pool::start(Config::connect(common::Echo, connecting).loops(1).workers(0).limit(limit)).expect("starts");
+        let connecting = Connecting::to([at]).keep(limit);
+        let pool = Pool::start(Config::connect(common::Echo, connecting).loops(1).workers(0)).expect("starts");
         assert!(pool.wait(PATIENCE, |_| began.elapsed() >= Duration::from_secs(1)));
         let connects = pool.status().counts.connects;
         assert!((2..=most).contains(&connects), "{connects} connects in a second, with a limit of {limit}");

@@ -128,7 +128,7 @@ impl Audience {
         (settings.high_water, settings.low_water) = (16 * 1024, 8 * 1024);
         let relay = Relay::default();
         let all = relay.all.clone();
-        let (pool, at) = start(Config::accept(relay).loops(1).settings(settings));
+        let (pool, at) = start(Config::accept(relay).loops(1).settings(|to| *to = settings));
         Audience { pool, at, all, readers: Vec::new(), took: Vec::new() }
     }
 

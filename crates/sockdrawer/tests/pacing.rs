@@ -56,9 +56,8 @@ impl Protocol for Asks {
 /// The median and the 99th percentile of how late so many questions were asked.
 fn lags(loops: usize, questions: u64) -> (Duration, Duration) {
     let (_server, at) = start(Config::accept(Echo).loops(1));
-    let mut connecting = Connecting::to(vec![at.into()]);
-    connecting.total = Some(CONNECTIONS.into());
-    let config = Config::connect(Paced, connecting).loops(loops).limit(CONNECTIONS as usize);
+    let connecting = Connecting::to([at]).keep(CONNECTIONS as usize).total(CONNECTIONS.into());
+    let config = Config::connect(Paced, connecting).loops(loops);
     let pool = Pool::start(config).expect("starts");
     assert!(pool.wait(PATIENCE, |status| status.counts.connected == CONNECTIONS.into()), "{:?}", pool.status());
     let (asked, within) = (4 * questions, PATIENCE + INTERVAL * (questions as u32 / CONNECTIONS));

@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use sockdrawer::{
-    Address, Config, Context, Endpoint, Error, Input, Local, Peer, Pool, Protocol, Service, Step,
+    Config, Context, Error, Input, Local, Peer, Pool, Protocol, Service, Step,
     connecting::{ConnectFailure, Connecting},
 };
 use std::net::{IpAddr, SocketAddr};
@@ -90,9 +90,8 @@ fn listener(at: SocketAddr) -> OwnedFd {
 
 fn fill(target: SocketAddr, sources: Vec<IpAddr>, count: usize, limit: usize) -> (Pool, Client) {
     let client = Client::default();
-    let mut connecting = Connecting::to(vec![Address::Tcp(target)]);
-    (connecting.sources, connecting.total) = (sources, Some(count as u64));
-    let pool = Pool::start(Config::connect(client.clone(), connecting).loops(1).workers(0).limit(limit)).expect("starts");
+    let connecting = Connecting::to([target]).keep(limit).sources(sources).total(count as u64);
+    let pool = Pool::start(Config::connect(client.clone(), connecting).loops(1).workers(0)).expect("starts");
     client.notes_of(count);
     (pool, client)
 }
@@ -100,12 +99,7 @@ fn fill(target: SocketAddr, sources: Vec<IpAddr>, count: usize, limit: usize) ->
 /// Makes another `STEP` connects, and tells the CPU time that they took.
 fn step((pool, client): &(Pool, Client), before: usize) -> Duration {
     let count = before + STEP;
-    pool.update(|mut config| {
-        let Endpoint::Connect(connecting) = &mut config.endpoint else { unreachable!("a pool of clients") };
-        connecting.total = Some(count as u64);
-        config
-    })
-    .expect("in place");
+    pool.update(|config| config.connecting(|connecting| connecting.total = Some(count as u64))).expect("in place");
     let stood = client.notes_of(count).stood;
     assert_eq!(stood.len(), count, "none failed");
     stood[count - 1] - stood[before - 1]
@@ -166,11 +160,10 @@ fn ports_that_were_asked_for_are_used_and_no_others() {
         // Not one of those that are asked for first: no client has the port that it connects to.
         let server = listener(([127, 0, 0, 1], 20_000).into());
         let target: SocketAddr = getsockname(&server).expect("bound").try_into().expect("an address");
-        let start = |ports| {
+        let start = |ports: (u16, u16)| {
             let client = Client::default();
-            let mut connecting = Connecting::to(vec![Address::Tcp(target)]);
-            (connecting.local_ports, connecting.total) = (Some(ports), Some(5));
-            Pool::start(Config::connect(client.clone(), connecting).loops(1).limit(9)).map(|pool| (pool, client))
+            let connecting = Connecting::to([target]).keep(9).local_ports(ports.0, ports.1).total(5);
+            Pool::start(Config::connect(client.clone(), connecting).loops(1)).map(|pool| (pool, client))
         };
         let (_pool, client) = start((20_004, 20_006)).expect("starts");
         let notes = client.notes_of(5);

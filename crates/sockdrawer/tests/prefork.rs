@@ -86,7 +86,7 @@ fn main() {
 }
 
 fn start(config: Config) -> (Pool, SocketAddr) {
-    let config = config.model(Model::Prefork).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = config.model(Model::Prefork).listen("127.0.0.1:0");
     let pool = Pool::start(config).expect("the pool starts");
     let at = address(&pool);
     (pool, at)
@@ -320,7 +320,7 @@ fn who_waits_is_served_before_the_end() {
     clients.iter_mut().for_each(|client| client.write_all(b"hello").expect("it is in the queue"));
     listen(&pool, |listeners| listeners[0].limit = Some(1));
     // Port 0 stays what it is: an address of another kind takes its place.
-    listen(&pool, |listeners| listeners[0] = Listening::new("unix:@sockdrawer-elsewhere".parse().expect("an address")));
+    listen(&pool, |listeners| listeners[0] = Listening::new("unix:@sockdrawer-elsewhere"));
     std::thread::scope(|scope| {
         scope.spawn(|| pool.shutdown(Drain::within(PATIENCE)));
         for mut client in clients {

@@ -105,7 +105,7 @@ fn main() {
 const BOTH: [Model; 2] = [Model::Prefork, Model::Fork];
 
 fn start(model: Model, config: Config) -> (Pool, SocketAddr) {
-    let config = config.model(model).loops(1).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = config.model(model).loops(1).listen("127.0.0.1:0");
     let pool = Pool::start(config).expect("the pool starts");
     let at = address(&pool);
     (pool, at)
@@ -219,7 +219,7 @@ fn a_process_without_descriptors() {
     let (pool, at) = with_descriptors(128, || start(Model::Prefork, Config::accept(echo()).processes(1)));
     let helper = helpers(&pool);
     let mut clients = many(at, pool.status().limit);
-    let more = (0..4).fold(pool.config(), |config, _| config.listen("127.0.0.1:0".parse().expect("an address")));
+    let more = (0..4).fold(pool.config(), |config, _| config.listen("127.0.0.1:0"));
     pool.reconfigure(more).expect("reconfigures");
     clients.iter_mut().for_each(|client| assert!(echoes(client, b"still here")));
     assert_eq!(helpers(&pool), helper, "it lives");
@@ -237,7 +237,7 @@ fn a_forking_helper_needs_few_descriptors() {
     assert_eq!(pool.connections(&Selector::All).len(), 200);
     drop(clients);
     assert!(pool.wait(PATIENCE, |status| status.connections == 0), "{:#?}", pool.status());
-    let config = Config::accept(echo()).model(Model::Fork).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = Config::accept(echo()).model(Model::Fork).listen("127.0.0.1:0");
     let refused = with_descriptors(12, || Pool::start(config.clone()).map(|_| ()));
     assert!(matches!(refused, Err(Error::LimitTooHigh { asked: 1, fits: 0, .. })), "{refused:?}");
     // It keeps the connection of another program.
@@ -277,7 +277,7 @@ fn options_that_are_refused() {
         settings.options.nodelay = !settings.options.nodelay;
         let year = Duration::from_secs(365 * 24 * 3600);
         settings.options.keepalive = Some(Keepalive { idle: year, interval: year, probes: 1 });
-        pool.reconfigure(pool.config().settings(settings)).expect_err("the kernel does not take it");
+        pool.reconfigure(pool.config().settings(|to| *to = settings)).expect_err("the kernel does not take it");
         let clients = many(at, 20);
         // Into a connection's own process it cannot look.
         for connection in pool.connections(&Selector::All).into_iter().filter(|_| model == Model::Prefork) {
@@ -372,7 +372,7 @@ fn permits_that_a_killed_process_lost() {
 fn be_killed() {
     let asked = std::env::args().nth(2).expect("a model");
     let model = BOTH.into_iter().find(|model| model.to_string() == asked).expect("one of both");
-    let config = Config::accept(echo()).model(model).processes(2).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = Config::accept(echo()).model(model).processes(2).listen("127.0.0.1:0");
     let pool = Pool::start(config);
     match &pool {
         Ok(pool) => println!("{}", address(pool)),
@@ -402,7 +402,7 @@ fn nothing_is_left() {
 
 fn a_loop_that_hangs() {
     let config = Config::accept(echo()).model(Model::Prefork).processes(1).loops(2);
-    let pool = Pool::start(config.listen("127.0.0.1:0".parse().expect("an address"))).expect("the pool starts");
+    let pool = Pool::start(config.listen("127.0.0.1:0")).expect("the pool starts");
     let mut clients = many(address(&pool), 40);
     clients[0].write_all(b"hang").expect("written");
     // The kernel chose the loop of each: some are of the other.

@@ -134,7 +134,7 @@ fn a_policy_that_panics_is_told_and_the_default_decides() {
 #[test]
 fn a_policy_is_changed_in_place() {
     let scene = scene(Config::accept(Echo).loops(1), Replace::GiveUp);
-    let plan = scene.pool.plan(&scene.pool.config().restarts(Restarts::default())).to_string();
+    let plan = scene.pool.plan(&scene.pool.config().restarts(Restarts::default())).expect("it makes sense").to_string();
     assert!(plan.starts_with("restarts: in place (a policy of the program to Restarts"), "{plan}");
     scene.pool.update(|config| config.restarts(Restarts::default())).expect("in place");
     // The same data is no change.

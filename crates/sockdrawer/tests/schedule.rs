@@ -5,7 +5,7 @@ mod common;
 use common::{Echo, PATIENCE, start};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use sockdrawer::{
-    Address, Config, Context, Drain, Endpoint, Input, Local, Model, Peer, Pool, Protocol, Service, Step,
+    Address, Config, Context, Drain, Input, Local, Model, Peer, Pool, Protocol, Service, Step,
     connecting::{ConnectFailure, Connecting, Late},
 };
 use std::io::Write;
@@ -57,11 +57,7 @@ impl Protocol for Stays {
 }
 
 fn connecting(target: SocketAddr) -> Connecting {
-    let mut connecting = Connecting::to(vec![Address::Tcp(target)]);
-    connecting.total = Some(CONNECTS);
-    connecting.rate = Some(1.0 / GAP.as_secs_f64());
-    connecting.late = Late::MakeUp;
-    connecting
+    Connecting::to([target]).keep(1).total(CONNECTS).rate(1.0 / GAP.as_secs_f64()).late(Late::MakeUp)
 }
 
 /// Tells each end of the peer, and goes on when told to.
@@ -94,8 +90,8 @@ fn the_next_connect_begins_before_other_events_are_looked_at() {
     let path = std::env::temp_dir().join(format!("sockdrawer-redial-{}.sock", std::process::id()));
     let listener = UnixListener::bind(&path).expect("a path of this test's own");
     let (tell, told) = channel();
-    let connecting = Connecting::to(vec![Address::Unix(path.clone())]);
-    let config = Config::connect(Stops(Mutex::new(tell)), connecting).loops(1).limit(3);
+    let connecting = Connecting::to([Address::Unix(path.clone())]).keep(3);
+    let config = Config::connect(Stops(Mutex::new(tell)), connecting).loops(1);
     let pool = Pool::start(config).expect("the pool starts");
     let mut accepted: Vec<_> = (0..3).map(|_| listener.accept().expect("the pool connects").0).collect();
     accepted.pop();
@@ -122,7 +118,7 @@ fn what_waited_for_a_permit_is_made_up_for_and_its_wait_is_told() {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let (tells, lags) = channel();
         let connecting = connecting(server.local_addr().expect("bound"));
-        let config = Config::connect(Tells(Mutex::new(tells)), connecting).model(model).limit(1);
+        let config = Config::connect(Tells(Mutex::new(tells)), connecting).model(model);
         let pool = Pool::start(config).expect("starts");
         let next = || server.accept().expect("it connects").0;
         let mut first = next();
@@ -151,7 +147,7 @@ fn a_connect_that_fails_tells_how_late_it_was() {
     bind(&deserted, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port is free");
     let target = getsockname(&deserted).expect("bound").try_into().expect("an address");
     let (tells, lags) = channel();
-    let pool = Pool::start(Config::connect(Tells(Mutex::new(tells)), connecting(target)).limit(1)).expect("starts");
+    let pool = Pool::start(Config::connect(Tells(Mutex::new(tells)), connecting(target))).expect("starts");
     assert!(pool.wait(PATIENCE, |status| status.counts.connect_failed == CONNECTS), "{:?}", pool.status());
     let lags: Vec<Duration> = lags.try_iter().collect();
     assert_eq!(lags.len() as u64, CONNECTS);
@@ -174,21 +170,15 @@ impl Service for Due {
 fn paced(late: Late, total: Option<u64>, limit: usize) -> (Pool, Receiver<Instant>, Pool) {
     let (server, at) = start(Config::accept(Echo).loops(1));
     let (tells, hears) = channel();
-    let mut connecting = connecting(at);
-    (connecting.late, connecting.total) = (late, total);
-    let config = Config::connect(Due(Mutex::new(tells)), connecting).loops(2).limit(limit);
+    let mut connecting = connecting(at).keep(limit).late(late);
+    connecting.total = total;
+    let config = Config::connect(Due(Mutex::new(tells)), connecting).loops(2);
     (Pool::start(config).expect("starts"), hears, server)
 }
 
 /// The pool's targets, rate and number, changed in place.
 fn change(pool: &Pool, change: impl Fn(&mut Connecting)) {
-    let changed = pool.update(|mut config| {
-        if let Endpoint::Connect(connecting) = &mut config.endpoint {
-            change(connecting);
-        }
-        config
-    });
-    changed.expect("nobody refuses");
+    pool.update(|config| config.connecting(&change)).expect("nobody refuses");
 }
 
 /// At most so many are due in this time.
@@ -208,7 +198,7 @@ fn changes_neither_bring_a_connect_forward_nor_lose_one() {
             connecting.total = Some(MANY + turn + 1);
             connecting.timeout += Duration::from_millis(turn % 2);
         });
-        pool.update(|config| config.limit(1_000 + turn as usize % 3)).expect("nobody refuses");
+        change(&pool, |connecting| connecting.keep = Some(1_000 + turn as usize % 3));
         let connects = pool.status().counts.connects;
         assert!(connects <= due_in(began.elapsed()), "{connects} after {:?}", began.elapsed());
     }
@@ -235,7 +225,7 @@ fn who_may_have_more_connections_makes_them_at_the_rate() {
         if total.is_some() {
             change(&pool, |connecting| connecting.total = Some(60));
         } else {
-            pool.update(|config| config.limit(60)).expect("nobody refuses");
+            change(&pool, |connecting| connecting.keep = Some(60));
         }
         let mut status = pool.status();
         while status.counts.connected < 60 {

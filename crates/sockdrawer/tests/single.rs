@@ -4,7 +4,7 @@ mod common;
 
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, read, read_all, reset, start};
 use sockdrawer::{
-    Address, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step, connecting::Connecting, observe::Event,
+    Config, Context, Error, Input, Model, Peer, Pool, Protocol, Service, Step, connecting::Connecting, observe::Event,
 };
 use std::io::Write;
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ impl Protocol for Visitors {
     }
 }
 
-fn single(service: impl Into<sockdrawer::Behaviour>) -> Config {
+fn single(service: impl sockdrawer::IntoBehaviour) -> Config {
     Config::accept(service).model(Model::Single)
 }
 
@@ -112,8 +112,7 @@ fn a_suspended_pool_serves_who_waited_when_it_goes_on() {
 #[test]
 fn it_connects_once_at_a_time() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let mut connecting = Connecting::to(vec![Address::Tcp(server.local_addr().expect("bound"))]);
-    connecting.total = Some(5);
+    let connecting = Connecting::to([server.local_addr().expect("bound")]).keep(1).total(5);
     let pool = Pool::start(Config::connect(Echo, connecting).model(Model::Single)).expect("starts");
     for _ in 0..5 {
         let (mut peer, _) = server.accept().expect("it connects");

@@ -93,7 +93,7 @@ fn run_or_refuse(model: Model, workers: usize, jobs: u32, begun: &mut u32) -> Op
 
 fn run(model: Model, workers: usize, jobs: u32, first: u32) -> Result<Duration, Error> {
     let config = Config::accept(Slow).model(model).loops(1).workers(workers).processes(1);
-    let pool = Pool::start(config.listen("127.0.0.1:0".parse().expect("an address")))?;
+    let pool = Pool::start(config.listen("127.0.0.1:0"))?;
     let at = address(&pool);
     let mut clients: Vec<_> = (0..jobs).map(|_| connect(at)).collect();
     assert!(pool.wait(common::PATIENCE, |status| status.connections == clients.len()), "{:#?}", pool.status());

@@ -1,6 +1,8 @@
 //! The model `tasks`: async handlers and listeners on a pool that goes on counting, draining and changing, and protocols beside
 //! them.
 
+#[path = "tasks/awaiting.rs"]
+mod awaiting;
 mod common;
 #[path = "tasks/listening.rs"]
 mod listening;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 
-fn tasks(behaviour: impl Into<Behaviour>) -> Config {
+fn tasks(behaviour: impl sockdrawer::IntoBehaviour) -> Config {
     let mut config = Config::accept(behaviour).model(Model::Tasks).loops(2).workers(1);
     // Clients here keep their end open.
     config.settings.linger = Duration::from_millis(50);
@@ -457,9 +459,8 @@ fn handlers_run_on_connections_that_a_pool_made() {
         info.draining().await;
     }
     let (server, at) = start(tasks(Behaviour::task(stubborn)));
-    let connecting = sockdrawer::connecting::Connecting::to(vec![sockdrawer::Address::Tcp(at)]);
-    let client = Pool::start(Config::connect(Behaviour::task(asks), connecting).model(Model::Tasks).loops(1).limit(25))
-        .expect("it starts");
+    let connecting = sockdrawer::connecting::Connecting::to([at]).keep(25);
+    let client = Pool::start(Config::connect(Behaviour::task(asks), connecting).model(Model::Tasks).loops(1)).expect("it starts");
     let answered = || server.connections(&Selector::All).iter().map(|one| one.bytes_out).sum::<u64>();
     assert!(server.wait(PATIENCE, |_| answered() == 25 * 8), "{:#?}", server.status());
     client.suspend();
@@ -472,7 +473,7 @@ fn handlers_run_on_connections_that_a_pool_made() {
 
 #[test]
 fn what_a_model_cannot_run_is_refused_by_name() {
-    let refused = |config: Config| Pool::start(config).err().expect("refused").to_string();
+    let refused = |config: Config| Pool::start(config).expect_err("refused").to_string();
     let handler = refused(Config::accept(Behaviour::task(echo)));
     assert!(handler.contains("loops") && handler.contains("async") && handler.contains("tasks"), "{handler}");
     let listener = refused(Config::accept(Behaviour::listener()));

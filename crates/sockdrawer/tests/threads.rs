@@ -6,7 +6,7 @@ mod common;
 use common::{Echo, PATIENCE, assert_empty, connect, echoes, in_time, read, read_all, start};
 use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    Address, Config, Context, Drain, Drained, Error, Input, Local, Model, Peer, Pool, Protocol, Selector, Service, Side, Step,
+    Config, Context, Drain, Drained, Error, Input, Local, Model, Peer, Pool, Protocol, Selector, Service, Side, Step,
     connecting::Connecting,
     observe::{ConnectionState, Event},
     restarting::Restarts,
@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-fn threads(service: impl Into<sockdrawer::Behaviour>) -> Config {
+fn threads(service: impl sockdrawer::IntoBehaviour) -> Config {
     Config::accept(service).model(Model::Threads)
 }
 
@@ -378,9 +378,8 @@ impl Protocol for Sides {
 #[test]
 fn connections_that_are_made_have_their_threads_too() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let mut connecting = Connecting::to(vec![Address::Tcp(server.local_addr().expect("bound"))]);
-    connecting.total = Some(12);
-    let pool = Pool::start(Config::connect(Sides, connecting).model(Model::Threads).limit(4)).expect("starts");
+    let connecting = Connecting::to([server.local_addr().expect("bound")]).keep(4).total(12);
+    let pool = Pool::start(Config::connect(Sides, connecting).model(Model::Threads)).expect("starts");
     let peers = |count: usize| -> Vec<_> { (0..count).map(|_| server.accept().expect("it connects").0).collect() };
     for _ in 0..3 {
         let mut four = peers(4);

@@ -3,7 +3,7 @@
 use super::clients::{Cause, Churn, Keep, PATIENCE, Phase, Witness};
 use super::exchange::Exchange;
 use super::tally::{Group, Tally};
-use sockdrawer::{Address, Config, Drain, Endpoint, Error, Pool, connecting::Connecting};
+use sockdrawer::{Address, Config, Drain, Error, Pool, connecting::Connecting};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,15 +108,16 @@ impl Probe {
     /// # Errors
     /// When its pool cannot start.
     pub fn start<E: Exchange>(plan: &Plan, exchange: E, tally: &Arc<Tally>) -> Result<Probe, Error> {
-        let mut connecting = Connecting::to(vec![plan.target.clone()]);
         let near = plan.connect_rate().is_none();
-        connecting.rate = Some(if near { PROBES_PER_SECOND } else { PROBES_PER_SECOND_AND_ADDRESS });
-        connecting.sources = sources(&plan.target, Group::Probe);
-        connecting.timeout = PATIENCE;
-        // In a pool with a total, even the maximum, a failed connect is not followed by a rest.
-        connecting.total = Some(u64::MAX);
+        let connecting = Connecting::to([&plan.target])
+            .keep(PROBES_AT_ONCE)
+            .rate(if near { PROBES_PER_SECOND } else { PROBES_PER_SECOND_AND_ADDRESS })
+            .sources(sources(&plan.target, Group::Probe))
+            .timeout(PATIENCE)
+            // In a pool with a total, even the maximum, a failed connect is not followed by a rest.
+            .total(u64::MAX);
         let churn = Churn::new(exchange, Arc::new(Gap(tally.clone())));
-        Pool::start(Config::connect(churn, connecting).loops(1).workers(0).capacity(1).limit(PROBES_AT_ONCE)).map(Probe)
+        Pool::start(Config::connect(churn, connecting).loops(1).workers(0).capacity(1)).map(Probe)
     }
 
     /// Ends the probe at once.
@@ -138,12 +139,11 @@ impl Witness for Gap {
     fn failed(&self, _phase: Phase, _cause: Cause) {}
 }
 
-fn pool(plan: &Plan, group: Group, behaviour: impl Into<sockdrawer::Behaviour>, count: usize) -> Result<Pool, Error> {
-    let mut connecting = Connecting::to(vec![plan.target.clone()]);
-    connecting.sources = sources(&plan.target, group);
-    connecting.timeout = PATIENCE;
+fn pool(plan: &Plan, group: Group, behaviour: impl sockdrawer::IntoBehaviour, count: usize) -> Result<Pool, Error> {
+    let connecting = Connecting::to([&plan.target]).keep(count).timeout(PATIENCE);
+    let mut connecting = connecting.sources(sources(&plan.target, group));
     connecting.rate = plan.connect_rate().filter(|_| group == Group::Churn);
-    Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
+    Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count))
 }
 
 /// The source addresses of a set; outside of the loopback the kernel chooses the only one.
@@ -156,12 +156,8 @@ fn sources(target: &Address, group: Group) -> Vec<IpAddr> {
 
 /// Stops further connects. Ending the pool at once would cut off connects whose handshake is under way.
 pub(crate) fn stop_connecting(pool: &Pool) {
-    let mut config = pool.config();
-    if let Endpoint::Connect(connecting) = &mut config.endpoint {
-        connecting.total = Some(0);
-    }
     // An error means that the pool gave up: it does not connect any more either.
-    let _ = pool.reconfigure(config);
+    let _ = pool.update(|config| config.connecting(|connecting| connecting.total = Some(0)));
     // Every loop answers this, after it has seen the change.
     pool.connections(&sockdrawer::Selector::All);
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// use std::time::Duration;
 ///
 /// let behaviour = acks::two_reads(Duration::from_millis(5));
-/// let config = Config::accept(behaviour).model(Model::Threads).listen("127.0.0.1:9000".parse()?);
+/// let config = Config::accept(behaviour).model(Model::Threads).listen("127.0.0.1:9000");
 /// Pool::start(config)?.join()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -174,10 +174,10 @@ impl Scene {
         let options = Options { pattern, size, batch, window, budget, ..Options::default() };
         let counts = self.counts.clone();
         let client = Client::new(options, move || Tally(counts.clone()));
-        let mut connecting = Connecting::to(vec![Address::Tcp(to)]);
+        let mut connecting = Connecting::to([to]).keep(case.connections);
         connecting.total = total.map(|total| total as u64);
-        let mut config = Config::connect(client, connecting).limit(case.connections).loops(2).workers(0);
-        config.settings.max_unsent = None;
+        let config = Config::connect(client, connecting).loops(2).workers(0);
+        let config = config.settings(|settings| settings.max_unsent = None);
         let ended = self.counts.told().ends.len();
         Clients { pool: Pool::start(config).expect("it starts"), counts: self.counts.clone(), ended }
     }

@@ -233,7 +233,7 @@ impl Protocol for Answers {
 }
 
 fn web(file: &str, once: bool) -> (Pool, String) {
-    let config = Config::accept(Web { file: file.into(), once }).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = Config::accept(Web { file: file.into(), once }).listen("127.0.0.1:0");
     let pool = Pool::start(config).expect("it starts");
     let address = pool.addresses()[0].to_string();
     (pool, address)

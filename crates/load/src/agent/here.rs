@@ -7,7 +7,7 @@ use crate::server::own_time;
 use crate::stop::Stop;
 use crate::workload::{Recorder, Shared, Tally};
 use sockdrawer::{
-    Address, Config, Drain, Endpoint, Error, Pool, Selector,
+    Address, Config, Drain, Error, Pool, Selector,
     connecting::{Connecting, Late},
     observe::{Readiness, Status},
 };
@@ -62,7 +62,8 @@ impl Here {
         let shared = Arc::new(shared);
         let renews = plan.renews();
         let total = if renews { plan.connects() } else { Some(aim.connections as u64) };
-        let mut connecting = Connecting::to(targets);
+        let keep = if renews { aim.connections } else { plan.connections };
+        let mut connecting = Connecting::to(targets).keep(keep.max(1));
         connecting.sources.clone_from(&plan.sources);
         connecting.local_ports = plan.local_ports;
         connecting.total = total;
@@ -71,14 +72,14 @@ impl Here {
             connecting.late = Late::MakeUp;
         }
         connecting.timeout = plan.timeout;
-        let mut config = Config::connect(plan.workload.kind().client(&shared), connecting);
-        config.settings.linger = LINGER;
-        // Clients of acks speak to themselves, with unsent messages too.
-        config.settings.max_unsent = None;
-        config.loops = (config.loops / processes).max(1);
-        let limit = if renews { aim.connections } else { plan.connections };
+        let config = Config::connect(plan.workload.kind().client(&shared), connecting).settings(|settings| {
+            settings.linger = LINGER;
+            // Clients of acks speak to themselves, with unsent messages too.
+            settings.max_unsent = None;
+        });
+        let loops = (config.loops / processes).max(1);
         // Clients have no jobs.
-        let pool = Pool::start(config.limit(limit.max(1)).workers(0))?;
+        let pool = Pool::start(config.loops(loops).workers(0))?;
         let here = Here {
             pool,
             shared,
@@ -106,9 +107,9 @@ impl Here {
             let all = total.saturating_add(aim.connections as u64);
             *total = all.saturating_sub(before.connections as u64).max(made);
         }
-        // Where connections are not replaced, the total says how many there are.
-        match self.change(self.renews.then_some(aim.connections.max(1))) {
-            Err(Error::LimitTooHigh { fits, .. }) => self.change(Some(fits.max(1)))?,
+        // Where connections are not replaced, the total says how many there are: the pool keeps as many as descriptors allow.
+        match self.change(if self.renews { aim.connections.max(1) } else { usize::MAX }) {
+            Err(Error::LimitTooHigh { fits, .. }) => self.change(fits.max(1))?,
             changed => changed?,
         }
         self.suspend_or_resume();
@@ -119,16 +120,12 @@ impl Here {
         Ok(())
     }
 
-    fn change(&self, limit: Option<usize>) -> Result<(), Error> {
+    fn change(&self, keep: usize) -> Result<(), Error> {
         let (total, rate) = (self.total, self.scheduled.or(self.aim.rate));
-        let change = |mut config: Config| {
-            if let Endpoint::Connect(connecting) = &mut config.endpoint {
-                (connecting.total, connecting.rate) = (total, rate);
-            }
-            config.limit = limit;
-            config
+        let change = |connecting: &mut Connecting| {
+            (connecting.total, connecting.rate, connecting.keep) = (total, rate, Some(keep));
         };
-        self.pool.update(change).map(drop)
+        self.pool.update(|config| config.connecting(change)).map(drop)
     }
 
     /// Ends connections until there are no more than are aimed for, at the rate of the aim: by one thread at a time, which sees when
@@ -215,12 +212,7 @@ impl Here {
         self.shared.interval().suspend();
         // Who ends connections has no more to do.
         *lock(&self.ending.0) = Aim { connections: usize::MAX, rate: None };
-        self.pool.update(|mut config| {
-            if let Endpoint::Connect(connecting) = &mut config.endpoint {
-                connecting.total = Some(0);
-            }
-            config
-        })?;
+        self.pool.update(|config| config.connecting(|connecting| connecting.total = Some(0)))?;
         Ok(())
     }
 

@@ -17,11 +17,11 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct Limits {
-    /// What happens to a connection above the limit of the pool or of its listener.
+    /// What happens to a connection above the limit of the pool or of its listener. Default: [`OnFull::Backpressure`].
     pub on_full: OnFull,
-    /// Maximum of connections per peer. None: no maximum.
+    /// Maximum of connections per peer. Default: none, no maximum.
     pub per_peer: Option<PerPeer>,
-    /// Maximum rate at which connections are accepted. None: no maximum.
+    /// Maximum rate at which connections are accepted. Default: none, no maximum.
     pub rate: Option<AcceptRate>,
 }
 

@@ -104,7 +104,7 @@ fn a_second_delegate_is_a_bug_of_the_protocol() {
 
 #[test]
 fn loops_refuse_a_blocking_handler_by_name() {
-    let refused = Pool::start(Config::accept(Behaviour::blocking(|_| Ok(())))).err().expect("refused");
+    let refused = Pool::start(Config::accept(Behaviour::blocking(|_| Ok(())))).expect_err("refused");
     assert!(matches!(refused, Error::NotInModel { model: Model::Loops, .. }));
     let expected = "the model loops cannot run a blocking handler: use threads, single or fork, or Step::Delegate";
     assert_eq!(refused.to_string(), expected);
@@ -153,7 +153,7 @@ fn taken_over(system: Arc<dyn System>) -> (Pool, TcpStream, Lease) {
 }
 
 fn connected(service: Taken, system: Arc<dyn System>) -> (Pool, TcpStream) {
-    let mut config = Config::accept(service).listen("127.0.0.1:0".parse().expect("an address"));
+    let mut config = Config::accept(service).listen("127.0.0.1:0");
     config.settings.linger = Duration::from_millis(50);
     config.system = system;
     let pool = Pool::start(config).expect("starts");

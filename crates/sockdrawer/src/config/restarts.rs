@@ -7,9 +7,9 @@ use std::time::Duration;
 /// accepting, drains and stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Restarts {
-    /// Maximum of restarts within the time.
+    /// Maximum of restarts within the time. Default: 10.
     pub max: usize,
-    /// The time in which restarts are counted.
+    /// The time in which restarts are counted. Default: 10 s.
     pub within: Duration,
 }
 

@@ -163,11 +163,12 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::Address;
 
     const MS: Duration = Duration::from_millis(1);
 
     fn connecting(rate: f64, late: Late) -> Connecting {
-        let mut connecting = Connecting::to(Vec::new());
+        let mut connecting = Connecting::to([] as [Address; 0]);
         (connecting.rate, connecting.late) = (Some(rate), late);
         connecting
     }
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn without_a_rate_all_are_due() {
-        let (dialer, now) = (Dialer::new(Connecting::to(Vec::new()), None), Instant::now());
+        let (dialer, now) = (Dialer::new(Connecting::to([] as [Address; 0]), None), Instant::now());
         assert_eq!([dialer.take(now), dialer.take(now)], [now, now]);
         dialer.give_back();
         // The first rate begins now.
@@ -248,9 +249,14 @@ mod tests {
     #[test]
     fn a_dialer_that_was_over_or_held_up_goes_on_without_a_burst() {
         for (late, total, full) in [(Late::MakeUp, Some(0), false), (Late::Forget, Some(0), false), (Late::Forget, None, true)] {
-            let dialer = Dialer::new(Connecting { total, ..connecting(1000.0, late) }, None);
+            let of_total = |total| {
+                let mut connecting = connecting(1000.0, late);
+                connecting.total = total;
+                connecting
+            };
+            let dialer = Dialer::new(of_total(total), None);
             let now = next(&dialer) + 5_000 * MS;
-            let more = Dialer::new(Connecting { total: None, ..connecting(1000.0, late) }, Some(&dialer));
+            let more = Dialer::new(of_total(None), Some(&dialer));
             more.follow(&dialer, full, now);
             assert_eq!([more.take(now), more.take(now)], [now, now + MS], "{late:?} {full}");
         }

@@ -43,6 +43,19 @@ pub enum Address {
 }
 
 impl Address {
+    /// An address as a program names it. One that is wrong leads [nowhere](Address::is_nowhere), and the error says why.
+    pub(crate) fn or_nowhere(address: impl TryInto<Address, Error: Into<AddressError>>) -> (Address, Option<AddressError>) {
+        match address.try_into() {
+            Ok(address) => (address, None),
+            Err(error) => (Address::Unix(PathBuf::new()), Some(error.into())),
+        }
+    }
+
+    /// Whether this is the empty path that stands for a wrong address: no socket can be bound to it by name.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        matches!(self, Address::Unix(path) if path.as_os_str().is_empty())
+    }
+
     /// Reads an address. Blocks on the system's resolver when the host is a name other than `localhost`.
     ///
     /// # Errors
@@ -60,6 +73,36 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
         Address::parse(text)
+    }
+}
+
+impl TryFrom<&str> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: &str) -> Result<Address, AddressError> {
+        Address::parse(text)
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Address, AddressError> {
+        Address::parse(&text)
+    }
+}
+
+impl TryFrom<&String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: &String) -> Result<Address, AddressError> {
+        Address::parse(text)
+    }
+}
+
+impl From<&Address> for Address {
+    fn from(address: &Address) -> Address {
+        address.clone()
     }
 }
 
@@ -87,7 +130,7 @@ impl fmt::Display for Address {
 }
 
 /// Why a text is not an address, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The text, or what follows `unix:`, is empty.
@@ -146,6 +189,27 @@ pub enum AddressError {
     /// A backslash that begins neither `\\` nor `\xNN`.
     #[error(r"a backslash in {0:?} begins no escape: write \\ for a backslash, \xNN for the byte NN (hexadecimal)")]
     BadEscape(String),
+}
+
+/// Prints the line of `Display`: `fn main() -> Result<(), AddressError>` prints errors by `Debug`.
+impl fmt::Debug for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An [`Address`] converts to itself without an error.
+impl From<std::convert::Infallible> for AddressError {
+    fn from(never: std::convert::Infallible) -> AddressError {
+        match never {}
+    }
+}
+
+impl AddressError {
+    /// What is wrong with an empty Unix path.
+    pub(crate) fn nowhere() -> AddressError {
+        AddressError::Empty("unix:".to_owned())
+    }
 }
 
 /// Parses an address; `resolve` turns a host's name into an address, or returns why it cannot.

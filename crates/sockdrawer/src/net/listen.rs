@@ -2,6 +2,7 @@
 
 use super::{Address, SocketOptions};
 use crate::sys::{Errno, System};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +24,8 @@ const DEVICE_MAX: usize = 15;
 /// # }
 /// let mut options = ListenOptions::default();
 /// options.v6_only = true;
-/// let config = Config::accept(Echo).listen("0.0.0.0:9000".parse()?).listen_with("[::]:9000".parse()?, options);
-/// # Ok::<(), sockdrawer::AddressError>(())
+/// let config = Config::accept(Echo).listen("0.0.0.0:9000").listen_with("[::]:9000", options);
+/// # let _ = config;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
@@ -82,6 +83,18 @@ pub struct ListenRequest<'a> {
     pub shares_port: bool,
     pub(crate) accepted: &'a SocketOptions,
     pub(crate) system: &'a dyn System,
+}
+
+impl fmt::Debug for ListenRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenRequest")
+            .field("address", &self.address)
+            .field("options", &self.options)
+            .field("sockets", &self.sockets)
+            .field("backlog", &self.backlog)
+            .field("shares_port", &self.shares_port)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Makes listening sockets. The default is [`Bind`]; [`Config::listen_by`](crate::Config::listen_by) sets another, such as one that gets

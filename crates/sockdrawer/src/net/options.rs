@@ -7,15 +7,16 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct SocketOptions {
-    /// Send small segments at once (`TCP_NODELAY`). On by default.
+    /// Send small segments at once (`TCP_NODELAY`). Default: on.
     pub nodelay: bool,
-    /// Probe silent peers (`SO_KEEPALIVE` and its three numbers). None, the default: no probes.
+    /// Probe silent peers (`SO_KEEPALIVE` and its three numbers). Default: none, no probes.
     pub keepalive: Option<Keepalive>,
-    /// How long sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT`). None: the kernel's default.
+    /// How long sent bytes may stay unacknowledged before the connection fails (`TCP_USER_TIMEOUT`). Default: none, as
+    /// long as the kernel retransmits.
     pub user_timeout: Option<Duration>,
-    /// Size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles it). None: the kernel tunes it.
+    /// Size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles it). Default: none, the kernel tunes it.
     pub receive_buffer: Option<u32>,
-    /// Size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles it). None: the kernel tunes it.
+    /// Size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles it). Default: none, the kernel tunes it.
     pub send_buffer: Option<u32>,
 }
 

@@ -5,17 +5,17 @@ use std::time::Duration;
 /// How connections are asked to end: deadline, rate and number.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Drain {
-    /// The deadline, counted from the call, or from the end of `notice`. In the last tenth of this time, and for a second at most,
+    /// The deadline, given to [`Drain::within`]: counted from the call, or from the end of `notice`. In the last tenth of this time, and for a second at most,
     /// connections that wait for the rest of a message or for a job are asked to end too, for last words. At the deadline, a connection
     /// that owes its peer nothing ends in order; any other is cut off by a reset.
     pub deadline: Duration,
-    /// Maximum of connections asked to end per second, in random order. None: all at once.
+    /// Maximum of connections asked to end per second, in random order. Default: none, all at once.
     pub rate: Option<f64>,
     /// Maximum of connections asked to end, chosen at random from the open ones that were not asked yet; each process takes its part of
-    /// them. A connection that had no turn before the deadline stays open. None: all; a shutdown always asks all.
+    /// them. A connection that had no turn before the deadline stays open. A shutdown always asks all. Default: none, all.
     pub max_connections: Option<usize>,
     /// How long [`Pool::shutdown`](crate::Pool::shutdown) goes on accepting after readiness is false, so that a load balancer can notice.
-    /// Default: 0.
+    /// Default: 0 s.
     pub notice: Duration,
 }
 

@@ -5,7 +5,7 @@ use super::listeners::{ListenerEntry, Replacing};
 use super::members::{Changing, Members};
 use super::plan::{Applied, How, Plan, Sockets, plan};
 use super::retire::Begun;
-use super::validate::validate;
+use super::validate::{validate, validate_addresses};
 use crate::config::{Config, Revision};
 use crate::error::Error;
 use crate::event_loop::generation::MOST_GENERATIONS;
@@ -100,8 +100,8 @@ impl<M: Members> Core<M> {
             }
         }
         let system = &**self.own.system();
-        if control.config.backlog() != wanted.backlog() {
-            control.listeners.set_backlog(wanted.backlog(), system);
+        if control.config.accept_queue() != wanted.accept_queue() {
+            control.listeners.set_backlog(wanted.accept_queue(), system);
         }
         let Control { config, listeners, .. } = control;
         let gone = listeners.take_listeners((config.listeners(), &wanted), &self.retirements, prepared.replacing);
@@ -124,11 +124,20 @@ fn check(readiness: &Readiness, running: (&Config, Revision), wanted: &Config) -
     if let Some(based_on) = revision.conflicts_with(wanted.based_on) {
         return Err(Error::Conflict { based_on, current: revision.number() });
     }
-    let plan = plan(running, wanted);
-    if let Some(refused) = plan.changes.iter().find(|change| change.how == How::Refused) {
-        return Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() });
+    let plan = checked_plan(running, wanted)?;
+    match plan.changes.iter().find(|change| change.how == How::Refused) {
+        Some(refused) => Err(Error::CannotChange { setting: refused.setting, reason: refused.detail.clone() }),
+        None => Ok(plan),
     }
-    validate(wanted)?;
+}
+
+/// The plan of a change to a configuration that makes sense, or in which at least each address is one where the plan refuses a change.
+pub(super) fn checked_plan(running: &Config, wanted: &Config) -> Result<Plan, Error> {
+    validate_addresses(wanted)?;
+    let plan = plan(running, wanted);
+    if !plan.has(How::Refused) {
+        validate(wanted)?;
+    }
     Ok(plan)
 }
 

@@ -166,7 +166,7 @@ impl<M: Members> Core<M> {
 
     /// What every pool says of itself. The rest is added by what the members are.
     pub(super) fn common_status(&self, control: &Control<M>) -> Status {
-        let (system, backlog) = (&**self.own.system(), control.config.backlog());
+        let (system, backlog) = (&**self.own.system(), control.config.accept_queue());
         let listeners = control.listeners.listening.iter();
         Status {
             readiness: control.readiness.clone(),

@@ -1,15 +1,16 @@
 //! The handle of a running pool.
 
+use super::change::checked_plan;
 use super::control::Core;
 use super::listeners::Inherited;
 use super::loops::Loops;
 use super::manager::{Manager, SHUT_DOWN};
 use super::moving::Movable;
-use super::plan::{Applied, Plan, plan};
+use super::plan::{Applied, Plan};
 #[cfg(feature = "processes")]
 use super::processes::Helpers;
 use crate::admission::Reject;
-use crate::behaviour::Behaviour;
+use crate::behaviour::IntoBehaviour;
 use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::event_loop::user_code;
@@ -20,6 +21,7 @@ use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
 use crate::sys::monotonic;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +30,8 @@ use std::time::Duration;
 ///
 /// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
 /// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. All others panic at once, with a
-/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread.
+/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread; in async code, with the feature `tokio`, await
+/// `update_async`, `drain_async` and `shutdown_async`.
 ///
 /// After an [`Upgrade`](crate::Upgrade), what is done to connections by a [`Selector`] is done to those too that stayed in the processes
 /// before this one; only [`Pool::adopt`] leaves them alone. Their generations are before all of this pool's. A process that is stopped or
@@ -37,6 +40,19 @@ use std::time::Duration;
 pub struct Pool {
     manager: Arc<dyn Manager>,
     _last: Arc<StopWhenDropped>,
+}
+
+/// Prints the model and the addresses, without waiting: while the pool changes it prints neither.
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.manager.unlocked() {
+            Some((model, addresses)) => {
+                let addresses: Vec<String> = addresses.iter().map(Address::to_string).collect();
+                f.debug_struct("Pool").field("model", &model).field("addresses", &addresses).finish_non_exhaustive()
+            }
+            None => f.write_str("Pool { .. }"),
+        }
+    }
 }
 
 struct StopWhenDropped(Arc<dyn Manager>);
@@ -93,13 +109,14 @@ impl Pool {
         Pool { _last: Arc::new(StopWhenDropped(manager.clone())), manager }
     }
 
-    /// Serves one address with the defaults.
+    /// Serves one address with the defaults: short for [`Config::accept`] with [`Config::listen`], and [`Pool::start`].
     ///
     /// # Errors
-    /// When the text is no address, and as [`Pool::start`].
-    pub fn serve(behaviour: impl Into<Behaviour>, address: &str) -> Result<Pool, Error> {
-        let address: Address =
-            address.parse().map_err(|error: AddressError| Error::Invalid { setting: "listeners", reason: error.to_string() })?;
+    /// [`Error::Address`] when the text is no address, and as [`Pool::start`].
+    pub fn serve(
+        behaviour: impl IntoBehaviour,
+        address: impl TryInto<Address, Error: Into<AddressError>>,
+    ) -> Result<Pool, Error> {
         Pool::start(Config::accept(behaviour).listen(address))
     }
 
@@ -115,10 +132,14 @@ impl Pool {
         self.manager.addresses()
     }
 
-    /// What [`Pool::reconfigure`] would do. Changes nothing.
-    pub fn plan(&self, wanted: &Config) -> Plan {
+    /// What [`Pool::reconfigure`] would do. Changes nothing. A plan with a change that is [refused](crate::changing::How::Refused) is no
+    /// error.
+    ///
+    /// # Errors
+    /// What is wrong with the wanted configuration by itself, as [`Pool::reconfigure`] says it.
+    pub fn plan(&self, wanted: &Config) -> Result<Plan, Error> {
         self.locks("plan");
-        plan(&self.manager.config(), wanted)
+        checked_plan(&self.manager.config(), wanted)
     }
 
     /// Changes the pool to what is wanted. No connection is lost, refused or ended by it. When this returns, every connection
@@ -322,7 +343,7 @@ impl Pool {
         self.manager.join()
     }
 
-    /// Takes the connections of the behaviour in force, which is a [`Behaviour::listener`].
+    /// Takes the connections of the behaviour in force, which is a [`Behaviour::listener`](crate::Behaviour::listener).
     ///
     /// # Panics
     /// When it is another: then there is nothing to take.

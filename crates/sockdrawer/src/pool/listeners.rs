@@ -244,7 +244,7 @@ fn ask<'a>(config: &'a Config, listening: &'a Listening) -> Ask<'a> {
         address: &listening.address,
         options: &listening.options,
         accepted: &config.settings.options,
-        backlog: config.backlog(),
+        backlog: config.accept_queue(),
         sockets: sockets_per_address(config),
         by: config.listen_by.as_deref(),
     }

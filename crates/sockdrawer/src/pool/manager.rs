@@ -6,7 +6,7 @@ use super::drain::share;
 use super::members::{Members, Visit};
 use super::plan::Applied;
 use crate::clock::deadline;
-use crate::config::{Config, Part};
+use crate::config::{Config, Model, Part};
 use crate::error::Error;
 use crate::listen::state::AcceptState;
 use crate::net::Address;
@@ -24,6 +24,9 @@ pub(super) const SHUT_DOWN: &str = "it was shut down";
 /// The methods of [`Pool`](super::Pool), where they are described.
 pub(crate) trait Manager: Send + Sync {
     fn config(&self) -> Config;
+    /// The model and the addresses, to print them. None while a change, or another question, has the pool locked: code of the user's may be
+    /// called then that prints the pool.
+    fn unlocked(&self) -> Option<(Model, Vec<Address>)>;
     fn addresses(&self) -> Vec<Address>;
     fn reconfigure(&self, wanted: Config) -> Result<Applied, Error>;
     fn set_accept_state(&self, accept_state: &AcceptState);
@@ -51,6 +54,11 @@ impl<M: Members> Manager for Core<M> {
     fn config(&self) -> Config {
         let control = lock(&self.control);
         Config { based_on: Some(control.revision.stamp()), ..control.config.clone() }
+    }
+
+    fn unlocked(&self) -> Option<(Model, Vec<Address>)> {
+        let control = self.control.try_lock().ok()?;
+        Some((control.config.model, control.listeners.addresses()))
     }
 
     fn addresses(&self) -> Vec<Address> {

@@ -5,6 +5,8 @@ mod change;
 mod control;
 mod drain;
 mod handle;
+#[cfg(feature = "tokio")]
+mod in_async;
 mod lifecycle;
 mod listeners;
 pub(crate) mod loops;

@@ -350,7 +350,7 @@ impl<M: Moving> Movable for Core<M> {
                 // Where the system refuses, it listens as it did.
                 let _ = entry.listener.set_options(system, options);
             }
-            listeners.set_backlog(config.backlog(), system);
+            listeners.set_backlog(config.accept_queue(), system);
             M::begin_behind(own, held.begun);
         }
         self.count_predecessor(held);

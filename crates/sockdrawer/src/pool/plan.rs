@@ -2,6 +2,7 @@
 
 use crate::admission::Admission;
 use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
+use crate::net::Address;
 use std::fmt;
 use std::time::Duration;
 
@@ -204,15 +205,31 @@ fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
             limits(plan, from, to);
             plan.note("backlog", How::InPlace, old, new, u32::to_string);
         }
-        (Endpoint::Connect(from), Endpoint::Connect(to)) => {
-            let show = |connecting: &Connecting| format!("{connecting:?}");
-            plan.note("connecting", How::InPlace, from, to, show);
-        }
+        (Endpoint::Connect(from), Endpoint::Connect(to)) => connecting(plan, from, to),
         _ => {
             let detail = "a pool accepts or connects for life: start another one".to_owned();
             plan.changes.push(Change { setting: "endpoint", how: How::Refused, detail });
         }
     }
+}
+
+fn connecting(plan: &mut Plan, from: &Connecting, to: &Connecting) {
+    fn optional<T: ToString>(value: &Option<T>) -> String {
+        value.as_ref().map_or_else(|| "none".to_owned(), T::to_string)
+    }
+    let now = How::InPlace;
+    plan.note("connecting.targets", now, &from.targets, &to.targets, |targets| {
+        targets.iter().map(Address::to_string).collect::<Vec<_>>().join(", ")
+    });
+    plan.note("connecting.keep", now, &from.keep, &to.keep, optional);
+    plan.note("connecting.sources", now, &from.sources, &to.sources, |sources| format!("{sources:?}"));
+    plan.note("connecting.local_ports", now, &from.local_ports, &to.local_ports, |ports| {
+        ports.map_or_else(|| "any".to_owned(), |(first, last)| format!("{first}-{last}"))
+    });
+    plan.note("connecting.total", now, &from.total, &to.total, optional);
+    plan.note("connecting.rate", now, &from.rate, &to.rate, optional);
+    plan.note("connecting.late", now, &from.late, &to.late, |late| format!("{late:?}"));
+    plan.note("connecting.timeout", now, &from.timeout, &to.timeout, |time| format!("{time:?}"));
 }
 
 /// Whether a change of policy is none.
@@ -258,7 +275,7 @@ mod tests {
     }
 
     fn running() -> Config {
-        Config::accept(Silent).listen("127.0.0.1:9000".parse().expect("an address"))
+        Config::accept(Silent).listen("127.0.0.1:9000")
     }
 
     #[test]
@@ -272,10 +289,8 @@ mod tests {
         let running = running();
         let mut wanted = running.clone().behaviour(Silent).loops(running.loops + 1).limit(7);
         wanted.settings.high_water = 1;
-        wanted.endpoint = Endpoint::Accept {
-            listeners: Config::accept(Silent).listen("127.0.0.1:9001".parse().expect("an address")).listeners().to_vec(),
-            backlog: 1,
-        };
+        wanted.endpoint =
+            Endpoint::Accept { listeners: Config::accept(Silent).listen("127.0.0.1:9001").listeners().to_vec(), backlog: 1 };
         let plan = plan(&running, &wanted);
         let found: Vec<_> = plan.changes.iter().map(|change| (change.setting, change.how)).collect();
         let expected = [
@@ -292,8 +307,29 @@ mod tests {
     }
 
     #[test]
+    fn each_part_of_connecting_is_named_by_itself() {
+        let running = Config::connect(Silent, Connecting::to(["127.0.0.1:9000"]).keep(32));
+        let more = running.clone().connecting(|connecting| connecting.keep = Some(64));
+        assert_eq!(plan(&running, &more).to_string(), "connecting.keep: in place (32 to 64)");
+        let other = running.clone().connecting(|connecting| {
+            let to = Connecting::to(["127.0.0.1:9000", "unix:@other"]).keep(32).rate(1.5).total(7).local_ports(1, 2);
+            *connecting = to.sources([[127, 0, 0, 2].into()]).late(crate::config::Late::MakeUp).timeout(Duration::from_secs(1));
+        });
+        let lines = [
+            "connecting.targets: in place (127.0.0.1:9000 to 127.0.0.1:9000, unix:@other)",
+            "connecting.sources: in place ([] to [127.0.0.2])",
+            "connecting.local_ports: in place (any to 1-2)",
+            "connecting.total: in place (none to 7)",
+            "connecting.rate: in place (none to 1.5)",
+            "connecting.late: in place (Forget to MakeUp)",
+            "connecting.timeout: in place (5s to 1s)",
+        ];
+        assert_eq!(plan(&running, &other).to_string(), lines.join("\n"));
+    }
+
+    #[test]
     fn accepting_and_connecting_are_for_life() {
-        let connecting = Connecting::to(vec!["127.0.0.1:9000".parse().expect("an address")]);
+        let connecting = Connecting::to(["127.0.0.1:9000"]).keep(1);
         assert!(plan(&running(), &Config::connect(Silent, connecting)).has(How::Refused));
     }
 }

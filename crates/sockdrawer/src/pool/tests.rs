@@ -53,7 +53,7 @@ impl Scene {
         let system = Arc::new(Faulty::default());
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = events.clone();
-        let mut config = change(Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(1));
+        let mut config = change(Config::accept(Echo).listen("127.0.0.1:0").loops(1));
         config = config.observer(move |event: &Event| lock(&told).push(format!("{event:?}")));
         config.system = system.clone();
         Scene { pool: Pool::start(config).expect("starts"), system, events }
@@ -256,7 +256,7 @@ fn a_change_that_the_system_refuses_leaves_the_pool_as_it_was() {
         let mut held = scene.client();
         assert!(echoes(&mut held));
         let before = scene.pool.status();
-        let mut wanted = scene.pool.config().listen("127.0.0.2:0".parse().expect("an address")).loops(3).behaviour(Echo);
+        let mut wanted = scene.pool.config().listen("127.0.0.2:0").loops(3).behaviour(Echo);
         wanted.settings.options.nodelay = false;
         scene.system.fail(call, errno, 1);
         let error = scene.pool.reconfigure(wanted.clone()).expect_err(call).to_string();
@@ -275,7 +275,7 @@ fn a_change_that_the_system_refuses_leaves_the_pool_as_it_was() {
 #[test]
 fn a_start_that_the_system_refuses_leaves_nothing_behind() {
     let system = Arc::new(Faulty::default());
-    let mut config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(2);
+    let mut config = Config::accept(Echo).listen("127.0.0.1:0").loops(2);
     config.system = system.clone();
     for call in ["socket", "bind", "listen", "share_port", "set_options", "epoll", "event", "watch_event"] {
         system.fail(call, Errno::MFILE, 1);
@@ -293,7 +293,7 @@ fn a_listener_that_cannot_be_watched_is_tried_again_at_times_and_does_not_spin()
     // It is watched after the first answer, and before the second.
     assert!(echoes(&mut held) && echoes(&mut held));
     scene.system.fail("watch", Errno::NOSPC, 8);
-    scene.pool.reconfigure(scene.pool.config().listen("127.0.0.2:0".parse().expect("an address"))).expect("one more");
+    scene.pool.reconfigure(scene.pool.config().listen("127.0.0.2:0")).expect("one more");
     let before = scene.pool.status().counts.turns;
     // They keep the old listener ready all the time.
     let queued: Vec<_> = (0..16).map(|_| scene.client()).collect();

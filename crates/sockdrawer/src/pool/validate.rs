@@ -1,7 +1,7 @@
 //! Whether a configuration can be had: what types cannot check, and what descriptors allow.
 
 use crate::config::{Config, Connecting, Endpoint, Listening, Model};
-use crate::error::Error;
+use crate::error::{Error, KEEP};
 use crate::limit::alarms::MOST_ALARMS;
 use crate::listen::listener::{MAX_SOCKETS, SOCKETS};
 use crate::model;
@@ -36,14 +36,29 @@ pub(super) fn validate_start(config: &Config) -> Result<(), Error> {
     if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.listeners().is_empty() {
         return invalid("listeners", "a pool that listens nowhere serves no connection: name an address with Config::listen");
     }
-    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.limit == Some(0) {
-        return invalid("limit", "0 connections serve no connection: use at least 1, or suspend the pool");
+    match &config.endpoint {
+        Endpoint::Accept { .. } if config.limit == Some(0) => {
+            invalid("limit", "0 connections serve no connection: use at least 1, or suspend the pool")
+        }
+        Endpoint::Connect(connecting) if connecting.keep == Some(0) => {
+            invalid(KEEP, "a pool that keeps 0 connections connects to nothing: use at least 1, or suspend the pool")
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Checks that each text that was to be an address is one. The first that is none is reported.
+pub(super) fn validate_addresses(config: &Config) -> Result<(), Error> {
+    let (setting, wrong) = match &config.endpoint {
+        Endpoint::Accept { listeners, .. } => ("listeners", listeners.iter().find_map(Listening::address_error)),
+        Endpoint::Connect(connecting) => ("connecting.targets", connecting.address_error()),
+    };
+    wrong.map_or(Ok(()), |source| Err(Error::Address { setting, source }))
 }
 
 /// Checks what types cannot.
 pub(super) fn validate(config: &Config) -> Result<(), Error> {
+    validate_addresses(config)?;
     model::check(config)?;
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
     if config.loops == 0 {
@@ -78,7 +93,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
         return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
     }
     if let Endpoint::Connect(connecting) = &config.endpoint {
-        validate_connecting(connecting)?;
+        validate_connecting(connecting, config.limit)?;
     }
     if let Some(Err((setting, reason))) = config.limits().map(|limits| limits.check()) {
         return invalid(setting, reason);
@@ -109,10 +124,20 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn validate_connecting(connecting: &Connecting) -> Result<(), Error> {
+fn validate_connecting(connecting: &Connecting, limit: Option<usize>) -> Result<(), Error> {
     let invalid = |setting, reason: String| Err(Error::Invalid { setting, reason });
     if connecting.targets.is_empty() {
         return invalid("connecting.targets", "there is no target to connect to: name one".to_owned());
+    }
+    if let Some(limit) = limit {
+        let reason = format!(
+            "a pool that connects has no limit, it keeps a number of connections: write Connecting::to(targets).keep({limit})"
+        );
+        return invalid("limit", reason);
+    }
+    if connecting.keep.is_none() {
+        let reason = "a pool that connects keeps a number of connections: write how many, as in Connecting::to(targets).keep(32)";
+        return invalid(KEEP, reason.to_owned());
     }
     if connecting.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
         return invalid("connecting.rate", "a rate is above 0 connects a second: leave it out for as fast as it goes".to_owned());
@@ -161,7 +186,7 @@ pub(super) fn own_descriptors(config: &Config) -> usize {
 /// Room in the table for all descriptors that a process of the pool may have at once, made before it has threads. 8 bytes each: without a
 /// limit of the configuration's own, not for all that the system would allow.
 pub(super) fn make_room(config: &Config, limit: usize, others: usize) {
-    let connections = limit.min(if config.limit.is_some() { MOST_ROOM } else { ROOM });
+    let connections = limit.min(if config.asked_limit().is_some() { MOST_ROOM } else { ROOM });
     let each = model::descriptors(config.model);
     sys::make_room_for_descriptors(of_loops(config, others) + connections * each);
 }
@@ -178,12 +203,14 @@ pub(super) fn effective_limit(config: &Config, others: usize) -> Result<usize, E
     let own = of_loops(config, others);
     let (each, most) = (model::descriptors(config.model), model::most_connections(config.model));
     let fits = allowed.saturating_sub(own) / each;
-    match config.limit.map(|asked| asked.min(most)) {
+    let setting = if matches!(config.endpoint, Endpoint::Connect(_)) { KEEP } else { "limit" };
+    match config.asked_limit().map(|asked| asked.min(most)) {
         Some(asked) if asked > fits => {
-            Err(Error::LimitTooHigh { asked, needed: asked.saturating_mul(each).saturating_add(own), allowed, fits })
+            let needed = asked.saturating_mul(each).saturating_add(own);
+            Err(Error::LimitTooHigh { setting, asked, needed, allowed, fits })
         }
         Some(asked) => Ok(asked),
-        None if fits == 0 => Err(Error::LimitTooHigh { asked: 1, needed: own + each, allowed, fits }),
+        None if fits == 0 => Err(Error::LimitTooHigh { setting, asked: 1, needed: own + each, allowed, fits }),
         None => Ok(fits.min(most)),
     }
 }

@@ -115,6 +115,10 @@ impl AnyService for Source {
         Kind::Task
     }
 
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
     fn recipe(&self) -> Option<Recipe> {
         None
     }

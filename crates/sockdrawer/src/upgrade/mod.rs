@@ -59,7 +59,7 @@ const MOST_BEHIND: u32 = 4;
 /// # impl Protocol for Chat { fn received(&mut self, _: &mut Input<'_>, _: &mut Context<'_>) -> Step { Step::Close } }
 /// # fn main() -> Result<(), sockdrawer::Error> {
 /// let upgrade = Upgrade::at("/run/chat/upgrade.sock").version(env!("CARGO_PKG_VERSION")).begin()?;
-/// let pool = upgrade.start("chat", Config::accept(Chat).listen("0.0.0.0:9000".parse().expect("an address")))?;
+/// let pool = upgrade.start("chat", Config::accept(Chat).listen("0.0.0.0:9000"))?;
 /// upgrade.ready()?;
 /// pool.join() // returns when a successor has taken over, too
 /// # }
@@ -143,41 +143,47 @@ impl Upgrade {
         }
     }
 
-    /// The version of this build, for people to read.
+    /// The version of this build, for people to read. Default: empty.
     #[must_use]
     pub fn version(mut self, version: impl Into<String>) -> Upgrade {
         self.version = version.into();
         self
     }
 
-    /// Which process this one may replace, in the place of what the environment's `SOCKDRAWER_REPLACES` says: a pid, or `any`.
+    /// Which process this one may replace, in the place of what the environment's `SOCKDRAWER_REPLACES` says: a pid, or `any`. Default: the environment.
     #[must_use]
     pub fn replaces(mut self, whom: impl Into<String>) -> Upgrade {
         self.replaces = Some(whom.into());
         self
     }
 
-    /// How long it may take from [`Upgrade::begin`] to [`Upgrade::ready`]: 30 s unless told otherwise. Then the predecessor goes on alone.
+    /// How long it may take from [`Upgrade::begin`] to [`Upgrade::ready`]. After that the predecessor goes on alone. Default: 30 s.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Upgrade {
         self.within = time;
         self
     }
 
-    /// How long the predecessor stands by after the commit, to take the listeners back should this process die: 5 s unless told otherwise, and
-    /// no longer than until this process is replaced in turn.
+    /// How long the predecessor stands by after the commit, to take the listeners back should this process die; no longer than until this
+    /// process is replaced in turn. Default: 5 s.
     #[must_use]
     pub fn stand_by(mut self, time: Duration) -> Upgrade {
         self.stand_by = time;
         self
     }
 
-    /// How long connections that cannot move may stay in this process once it is replaced, and how they are ended then. For ever unless told
-    /// otherwise: no change ends a connection unasked.
+    /// How long connections that cannot move may stay in this process once it is replaced, and how they are ended then. Default: none, for
+    /// ever: no change ends a connection unasked.
     #[must_use]
     pub fn stays(mut self, time: Duration, then: Drain) -> Upgrade {
         self.stays = Some((time, then));
         self
+    }
+
+    /// The times, the version and what stays, for a test of the documentation.
+    #[cfg(test)]
+    pub(crate) fn defaults(&self) -> (Duration, Duration, &str, Option<(Duration, Drain)>) {
+        (self.within, self.stand_by, &self.version, self.stays)
     }
 
     /// Meets the predecessor, if there is one.

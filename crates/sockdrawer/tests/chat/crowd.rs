@@ -103,10 +103,9 @@ pub(super) fn hears_all(place: &std::path::Path, members: usize, upgrades: usize
     let mut room = serve(place, "127.0.0.1:0", 2);
     let address = room.addresses()[0].clone();
     let (mut talker, heard) = (Client::enter(&room, "talker"), Arc::new(Heard::default()));
-    let mut connecting = Connecting::to(vec![address.clone()]);
     // Each arrival is told to all.
-    (connecting.total, connecting.rate) = (Some(members as u64), Some(500.0));
-    let crowd = Config::connect(Crowd(heard.clone()), connecting).loops(1).limit(members);
+    let connecting = Connecting::to([&address]).keep(members).total(members as u64).rate(500.0);
+    let crowd = Config::connect(Crowd(heard.clone()), connecting).loops(1);
     let crowd = Pool::start(crowd).expect("it starts");
     (0..members).for_each(|_| assert_eq!(talker.hear(), "* member is here"));
     let mut listener = Client(std::io::BufReader::new(talker.0.get_ref().try_clone().expect("a copy")));

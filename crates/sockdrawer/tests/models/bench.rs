@@ -2,7 +2,7 @@
 
 use crate::common::{PATIENCE, address, connect, read, read_all};
 use crate::services::{Actor, Frame, SIZE, frame, parts};
-use sockdrawer::{Address, Behaviour, Config, Error, Model, Pool, Selector};
+use sockdrawer::{Address, Config, Error, Model, Pool, Selector};
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
@@ -15,7 +15,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     /// A pool of this model, of several parts where it has any.
-    pub(crate) fn config(&self, behaviour: impl Into<Behaviour>) -> Config {
+    pub(crate) fn config(&self, behaviour: impl sockdrawer::IntoBehaviour) -> Config {
         self.of_model(Config::accept(behaviour))
     }
 

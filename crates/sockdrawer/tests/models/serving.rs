@@ -177,9 +177,8 @@ pub(crate) fn a_unix_socket_serves(bench: &Bench) -> Outcome {
 
 pub(crate) fn a_pool_that_connects(bench: &Bench) -> Outcome {
     let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let mut connecting = Connecting::to(vec![Address::Tcp(target.local_addr().expect("bound"))]);
-    connecting.total = Some(6);
-    let pool = Pool::start(bench.of_model(Config::connect(Actor { version: 1 }, connecting)).limit(bench.crowd(3)))?;
+    let connecting = Connecting::to([target.local_addr().expect("bound")]).keep(bench.crowd(3)).total(6);
+    let pool = Pool::start(bench.of_model(Config::connect(Actor { version: 1 }, connecting)))?;
     for _ in 0..6 {
         let (stream, _) = target.accept().expect("the pool connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("not zero");

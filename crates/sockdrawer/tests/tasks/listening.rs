@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use crate::{echo, runtime, stubborn, tasks};
-use sockdrawer::{Address, Behaviour, Config, Drain, Model, Pool, connecting::Connecting};
+use sockdrawer::{Behaviour, Config, Drain, Model, Pool, connecting::Connecting};
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -158,7 +158,7 @@ fn a_connection_whose_server_went_away_is_not_taken_but_replaced() {
     const SPARES: usize = 16;
     let backend = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = backend.local_addr().expect("bound");
-    let config = Config::connect(Behaviour::listener(), Connecting::to(vec![Address::Tcp(at)])).limit(SPARES);
+    let config = Config::connect(Behaviour::listener(), Connecting::to([at]).keep(SPARES));
     let pool = Pool::start(config.model(Model::Tasks).loops(2)).expect("it starts");
     let spares: Vec<_> = (0..SPARES).map(|_| backend.accept().expect("it connects").0).collect();
     assert!(pool.wait(PATIENCE, |status| status.counts.delegated == SPARES as u64));

@@ -110,7 +110,7 @@ fn record(conversation: &str, folder: &Path) {
         let packets = scope.spawn(|| proxy.pass_on(&proxied.0, &place.0, |_, _, _| ()));
         match conversation {
             "moves" => moved(&old, &serve(&proxied, "sums", 2).expect("it takes over"), clients.len()),
-            "refused" => _ = serve(&proxied, "another", 2).err().expect("it gives up a pool"),
+            "refused" => _ = serve(&proxied, "another", 2).expect_err("it gives up a pool"),
             "look" => _ = Replace::at(&proxied.0).look().expect("an answer"),
             _ => _ = Replace::at(&proxied.0).command(["/bin/false"]).run(|_| ()).expect_err("it ends"),
         }
@@ -256,7 +256,7 @@ fn a_predecessor_of_an_earlier_build_is_understood() {
         assert_eq!((add(&mut connect(at), 1), tcp(&pool.addresses()[0])), ((2, 1), at));
     }
     for folder in folders("refused") {
-        let refused = asked(&folder, |place| serve(place, "another", 2).err().expect("it is refused").to_string());
+        let refused = asked(&folder, |place| serve(place, "another", 2).expect_err("it is refused").to_string());
         assert!(refused.ends_with("it has no pool sums, which has connections here"), "{refused}");
     }
     for folder in folders("look") {

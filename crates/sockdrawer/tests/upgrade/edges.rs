@@ -128,7 +128,7 @@ fn a_pool_that_was_handed_over_connects_no_more() {
     let at = Address::Tcp(target.local_addr().expect("bound"));
     let serve = |number| {
         let upgrade = place.upgrade().stand_by(PATIENCE).begin().expect("it begins");
-        let config = Config::connect(build(number), Connecting::to(vec![at.clone()])).loops(1).limit(4);
+        let config = Config::connect(build(number), Connecting::to([&at]).keep(4)).loops(1);
         let pool = upgrade.start("sums", config).expect("it starts");
         upgrade.ready().expect("it takes over");
         pool
@@ -197,7 +197,7 @@ fn numbers_are_not_given_twice_by_two_processes() {
     let at = Address::Tcp(target.local_addr().expect("bound"));
     let serve = |number, model: Model, limit| {
         let upgrade = place.upgrade().begin().expect("it begins");
-        let config = Config::connect(build(number), Connecting::to(vec![at.clone()])).model(model).limit(limit);
+        let config = Config::connect(build(number), Connecting::to([&at]).keep(limit)).model(model);
         let pool = upgrade.start("sums", config).expect("it starts");
         upgrade.ready().expect("it takes over");
         pool
@@ -342,7 +342,7 @@ fn a_predecessor_that_ends_in_order_takes_its_unix_path_along() {
     if let Some(role) = role() {
         let [path, at] = role.split(' ').collect::<Vec<_>>().try_into().expect("two words");
         let upgrade = Upgrade::at(path).replaces("any").begin().expect("it begins");
-        let pool = upgrade.start("sums", config(build(1)).listen(at.parse().expect("an address"))).expect("it starts");
+        let pool = upgrade.start("sums", config(build(1)).listen(at)).expect("it starts");
         upgrade.ready().expect("it serves");
         say(&pool.addresses()[0].to_string());
         hear();

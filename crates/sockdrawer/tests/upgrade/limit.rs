@@ -183,9 +183,9 @@ fn the_limit_holds_at_each_instant_and_freed_places_are_used() {
     let upgrade = place.upgrade().begin().expect("it begins");
     let first = upgrade.start("guests", chain.config(any_port())).expect("it starts");
     upgrade.ready().expect("it serves");
-    let connecting = Connecting::to(vec![Address::Tcp(address(&first))]);
+    let connecting = Connecting::to([address(&first)]).keep(CLIENTS);
     chain.pools.lock().expect("no panic").push(first.clone());
-    let clients = Pool::start(Config::connect(visitors, connecting).loops(1).limit(CLIENTS)).expect("they start");
+    let clients = Pool::start(Config::connect(visitors, connecting).loops(1)).expect("they start");
     assert!(first.wait(PATIENCE, |status| status.connections == LIMIT), "{:#?}", first.status());
     places.counted().used.clear();
     let upgrades = if is_long() { 200 } else { 20 };

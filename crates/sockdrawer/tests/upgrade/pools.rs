@@ -12,9 +12,9 @@ fn connections_that_were_made_go_on_and_none_is_made_twice() {
         let target = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let at = Address::Tcp(target.local_addr().expect("its address"));
         let connects = |number, total: Option<u64>| {
-            let mut connecting = Connecting::to(vec![at.clone()]);
+            let mut connecting = Connecting::to([&at]).keep(10);
             connecting.total = total;
-            Config::connect(build(number), connecting).loops(2).limit(10)
+            Config::connect(build(number), connecting).loops(2)
         };
         let place = Place::new(&format!("connects-{}", total.is_some()));
         let serve = |number| {

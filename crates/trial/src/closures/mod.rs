@@ -10,7 +10,7 @@ use crate::exchange::{Echo, Exchange, Pairs};
 use crate::random::{Random, mix};
 use crate::sets::{Clients, Plan};
 use crate::tally::{Seen, Tally};
-use sockdrawer::{Address, Behaviour, Config, Drain, Error, Model, Pool};
+use sockdrawer::{Address, Behaviour, Config, Drain, Error, IntoBehaviour, Model, Pool};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -70,9 +70,9 @@ impl fmt::Debug for Trial {
 /// A trial of `service`: 8 clients that come and go, 16 that stay, and every change once in each of 10 rounds, in random order. The
 /// clients send bytes and expect them back, unless another [`Trial::exchange`] is set. After each change the trial waits for 20
 /// connects. See [the crate](crate) for an example.
-pub fn trial(service: impl Into<Behaviour>, changes: Vec<Change>) -> Trial {
+pub fn trial(service: impl IntoBehaviour, changes: Vec<Change>) -> Trial {
     Trial {
-        service: service.into(),
+        service: service.into_behaviour(),
         changes,
         connections: 8,
         kept: 16,

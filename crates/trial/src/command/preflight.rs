@@ -41,10 +41,8 @@ pub(crate) fn look<E: Exchange>(plan: &Plan, churn: E, kept: E, expected: &Expec
 }
 
 fn one(plan: &Plan, client: Behaviour, tally: &Tally, is_over: impl Fn(&Seen) -> bool) -> Result<Seen, Refused> {
-    let mut connecting = Connecting::to(vec![plan.target.clone()]);
-    connecting.total = Some(1);
-    connecting.timeout = PATIENCE;
-    let pool = Pool::start(Config::connect(client, connecting).loops(1).workers(0).capacity(1).limit(1))?;
+    let connecting = Connecting::to([&plan.target]).keep(1).total(1).timeout(PATIENCE);
+    let pool = Pool::start(Config::connect(client, connecting).loops(1).workers(0).capacity(1))?;
     // The connect, the answer and the end each have their own timeout.
     pool.wait(4 * PATIENCE, |_| {
         let seen = tally.total();

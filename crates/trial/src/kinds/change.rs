@@ -371,7 +371,7 @@ impl<'a> Changer<'a> {
         if applied.plan.changes.is_empty() || applied.plan.changes.iter().any(|change| change.how != how) {
             return Err(format!("carried out as \"{}\", not as \"{how}\"", applied.plan));
         }
-        let left = server.plan(&wanted);
+        let left = server.plan(&wanted).map_err(|error| error.to_string())?;
         if left.changes.is_empty() { Ok(took) } else { Err(format!("left to change afterwards: {left}")) }
     }
 

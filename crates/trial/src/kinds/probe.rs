@@ -71,12 +71,9 @@ impl Probe {
     pub(crate) fn send(target: &Address, number: u64, says: Says, tally: &Arc<Tally>) -> Result<Probe, Error> {
         let (tell, hears) = channel();
         let source = Group::Probe.source(number);
-        let mut connecting = Connecting::to(vec![target.clone()]);
-        connecting.sources = vec![source];
-        connecting.total = Some(1);
-        connecting.timeout = PATIENCE;
+        let connecting = Connecting::to([target]).keep(1).sources([source]).total(1).timeout(PATIENCE);
         let prober = Prober { tell, says, counter: tally.witness(Group::Probe) };
-        let pool = Pool::start(Config::connect(prober, connecting).loops(1).workers(0).capacity(1).limit(1))?;
+        let pool = Pool::start(Config::connect(prober, connecting).loops(1).workers(0).capacity(1))?;
         Ok(Probe { pool, source, hears })
     }
 

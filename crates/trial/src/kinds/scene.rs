@@ -82,11 +82,9 @@ impl Scene {
         let absent = all_absent(&server, shared.is_some())?;
 
         let client = |group: Group, behaviour: Behaviour, count: usize, total: Option<u64>| {
-            let mut connecting = Connecting::to(vec![Address::Tcp(address.into())]);
-            connecting.sources = group.sources();
-            connecting.total = total;
-            connecting.timeout = PATIENCE;
-            Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count).limit(count))
+            let mut connecting = Connecting::to([Address::Tcp(address.into())]).keep(count).timeout(PATIENCE);
+            (connecting.sources, connecting.total) = (group.sources(), total);
+            Pool::start(Config::connect(behaviour, connecting).loops(1).workers(0).capacity(count))
         };
         let keep = |group: Group| keep(&tally, group, mix(options.seed ^ group.index() as u64));
         let kept = client(Group::Kept, keep(Group::Kept).into(), options.kept, Some(options.kept as u64))?;
@@ -135,7 +133,7 @@ impl Scene {
 
     /// The number of clients of the churn.
     pub(crate) fn all_churn(&self) -> u64 {
-        self.churn.config().limit.unwrap_or(0) as u64
+        self.churn.status().limit as u64
     }
 
     /// Waits until all connections of such a set are established again, as its clients see it.

@@ -314,7 +314,7 @@ fn a_service_is_built_elsewhere_with_the_same_ledger() {
     assert_eq!((there.ledger.begun(3), there.leak.is_some()), (1, false));
     let leaking = Props { leak: Some(Arc::default()), ..props };
     assert!(Props::from_options(&leaking.options()).expect("it is there still").leak.is_some());
-    build(b"").err().expect("no options are wrong ones");
+    build(b"").expect_err("no options are wrong ones");
 }
 
 #[test]

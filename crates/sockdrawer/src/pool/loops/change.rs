@@ -217,7 +217,7 @@ impl Core<Loops> {
 /// Whether a change leaves alone what is connected to.
 pub(super) fn same_dialer(one: &Config, other: &Config) -> bool {
     match (&one.endpoint, &other.endpoint) {
-        (Endpoint::Connect(one), Endpoint::Connect(other)) => one == other,
+        (Endpoint::Connect(one), Endpoint::Connect(other)) => one.has_same_connects(other),
         _ => true,
     }
 }

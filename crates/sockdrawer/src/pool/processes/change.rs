@@ -43,7 +43,13 @@ impl Helpers {
         match config.limit {
             asked if config.model == Model::Fork && most < asked.unwrap_or(1).min(MOST) => {
                 let (asked, own) = (asked.unwrap_or(1), own_descriptors(config));
-                Err(Error::LimitTooHigh { asked, needed: asked + own, allowed: sys::descriptor_limit(), fits: most })
+                Err(Error::LimitTooHigh {
+                    setting: "limit",
+                    asked,
+                    needed: asked + own,
+                    allowed: sys::descriptor_limit(),
+                    fits: most,
+                })
             }
             Some(asked) if config.model == Model::Fork && asked > most => Err(Error::Invalid {
                 setting: "limit",

@@ -102,7 +102,7 @@ impl Helper {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, to_pool: &Arc<ToPool>) -> Result<Helper, Refusal> {
         let [numbers, event] = check(&start, descriptors)?;
         let behaviour = registry::build(&start.generated.recipe).map_err(Refusal::Other)?;
-        let mut config = Config::accept(behaviour).settings(start.generated.settings);
+        let mut config = Config::accept(behaviour).settings(|settings| *settings = start.generated.settings);
         start.tuning.apply(&mut config);
         let tells = to_pool.clone();
         config = config.observer(move |event: &Event| tells.tell(event));
@@ -192,7 +192,7 @@ impl Helper {
 
     fn prepare(&mut self, next: Generated) -> Result<(), Refusal> {
         let behaviour = registry::build(&next.recipe).map_err(Refusal::Other)?;
-        let wanted = self.core.config().behaviour(behaviour).settings(next.settings);
+        let wanted = self.core.config().behaviour(behaviour).settings(|settings| *settings = next.settings);
         let before = self.core.prepare_next(next.id, &wanted).map_err(refusal)?;
         self.next = Some((wanted, before));
         Ok(())

@@ -135,7 +135,7 @@ fn an_address_comes_back_while_there_is_no_room_for_who_waits_at_its_former_sock
 
 #[test]
 fn what_had_no_thread_is_done_by_who_waits_or_ends_with_the_pool() {
-    let config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address"));
+    let config = Config::accept(Echo).listen("127.0.0.1:0");
     let ends: [fn(&Retirements); 3] = [|all| all.settle(&Begun::default()), |all| all.carry_out_left(), |all| all.stop()];
     for end in ends {
         let all = Retirements::new(config.system.clone());

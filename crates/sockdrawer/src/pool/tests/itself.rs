@@ -2,7 +2,6 @@
 
 use super::{Echo, LONG};
 use crate::config::{Config, Connecting};
-use crate::net::Address;
 use crate::pool::Pool;
 use crate::sys::faulty::Faulty;
 use crate::sys::{Errno, private_network};
@@ -13,9 +12,8 @@ const ATTEMPTS: u64 = 1_000;
 
 /// A pool that has tried to connect so often, and what it counted.
 fn connect(target: SocketAddr, system: Arc<Faulty>) -> (u64, u64) {
-    let mut connecting = Connecting::to(vec![Address::Tcp(target)]);
-    connecting.total = Some(ATTEMPTS);
-    let mut config = Config::connect(Echo, connecting).loops(1).limit(1);
+    let connecting = Connecting::to([target]).keep(1).total(ATTEMPTS);
+    let mut config = Config::connect(Echo, connecting).loops(1);
     config.system = system;
     let pool = Pool::start(config).expect("starts");
     assert!(pool.wait(LONG, |status| status.counts.connected + status.counts.connect_failed == ATTEMPTS));

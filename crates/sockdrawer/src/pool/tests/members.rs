@@ -221,7 +221,7 @@ impl Members for Fakes {
 }
 
 fn pool(members: usize) -> Arc<Core<Fakes>> {
-    let config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(members);
+    let config = Config::accept(Echo).listen("127.0.0.1:0").loops(members);
     let own = |_: &mpsc::Sender<Report<()>>| Fakes {
         system: Arc::new(Kernel),
         limiter: Limiter::shared(SharedCounters::private(), 100, None),
@@ -258,7 +258,7 @@ fn a_change_is_whole_or_has_not_been_whatever_is_refused() {
             *lock(&core.own.refused) = Some(refused);
             let mut wanted = running.loops(members).limit(50);
             if listens {
-                wanted = wanted.listen("127.0.0.2:0".parse().expect("an address"));
+                wanted = wanted.listen("127.0.0.2:0");
             }
             if service {
                 wanted = wanted.behaviour(Echo);

@@ -87,7 +87,7 @@ fn a_start_that_fails_anywhere_leaves_nothing_behind() {
         for (errno, always) in ERRNOS.into_iter().flat_map(|errno| TIMES.map(|always| (errno, always))) {
             let what = format!("{call} {errno:?}, always: {always}");
             let system = Arc::new(Faulty::default());
-            let mut config = Config::accept(Echo).listen("127.0.0.1:0".parse().expect("an address")).loops(2).workers(2);
+            let mut config = Config::accept(Echo).listen("127.0.0.1:0").loops(2).workers(2);
             config.system = system.clone();
             break_it(&system, call, errno, always);
             let error = Pool::start(config).map(|_| ()).expect_err(&what).to_string();
@@ -129,7 +129,7 @@ fn a_change_that_fails_anywhere_leaves_the_old_state_serving() {
             let scene = Scene::with(|config| config.workers(1));
             let (mut held, mut other) = (scene.client(), scene.client());
             assert!((0..2).all(|_| echoes(&mut held) && echoes(&mut other)), "{what}");
-            let config = scene.pool.config().listen("127.0.0.2:0".parse().expect("an address"));
+            let config = scene.pool.config().listen("127.0.0.2:0");
             let mut wanted = config.loops(3).workers(3).limit(50).behaviour(Echo);
             wanted.settings.options.nodelay = !wanted.settings.options.nodelay;
             let whole = belongings();

@@ -151,7 +151,7 @@ fn a_line_in_pieces_is_searched_once_under_a_layer_too() {
 /// One connection, one byte at a time, each answered before the next is sent: each is read for itself.
 fn costs_on(model: Model) {
     const LENGTH: usize = 3000;
-    let pool = Pool::start(Config::accept(Counting).model(model).listen("127.0.0.1:0".parse().expect("an address")));
+    let pool = Pool::start(Config::accept(Counting).model(model).listen("127.0.0.1:0"));
     let pool = pool.expect("the pool starts");
     let mut stream = TcpStream::connect(pool.addresses()[0].to_string()).expect("it listens");
     stream.set_nodelay(true).expect("a TCP socket");

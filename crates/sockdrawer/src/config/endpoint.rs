@@ -1,0 +1,98 @@
+//! Whether a pool accepts connections or makes them, and where it listens.
+
+use super::Connecting;
+use crate::net::{Address, AddressError, ListenOptions};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Whether a pool accepts connections or makes them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Endpoint {
+    /// The pool accepts connections.
+    Accept {
+        /// The addresses to listen at.
+        listeners: Vec<Listening>,
+        /// Maximum of connections in the accept queue, per listening socket; the kernel cuts it to `net.core.somaxconn`. Default: 4,096.
+        backlog: u32,
+    },
+    /// The pool makes connections.
+    Connect(Connecting),
+}
+
+/// An address to listen at, with the options and the limit of its sockets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listening {
+    /// The address. If [`Listening::new`] was given a text that is no address, an empty Unix path: no pool listens there, and the error of
+    /// [`Pool::start`](crate::Pool::start) says what is wrong with the text.
+    pub address: Address,
+    /// A socket that already listens at this address, from a parent process or systemd. The pool shares it: its owner keeps the `Arc`, and
+    /// the socket is closed when the last copy is dropped. Default: none, the pool makes the sockets.
+    pub inherited: Option<Arc<OwnedFd>>,
+    /// Options that the sockets get before they are bound. Changing them replaces the sockets at the address. Default:
+    /// [`ListenOptions::default`].
+    pub options: ListenOptions,
+    /// Maximum of connections at once that were accepted here. Changed in place. Default: none, only the pool's limit counts.
+    pub limit: Option<usize>,
+    /// Why the address is empty.
+    wrong: Option<AddressError>,
+}
+
+impl Listening {
+    /// New sockets at this address, with default options and without a limit of their own. A text that is no address is reported when the
+    /// pool starts, is planned for or changes: see [`Error::Address`](crate::Error::Address).
+    ///
+    /// ```
+    /// use sockdrawer::listening::Listening;
+    /// let admin = Listening::new("127.0.0.1:9001").limit(10);
+    /// # let _ = admin;
+    /// ```
+    pub fn new(address: impl TryInto<Address, Error: Into<AddressError>>) -> Listening {
+        let (address, wrong) = Address::or_nowhere(address);
+        Listening { address, inherited: None, options: ListenOptions::default(), limit: None, wrong }
+    }
+
+    /// Sets the options that the sockets get before they are bound.
+    #[must_use]
+    pub fn options(mut self, options: ListenOptions) -> Listening {
+        self.options = options;
+        self
+    }
+
+    /// Sets a socket that already listens at the address: see [`Listening::inherited`](struct@Listening).
+    #[must_use]
+    pub fn inherited(mut self, socket: Arc<OwnedFd>) -> Listening {
+        self.inherited = Some(socket);
+        self
+    }
+
+    /// Maximum of connections at once that were accepted here.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Listening {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// What is wrong with the text of the address, if it was none.
+    pub(crate) fn address_error(&self) -> Option<AddressError> {
+        self.address.is_nowhere().then(|| self.wrong.clone().unwrap_or_else(AddressError::nowhere))
+    }
+
+    /// Whether both describe the same sockets, whatever their limits.
+    pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
+        self.address == other.address
+            && self.options == other.options
+            && match (&self.inherited, &other.inherited) {
+                (None, None) => true,
+                (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+                _ => false,
+            }
+    }
+}
+
+impl PartialEq for Listening {
+    fn eq(&self, other: &Listening) -> bool {
+        self.is_same_place(other) && self.limit == other.limit
+    }
+}
