@@ -181,6 +181,8 @@ pub struct TableBox {
     pub(crate) closing: Closing,
     pub(crate) receiving: Receiving,
     pub(crate) needs_peer_address: bool,
+    /// What the states are called.
+    pub(crate) state: State,
 }
 
 impl std::fmt::Debug for TableBox {
@@ -281,7 +283,7 @@ impl<S: Service> AnyService for Slabs<S> {
         let said = guarded(|| (service.local(), service.closing(), service.receiving(), service.needs_peer_address()));
         let (local, closing, receiving, needs_peer_address) = said?;
         let table = Box::new(Slab { service, states: Slots::with_capacity(capacity) });
-        Ok(TableBox { table, local, closing, receiving, needs_peer_address })
+        Ok(TableBox { table, local, closing, receiving, needs_peer_address, state: AnyService::state(self) })
     }
 
     fn kind(&self) -> Kind {

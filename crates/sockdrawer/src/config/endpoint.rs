@@ -1,6 +1,7 @@
 //! Whether a pool accepts connections or makes them, and where it listens.
 
 use super::Connecting;
+use crate::behaviour::{Behaviour, IntoBehaviour};
 use crate::net::{Address, AddressError, ListenOptions};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -35,6 +36,10 @@ pub struct Listening {
     pub options: ListenOptions,
     /// Maximum of connections at once that were accepted here. Changed in place. Default: none, only the pool's limit counts.
     pub limit: Option<usize>,
+    /// What runs the connections that were accepted here, for a second port with another protocol: the limits, jobs and operations of the pool
+    /// are for both. Another behaviour starts a new generation. Default: none, the pool's behaviour. A [`Service`](crate::Service) only, and
+    /// not under the models `prefork` and `fork`. In an upgrade these connections stay in the old process.
+    pub behaviour: Option<Behaviour>,
     /// Why the address is empty.
     wrong: Option<AddressError>,
 }
@@ -50,7 +55,7 @@ impl Listening {
     /// ```
     pub fn new(address: impl TryInto<Address, Error: Into<AddressError>>) -> Listening {
         let (address, wrong) = Address::or_nowhere(address);
-        Listening { address, inherited: None, options: ListenOptions::default(), limit: None, wrong }
+        Listening { address, inherited: None, options: ListenOptions::default(), limit: None, behaviour: None, wrong }
     }
 
     /// Sets the options that the sockets get before they are bound.
@@ -74,15 +79,47 @@ impl Listening {
         self
     }
 
+    /// Sets what runs the connections that were accepted here: see [`Listening::behaviour`](struct@Listening).
+    ///
+    /// ```
+    /// # use sockdrawer::{Context, Input, Peer, Protocol, Service, Step};
+    /// # struct Chat;
+    /// # struct Admin;
+    /// # impl Service for Chat { type Protocol = Chat; fn open(&self, _: &Peer) -> Chat { Chat } }
+    /// # impl Protocol for Chat { fn received(&mut self, i: &mut Input<'_>, _: &mut Context<'_>) -> Step { i.take_all(); Step::Continue } }
+    /// # impl Service for Admin { type Protocol = Admin; fn open(&self, _: &Peer) -> Admin { Admin } }
+    /// # impl Protocol for Admin { fn received(&mut self, i: &mut Input<'_>, _: &mut Context<'_>) -> Step { i.take_all(); Step::Continue } }
+    /// use sockdrawer::{Config, Pool, listening::Listening};
+    ///
+    /// let admin = Listening::new("127.0.0.1:0").behaviour(Admin).limit(10);
+    /// let pool = Pool::start(Config::accept(Chat).listen("127.0.0.1:0").listening(admin))?;
+    /// # pool.stop();
+    /// # Ok::<(), sockdrawer::Error>(())
+    /// ```
+    #[must_use]
+    pub fn behaviour(mut self, behaviour: impl IntoBehaviour) -> Listening {
+        self.behaviour = Some(behaviour.into_behaviour());
+        self
+    }
+
     /// What is wrong with the text of the address, if it was none.
     pub(crate) fn address_error(&self) -> Option<AddressError> {
         self.address.is_nowhere().then(|| self.wrong.clone().unwrap_or_else(AddressError::nowhere))
+    }
+
+    pub(crate) fn has_same_behaviour(&self, other: &Listening) -> bool {
+        match (&self.behaviour, &other.behaviour) {
+            (None, None) => true,
+            (Some(one), Some(two)) => one.is_same(two),
+            _ => false,
+        }
     }
 
     /// Whether both describe the same sockets, whatever their limits.
     pub(crate) fn is_same_place(&self, other: &Listening) -> bool {
         self.address == other.address
             && self.options == other.options
+            && self.behaviour.is_some() == other.behaviour.is_some()
             && match (&self.inherited, &other.inherited) {
                 (None, None) => true,
                 (Some(one), Some(two)) => Arc::ptr_eq(one, two),
@@ -93,6 +130,6 @@ impl Listening {
 
 impl PartialEq for Listening {
     fn eq(&self, other: &Listening) -> bool {
-        self.is_same_place(other) && self.limit == other.limit
+        self.is_same_place(other) && self.limit == other.limit && self.has_same_behaviour(other)
     }
 }

@@ -156,7 +156,7 @@ impl Connections {
     #[cold]
     fn switch_to(&mut self, epoch: u64) -> Result<(), Panicked> {
         let generation = self.io.shared.switch.current();
-        let table = generation.table(self.io.index)?;
+        let tables = generation.tables(self.io.index)?;
         // Kept input, at most `max_partial` and what one read brought while it was held, and room for a read behind it. Pages
         // that are never touched cost nothing.
         let room = generation.settings.max_partial + 2 * READ_BYTES;
@@ -167,8 +167,9 @@ impl Connections {
         // An event loop for one connection is told by no other's what it has to keep.
         let most = generation.settings.high_water.max(reading::LEAST_READ_BYTES);
         self.read_most = if self.io.index.is_some() { READ_BYTES } else { READ_BYTES.min(most) };
-        self.names_peers = table.needs_peer_address || self.io.shared.placement.is_some();
-        self.generations.switch_to(epoch, generation, table);
+        let named = tables.table.needs_peer_address || tables.own.iter().any(|(_, table)| table.needs_peer_address);
+        self.names_peers = named || self.io.shared.placement.is_some();
+        self.generations.switch_to(epoch, &generation, tables);
         Ok(())
     }
 
@@ -251,7 +252,7 @@ impl Connections {
         if self.snapshot.is_some() {
             self.publish(slot, peer);
         }
-        let (table, opened) = (self.generations.active, self.second);
+        let (table, opened) = (self.active_table(slot), self.second);
         let record = self.slots.at(slot);
         (record.table, record.opened) = (table, opened);
         let version = record.version;
@@ -279,6 +280,18 @@ impl Connections {
                 self.not_opened(slot, panicked);
             }
         }
+    }
+
+    /// The table in force for a connection, by the address at which it came in.
+    #[inline]
+    pub(super) fn active_table(&mut self, slot: u32) -> u16 {
+        if self.generations.own.is_empty() { self.generations.active } else { self.own_table(slot) }
+    }
+
+    #[cold]
+    fn own_table(&mut self, slot: u32) -> u16 {
+        let listener = self.slots.at(slot).listener;
+        self.generations.active_at(self.slots.listener(listener).and_then(|listener| listener.own.as_ref()))
     }
 
     /// Does what a protocol asked for when it was opened. Whether the connection goes on.

@@ -4,6 +4,7 @@
 use crate::behaviour::{AnyService, Kind, Panicked, TableBox};
 use crate::config::Settings;
 use crate::ipc::shared_counters::SharedCounters;
+use crate::net::Address;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
@@ -24,33 +25,54 @@ pub(crate) struct Generation {
     pub(crate) kind: Kind,
     /// What its states are called.
     pub(crate) state: crate::protocol::State,
-    service: Arc<dyn AnyService>,
+    services: Services,
     capacity: usize,
     /// Made for each loop before the switch, so that no loop builds one while it accepts.
-    prepared: Mutex<Vec<Option<TableBox>>>,
+    prepared: Mutex<Vec<Option<Tables>>>,
+}
+
+/// What runs the connections of a generation.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) service: Arc<dyn AnyService>,
+    /// Addresses, as they were asked for, whose connections run a service of their own.
+    pub(crate) own: Vec<(Address, Arc<dyn AnyService>)>,
+}
+
+/// The tables of a generation in one loop: of its service, and of those that addresses have for their own.
+pub(crate) struct Tables {
+    pub(crate) table: TableBox,
+    pub(crate) own: Vec<(Address, TableBox)>,
+}
+
+impl Services {
+    fn tables(&self, capacity: usize) -> Result<Tables, Panicked> {
+        let own = self.own.iter().map(|(address, service)| Ok((address.clone(), service.table(1)?)));
+        Ok(Tables { table: self.service.table(capacity)?, own: own.collect::<Result<_, _>>()? })
+    }
 }
 
 impl Generation {
     /// Builds all that can fail.
     pub(crate) fn prepare(
         id: u32,
-        service: Arc<dyn AnyService>,
+        services: Services,
         settings: Settings,
         capacity: usize,
         loops: usize,
     ) -> Result<Arc<Generation>, Panicked> {
-        let prepared = (0..loops).map(|_| service.table(capacity).map(Some)).collect::<Result<_, _>>()?;
+        let prepared = (0..loops).map(|_| services.tables(capacity).map(Some)).collect::<Result<_, _>>()?;
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let (kind, state, prepared) = (service.kind(), service.state(), Mutex::new(prepared));
-        Ok(Arc::new(Generation { id, settings, live, retired, told, kind, state, service, capacity, prepared }))
+        let (kind, state, prepared) = (services.service.kind(), services.service.state(), Mutex::new(prepared));
+        Ok(Arc::new(Generation { id, settings, live, retired, told, kind, state, services, capacity, prepared }))
     }
 
     /// A copy for a child, which counts its connection by itself: in the original that connection is not counted.
     pub(crate) fn apart(&self) -> Arc<Generation> {
         let (live, retired, told) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        let (service, settings, prepared) = (self.service.clone(), self.settings.clone(), Mutex::default());
+        let (services, settings, prepared) = (self.services.clone(), self.settings.clone(), Mutex::default());
         let (kind, state) = (self.kind, self.state.clone());
-        Arc::new(Generation { id: self.id, settings, live, retired, told, kind, state, service, capacity: 1, prepared })
+        Arc::new(Generation { id: self.id, settings, live, retired, told, kind, state, services, capacity: 1, prepared })
     }
 
     /// Whether it is retired and its last connection ended; true once.
@@ -60,7 +82,7 @@ impl Generation {
 
     /// From what it was built.
     pub(crate) fn service(&self) -> &Arc<dyn AnyService> {
-        &self.service
+        &self.services.service
     }
 
     /// One connection of it ended; true when it was the last of a retired one, once.
@@ -76,10 +98,10 @@ impl Generation {
 
     /// The table prepared for this loop; a loop that came later or replaced another builds its own, and so does, for one
     /// connection, what is no loop.
-    pub(crate) fn table(&self, index: Option<usize>) -> Result<TableBox, Panicked> {
-        let Some(index) = index else { return self.service.table(1) };
+    pub(crate) fn tables(&self, index: Option<usize>) -> Result<Tables, Panicked> {
+        let Some(index) = index else { return self.services.tables(1) };
         let prepared = lock(&self.prepared).get_mut(index).and_then(Option::take);
-        prepared.map_or_else(|| self.service.table(self.capacity), Ok)
+        prepared.map_or_else(|| self.services.tables(self.capacity), Ok)
     }
 }
 

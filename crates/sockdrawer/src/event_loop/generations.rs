@@ -1,10 +1,11 @@
 //! The generations that have connections in one event loop, and which of them is in force.
 
-use super::generation::Generation;
+use super::generation::{Generation, Tables};
 use super::slot::Flags;
 use crate::behaviour::{Table, TableBox};
 use crate::config::Settings;
-use crate::protocol::{Closing, Local, Receiving};
+use crate::net::Address;
+use crate::protocol::{Closing, Local, Receiving, State};
 use std::sync::Arc;
 
 /// A generation in this loop.
@@ -17,6 +18,8 @@ pub(super) struct LiveGeneration {
     /// Of the generation, which other loops write to for each connection.
     pub(super) id: u32,
     pub(super) high_water: usize,
+    /// What the states are called.
+    pub(super) state: State,
 }
 
 impl LiveGeneration {
@@ -35,6 +38,8 @@ pub(super) struct Generations {
     live: Vec<Option<LiveGeneration>>,
     /// The generation in force, and the switch's epoch at which it was.
     pub(super) active: u16,
+    /// Addresses whose connections run a service of their own, with its table in the generation in force.
+    pub(super) own: Vec<(Address, u16)>,
     pub(super) epoch: u64,
 }
 
@@ -58,25 +63,37 @@ impl Generations {
     }
 
     /// Puts a generation in force, as of this epoch of the switch.
-    pub(super) fn switch_to(&mut self, epoch: u64, generation: Arc<Generation>, made: TableBox) {
+    pub(super) fn switch_to(&mut self, epoch: u64, generation: &Arc<Generation>, made: Tables) {
         self.epoch = epoch;
+        self.own.clear();
         self.drop_empty(true);
-        let TableBox { table, local, closing, receiving, .. } = made;
-        let (id, high_water) = (generation.id, generation.settings.high_water);
-        let generation = Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water });
+        self.active = self.add(generation, made.table);
+        self.own = made.own.into_iter().map(|(address, table)| (address, self.add(generation, table))).collect();
+    }
+
+    fn add(&mut self, generation: &Arc<Generation>, made: TableBox) -> u16 {
+        let TableBox { table, local, closing, receiving, state, .. } = made;
+        let (generation, id, high_water) = (generation.clone(), generation.id, generation.settings.high_water);
+        let added = Some(LiveGeneration { generation, table, local, closing, receiving, id, high_water, state });
         let at = self.live.iter().position(Option::is_none).unwrap_or_else(|| {
             self.live.push(None);
             self.live.len() - 1
         });
-        self.live[at] = generation;
-        self.active = u16::try_from(at).expect("fewer than 65,536 live generations");
+        self.live[at] = added;
+        u16::try_from(at).expect("fewer than 65,536 live generations")
+    }
+
+    /// The table in force for connections that came in at an address that has a service of its own, or has none.
+    pub(super) fn active_at(&self, own: Option<&Address>) -> u16 {
+        let of = |address| self.own.iter().find(|(at, _)| at == address).map(|(_, table)| *table);
+        own.and_then(of).unwrap_or(self.active)
     }
 
     /// Forgets generations without connections here; the active one only when another takes its place.
     pub(super) fn drop_empty(&mut self, active_too: bool) {
-        let active = usize::from(self.active);
         for (index, generation) in self.live.iter_mut().enumerate() {
-            if (index != active || active_too) && generation.as_ref().is_some_and(|generation| generation.table.live() == 0) {
+            let is_active = index == usize::from(self.active) || self.own.iter().any(|(_, own)| usize::from(*own) == index);
+            if (!is_active || active_too) && generation.as_ref().is_some_and(|generation| generation.table.live() == 0) {
                 let generation = generation.take();
                 // The service's `local` is user code too.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(generation)));

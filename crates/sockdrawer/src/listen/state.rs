@@ -27,6 +27,8 @@ const REFUSING: u8 = 2;
 /// One address.
 pub(crate) struct ListenerState {
     pub(crate) address: Address,
+    /// The address that was asked for, where its connections run a service of their own.
+    pub(crate) own: Option<Address>,
     /// Counts those that came in here.
     pub(crate) limiter: Arc<Limiter>,
     mode: AtomicU8,
@@ -36,13 +38,13 @@ pub(crate) struct ListenerState {
 impl ListenerState {
     /// `shared_counters` has the numbers of this listener; a `limit` only where this process sets it.
     pub(crate) fn new(
-        address: Address,
+        (address, own): (Address, Option<Address>),
         shared_counters: SharedCounters,
         limit: Option<usize>,
         process: Option<Process>,
     ) -> Arc<ListenerState> {
         let limiter = Limiter::shared(shared_counters, limit.unwrap_or(usize::MAX), process);
-        Arc::new(ListenerState { address, limiter, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
+        Arc::new(ListenerState { address, own, limiter, mode: AtomicU8::new(OPEN), reject: Mutex::new(Reject::Fin) })
     }
 
     pub(crate) fn set_limit(&self, limit: Option<usize>) {

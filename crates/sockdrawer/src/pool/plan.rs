@@ -179,12 +179,16 @@ impl<'a> Sockets<'a> {
     }
 }
 
-/// The limits of addresses that stay.
+/// The limits and behaviours of addresses that stay.
 fn limits(plan: &mut Plan, running: &[Listening], wanted: &[Listening]) {
     let mut left: Vec<&Listening> = wanted.iter().collect();
     for from in running {
         let Some(at) = left.iter().position(|to| to.is_same_place(from)) else { continue };
         let to = left.swap_remove(at);
+        if !to.has_same_behaviour(from) {
+            let detail = format!("another service on {}", from.address);
+            plan.changes.push(Change { setting: "listeners.behaviour", how: How::NewGeneration, detail });
+        }
         plan.note("listeners.limit", How::InPlace, &from.limit, &to.limit, |limit| {
             let limit = limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
             format!("{limit} on {}", from.address)
@@ -201,6 +205,12 @@ fn endpoint(plan: &mut Plan, running: &Endpoint, wanted: &Endpoint) {
             let removed = sockets.removed.iter().map(|listening| format!("stop listening on {}", listening.address));
             for detail in added.chain(replaced).chain(removed) {
                 plan.changes.push(Change { setting: "listeners", how: How::NewSocket, detail });
+            }
+            // A loop knows the services of addresses by its generation.
+            let opened = sockets.added.iter().chain(sockets.replaced.iter().map(|(_, new)| new));
+            for listening in opened.filter(|listening| listening.behaviour.is_some()) {
+                let detail = format!("a service of its own on {}", listening.address);
+                plan.changes.push(Change { setting: "listeners.behaviour", how: How::NewGeneration, detail });
             }
             limits(plan, from, to);
             plan.note("backlog", How::InPlace, old, new, u32::to_string);

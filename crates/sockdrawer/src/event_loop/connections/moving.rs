@@ -180,7 +180,7 @@ impl Connections {
         let record = self.slots.at(slot);
         let (table, state) = (record.table, record.state);
         let live = self.generations.at(table);
-        let written = live.generation.state.clone();
+        let written = live.state.clone();
         let mut saver = Saver::default();
         live.table.save(state, &mut saver).ok()?.ok()?;
         if saver.bytes.len() > MOST_WAITS {
@@ -248,7 +248,7 @@ impl Connections {
             return why(if flags.any(Flags::CONNECTING) { "connecting" } else { "ending" });
         }
         let table = record.table;
-        reads.can_read(&self.generations.at(table).generation.state).err().map(|why| why.to_string())
+        reads.can_read(&self.generations.at(table).state).err().map(|why| why.to_string())
     }
 
     /// How many connections can move to a build that reads these states, and why how many others cannot.

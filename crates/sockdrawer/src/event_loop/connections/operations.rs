@@ -228,12 +228,12 @@ impl Connections {
         let panicked = |Panicked(message)| format!("the new service panicked: {message}");
         self.refresh().map_err(panicked)?;
         let old = self.slots.at(slot).table;
-        if old == self.generations.active {
+        if old == self.active_table(slot) {
             return Err("it has the newest generation already".to_owned());
         }
         // Counted from here on, as at an accept: the generation cannot have ended before the connection moves to it.
         self.join_generation().map_err(panicked)?;
-        let new = self.generations.active;
+        let new = self.active_table(slot);
         self.move_to(slot, old, new).inspect_err(|_| self.left_generation(new))
     }
 
@@ -247,7 +247,7 @@ impl Connections {
         // A panic in save or restore leaves the connection with its old state, as an error does.
         let saved = self.generations.at(old).table.save(state, &mut saver);
         saved.map_err(|Panicked(message)| format!("save panicked: {message}"))?.map_err(|why| why.to_string())?;
-        let versions = self.generations.at(old).generation.state.versions();
+        let versions = self.generations.at(old).state.versions();
         let restored = self.generations.at(new).table.restore(&peer, &mut Saved::versioned(&saver.bytes, &versions));
         let restored =
             restored.map_err(|Panicked(message)| format!("restore panicked: {message}"))?.map_err(|why| why.to_string())?;

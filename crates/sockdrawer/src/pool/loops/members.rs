@@ -88,7 +88,8 @@ impl Members for Loops {
     ) -> Result<ListenerEntry, Error> {
         let listener = control.listeners.listen((config, asked), &core.retirements, added)?;
         let counters = core.own.shared.shared_counters.listener(0);
-        let state = ListenerState::new(listener.address.clone(), counters, asked.limit, None);
+        let own = asked.behaviour.is_some().then(|| asked.address.clone());
+        let state = ListenerState::new((listener.address.clone(), own), counters, asked.limit, None);
         Ok(ListenerEntry::new(control.take_number(), asked, listener, state, 0))
     }
 

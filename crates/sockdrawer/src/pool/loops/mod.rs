@@ -13,11 +13,11 @@ mod status;
 use super::control::{Core, Report};
 use super::listeners::Inherited;
 use super::validate::{effective_limit, make_room, validate_start, warm};
-use crate::config::{Config, Endpoint, Model};
+use crate::config::{Config, Endpoint, Listening, Model};
 use crate::error::Error;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::dialer::Dialer;
-use crate::event_loop::generation::Generation;
+use crate::event_loop::generation::{Generation, Services};
 use crate::event_loop::inbox::{Command, Inbox, Message};
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
@@ -183,7 +183,12 @@ impl Core<Loops> {
 }
 
 fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Generation>, Error> {
-    let service = config.behaviour.service().clone();
-    Generation::prepare(id, service, config.settings.clone(), warm(config), loops)
+    let own = |listening: &Listening| {
+        let behaviour = listening.behaviour.as_ref()?;
+        Some((listening.address.clone(), behaviour.service().clone()))
+    };
+    let own = config.listeners().iter().filter_map(own).collect();
+    let services = Services { service: config.behaviour.service().clone(), own };
+    Generation::prepare(id, services, config.settings.clone(), warm(config), loops)
         .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })
 }

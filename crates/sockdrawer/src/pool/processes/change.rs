@@ -104,7 +104,7 @@ impl Core<Helpers> {
         let shared_counters = self.own.shared_counters.listener(slot);
         shared_counters.clear_gate();
         let process = Process { index: None, most: 0, event: self.own.event.clone(), system: self.own.system.clone() };
-        let state = ListenerState::new(listener.address.clone(), shared_counters, listening.limit, Some(process));
+        let state = ListenerState::new((listener.address.clone(), None), shared_counters, listening.limit, Some(process));
         Ok(ListenerEntry::new(control.take_number(), listening, listener, state, slot))
     }
 

@@ -10,7 +10,7 @@ use super::wire::{Generated, Move, Moved, PartStatus, Receiver, Refusal, Reply, 
 use crate::event_loop::acceptor::Retiring;
 use crate::event_loop::delegates::Delegates;
 use crate::event_loop::endings::Endings;
-use crate::event_loop::generation::Generation;
+use crate::event_loop::generation::{Generation, Services};
 use crate::event_loop::inbox::Inbox;
 use crate::event_loop::worker::Workers;
 use crate::event_loop::{Basis, EventLoop, EventLoopError, Shared};
@@ -87,7 +87,8 @@ fn system(errno: Errno) -> Refusal {
 
 pub(super) fn build(generated: &Generated) -> Result<Arc<Generation>, Refusal> {
     let behaviour = registry::build(&generated.recipe).map_err(Refusal::Other)?;
-    Generation::prepare(generated.id, behaviour.service().clone(), generated.settings.clone(), 1, 1)
+    let services = Services { service: behaviour.service().clone(), own: Vec::new() };
+    Generation::prepare(generated.id, services, generated.settings.clone(), 1, 1)
         .map_err(|panicked| Refusal::Panicked(panicked.0))
 }
 

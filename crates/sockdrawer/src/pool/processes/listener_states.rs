@@ -25,7 +25,7 @@ impl ListenerStates {
             Some(known) if known.address == *address => return known,
             Some(_) | None => {}
         }
-        let state = ListenerState::new(address.clone(), shared_counters.listener(slot), None, Some(self.process.clone()));
+        let state = ListenerState::new((address.clone(), None), shared_counters.listener(slot), None, Some(self.process.clone()));
         self.known.retain(|_, state| state.strong_count() > 0);
         self.known.insert(slot, Arc::downgrade(&state));
         state

@@ -128,7 +128,7 @@ impl Members for Fakes {
     ) -> Result<ListenerEntry, Error> {
         core.own.step(Step::Open)?;
         let listener = control.listeners.listen((config, asked), &core.retirements, added)?;
-        let state = ListenerState::new(listener.address.clone(), SharedCounters::private(), asked.limit, None);
+        let state = ListenerState::new((listener.address.clone(), None), SharedCounters::private(), asked.limit, None);
         Ok(ListenerEntry::new(control.take_number(), asked, listener, state, 0))
     }
     fn tune(core: &Core<Fakes>, _: &Control<Fakes>, _: &Config) -> Result<(), Error> {
