@@ -25,7 +25,7 @@ def configured(name, text, port):
     return path
 
 
-def ours(path, loops):
+def ours(path):
     binary = path or os.path.join(ROOT, BROKER)
 
     def build():
@@ -35,7 +35,7 @@ def ours(path, loops):
             raise PeerFailure(f"{relative(binary)} is no program: give --sockdrawer one, or build the example broker")
 
     return Peer(OURS, "sockdrawer", "its example broker", () if path else ("cargo",), lambda _protocol, port, _row: [
-        binary, f"127.0.0.1:{port}", *(["--loops", str(loops)] if loops else [])], build, lambda: relative(binary))
+        binary, f"127.0.0.1:{port}"], build, lambda: relative(binary))
 
 
 def tokio():
@@ -61,5 +61,4 @@ def mosquitto():
 
 def brokers(options):
     # One CPU is one loop's; with more, it is the example's own choice, or what was asked for.
-    loops = options.loops or (None if options.no_pin else 1)
-    return [peer for peer in (ours(options.sockdrawer, loops), tokio(), nats(), mosquitto()) if peer.name in options.only]
+    return [peer for peer in (ours(options.sockdrawer), tokio(), nats(), mosquitto()) if peer.name in options.only]

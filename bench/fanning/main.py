@@ -44,7 +44,6 @@ def parsed():
     add("--rounds", type=count(1), metavar="N", help="how often each is measured [default: 3]")
     add("--quick", action="store_true", help="1 round of 5 seconds, to see that all works")
     add("--no-pin", action="store_true", help="server and client on all CPUs [default: one each]")
-    add("--loops", type=count(1), metavar="N", help="of sockdrawer's broker [default: 1, with --no-pin its own choice]")
     add("--memory-limit", type=count(1), metavar="GIB", default=8, help="a broker that takes more is ended [default: 8]")
     add("--sockdrawer", metavar="PATH", help="measure this broker [default: build the example broker of this repository]")
     add("--json", metavar="FILE", help="write every run there")

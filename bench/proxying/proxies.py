@@ -92,7 +92,7 @@ def ours(path):
             raise Failure(f"{path} is no program: give --sockdrawer one, or leave it out to build this repository's")
 
     def command(port, target):
-        return [binary, f"127.0.0.1:{port}", f"127.0.0.1:{target}", "--loops", "1"]
+        return [binary, f"127.0.0.1:{port}", f"127.0.0.1:{target}"]
 
     about = "the example `proxy`, 1 loop" + (", given by --sockdrawer" if path else "")
     return Proxy(OURS, about, command, path or "cargo", build)

@@ -4,8 +4,7 @@
 //! `PUB news it rains` in the other. `UNSUB news` and `PING` are understood, too.
 
 use sockdrawer::{
-    CannotRestore, CannotSave, Config, Context, Group, Groups, Input, Note, Peer, Pool, Protocol, Saved, Saver, Service, State,
-    Step,
+    CannotRestore, CannotSave, Context, Group, Groups, Input, Note, Peer, Pool, Protocol, Saved, Saver, Service, State, Step,
 };
 use std::collections::BTreeMap;
 
@@ -85,14 +84,7 @@ impl Protocol for Client {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [listen, rest @ ..] = &arguments[..] else { return Err("usage: broker LISTEN [--loops N]".into()) };
-    let mut config = Config::accept(Broker::default()).listen(listen.as_str());
-    if let [option, loops] = rest
-        && option == "--loops"
-    {
-        config = config.loops(loops.parse()?);
-    }
+    let [_, listen] = &std::env::args().collect::<Vec<_>>()[..] else { return Err("usage: broker LISTEN".into()) };
     sockdrawer::raise_descriptor_limit()?;
-    Ok(Pool::start(config)?.join()?)
+    Ok(Pool::serve(Broker::default(), listen.as_str())?.join()?)
 }

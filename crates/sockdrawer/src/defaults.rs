@@ -60,7 +60,7 @@ impl Value {
             Value::Given => Vec::new(),
             Value::None => vec!["none".to_owned()],
             Value::Number(number) if number % 1024 == 0 => {
-                vec![with_commas(*number), format!("{} KiB", with_commas(number / 1024))]
+                vec![with_commas(*number), format!("{} KiB", with_commas(number / 1024)), format!("{} MiB", number >> 20)]
             }
             Value::Number(number) => vec![with_commas(*number)],
             Value::Time(time) => vec![format!("{} s", time.as_secs_f64()), format!("{} ms", time.as_millis())],

@@ -27,7 +27,7 @@ impl Scene {
     fn with(config: impl FnOnce(Config) -> Config) -> Scene {
         let backend = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let target = backend.local_addr().expect("it is bound").into();
-        let (pool, at) = start(config(Config::accept(example::Proxy { target })));
+        let (pool, at) = start(config(Config::accept(example::Proxy(target))));
         Scene { backend, pool, at }
     }
 
@@ -282,7 +282,7 @@ fn redis_is_served_through_it() {
         println!("no redis-server on this machine: not tried");
         return;
     };
-    let (pool, at) = start(Config::accept(example::Proxy { target: redis.1.into() }).loops(2));
+    let (pool, at) = start(Config::accept(example::Proxy(redis.1.into())).loops(2));
     let mut clients: Vec<TcpStream> = (0..20).map(|_| connect(at)).collect();
     for round in 0..20 {
         for (number, client) in clients.iter_mut().enumerate() {
