@@ -281,3 +281,58 @@ fn one_sender_cannot_queue_more_notes_than_the_bound() {
     }
     service.hear(queued - heard);
 }
+
+/// Gives its handle away, also at its end.
+#[derive(Clone, Default)]
+struct Giver(Arc<Mutex<Vec<Handle>>>);
+
+impl Service for Giver {
+    type Protocol = Giver;
+    fn open(&self, _peer: &Peer) -> Giver {
+        self.clone()
+    }
+    fn restore(&self, _peer: &Peer, _from: &mut sockdrawer::Saved<'_>) -> Result<Giver, sockdrawer::CannotRestore> {
+        Ok(self.clone())
+    }
+}
+
+impl Giver {
+    fn give(&self, cx: &mut Context<'_>) {
+        self.0.lock().expect("no panic").push(cx.handle());
+    }
+}
+
+impl Protocol for Giver {
+    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
+        self.give(cx);
+        Step::Continue
+    }
+    fn received(&mut self, input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        Step::Continue
+    }
+    fn closed(&mut self, _why: sockdrawer::Closed, cx: &mut Context<'_>) {
+        self.give(cx);
+    }
+    fn save(&mut self, _to: &mut sockdrawer::Saver) -> Result<(), sockdrawer::CannotSave> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_handle_says_whether_its_connection_is_gone() {
+    let giver = Giver::default();
+    let (pool, at) = start(Config::accept(giver.clone()).loops(2));
+    let streams: Vec<TcpStream> = (0..10).map(|_| connect(at)).collect();
+    let given = || giver.0.lock().expect("no panic").clone();
+    assert!(pool.wait(PATIENCE, |_| given().len() == 10));
+    let ids: std::collections::BTreeSet<_> = given().iter().map(Handle::id).collect();
+    assert_eq!(ids, pool.connections(&Selector::All).iter().map(|one| one.id).collect());
+    assert!(!given().iter().any(Handle::is_gone));
+    pool.update(|config| config.behaviour(giver.clone())).expect("valid");
+    assert_eq!(pool.adopt(&Selector::All).moved, 10);
+    assert_eq!((given().len(), given().iter().any(Handle::is_gone)), (20, false), "an adopted connection is the one it was");
+    drop(streams);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0));
+    assert!(given().len() == 30 && given().iter().all(Handle::is_gone));
+}

@@ -8,6 +8,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::sys::{Errno, System};
 use crate::wake::Wake;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Something for a loop, or for one of its connections by token; it is dropped if that connection is gone.
@@ -41,6 +42,8 @@ pub(crate) type Command = Box<dyn FnOnce(&mut EventLoop) + Send>;
 /// Messages in the order they came. Its memory is kept, so that steady traffic allocates nothing.
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
+    /// Connections that have given handles to themselves away.
+    handled: Mutex<HashSet<u64>>,
     pub(crate) wake: Arc<Wake>,
     /// The most notes that may wait; jobs, connections and commands are bounded elsewhere and never refused.
     bound: AtomicUsize,
@@ -66,7 +69,17 @@ impl Inbox {
 
     /// One without an event: its loop waits for nothing yet.
     pub(crate) fn asleep(system: Arc<dyn System>, bound: usize) -> Arc<Inbox> {
-        Arc::new(Inbox { queue: Mutex::default(), wake: Wake::new(system), bound: AtomicUsize::new(bound) })
+        Arc::new(Inbox {
+            queue: Mutex::default(),
+            handled: Mutex::default(),
+            wake: Wake::new(system),
+            bound: AtomicUsize::new(bound),
+        })
+    }
+
+    /// A connection that has given handles away is gone.
+    pub(crate) fn forget_handles(&self, token: u64) {
+        lock(&self.handled).remove(&token);
     }
 
     pub(crate) fn set_bound(&self, notes: usize) {
@@ -193,6 +206,14 @@ impl Post for Inbox {
     fn change(&self, token: u64, group: &Arc<Members>, change: Membership) {
         // A loop that is gone has no members: whatever publishes next finds that out.
         let _ = self.put(Message::Membership(token, group.clone(), change));
+    }
+
+    fn give(&self, token: u64) {
+        lock(&self.handled).insert(token);
+    }
+
+    fn is_gone(&self, token: u64) -> bool {
+        lock(&self.queue).closed || !lock(&self.handled).contains(&token)
     }
 
     fn has_room(&self, sender: Option<Waiter>) -> bool {

@@ -99,6 +99,8 @@ impl Flags {
     pub(crate) const WATCH_END: Flags = Flags(1 << 27);
     /// The peer's end came while input was not asked for, and there is input before it.
     pub(crate) const END_BEHIND: Flags = Flags(1 << 28);
+    /// It has given handles to itself away.
+    pub(crate) const HANDLED: Flags = Flags(1 << 31);
     /// Its bytes go to another connection, and that one's to it.
     pub(crate) const RELAYED: Flags = Flags(1 << 29);
 
@@ -143,6 +145,7 @@ impl Flags {
             | Flags::KEPT.0
             | Flags::UNSENT.0
             | Flags::EXTRA.0
+            | Flags::HANDLED.0
             | Flags::PURGED.0,
     );
 

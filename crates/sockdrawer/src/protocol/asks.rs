@@ -22,6 +22,8 @@ impl Asks {
     pub(crate) const WAKE: u8 = 1 << 3;
     /// No input is offered before the loop of a receiver has room for notes.
     pub(crate) const HOLD: u8 = 1 << 4;
+    /// A handle was given away.
+    pub(crate) const HANDLE: u8 = 1 << 5;
 
     #[inline(always)]
     pub(crate) fn is_nothing(self) -> bool {
@@ -49,7 +51,7 @@ impl Asks {
 
     /// What an inner protocol asked for is asked of the loop.
     pub(crate) fn join(&mut self, inner: Asks) {
-        for bit in [Asks::SAID, Asks::PAUSE, Asks::RESUME, Asks::WAKE, Asks::HOLD] {
+        for bit in [Asks::SAID, Asks::PAUSE, Asks::RESUME, Asks::WAKE, Asks::HOLD, Asks::HANDLE] {
             if inner.has(bit) {
                 self.add(bit);
             }

@@ -71,7 +71,9 @@ impl Context<'_> {
     }
 
     /// A handle that sends notes to this connection from any thread. It may outlive the connection.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&mut self) -> Handle {
+        self.post.give(self.token);
+        self.out.asks.add(Asks::HANDLE);
         Handle { post: self.post.clone(), token: self.token, id: self.id }
     }
 

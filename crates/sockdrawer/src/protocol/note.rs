@@ -35,6 +35,10 @@ pub(crate) trait Post: Sender {
     fn publish(&self, to: &Arc<Members>, bytes: &Arc<[u8]>, urgency: Urgency, sender: Option<&Waiter>) -> Option<bool>;
     /// A connection comes into a group, or leaves it.
     fn change(&self, token: u64, group: &Arc<Members>, change: Membership);
+    /// A handle to this connection was given away.
+    fn give(&self, token: u64);
+    /// Whether the connection, to which a handle was given away, has ended.
+    fn is_gone(&self, token: u64) -> bool;
     /// Whether there is room; where there is none, the sender, if one waits, is told when there is.
     fn has_room(&self, sender: Option<Waiter>) -> bool;
     /// Returns false if the inbox is full.
@@ -91,6 +95,12 @@ impl Handle {
     /// The number of the connection.
     pub fn id(&self) -> ConnectionId {
         self.id
+    }
+
+    /// Whether the connection has ended, or went to another process: then it hears no notes for good. While this is false it may end at any
+    /// moment; a registry removes what [`Protocol::closed`](crate::Protocol::closed) tells of.
+    pub fn is_gone(&self) -> bool {
+        self.post.is_gone(self.token)
     }
 
     /// Gives the connection a tag, as [`Context::tag`](crate::Context::tag) does, without blocking; in order with the notes of this sender.

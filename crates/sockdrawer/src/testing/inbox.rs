@@ -17,6 +17,8 @@ struct State {
     groups: Vec<Arc<Members>>,
     /// The connection was told of room elsewhere.
     has_room: bool,
+    /// The connection has ended.
+    gone: bool,
     /// The tag of the connection; empty if it has none.
     tag: Option<Tag>,
 }
@@ -45,6 +47,10 @@ impl Inbox {
         };
         waiters.into_iter().for_each(|(sender, token)| sender.room(token));
         notes
+    }
+
+    pub(super) fn end(&self) {
+        self.lock().gone = true;
     }
 
     /// Whether the connection was told of room since the last call.
@@ -93,6 +99,12 @@ impl Post for Inbox {
         if change == Membership::Joined {
             groups.push(group.clone());
         }
+    }
+
+    fn give(&self, _token: u64) {}
+
+    fn is_gone(&self, _token: u64) -> bool {
+        self.lock().gone
     }
 
     fn has_room(&self, sender: Option<Waiter>) -> bool {

@@ -338,6 +338,9 @@ impl<S: Service> Driver<S> {
     pub fn end(&mut self, why: Closed) {
         let Some(mut state) = self.state.take() else { return };
         self.closed = Some(why);
+        if why != Closed::Adopted {
+            self.wire.inbox.end();
+        }
         // The protocol is dropped inside: a panic in its destructor ends nothing else either.
         let panicked = self.call(|out| {
             catch_unwind(AssertUnwindSafe(move || {

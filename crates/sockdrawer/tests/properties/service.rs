@@ -113,7 +113,7 @@ impl<const ODD: bool> Speaking<ODD> {
         Origin { version: self.version, generation: cx.generation() }
     }
 
-    fn keep_handle(&self, cx: &Context<'_>) {
+    fn keep_handle(&self, cx: &mut Context<'_>) {
         if let Some(key) = self.key {
             HANDLES.lock().unwrap_or_else(PoisonError::into_inner).insert(key, cx.handle());
         }

@@ -74,6 +74,9 @@ impl Connections {
         if asks.has(Asks::HOLD) {
             flags.set(Flags::HELD);
         }
+        if asks.has(Asks::HANDLE) {
+            flags.set(Flags::HANDLED);
+        }
         if asks.has(Asks::WAKE) {
             self.slots.make_extra(slot).wake_below = Some(asks.wake_below);
             // Once the output of this callback is sent.

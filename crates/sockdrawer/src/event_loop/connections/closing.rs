@@ -7,7 +7,7 @@ use crate::behaviour::Panicked;
 use crate::clock::deadline;
 use crate::event_loop::slot::Flags;
 use crate::observe::Event as Told;
-use crate::protocol::{Closed, Closing, Timer};
+use crate::protocol::{Asks, Closed, Closing, Timer};
 use crate::sync::atomic::Ordering;
 use crate::sys::{Errno, Interest};
 use std::cell::Cell;
@@ -188,6 +188,10 @@ impl Connections {
             self.count_panic(slot, message);
         }
         self.left_generation(table);
+        if self.slots.at(slot).flags.any(Flags::HANDLED) {
+            self.slots.at(slot).flags.clear(Flags::HANDLED);
+            self.io.inbox.forget_handles(self.slots.token(slot));
+        }
         if self.slots.at(slot).flags.any(Flags::RELAYED) {
             self.end_other(slot, why);
         }
@@ -199,8 +203,20 @@ impl Connections {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| table.close(state, why, cx));
         self.scratch.clear();
-        (self.scratch.asks, self.scratch.said) = Default::default();
+        let (asks, _) = (std::mem::take(&mut self.scratch.asks), self.scratch.said.take());
+        if asks.has(Asks::HANDLE) {
+            self.handle_given_at_end(slot, why);
+        }
         closed
+    }
+
+    /// The last call of a protocol gave a handle away.
+    #[cold]
+    fn handle_given_at_end(&mut self, slot: u32, why: Closed) {
+        match why {
+            Closed::Adopted => self.slots.at(slot).flags.set(Flags::HANDLED),
+            _ => self.io.inbox.forget_handles(self.slots.token(slot)),
+        }
     }
 
     /// A connection is no longer of this generation.

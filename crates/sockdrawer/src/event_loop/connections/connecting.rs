@@ -179,6 +179,10 @@ impl Connections {
         let (id, token) = (record_id, self.slots.token(slot));
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
         if let Some(asker) = asked_by {
+            if let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) {
+                self.slots.at(slot).flags.set(Flags::HANDLED);
+                self.post.give(token);
+            }
             self.tell_asker(asker, Ok(Handle { post: self.post.clone(), token, id }));
         }
         None
