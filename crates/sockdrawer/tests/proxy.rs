@@ -157,7 +157,7 @@ fn a_peer_that_does_not_read_slows_the_other_down_and_costs_bounded_memory() {
         }
         assert!(!writer.is_finished(), "the kernel's buffers do not hold all of it");
         let counts = scene.pool.status().counts;
-        assert!(counts.bytes_in - counts.bytes_out <= 64 * 1024, "what is held: {counts:#?}");
+        assert!(counts.bytes_in - counts.bytes_out <= 256 * 1024, "what is held: {counts:#?}");
         let mut got = vec![0; bytes.len()];
         client.read_exact(&mut got).expect("all of it comes");
         assert!(got == bytes);

@@ -15,6 +15,14 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+/// Where the bytes of a connection go that is joined with another.
+#[derive(Clone, Copy)]
+pub(super) struct Relay {
+    pub(super) to: u64,
+    /// The most that is read at a time.
+    pub(super) most: usize,
+}
+
 /// What few connections have.
 #[derive(Default)]
 pub(super) struct Extra {
@@ -27,8 +35,8 @@ pub(super) struct Extra {
     pub(super) peer_count: Option<Box<PeerCount>>,
     /// The groups that it is a member of, with its place among the members in this loop.
     pub(super) groups: Vec<(Arc<Members>, usize)>,
-    /// The connection that its bytes go to.
-    pub(super) relays_to: Option<u64>,
+    /// Where its bytes go.
+    pub(super) relay: Option<Relay>,
     /// The connection that asked for this one, which is being made.
     pub(super) asked_by: Option<u64>,
     /// Connects that it has asked for and has heard nothing of.

@@ -4,13 +4,16 @@
 use super::Connections;
 use crate::event_loop::READS_PER_TURN;
 use crate::event_loop::slot::Flags;
+use crate::event_loop::slots::Relay;
 use crate::protocol::{Closed, Handle};
 use crate::sys::{Errno, Ready};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// One read of a relay takes at most this much: what is copied twice stays in the processor's cache.
-const RELAY_BYTES: usize = 64 * 1024;
+/// One read of a relay takes at most this much, and the least where the other side does not keep up: what it does not take is held in memory.
+/// Large reads cost a third less CPU time for each byte than reads of 64 KiB.
+const MOST_BYTES: usize = 256 * 1024;
+const LEAST_BYTES: usize = 16 * 1024;
 
 /// How one read of a relay went.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,9 +47,9 @@ impl Connections {
             return self.end(slot, Closed::Aborted, true);
         };
         let token = self.slots.token(slot);
-        for (one, relays_to) in [(slot, to.token), (other, token)] {
+        for (one, to) in [(slot, to.token), (other, token)] {
             let extra = self.slots.make_extra(one);
-            (extra.relays_to, extra.wake_below) = (Some(relays_to), None);
+            (extra.relay, extra.wake_below) = (Some(Relay { to, most: LEAST_BYTES }), None);
             let flags = &mut self.slots.at(one).flags;
             flags.set(Flags::RELAYED);
             flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
@@ -69,7 +72,7 @@ impl Connections {
 
     /// The connection to which the bytes of this one go.
     fn other(&mut self, slot: u32) -> Option<u32> {
-        let token = self.slots.extra(slot)?.relays_to?;
+        let token = self.slots.extra(slot)?.relay?.to;
         self.slots.find(token)
     }
 
@@ -105,10 +108,11 @@ impl Connections {
     pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
         let token = self.slots.token(slot);
         // Nearly always: there is input, one read brings it, and the other side takes it.
-        let Some(other) = self.other(slot) else { return };
+        let Some(Relay { to, most }) = self.slots.extra(slot).and_then(|extra| extra.relay) else { return };
+        let Some(other) = self.slots.find(to) else { return };
         let flags = self.slots.at(other).flags;
         if ready.is_input() && !flags.any(Flags::UNSENT) {
-            match self.relay_once(slot, other) {
+            match self.relay_once(slot, other, most) {
                 Relayed::All => return,
                 Relayed::More => self.relay(slot),
                 Relayed::Stuck => {}
@@ -152,12 +156,24 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || self.slots.at(other).flags.any(Flags::UNSENT) {
             return;
         }
-        (0..READS_PER_TURN).any(|_| self.relay_once(slot, other) != Relayed::More);
+        for _ in 0..READS_PER_TURN {
+            let most = self.slots.extra(slot).and_then(|extra| extra.relay).map_or(LEAST_BYTES, |relay| relay.most);
+            if self.relay_once(slot, other, most) != Relayed::More {
+                return;
+            }
+        }
+    }
+
+    /// What is read next from a connection whose bytes were taken, or were not.
+    #[cold]
+    fn read_next(&mut self, slot: u32, most: usize) {
+        if let Some(relay) = self.slots.extra_of(slot).and_then(|extra| extra.relay.as_mut()) {
+            relay.most = most.clamp(LEAST_BYTES, MOST_BYTES);
+        }
     }
 
     #[inline]
-    fn relay_once(&mut self, slot: u32, other: u32) -> Relayed {
-        let most = RELAY_BYTES.min(self.read.len());
+    fn relay_once(&mut self, slot: u32, other: u32, most: usize) -> Relayed {
         let record = self.slots.at(slot);
         let socket = record.socket.as_ref().expect("a connection that is relayed has its socket");
         let count = match self.io.system.receive(socket.as_fd(), &mut self.read[..most]) {
@@ -190,9 +206,14 @@ impl Connections {
         if sent < count {
             record.flags.set(Flags::UNSENT);
             self.unsent.push(other, &self.read[sent..count]);
+            self.read_next(slot, most / 4);
             return Relayed::Stuck;
         }
-        if count == most { Relayed::More } else { Relayed::All }
+        if count < most {
+            return Relayed::All;
+        }
+        self.read_next(slot, 2 * most);
+        Relayed::More
     }
 
     /// This side sends no more: the other is told when it has all. Once both have ended, both are over.
@@ -241,7 +262,7 @@ impl Connections {
     fn part(&mut self, slot: u32) {
         self.slots.at(slot).flags.clear(Flags::RELAYED);
         if let Some(extra) = self.slots.extra_of(slot) {
-            extra.relays_to = None;
+            extra.relay = None;
         }
     }
 }
