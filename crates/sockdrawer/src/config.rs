@@ -108,7 +108,7 @@ pub struct Settings {
     pub max_partial: usize,
     /// Maximum of unsent bytes at which a connection still gets notes. At a note above it the connection ends with
     /// [`Closed::Overflow`](crate::Closed::Overflow), so that a peer that does not read holds bounded memory and loses nothing unseen. None: no
-    /// maximum. Default: 1 MiB.
+    /// maximum; at least `high_water`. Default: 1 MiB.
     pub max_unsent: Option<usize>,
     /// The idle timeout: a connection is closed when for this long its protocol took no input and its peer no output. It may take a quarter
     /// longer. Time does not count while a job runs, its input is paused ([`Context::pause`](crate::Context::pause)), or the protocol has its timer set, or the

@@ -194,12 +194,14 @@ pub enum Step {
     /// Run this job on a worker. One job at a time: until [`Protocol::job_done`], `received` and `peer_ended` wait; other callbacks come.
     Work(Job),
     /// Send what was appended, then give the whole connection to blocking code on a thread of its own. Until it comes back no
-    /// callback comes but [`Protocol::closed`]. Not under a layer, and not while a job runs.
+    /// callback comes but [`Protocol::closed`]. Not under a layer, while a job runs, a connect is under way or the connection is relayed.
     Delegate(Delegate),
     /// Join this connection with that of the handle, which is in the same loop: one that [`Context::connect`] made is. What each peer sends
     /// goes to the other, ends included, through a buffer of the loop: a peer that does not read slows the other down, and a reset is passed on
     /// as a reset. Input that was not taken goes first. Neither protocol hears of the bytes any more, nor of a drain: of its callbacks
-    /// `notified`, `timeout`, `connected`, `job_done` and `closed` are left. When one of the connections ends, so does the other. Not under a layer.
+    /// `notified`, `timeout`, `connected`, `job_done` and `closed` are left. When one of the connections ends, so does the other; a purge resets
+    /// both, because nothing says where the stream is whole. Not under a layer, not after [`Step::EndOutput`], and not while one of the two runs a
+    /// job, is delegated or is relayed already.
     Relay(Handle),
     /// Send what was appended, then tell the peer that no more comes; go on receiving.
     EndOutput,

@@ -87,6 +87,8 @@ pub(crate) struct Connections {
     pub(super) names_peers: bool,
     /// A descriptor was closed, of which the acceptor may be short.
     pub(super) descriptor_freed: bool,
+    /// The loop is going: nothing is begun any more.
+    pub(super) abandoned: bool,
 }
 
 impl Connections {
@@ -118,6 +120,7 @@ impl Connections {
             ends: 0,
             names_peers: true,
             descriptor_freed: false,
+            abandoned: false,
             io,
         }
     }
@@ -421,7 +424,8 @@ impl Connections {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => self.slots.at(slot).flags.set(Flags::END_BEHIND),
             Err(errno) => self.fail(slot, errno),
         }
-        if self.is_still(slot, version) {
+        // One that was hung up on both sides is not watched any more: epoll would tell of that for ever.
+        if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.settle(slot, false);
         }
     }

@@ -194,10 +194,12 @@ fn connect(connections: &mut Connections, dialer: &Dialer, (turn, due): (usize, 
     let target = &connecting.targets[turn % connecting.targets.len()];
     let began = Instant::now();
     let lag = dialer.lag(due, began);
-    match open_connecting(&connections.io, dialer, turn, target) {
-        Ok(socket) => _ = connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout),
+    let opened = open_connecting(&connections.io, dialer, turn, target);
+    let begun =
+        opened.and_then(|socket| connections.begin_connecting(socket, permit, target, (began, lag), connecting.timeout, None));
+    match begun {
+        Ok(()) => {}
         Err(errno) => {
-            drop(permit);
             let (target, after) = (internet(target), began.elapsed());
             connections.tell_connect_failed(&ConnectFailure { target, errno: errno.raw_os_error(), after, lag });
         }

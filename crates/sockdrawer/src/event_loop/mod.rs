@@ -31,7 +31,7 @@ pub(crate) mod worker;
 use crate::admission::Reject;
 use crate::behaviour::Panicked;
 use crate::observe::counters::Counters;
-use crate::protocol::Closed;
+use crate::protocol::{Closed, Membership};
 use crate::sync::lock;
 use crate::sys::{Errno, Events, Interest, panics};
 pub(crate) use shared::{Basis, Placement, Shared};
@@ -334,6 +334,7 @@ impl EventLoop {
     /// comes in.
     pub(crate) fn abandon(&mut self, why: Closed) {
         self.connector.set_dialer(None);
+        self.connections.abandoned = true;
         for slot in 0..self.connections.slots.len() {
             if self.connections.slots.at(slot).is_taken() {
                 let end = std::panic::AssertUnwindSafe(|| self.connections.cut(slot, why));
@@ -360,6 +361,7 @@ impl EventLoop {
             }
         }
         match left {
+            Some(Message::Membership(_, group, Membership::Joined)) => group.left(&self.connections.post),
             Some(Message::Adopt(incoming)) => lock(&self.connections.io.shared.stranded).push(incoming),
             left => _ = panics::discard(left),
         }

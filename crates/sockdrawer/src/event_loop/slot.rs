@@ -193,7 +193,7 @@ impl Slot {
 
     /// Whether a protocol runs on it.
     pub(crate) fn has_protocol(&self) -> bool {
-        self.is_taken() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING))
+        self.is_taken() && !self.flags.any(Flags::CONNECTING.and(Flags::FLUSHING).and(Flags::LINGERING).and(Flags::CUT))
     }
 
     /// Whether epoll waits for input and nothing else, as is right where it is read and nothing is unsent.

@@ -37,8 +37,10 @@ pub(super) struct Extra {
     pub(super) groups: Vec<(Arc<Members>, usize)>,
     /// Where its bytes go.
     pub(super) relay: Option<Relay>,
-    /// The connection that asked for this one, which is being made.
+    /// The connection that asked for this one, until they are joined or that one is gone.
     pub(super) asked_by: Option<u64>,
+    /// Where it connects to, if a connection asked for it.
+    pub(super) target: Option<Address>,
     /// Connects that it has asked for and has heard nothing of.
     pub(super) connects: usize,
     /// The unsent bytes at which `writable` is to be called.

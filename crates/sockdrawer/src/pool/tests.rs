@@ -396,3 +396,54 @@ fn models_are_refused_by_name_without_their_features() {
         assert!(refused.is_err_and(|line| line.contains(&format!("without the feature {feature}"))), "{model}");
     }
 }
+
+/// Connects at its first input, and tells what came of it.
+struct Asker(Address, Arc<std::sync::atomic::AtomicUsize>);
+
+impl Service for Asker {
+    type Protocol = AskerOf;
+    fn open(&self, _peer: &Peer) -> AskerOf {
+        AskerOf(self.0.clone())
+    }
+    fn connect_failed(&self, _failure: &crate::connecting::ConnectFailure, _local: &mut crate::Local) {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+struct AskerOf(Address);
+
+impl Protocol for AskerOf {
+    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
+        input.take_all();
+        cx.connect(&self.0, Duration::from_secs(5));
+        Step::Continue
+    }
+    fn connected(&mut self, result: Result<crate::Handle, crate::connecting::ConnectFailure>, cx: &mut Context<'_>) -> Step {
+        cx.send(format!("{:?}.", result.map(|_| ()).map_err(|failure| failure.errno)).as_bytes());
+        Step::Continue
+    }
+}
+
+#[test]
+fn a_connect_on_request_that_cannot_be_watched_is_counted_once_and_told_its_asker_alone() {
+    use std::io::{Read, Write};
+    let backend = std::net::TcpListener::bind("127.0.0.1:0").expect("free");
+    let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let service = Asker(backend.local_addr().expect("bound").into(), told.clone());
+    let scene = Scene::with(|config| config.behaviour(service));
+    let mut client = scene.client();
+    client.write_all(b"x").expect("it stands");
+    let mut got = [0; 64];
+    let count = client.read(&mut got).expect("an answer");
+    assert_eq!(&got[..count], b"Ok(()).");
+    scene.system.fail("watch", Errno::NOSPC, 1);
+    client.write_all(b"x").expect("it stands");
+    let count = client.read(&mut got).expect("an answer");
+    let counts = scene.pool.status().counts;
+    let met = (
+        String::from_utf8_lossy(&got[..count]).into_owned(),
+        counts.connect_failed,
+        told.load(std::sync::atomic::Ordering::SeqCst),
+    );
+    assert_eq!(met, ("Err(28).".to_owned(), 1, 0));
+}

@@ -106,6 +106,9 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if settings.max_partial > MOST_PARTIAL {
         return invalid("settings.max_partial", "more than 256 MiB: take input in parts instead of keeping it");
     }
+    if settings.max_unsent.is_some_and(|max| max < settings.high_water) {
+        return invalid("settings.max_unsent", "a connection would end before its high-water mark: raise it, or lower the mark");
+    }
     if settings.low_water > settings.high_water {
         return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
     }

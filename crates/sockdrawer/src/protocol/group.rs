@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 /// [publishes](crate::Context::publish) faster than the loops deliver has its connection's input held back; a member that does not read ends once
 /// [`Settings::max_unsent`](crate::Settings::max_unsent) bytes wait for it.
 ///
-/// A group is of one process: under [`Model::Prefork`](crate::Model::Prefork) each process has its own. An upgrade takes no members along:
+/// A callback other than `received` is not held: members that publish what they are notified of fill the memory.
+///
+/// A group is of one process: under [`Model::Prefork`](crate::Model::Prefork) and [`Model::Fork`](crate::Model::Fork) each process has its own. An upgrade takes no members along:
 /// [`Protocol::restored`](crate::Protocol::restored) joins again.
 ///
 /// ```

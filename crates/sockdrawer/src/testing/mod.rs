@@ -424,13 +424,18 @@ impl<S: Service> Driver<S> {
 
     /// Makes the callbacks that are due, in the order of a real connection: input, the peer's end, the request to drain.
     fn settle(&mut self) {
+        while self.state.is_some()
+            && self.delegate.is_none()
+            && self.wire.relays_to.is_none()
+            && self.wire.wake_below.take_if(|below| self.wire.backlog.len() <= *below).is_some()
+        {
+            self.callback(|protocol, _, cx| protocol.writable(cx));
+        }
         while self.state.is_some() && self.job.is_none() && self.delegate.is_none() && self.wire.relays_to.is_none() {
             self.wire.held &= !self.wire.inbox.take_room();
             let held = self.wire.held || self.is_paused();
             let open = !self.wire.waiting && !held;
-            if self.wire.wake_below.take_if(|below| self.wire.backlog.len() <= *below).is_some() {
-                self.callback(|protocol, _, cx| protocol.writable(cx));
-            } else if open && self.wire.fresh {
+            if open && self.wire.fresh {
                 self.wire.fresh = false;
                 self.callback(|protocol, input, cx| protocol.received(input, cx));
                 self.judge_kept();

@@ -69,7 +69,7 @@ impl Connections {
             flags.set(Flags::WAITING);
         }
         if asks.has(Asks::RESUME) {
-            flags.clear(Flags::WAITING);
+            flags.clear(Flags::WAITING.and(Flags::END_BEHIND));
         }
         if asks.has(Asks::HOLD) {
             flags.set(Flags::HELD);

@@ -183,6 +183,10 @@ impl Connections {
         let closed = self.close_protocol(slot, why);
         self.timers.clear(&mut self.slots, slot);
         self.forget_kept(slot);
+        if let Some(extra) = self.slots.extra_of(slot) {
+            let groups = std::mem::take(&mut extra.groups);
+            self.leave_groups(groups);
+        }
         let table = self.slots.at(slot).table;
         if let Err(Panicked(message)) = closed {
             self.count_panic(slot, message);

@@ -38,9 +38,19 @@ impl Connections {
         target: &Address,
         (began, lag): (Instant, Duration),
         timeout: Duration,
-    ) -> Option<u32> {
+        asked_by: Option<u64>,
+    ) -> Result<(), Errno> {
         let slot = self.slots.take(socket, permit);
-        let (id, target) = (self.next_id(), self.number_of(target));
+        let id = self.next_id();
+        // Targets of a pool are few; those that protocols name may be any.
+        let target = match asked_by {
+            None => self.number_of(target),
+            Some(_) => {
+                let extra = self.slots.make_extra(slot);
+                (extra.asked_by, extra.target) = (asked_by, Some(target.clone()));
+                0
+            }
+        };
         let since = began - self.io.start;
         let record = self.slots.at(slot);
         (record.id, record.state) = (id, target);
@@ -61,17 +71,16 @@ impl Connections {
 
     /// Begins a connect that a connection has asked for: what comes of it is told to that one, and made here.
     pub(super) fn connect_for(&mut self, asker: u32, target: &Address, within: Duration) {
+        if self.abandoned {
+            return;
+        }
         let (token, began) = (self.slots.token(asker), Instant::now());
         self.slots.make_extra(asker).connects += 1;
+        self.io.counters.connects().add(1);
         match self.open_connecting(target) {
             Ok((socket, permit)) => {
-                self.io.counters.connects().add(1);
-                let slot = self.begin_connecting(socket, permit, target, (began, Duration::ZERO), within);
-                if let Some(slot) = slot {
-                    self.slots.make_extra(slot).asked_by = Some(token);
-                    return;
-                }
-                self.connect_fails(token, target, began, Errno::NOMEM);
+                let begun = self.begin_connecting(socket, permit, target, (began, Duration::ZERO), within, Some(token));
+                begun.unwrap_or_else(|errno| self.connect_fails(token, target, began, errno));
             }
             Err(errno) => self.connect_fails(token, target, began, errno),
         }
@@ -99,38 +108,38 @@ impl Connections {
 
     /// Tells a connection what came of a connect that it has asked for.
     pub(in crate::event_loop) fn tell_asker(&mut self, token: u64, result: Result<Handle, ConnectFailure>) {
-        let asker = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol());
         let made = result.as_ref().ok().map(|handle| handle.token);
-        match asker {
-            Some(slot) => {
-                if let Some(extra) = self.slots.extra_of(slot) {
-                    extra.connects -= 1;
-                }
-                self.callback(slot, Event::Connected(&mut Some(result)));
+        if let Some(slot) = self.with_protocol(token) {
+            if let Some(extra) = self.slots.extra_of(slot) {
+                extra.connects -= 1;
             }
-            // It was made for a connection that is gone.
-            None => {
-                if let Some(slot) = made.and_then(|made| self.slots.find(made)).filter(|slot| self.slots.at(*slot).has_protocol())
-                {
-                    self.end(slot, Closed::Aborted, true);
-                }
-            }
+            self.callback(slot, Event::Connected(&mut Some(result)));
+        }
+        // Made for a connection that is gone, it would stay alone.
+        if self.with_protocol(token).is_none()
+            && let Some(slot) = made.and_then(|made| self.with_protocol(made))
+        {
+            self.end(slot, Closed::Aborted, true);
         }
     }
 
+    fn with_protocol(&mut self, token: u64) -> Option<u32> {
+        self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol())
+    }
+
     /// The handshake is over, either way, when the socket can be written.
-    fn watch_connecting(&mut self, slot: u32) -> Option<u32> {
+    fn watch_connecting(&mut self, slot: u32) -> Result<(), Errno> {
         let token = self.slots.token(slot);
         let interest = crate::sys::Interest::WRITE;
         let socket = self.slots.at(slot).socket.as_ref().expect("a taken slot has a socket").as_fd();
         match self.io.system.watch(self.io.epoll.as_fd(), socket, token, interest) {
             Ok(()) => {
                 self.slots.at(slot).flags.set(Flags::WATCHED.and(Flags::WATCH_WRITE));
-                Some(slot)
+                Ok(())
             }
             Err(errno) => {
-                self.connect_failed(slot, errno);
-                None
+                self.leave(slot, false);
+                Err(errno)
             }
         }
     }
@@ -160,10 +169,12 @@ impl Connections {
 
     fn connected(&mut self, slot: u32, remote: Option<SocketAddr>) -> Option<Incoming> {
         self.io.counters.connected().add(1);
-        self.connects = Connects { failed: 0, established: true };
         self.timers.clear(&mut self.slots, slot);
         let (lag, took) = (self.connect_lag(slot), self.connect_time(slot));
-        let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked_by.take());
+        let asked_by = self.slots.extra(slot).and_then(|extra| extra.asked_by);
+        if asked_by.is_none() {
+            self.connects = Connects { failed: 0, established: true };
+        }
         if asked_by.is_none() && self.io.shared.placement.is_some() {
             // The old epoll must not go on watching what runs elsewhere.
             self.unwatch(slot);
@@ -198,6 +209,9 @@ impl Connections {
     }
 
     pub(super) fn connecting_to(&mut self, slot: u32) -> Option<SocketAddr> {
+        if let Some(target) = self.slots.extra(slot).and_then(|extra| extra.target.as_ref()) {
+            return internet(target);
+        }
         let number = self.slots.at(slot).state;
         internet(&self.targets[number as usize])
     }

@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 impl Connections {
     /// Step::Delegate: the connection goes as soon as all is sent.
     pub(super) fn start_leaving(&mut self, slot: u32, delegate: Delegate) {
-        if self.slots.at(slot).flags.any(Flags::WORKING.and(Flags::DELEGATING)) {
+        let connects = self.slots.extra(slot).is_some_and(|extra| extra.connects > 0);
+        if connects || self.slots.at(slot).flags.any(Flags::WORKING.and(Flags::DELEGATING).and(Flags::RELAYED)) {
             panics::discard(delegate);
-            self.count_panic(slot, "a protocol gave its connection away while a job runs, or twice".to_owned());
+            let why = "a protocol gave its connection away while a job runs, a connect is under way or it is relayed, or twice";
+            self.count_panic(slot, why.to_owned());
             return self.end(slot, Closed::Panicked, true);
         }
         // It comes back by message, from another thread.

@@ -92,6 +92,11 @@ impl Connections {
         if self.slots.at(slot).flags.any(Flags::LEASED) {
             return self.purge_leased(slot, within);
         }
+        if self.slots.at(slot).flags.any(Flags::RELAYED) {
+            // Nothing says where the stream is whole.
+            self.io.counters.cut().add(1);
+            return self.end(slot, Closed::Purged, true);
+        }
         if self.slots.at(slot).has_protocol() {
             self.forget_protocol(slot, Closed::Purged);
             self.slots.at(slot).flags.set(Flags::PURGED);

@@ -95,7 +95,7 @@ impl Connections {
     fn deliver(&mut self, token: u64, messages: &[Arc<[u8]>], urgency: Urgency) {
         let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else { return };
         let (version, held) = (self.slots.at(slot).version, !self.slots.at(slot).may_receive());
-        let special = Flags::LEASED.and(Flags::FROZEN).and(Flags::FULL);
+        let special = Flags::LEASED.and(Flags::DELEGATING).and(Flags::FROZEN).and(Flags::FULL);
         let mut left = messages.iter();
         while !self.slots.at(slot).flags.any(special)
             && let Some(message) = left.next()

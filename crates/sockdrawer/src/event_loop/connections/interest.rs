@@ -33,7 +33,7 @@ impl Connections {
         let write = flags.any(Flags::UNSENT);
         // The end of a peer is told also while its input is paused, once none is left before it.
         let over = Flags::PEER_ENDED.and(Flags::END_BEHIND).and(Flags::KEPT).and(Flags::WORKING);
-        let end = !read && flags.any(Flags::WAITING) && record.has_protocol() && !flags.any(over);
+        let end = !read && flags.any(Flags::WAITING) && record.has_protocol() && !flags.any(over.and(Flags::RELAYED));
         let interest = Interest { read, write, end };
         if !flags.any(Flags::WATCHED) {
             // A job ends by itself; a protocol that waits for something else, or whose peer has sent its end, must hear when the peer is

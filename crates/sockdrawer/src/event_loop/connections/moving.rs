@@ -163,6 +163,11 @@ impl Connections {
         if is_frozen && self.moving.frozen.get(&id).is_none_or(|frozen| frozen.offered) {
             return None;
         }
+        if is_frozen && self.slots.extra(slot).is_some_and(|extra| extra.connects > 0) {
+            // It asked by a note that it heard since it was frozen.
+            self.thaw(id);
+            return None;
+        }
         if !is_frozen {
             if self.why_it_stays(slot, reads).is_some() {
                 return None;
@@ -225,6 +230,8 @@ impl Connections {
         let extra = self.slots.extra(slot);
         let is_counted = extra.is_some_and(|extra| !extra.endings.is_empty());
         let connects = extra.is_some_and(|extra| extra.connects > 0);
+        let asker = extra.and_then(|extra| extra.asked_by);
+        let is_made = asker.is_some_and(|asker| self.slots.find(asker).is_some());
         let waits = self.kept.bytes(slot).len() + self.unsent.bytes(slot).len();
         let record = self.slots.at(slot);
         let flags = record.flags;
@@ -240,6 +247,9 @@ impl Connections {
         }
         if connects {
             return why("connecting");
+        }
+        if is_made {
+            return why("made for another");
         }
         if waits > MOST_WAITS {
             return why("much is unsent");
@@ -303,11 +313,14 @@ impl Connections {
         match (&note, gathered) {
             (_, Some(gathered)) if !frozen.offered => *gathered += 1,
             (Note::Bytes(bytes), _) if frozen.notes.len() < MOST_NOTES && *note_bytes + bytes.len() <= MOST_NOTE_BYTES => {
-                if notes.last().is_none_or(|last| !Arc::ptr_eq(last, bytes)) {
+                // Members of a group get a run of messages each, one member after the other.
+                let at = notes.iter().rev().take(MOST_NOTES).position(|note| Arc::ptr_eq(note, bytes));
+                let at = at.map_or(notes.len(), |behind| notes.len() - 1 - behind);
+                if at == notes.len() {
                     notes.push(bytes.clone());
                     *note_bytes += bytes.len();
                 }
-                frozen.notes.push(notes.len() as u32 - 1);
+                frozen.notes.push(at as u32);
                 return None;
             }
             // A value stays in its process. The connection may end by a note that came before.

@@ -158,7 +158,7 @@ impl Connections {
     }
 
     /// Ends a connection with a reset.
-    fn kill_one(&mut self, token: u64) -> bool {
+    pub(super) fn kill_one(&mut self, token: u64) -> bool {
         let Some(slot) = self.slots.find(token) else { return false };
         if self.slots.at(slot).flags.any(Flags::CONNECTING) {
             self.connect_failed(slot, Errno::CONNABORTED);

@@ -42,14 +42,27 @@ impl Connections {
             self.count_panic(slot, "a protocol relays to a connection of another loop, to itself, or twice".to_owned());
             return self.end(slot, Closed::Panicked, true);
         }
-        let Some(other) = self.slots.find(to.token).filter(|other| is_free(self, *other)) else {
+        // A connection that is offered to another process is not that one's: it stays with this.
+        let other = self.slots.find(to.token);
+        if let Some(other) = other
+            && !self.take_back(other)
+        {
+            return self.end(slot, Closed::Aborted, true);
+        }
+        let Some(other) = self.slots.find(to.token).filter(|other| self.slots.at(*other).has_protocol()) else {
             // It has ended meanwhile, and this one with it.
             return self.end(slot, Closed::Aborted, true);
         };
+        if !is_free(self, other) {
+            self.count_panic(slot, "a protocol relays to a connection that is relayed, delegated or runs a job".to_owned());
+            self.end(slot, Closed::Panicked, true);
+            self.kill_one(to.token);
+            return;
+        }
         let token = self.slots.token(slot);
         for (one, to) in [(slot, to.token), (other, token)] {
             let extra = self.slots.make_extra(one);
-            (extra.relay, extra.wake_below) = (Some(Relay { to, most: LEAST_BYTES }), None);
+            (extra.relay, extra.wake_below, extra.asked_by) = (Some(Relay { to, most: LEAST_BYTES }), None, None);
             let flags = &mut self.slots.at(one).flags;
             flags.set(Flags::RELAYED);
             flags.clear(Flags::WAITING.and(Flags::HELD).and(Flags::FULL).and(Flags::PAUSED));
@@ -120,10 +133,16 @@ impl Connections {
             }
             return self.settle_relay(token);
         }
-        if ready.is_broken()
-            && let Err(errno) = self.with_socket(slot, |system, socket| system.take_error(socket))
-        {
-            return self.fail(slot, errno);
+        let reads = !self.slots.at(slot).flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT);
+        // Where it is read, what came before a reset is read first, and then the reset.
+        if ready.is_broken() && !(reads && ready.is_readable()) {
+            if let Err(errno) = self.with_socket(slot, |system, socket| system.take_error(socket)) {
+                return self.fail(slot, errno);
+            }
+            if !reads && !self.slots.at(slot).flags.any(Flags::UNSENT) {
+                // Both directions have ended, and what is left waits for the other side: epoll would tell of it for ever.
+                return self.unwatch(slot);
+            }
         }
         if ready.is_writable() && self.slots.at(slot).flags.any(Flags::UNSENT) {
             self.flush(slot);
@@ -245,7 +264,7 @@ impl Connections {
         let Some(other) = other.filter(|other| self.slots.at(*other).flags.any(Flags::RELAYED)) else { return };
         self.part(other);
         match why {
-            Closed::Orderly | Closed::Idle | Closed::Purged if !cut => {
+            Closed::Orderly | Closed::Idle if !cut => {
                 let flags = self.slots.at(other).flags;
                 self.forget_protocol(other, why);
                 if flags.any(Flags::PEER_ENDED) && !flags.any(Flags::UNSENT) {
@@ -255,6 +274,10 @@ impl Connections {
                 self.start_closing(other, flush);
             }
             // What came is not whole, and must not look like it.
+            Closed::Purged => {
+                self.io.counters.cut().add(1);
+                self.end(other, why, true);
+            }
             _ => self.end(other, Closed::Aborted, true),
         }
     }

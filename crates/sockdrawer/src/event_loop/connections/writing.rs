@@ -51,7 +51,7 @@ impl Connections {
         let record = self.slots.at(slot);
         record.flags.set(Flags::UNSENT);
         let (backlog, table) = (self.unsent.bytes(slot).len(), record.table);
-        if backlog > self.generations.at(table).high_water {
+        if backlog > self.generations.at(table).high_water && !self.slots.at(slot).flags.any(Flags::RELAYED) {
             let (full, most) = (self.generations.at(table).full(), self.generations.at(table).high_water);
             self.slots.at(slot).flags.set(full);
             self.swollen = true;
