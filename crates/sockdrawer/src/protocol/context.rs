@@ -116,7 +116,8 @@ impl Context<'_> {
     }
 
     /// Begins a connect from this connection's loop. Within that time [`Protocol::connected`](crate::Protocol::connected) is told what came of it.
-    /// The connection that is made counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
+    /// The connection that is made runs the pool's behaviour, also where the asking one came in at an address with
+    /// [its own](crate::listening::Listening::behaviour). It counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
     /// of a proxy has a lower [limit](crate::listening::Listening::limit) than its pool. Models that run a connection alone, `threads` and `fork`,
     /// answer `EOPNOTSUPP`.
     pub fn connect(&mut self, target: &Address, within: Duration) {
