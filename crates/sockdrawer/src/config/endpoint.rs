@@ -94,7 +94,7 @@ impl Listening {
     ///
     /// let admin = Listening::new("127.0.0.1:0").behaviour(Admin).limit(10);
     /// let pool = Pool::start(Config::accept(Chat).listen("127.0.0.1:0").listening(admin))?;
-    /// # pool.stop();
+    /// # drop(pool);
     /// # Ok::<(), sockdrawer::Error>(())
     /// ```
     #[must_use]
