@@ -1,4 +1,4 @@
-//! A second port of the same pool: clients talk to 127.0.0.1:9000, and `curl 127.0.0.1:9001` shows the pool's numbers, in the form that
+//! A second port of a pool: clients talk to 127.0.0.1:9000, and `curl 127.0.0.1:9001` shows the pool's numbers, in the form that
 //! Prometheus reads.
 
 use sockdrawer::listening::Listening;
