@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::start(Config::accept(Greeting).listen("127.0.0.1:0"))?;
     let at = pool.addresses()[0].to_string();
     println!("before: {:?}", answer(&at)?);
-    // From here on nobody from this machine comes in. Who is connected stays.
+    // From here on no client of this machine comes in. Those that are connected stay.
     let denied = HashSet::from([IpAddr::from(Ipv4Addr::LOCALHOST)]);
     pool.reconfigure(pool.config().admission(DenyList(denied)))?;
     println!("denied: {:?}", answer(&at)?);

@@ -6,9 +6,10 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::routing::get;
 use sockdrawer::tasks::Info;
-use sockdrawer::{Behaviour, Config, Drain, Error, Model, Pool, Selector};
+use sockdrawer::{Behaviour, Config, Drain, Drained, Error, Model, Pool, Selector};
 use std::future::{Future, IntoFuture};
 use std::time::Duration;
+use tokio::sync::watch;
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
@@ -42,37 +43,62 @@ pub(crate) fn config(address: &str) -> Config {
     Config::accept(Behaviour::listener()).model(Model::Tasks).listen(address)
 }
 
-/// Serves the connections of the pool's behaviour in force, until another took its place and the last of them ended.
-pub(crate) fn serve(pool: &Pool, greeting: &str) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
+/// Serves the connections of the pool's behaviour in force, until another took its place and the last of them ended, or until the stop.
+pub(crate) fn serve(pool: &Pool, greeting: &str, stop: &Stop) -> impl Future<Output = std::io::Result<()>> + Send + use<> {
     let listener = pool.listener();
-    let ended = listener.ended();
+    let (ended, mut stop) = (listener.ended(), stop.subscribe());
+    let over = async move {
+        tokio::select! {
+            () = ended => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+    };
     let app = app(greeting.to_owned()).into_make_service_with_connect_info::<Info>();
-    axum::serve(listener, app).with_graceful_shutdown(ended).into_future()
+    axum::serve(listener, app).with_graceful_shutdown(over).into_future()
 }
 
 /// Other words for new connections. Those that are there keep the app that they have.
-pub(crate) async fn say(pool: &Pool, greeting: &str) -> Result<impl Future<Output = std::io::Result<()>> + Send + use<>, Error> {
+pub(crate) async fn say(
+    pool: &Pool,
+    greeting: &str,
+    stop: &Stop,
+) -> Result<impl Future<Output = std::io::Result<()>> + Send + use<>, Error> {
     pool.update_async(|config| config.behaviour(Behaviour::listener())).await?;
-    Ok(serve(pool, greeting))
+    Ok(serve(pool, greeting, stop))
+}
+
+/// True tells axum's servers to end.
+pub(crate) type Stop = watch::Sender<bool>;
+
+/// Ends the pool, then axum's servers, then waits for both. The pool takes what waits in the kernel and stops listening. Then axum's servers end
+/// the connections that wait for a request; told before, they would drop those that the pool goes on to accept.
+pub(crate) async fn shut_down(pool: &Pool, stop: &Stop, within: Duration) -> Result<Drained, Problem> {
+    let ended = tokio::spawn(pool.shutdown_async(Drain::within(within)));
+    let accepting = pool.clone();
+    let has_stopped = move || accepting.wait(within, |status| status.listeners.is_empty() && status.retiring == 0);
+    tokio::task::spawn_blocking(has_stopped).await?;
+    stop.send_replace(true);
+    Ok(ended.await?)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Problem> {
     let pool = Pool::start(config("127.0.0.1:9000"))?;
-    tokio::spawn(serve(&pool, "Hello"));
+    let stop = Stop::default();
+    tokio::spawn(serve(&pool, "Hello", &stop));
     // Standard input waits for its user, on a thread of its own.
     let (lines, mut orders) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).all(|line| lines.blocking_send(line).is_ok()));
     while let Some(order) = orders.recv().await {
-        if let Err(problem) = obey(&pool, &order).await {
+        if let Err(problem) = obey(&pool, &order, &stop).await {
             eprintln!("{problem}");
         }
     }
-    println!("{:?}", pool.shutdown_async(Drain::within(Duration::from_secs(10))).await);
+    println!("{:?}", shut_down(&pool, &stop, Duration::from_secs(10)).await?);
     Ok(())
 }
 
-async fn obey(pool: &Pool, order: &str) -> Result<(), Problem> {
+async fn obey(pool: &Pool, order: &str, stop: &Stop) -> Result<(), Problem> {
     match order.split_once(' ').unwrap_or((order, "")) {
         ("limit", limit) => {
             let limit = limit.parse()?;
@@ -82,7 +108,7 @@ async fn obey(pool: &Pool, order: &str) -> Result<(), Problem> {
             let address = address.to_owned();
             pool.update_async(move |config| config.listen(&address)).await?;
         }
-        ("say", greeting) => drop(tokio::spawn(say(pool, greeting).await?)),
+        ("say", greeting) => drop(tokio::spawn(say(pool, greeting, stop).await?)),
         ("drain", rate) => {
             let how = Drain::within(Duration::from_secs(60)).rate(rate.parse()?);
             println!("{:?}", pool.drain_async(Selector::All, how).await);

@@ -1,4 +1,4 @@
-//! A process for each client: `crash` ends its own, and nobody else notices.
+//! A process for each client: `crash` ends its own, and no other notices.
 use sockdrawer::{Config, Context, Input, Model, Peer, Pool, Protocol, Recipe, Service, Step};
 
 struct Fragile;

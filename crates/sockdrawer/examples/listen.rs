@@ -17,7 +17,7 @@ impl Listen for Broker {
         }
     }
 
-    // Nobody else has them: when the address is removed, newcomers may be kept away until it is closed.
+    // No other process has them: when the address is removed, new connections may be kept away until it is closed.
     fn exclusive(&self) -> bool {
         true
     }

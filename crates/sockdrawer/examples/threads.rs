@@ -1,4 +1,4 @@
-//! A thread for each client: who asks for work that takes long holds up nobody else.
+//! A thread for each client: a client that asks for work that takes long holds up no other.
 use sockdrawer::{Config, Context, Input, Model, Peer, Pool, Protocol, Service, Step};
 
 struct Sums;

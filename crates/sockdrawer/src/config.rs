@@ -79,7 +79,8 @@ pub struct Config {
     /// Maximum of live generations, the one in force included: at least 2. At the maximum, a change that needs another generation is
     /// refused with [`Error::TooManyGenerations`](crate::Error::TooManyGenerations). Default: none, 65,000.
     pub max_generations: Option<usize>,
-    /// Maximum of notes in a loop's inbox; at the maximum a sender gets [`NotifyError::Full`](crate::NotifyError::Full). Default: 65,536.
+    /// Maximum of notes in a loop's inbox, in which each KiB of a note's bytes counts as another; at the maximum a thread gets
+    /// [`NotifyError::Full`](crate::NotifyError::Full), and a connection that sends receives nothing until there is room. Default: 65,536.
     pub inbox: usize,
     /// Decides what is done when a loop, a worker or a process dies. Default: [`Restarts::default`].
     pub restarts: Arc<dyn RestartPolicy>,

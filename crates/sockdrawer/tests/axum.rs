@@ -74,7 +74,8 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     sockdrawer::raise_descriptor_limit().expect("it may");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let pool = Pool::start(example::config("127.0.0.1:0").loops(2)).expect("it starts");
-    let first = runtime.spawn(example::serve(&pool, "Hello"));
+    let stop = example::Stop::default();
+    let first = runtime.spawn(example::serve(&pool, "Hello", &stop));
     let at = address(&pool);
     let sockets = (0..SOCKETS).map(|_| upgraded(at)).collect();
     let mut scene = Scene { pool: pool.clone(), at, sockets };
@@ -97,7 +98,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     assert!(TcpStream::connect(at).is_err(), "it is gone");
     scene.nobody_is_lost("at another address");
 
-    let other = runtime.spawn(runtime.block_on(example::say(&pool, "Good day")).expect("another app"));
+    let other = runtime.spawn(runtime.block_on(example::say(&pool, "Good day", &stop)).expect("another app"));
     assert_eq!(greeting(scene.at), "Good day");
     scene.nobody_is_lost("beside another app");
 
@@ -116,4 +117,35 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     assert_eq!(pool.status().counts.panics, 0);
     pool.shutdown(Drain::within(PATIENCE));
     runtime.block_on(other).expect("no panic").expect("axum never fails");
+}
+
+/// The end of a program: connections that wait for a request end at once, and a WebSocket with its goodbye.
+#[test]
+fn a_shutdown_of_pool_and_app_waits_for_no_idle_connection() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let pool = Pool::start(example::config("127.0.0.1:0").loops(2)).expect("it starts");
+    let stop = example::Stop::default();
+    let served = runtime.spawn(example::serve(&pool, "Hello", &stop));
+    let at = address(&pool);
+    let mut idle: Vec<TcpStream> = (0..50).map(|_| connect(at)).collect();
+    for client in &mut idle {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: pool\r\n\r\n").expect("open");
+    }
+    for client in &mut idle {
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"Hello") {
+            answer.extend(read(client, 1).expect("an answer"));
+        }
+    }
+    let mut socket = upgraded(at);
+    assert!(returns(&mut socket, b"before"));
+    let began = Instant::now();
+    let drained = runtime.block_on(example::shut_down(&pool, &stop, PATIENCE)).expect("no panic");
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    assert_eq!((drained.asked, drained.ended, drained.cut), (51, 51, 0));
+    for client in &mut idle {
+        assert!(read_all(client).expect("no reset").is_empty());
+    }
+    assert_eq!(read_all(&mut socket).expect("no reset"), [0x88, 0]);
+    runtime.block_on(served).expect("no panic").expect("axum never fails");
 }

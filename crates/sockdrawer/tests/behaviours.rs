@@ -1,6 +1,9 @@
 //! Addresses with behaviours of their own: one pool, several protocols, each of which changes while the others go on.
 
 mod common;
+#[path = "../examples/proxy.rs"]
+#[allow(dead_code)]
+mod proxy;
 
 use common::{PATIENCE, assert_empty, connect, read, read_all, start, tcp};
 use sockdrawer::changing::How;
@@ -155,4 +158,18 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refused(Config::accept(Named("chat")).model(Model::Prefork).listening(own())).contains("second pool"));
     let handler = sockdrawer::Behaviour::blocking(|_| Ok(()));
     assert!(refused(Config::accept(handler).model(Model::Threads).listening(own())).contains("a handler"));
+}
+
+#[test]
+fn what_a_connection_makes_for_itself_runs_the_behaviour_of_its_address() {
+    let backend = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let target = backend.local_addr().expect("it is bound").into();
+    let proxy = Listening::new("127.0.0.1:0").behaviour(proxy::Proxy(target));
+    let pool = Pool::start(Config::accept(Named("chat")).listen("127.0.0.1:0").listening(proxy)).expect("it starts");
+    let [chat, proxy] = addresses(&pool)[..] else { panic!("two addresses") };
+    let mut client = connect(proxy);
+    client.write_all(b"question").expect("it stands");
+    let (mut far, _) = backend.accept().expect("the proxy connects");
+    assert_eq!(read(&mut far, 8).as_deref(), Some(&b"question"[..]));
+    answers(&mut connect(chat), "chat", chat);
 }

@@ -201,7 +201,19 @@ fn a_client_that_is_gone_before_the_backend_is_there_leaves_nothing() {
 }
 
 #[test]
-fn a_purge_delivers_what_was_sent_and_ends_both() {
+fn a_shutdown_resets_both_at_its_deadline() {
+    let scene = Scene::new();
+    let (mut client, mut backend) = scene.pair();
+    client.write_all(b"x").expect("it stands");
+    assert_eq!(read(&mut backend, 1).as_deref(), Some(&b"x"[..]));
+    let drained = scene.pool.shutdown(Drain::within(Duration::from_millis(300)));
+    assert_eq!((drained.asked, drained.ended, drained.cut), (2, 0, 2), "{drained:?}");
+    assert_reset(&mut client);
+    assert_reset(&mut backend);
+}
+
+#[test]
+fn a_drain_resets_both_at_its_deadline() {
     let scene = Scene::new();
     let (mut client, mut backend) = scene.pair();
     client.write_all(b"last").expect("it stands");
@@ -212,9 +224,10 @@ fn a_purge_delivers_what_was_sent_and_ends_both() {
     assert!(scene.pool.wait(PATIENCE, |_| scene.pool.connections(&Selector::All).iter().all(|one| one.draining)));
     backend.write_all(b"answer").expect("it stands");
     assert_eq!(read(&mut client, 6).as_deref(), Some(&b"answer"[..]));
-    drain.join().expect("no panic");
-    assert!(read_all(&mut client).map_or(true, |left| left.is_empty()));
-    assert!(read_all(&mut backend).map_or(true, |left| left.is_empty()));
+    let drained = drain.join().expect("no panic");
+    assert_eq!((drained.asked, drained.ended, drained.cut), (2, 0, 2), "{drained:?}");
+    assert_reset(&mut client);
+    assert_reset(&mut backend);
     scene.assert_empty();
 }
 

@@ -38,7 +38,8 @@ pub struct Listening {
     pub limit: Option<usize>,
     /// What runs the connections that were accepted here, for a second port with another protocol: the limits, jobs and operations of the pool
     /// are for both. Another behaviour starts a new generation. Default: none, the pool's behaviour. A [`Service`](crate::Service) only, and
-    /// not under the models `prefork` and `fork`. In an upgrade these connections stay in the old process.
+    /// not under the models `prefork` and `fork`. In an upgrade these connections stay in the old process. What they [connect
+    /// to](crate::Context::connect) runs the pool's behaviour.
     pub behaviour: Option<Behaviour>,
     /// Why the address is empty.
     wrong: Option<AddressError>,
@@ -93,7 +94,7 @@ impl Listening {
     ///
     /// let admin = Listening::new("127.0.0.1:0").behaviour(Admin).limit(10);
     /// let pool = Pool::start(Config::accept(Chat).listen("127.0.0.1:0").listening(admin))?;
-    /// # pool.stop();
+    /// # drop(pool);
     /// # Ok::<(), sockdrawer::Error>(())
     /// ```
     #[must_use]

@@ -293,7 +293,9 @@ impl Connections {
 
     #[cold]
     fn own_table(&mut self, slot: u32) -> u16 {
-        let listener = self.slots.at(slot).listener;
+        // What a connection has made for itself is of its address.
+        let asker = self.slots.extra(slot).and_then(|extra| extra.asked_by).and_then(|asker| self.slots.find(asker));
+        let listener = self.slots.at(asker.unwrap_or(slot)).listener;
         self.generations.active_at(self.slots.listener(listener).and_then(|listener| listener.own.as_ref()))
     }
 

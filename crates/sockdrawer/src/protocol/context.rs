@@ -116,7 +116,7 @@ impl Context<'_> {
     }
 
     /// Begins a connect from this connection's loop. Within that time [`Protocol::connected`](crate::Protocol::connected) is told what came of it.
-    /// The connection that is made counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
+    /// The connection that is made runs the behaviour of this one's address. It counts for the pool's limit: where the pool is full the connect fails with `EAGAIN`, so a listener
     /// of a proxy has a lower [limit](crate::listening::Listening::limit) than its pool, and `single` has no room for it. Models that run a
     /// connection alone, `threads` and `fork`, answer `EOPNOTSUPP`. If this connection ends before it was told, or in
     /// [`Protocol::connected`](crate::Protocol::connected), the other ends with a reset; while it lives the other does not move in an upgrade.

@@ -64,7 +64,7 @@ impl Peer {
     }
 
     /// The address of the pool at which the connection came in, with the real port where the pool asked for port 0. None on the connecting side,
-    /// and for a service that [does not need](Service::needs_peer_address) its peers' addresses.
+    /// and for a service that [does not need](crate::Service::needs_peer_address) its peers' addresses.
     pub fn listener(&self) -> Option<&Address> {
         self.listener.as_deref()
     }

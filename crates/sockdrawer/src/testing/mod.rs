@@ -139,7 +139,7 @@ pub struct Driver<S: Service> {
 
 impl<S: Service> std::fmt::Debug for Driver<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection")
+        f.debug_struct("Driver")
             .field("closed", &self.closed)
             .field("kept", &self.wire.kept.len())
             .field("sent", &self.wire.sent.len())

@@ -25,7 +25,8 @@ impl<S: Service> Driver<S> {
         count
     }
 
-    /// Takes the connects that the protocol asked for, each with the time that it may take: see [`Context::connect`]. The test tells what came of
+    /// Takes the connects that the protocol asked for, each with the time that it may take: see
+    /// [`Context::connect`](crate::Context::connect). The test tells what came of
     /// them by [`Driver::connected`].
     pub fn connects(&mut self) -> Vec<(Address, Duration)> {
         std::mem::take(&mut self.wire.connects)
@@ -36,7 +37,7 @@ impl<S: Service> Driver<S> {
         self.event(|protocol, _, cx| protocol.connected(result, cx));
     }
 
-    /// The connection that this one is joined with by [`Step::Relay`]; the test's own bytes are not relayed.
+    /// The connection that this one is joined with by [`Step::Relay`](crate::Step::Relay); the test's own bytes are not relayed.
     pub fn relays_to(&self) -> Option<&Handle> {
         self.wire.relays_to.as_ref()
     }
