@@ -21,8 +21,8 @@ impl Echo {
         self.told.lock().expect("no panic").push(what);
     }
 
-    fn has_told(&self, pool: &Pool, what: &str) -> bool {
-        pool.wait(PATIENCE, |_| self.told.lock().expect("no panic").iter().any(|told| *told == what))
+    fn has_told(&self, pool: &Pool, what: &'static str) -> bool {
+        pool.wait(PATIENCE, |_| self.told.lock().expect("no panic").contains(&what))
     }
 }
 

@@ -214,7 +214,8 @@ impl Slot {
     pub(crate) fn may_hear_end(&self) -> bool {
         let held =
             Flags::WORKING.and(Flags::RELAYED).and(Flags::HELD).and(Flags::PAUSED).and(Flags::DELEGATING).and(Flags::LEASED);
-        !self.flags.any(held.and(Flags::FROZEN)) && !(self.flags.any(Flags::WAITING) && self.flags.any(Flags::KEPT))
+        let has_input_before = self.flags.any(Flags::WAITING) && self.flags.any(Flags::KEPT);
+        !self.flags.any(held.and(Flags::FROZEN)) && !has_input_before
     }
 }
 
