@@ -10,6 +10,7 @@ use crate::net::Address;
 use crate::observe::Event;
 use crate::operation::Drain;
 use crate::protocol::{Context, Input, Peer, Protocol, Service, Step};
+use crate::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use crate::sync::{Mutex, lock};
 use crate::sys::Errno;
 use crate::sys::faulty::Faulty;
@@ -398,7 +399,7 @@ fn models_are_refused_by_name_without_their_features() {
 }
 
 /// Connects at its first input, and tells what came of it.
-struct Asker(Address, Arc<std::sync::atomic::AtomicUsize>);
+struct Asker(Address, Arc<AtomicUsize>);
 
 impl Service for Asker {
     type Protocol = AskerOf;
@@ -406,7 +407,7 @@ impl Service for Asker {
         AskerOf(self.0.clone())
     }
     fn connect_failed(&self, _failure: &crate::connecting::ConnectFailure, _local: &mut crate::Local) {
-        self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        self.1.fetch_add(1, SeqCst);
     }
 }
 
@@ -428,7 +429,7 @@ impl Protocol for AskerOf {
 fn a_connect_on_request_that_cannot_be_watched_is_counted_once_and_told_its_asker_alone() {
     use std::io::{Read, Write};
     let backend = std::net::TcpListener::bind("127.0.0.1:0").expect("free");
-    let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let told = Arc::new(AtomicUsize::new(0));
     let service = Asker(backend.local_addr().expect("bound").into(), told.clone());
     let scene = Scene::with(|config| config.behaviour(service));
     let mut client = scene.client();
@@ -440,10 +441,6 @@ fn a_connect_on_request_that_cannot_be_watched_is_counted_once_and_told_its_aske
     client.write_all(b"x").expect("it stands");
     let count = client.read(&mut got).expect("an answer");
     let counts = scene.pool.status().counts;
-    let met = (
-        String::from_utf8_lossy(&got[..count]).into_owned(),
-        counts.connect_failed,
-        told.load(std::sync::atomic::Ordering::SeqCst),
-    );
+    let met = (String::from_utf8_lossy(&got[..count]).into_owned(), counts.connect_failed, told.load(SeqCst));
     assert_eq!(met, ("Err(28).".to_owned(), 1, 0));
 }

@@ -1,7 +1,7 @@
 //! Whether a configuration can be had: what types cannot check, and what descriptors allow.
 
 use crate::behaviour::{Behaviour, Kind};
-use crate::config::{Config, Connecting, Endpoint, Listening, Model};
+use crate::config::{Config, Connecting, Endpoint, Listening, Model, Settings};
 use crate::error::{Error, KEEP};
 use crate::limit::alarms::MOST_ALARMS;
 use crate::listen::listener::{MAX_SOCKETS, SOCKETS};
@@ -73,6 +73,21 @@ fn validate_own(config: &Config, listening: &Listening, own: &Behaviour, before:
     Ok(())
 }
 
+/// Checks the settings of connections.
+fn validate_settings(settings: &Settings) -> Result<(), Error> {
+    let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
+    if settings.max_partial > MOST_PARTIAL {
+        return invalid("settings.max_partial", "more than 256 MiB: take input in parts instead of keeping it");
+    }
+    if settings.max_unsent.is_some_and(|max| max < settings.high_water) {
+        return invalid("settings.max_unsent", "a connection would end before its high-water mark: raise it, or lower the mark");
+    }
+    if settings.low_water > settings.high_water {
+        return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
+    }
+    Ok(())
+}
+
 /// Checks what types cannot.
 pub(super) fn validate(config: &Config) -> Result<(), Error> {
     validate_addresses(config)?;
@@ -102,16 +117,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if config.max_generations.is_some_and(|most| most < 2) {
         return invalid("max_generations", "fewer than 2: the one in force counts, so none could ever follow it");
     }
-    let settings = &config.settings;
-    if settings.max_partial > MOST_PARTIAL {
-        return invalid("settings.max_partial", "more than 256 MiB: take input in parts instead of keeping it");
-    }
-    if settings.max_unsent.is_some_and(|max| max < settings.high_water) {
-        return invalid("settings.max_unsent", "a connection would end before its high-water mark: raise it, or lower the mark");
-    }
-    if settings.low_water > settings.high_water {
-        return invalid("settings.low_water", "the low-water mark is above the high one: lower it");
-    }
+    validate_settings(&config.settings)?;
     if let Endpoint::Connect(connecting) = &config.endpoint {
         validate_connecting(connecting, config.limit)?;
     }
