@@ -207,16 +207,19 @@ impl Connections {
         let (mut timer, now) = (Timer::Keep, Cell::new(None));
         let closed = self.with_context(slot, &mut timer, &now, |table, state, cx, _| table.close(state, why, cx));
         self.scratch.clear();
-        let (asks, _) = (std::mem::take(&mut self.scratch.asks), self.scratch.said.take());
-        if asks.has(Asks::HANDLE) {
-            self.handle_given_at_end(slot, why);
+        if !self.scratch.asks.is_nothing() {
+            self.forget_asks(slot, why);
         }
         closed
     }
 
-    /// The last call of a protocol gave a handle away.
+    /// What the last call of a protocol asked for is not done, but a handle may have been given away.
     #[cold]
-    fn handle_given_at_end(&mut self, slot: u32, why: Closed) {
+    fn forget_asks(&mut self, slot: u32, why: Closed) {
+        self.scratch.said = None;
+        if !std::mem::take(&mut self.scratch.asks).has(Asks::HANDLE) {
+            return;
+        }
         match why {
             Closed::Adopted => self.slots.at(slot).flags.set(Flags::HANDLED),
             _ => self.io.inbox.forget_handles(self.slots.token(slot)),
