@@ -1,12 +1,17 @@
 //! Input that a protocol has paused, and waking for room: by nothing else than what asks for it, and always.
 
 mod common;
+#[path = "relays/script.rs"]
+mod script;
 
 use common::{PATIENCE, assert_empty, assert_reset, connect, in_time, read, read_all, reset, start};
-use sockdrawer::{Closed, Config, Context, Handle, Input, Note, Peer, Pool, Protocol, Selector, Service, Step};
+use script::{Call, assert_sleeps, script};
+use sockdrawer::testing::Driver;
+use sockdrawer::{Closed, Config, Context, Handle, Input, Job, Note, Peer, Pool, Protocol, Selector, Service, Step};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -254,4 +259,83 @@ fn a_held_connection_whose_peer_resets_ends() {
     pool.kill(&Selector::All);
     assert_reset(&mut stream);
     assert!(echo.has_told(&pool, "closed"));
+}
+
+#[test]
+fn a_paused_connection_that_has_ended_on_both_sides_costs_no_turns() {
+    in_time(|| {
+        // Behind input the end is not told; without input it is, and the connection stays as it was.
+        for input in [&b"x"[..], b""] {
+            let service = script(|call, cx, _| match call {
+                Call::Opened => {
+                    cx.pause();
+                    Step::EndOutput
+                }
+                Call::Notified(_) => Step::Close,
+                _ => Step::Continue,
+            });
+            let (pool, at) = start(Config::accept(service.staying()).loops(1));
+            let mut client = connect(at);
+            assert!(read_all(&mut client).expect("an orderly end").is_empty());
+            client.write_all(input).expect("it stands");
+            client.shutdown(Shutdown::Write).expect("it stands");
+            assert_sleeps(&pool);
+            assert_eq!(pool.status().connections, 1);
+            pool.notify(&Selector::All, &b"end"[..]).expect("there is room");
+            assert_empty(&pool);
+        }
+    });
+}
+
+#[test]
+fn an_end_that_came_behind_input_is_told_in_the_next_pause() {
+    in_time(|| {
+        let service = script(|call, cx, _| {
+            match call {
+                Call::Opened => cx.pause(),
+                Call::Received(input) => {
+                    cx.send(input.take_all());
+                    cx.pause();
+                }
+                Call::Notified(_) => cx.resume(),
+                _ => {}
+            }
+            Step::Continue
+        });
+        let (pool, at) = start(Config::accept(service).loops(1));
+        let mut client = connect(at);
+        client.write_all(b"x").expect("it stands");
+        client.shutdown(Shutdown::Write).expect("it stands");
+        assert_sleeps(&pool);
+        pool.notify(&Selector::All, &b"resume"[..]).expect("there is room");
+        assert_eq!(read_all(&mut client).expect("an orderly end"), b"x");
+        assert_empty(&pool);
+    });
+}
+
+#[test]
+fn waking_comes_while_a_job_runs_in_a_pool_and_in_the_driver() {
+    in_time(|| {
+        let ((ends, works), woken) = (mpsc::channel::<()>(), Arc::new(AtomicUsize::new(0)));
+        let (works, count) = (Arc::new(Mutex::new(works)), woken.clone());
+        let service = script(move |call, cx, _| match call {
+            Call::Opened => {
+                cx.wake_below(0);
+                let works = works.clone();
+                Step::Work(Job::new(move || works.lock().expect("no panic").recv().is_ok()))
+            }
+            Call::Writable => {
+                count.fetch_add(1, SeqCst);
+                Step::Continue
+            }
+            _ => Step::Continue,
+        });
+        let (pool, at) = start(Config::accept(service.clone()).loops(1));
+        let client = connect(at);
+        assert!(pool.wait(PATIENCE, |_| woken.load(SeqCst) == 1), "the job ends by nothing before this");
+        let driver = Driver::open(service);
+        assert_eq!((driver.has_job(), woken.load(SeqCst)), (true, 2));
+        drop((ends, client));
+        assert_empty(&pool);
+    });
 }
