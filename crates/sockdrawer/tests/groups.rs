@@ -1,17 +1,22 @@
 //! Groups: what is published reaches every member, once and in order, and slows its publisher down in the place of being lost.
 
 mod common;
+#[path = "relays/script.rs"]
+mod script;
 
 use common::{PATIENCE, assert_empty, connect, in_time, is_long, read, start};
+use script::{Call, script};
+use sockdrawer::testing::crash_loop;
 use sockdrawer::{
-    CannotRestore, CannotSave, Closed, Config, Context, Group, Groups, Input, Note, NotifyError, Peer, Pool, Protocol, Saved,
-    Saver, Selector, Service, Step,
+    After, CannotRestore, CannotSave, Closed, Config, Context, Delegate, Drain, Error, Group, Groups, Input, Note, NotifyError,
+    Peer, Pool, Protocol, Saved, Saver, Selector, Service, Step,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// `+x` joins the group x, `-x` leaves it, and `!x` publishes the three bytes that follow to it. Each is three bytes in all, or six.
 #[derive(Clone, Default)]
@@ -341,4 +346,203 @@ fn all_members_may_end_at_one_message() {
     assert!(pool.wait(PATIENCE, |status| status.connections == 0 && service.0.is_empty()));
     assert!(service.1.lock().expect("no panic").iter().all(|why| *why == Closed::Orderly));
     drop(members);
+}
+
+#[test]
+fn a_member_may_be_delegated_at_one_message_and_has_the_next() {
+    in_time(|| {
+        let (group, gate) = (Group::new(), Arc::new(Barrier::new(2)));
+        let (joined, blocks) = (group.clone(), gate.clone());
+        let service = script(move |call, cx, _| match call {
+            Call::Received(input) => {
+                if input.take_all() == b"join" {
+                    cx.join(&joined);
+                } else {
+                    blocks.wait();
+                    blocks.wait();
+                }
+                Step::Continue
+            }
+            Call::Notified(_) => Step::Delegate(Delegate::new(|connection| {
+                let note = loop {
+                    match connection.take_note() {
+                        Some(note) => break note,
+                        None => _ = connection.wait().expect("it stands"),
+                    }
+                };
+                connection.write_all(note.bytes().expect("a group sends bytes")).expect("it stands");
+                After::End
+            })),
+            _ => Step::Continue,
+        });
+        let (pool, at) = start(Config::accept(service).loops(1));
+        let (mut member, mut other) = (connect(at), connect(at));
+        member.write_all(b"join").expect("it stands");
+        assert!(pool.wait(PATIENCE, |_| group.len() == 1));
+        other.write_all(b"block").expect("it stands");
+        gate.wait();
+        // The loop meets both at once.
+        group.publish(&b"one"[..]).expect("there is room");
+        group.publish(&b"two"[..]).expect("there is room");
+        gate.wait();
+        assert_eq!(read(&mut member, 3).as_deref(), Some(&b"two"[..]));
+        let status = pool.status();
+        assert_eq!((status.restarts, status.counts.panics, status.counts.delegated), (0, 0, 1));
+        drop((member, other));
+        assert_empty(&pool);
+    });
+}
+
+#[test]
+fn members_that_are_cut_at_a_deadline_may_publish() {
+    in_time(|| {
+        const MEMBERS: usize = 100;
+        let (group, gate) = (Group::new(), Arc::new(Barrier::new(2)));
+        let (of, blocks, is_first) = (group.clone(), gate.clone(), AtomicBool::new(true));
+        let service = script(move |call, cx, _| {
+            match call {
+                Call::Opened => {
+                    cx.join(&of);
+                    cx.pause();
+                }
+                Call::Closed(_) => {
+                    cx.publish(&of, &b"left"[..]);
+                    if is_first.swap(false, SeqCst) {
+                        blocks.wait();
+                        blocks.wait();
+                    }
+                }
+                _ => {}
+            }
+            Step::Continue
+        });
+        let (pool, at) = start(Config::accept(service).loops(2));
+        let members: Vec<TcpStream> = (0..MEMBERS).map(|_| connect(at)).collect();
+        assert!(pool.wait(PATIENCE, |_| group.len() == MEMBERS));
+        let sender = pool.clone();
+        let drain = thread::spawn(move || sender.drain(&Selector::All, Drain::within(Duration::from_millis(50))));
+        gate.wait();
+        // waits because: the other loop hears of its own members, which it may not close before this one has counted its own.
+        thread::sleep(Duration::from_millis(100));
+        gate.wait();
+        let drained = drain.join().expect("no panic");
+        assert_eq!((drained.asked, drained.cut), (MEMBERS, MEMBERS));
+        assert!(pool.wait(PATIENCE, |status| status.connections == 0 && group.is_empty()), "{} members", group.len());
+        let status = pool.status();
+        assert_eq!((status.restarts, status.counts.panics, status.counts.cut), (0, 0, MEMBERS as u64));
+        drop(members);
+    });
+}
+
+#[test]
+fn a_member_whose_protocol_has_ended_is_none() {
+    in_time(|| {
+        let group = Group::new();
+        let of = group.clone();
+        let service = script(move |call, cx, _| match call {
+            Call::Opened => {
+                cx.join(&of);
+                Step::Continue
+            }
+            Call::Received(input) => {
+                input.take_all();
+                Step::Close
+            }
+            _ => Step::Continue,
+        });
+        let (pool, at) = start(Config::accept(service).loops(1));
+        let mut client = connect(at);
+        assert!(pool.wait(PATIENCE, |_| group.len() == 1));
+        client.write_all(b"x").expect("it stands");
+        // Its peer has not ended: the connection lingers.
+        let began = Instant::now();
+        assert!(pool.wait(PATIENCE, |_| group.is_empty()));
+        assert!(began.elapsed() < Duration::from_millis(500), "not when the time for lingering is over");
+        drop(client);
+        assert_empty(&pool);
+    });
+}
+
+#[test]
+fn what_a_member_may_have_unsent_is_not_below_its_high_water_mark() {
+    let mut config = Config::accept(Broker::default()).listen(common::any_port());
+    config.settings.high_water = 64 * 1024;
+    for (most, is_refused) in [(64 * 1024 - 1, true), (64 * 1024, false)] {
+        config.settings.max_unsent = Some(most);
+        match Pool::start(config.clone()) {
+            Ok(_) => assert!(!is_refused, "{most}"),
+            Err(Error::Invalid { setting, .. }) => assert_eq!((setting, is_refused), ("settings.max_unsent", true)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_publisher_that_is_held_goes_on_when_the_loop_of_the_members_is_gone() {
+    in_time(|| {
+        let (group, gate) = (Group::new(), Arc::new(Mutex::new(())));
+        let (of, waits) = (group.clone(), gate.clone());
+        let member = script(move |call, cx, _| {
+            match call {
+                Call::Opened => cx.join(&of),
+                Call::Notified(_) => drop(waits.lock()),
+                _ => {}
+            }
+            Step::Continue
+        });
+        let of = group.clone();
+        let publisher = script(move |call, cx, _| {
+            if let Call::Received(input) = call {
+                input.take_all().iter().for_each(|byte| cx.publish(&of, &[*byte][..]));
+                cx.send(b"ok.");
+            }
+            Step::Continue
+        });
+        let mut config = Config::accept(member).loops(1);
+        config.inbox = 4;
+        let (behind, far) = start(config);
+        let (pool, at) = start(Config::accept(publisher).loops(1));
+        let (member, mut publisher) = (connect(far), connect(at));
+        assert!(behind.wait(PATIENCE, |_| group.len() == 1));
+        let shut = gate.lock().expect("no panic");
+        // With the second there are more than the inbox has room for.
+        ask(&mut publisher, b"x");
+        ask(&mut publisher, b"0123456789");
+        publisher.write_all(b"0123456789").expect("it stands");
+        assert!(crash_loop(&behind, 0));
+        drop(shut);
+        assert_eq!(read(&mut publisher, 3).as_deref(), Some(&b"ok."[..]));
+        drop(member);
+        assert!(behind.wait(PATIENCE, |status| status.connections == 0));
+        ask(&mut publisher, b"x");
+        assert!(group.is_empty());
+        drop(publisher);
+        assert_empty(&pool);
+    });
+}
+
+#[test]
+fn a_member_that_joins_while_its_loop_goes_is_none() {
+    in_time(|| {
+        let (group, gate) = (Group::new(), Arc::new(Barrier::new(2)));
+        let (of, blocks) = (group.clone(), gate.clone());
+        let service = script(move |call, cx, _| {
+            if let Call::Received(input) = call {
+                input.take_all();
+                blocks.wait();
+                blocks.wait();
+                cx.join(&of);
+            }
+            Step::Continue
+        });
+        let (pool, at) = start(Config::accept(service).loops(1));
+        let mut client = connect(at);
+        client.write_all(b"x").expect("it stands");
+        gate.wait();
+        // The loop meets this before it hears of the member.
+        assert!(crash_loop(&pool, 0));
+        gate.wait();
+        assert!(pool.wait(PATIENCE, |status| status.restarts == 1 && status.connections == 0));
+        assert!(pool.wait(PATIENCE, |_| group.is_empty()), "{} members", group.len());
+    });
 }
