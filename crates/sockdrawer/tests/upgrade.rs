@@ -13,6 +13,8 @@ mod kills;
 mod left;
 #[path = "upgrade/limit.rs"]
 mod limit;
+#[path = "upgrade/made.rs"]
+mod made;
 #[path = "upgrade/operations.rs"]
 mod operations;
 #[path = "upgrade/place.rs"]
@@ -21,6 +23,8 @@ mod place;
 mod pools;
 #[path = "upgrade/proxy.rs"]
 mod proxy;
+#[path = "relays/script.rs"]
+mod script;
 #[path = "upgrade/sums.rs"]
 mod sums;
 
