@@ -322,3 +322,21 @@ fn redis_is_served_through_it() {
     drop(clients);
     assert!(pool.wait(PATIENCE, |status| status.connections == 0));
 }
+
+#[test]
+fn a_client_that_goes_takes_the_connect_for_it_along() {
+    // Its accept queue is full, so that a connect to it hangs.
+    let full = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    rustix::net::listen(&full, 0).expect("it listens");
+    let target = full.local_addr().expect("it is bound");
+    let _waits = TcpStream::connect(target).expect("the queue takes one");
+    let (pool, at) = start(Config::accept(example::Proxy(target.into())).loops(1));
+    let client = connect(at);
+    assert!(pool.wait(PATIENCE, |status| status.counts.connects == 1));
+    let since = Instant::now();
+    reset(client);
+    assert!(pool.wait(PATIENCE, |status| status.connections == 0));
+    assert!(since.elapsed() < Duration::from_secs(2), "not the time of the connect");
+    let counts = pool.status().counts;
+    assert_eq!((counts.connects, counts.connected, counts.connect_failed), (1, 0, 1));
+}

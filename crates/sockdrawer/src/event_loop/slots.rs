@@ -154,6 +154,13 @@ impl Slots {
         slots.into_iter().map(|slot| self.token(slot)).collect()
     }
 
+    /// The tokens of connections that were made for this one, or are being made.
+    pub(super) fn asked_by(&mut self, token: u64) -> Vec<u64> {
+        let asked = self.extras.iter().filter(|(_, extra)| extra.asked_by == Some(token));
+        let slots: Vec<u32> = asked.map(|(slot, _)| *slot).collect();
+        slots.into_iter().map(|slot| self.token(slot)).collect()
+    }
+
     /// Peers are not counted any more.
     pub(super) fn forget_peer_counts(&mut self) {
         self.extras.values_mut().for_each(|extra| extra.peer_count = None);

@@ -184,8 +184,11 @@ impl Connections {
         self.timers.clear(&mut self.slots, slot);
         self.forget_kept(slot);
         if let Some(extra) = self.slots.extra_of(slot) {
-            let groups = std::mem::take(&mut extra.groups);
+            let (groups, connects) = (std::mem::take(&mut extra.groups), extra.connects);
             self.leave_groups(groups);
+            if connects > 0 {
+                self.give_connects_up(slot);
+            }
         }
         let table = self.slots.at(slot).table;
         if let Err(Panicked(message)) = closed {

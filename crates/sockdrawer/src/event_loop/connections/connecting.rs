@@ -123,6 +123,17 @@ impl Connections {
         }
     }
 
+    /// The connection has ended that connects were asked for by: what is under way is for nothing.
+    #[cold]
+    pub(super) fn give_connects_up(&mut self, asker: u32) {
+        let token = self.slots.token(asker);
+        for connecting in self.slots.asked_by(token) {
+            if let Some(slot) = self.slots.find(connecting).filter(|slot| self.slots.at(*slot).flags.any(Flags::CONNECTING)) {
+                self.connect_failed(slot, Errno::CONNABORTED);
+            }
+        }
+    }
+
     fn with_protocol(&mut self, token: u64) -> Option<u32> {
         self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol())
     }
@@ -228,7 +239,7 @@ impl Connections {
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
         let (target, after, lag) = (self.connecting_to(slot), self.connect_time(slot), self.connect_lag(slot));
-        let reset = errno == Errno::TIMEDOUT;
+        let reset = matches!(errno, Errno::TIMEDOUT | Errno::CONNABORTED);
         let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked_by.take());
         self.leave(slot, reset);
         let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
