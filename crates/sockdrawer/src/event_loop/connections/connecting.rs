@@ -123,13 +123,14 @@ impl Connections {
         }
     }
 
-    /// The connection has ended that connects were asked for by: what is under way is for nothing.
+    /// The protocol of a connection is gone that connects were asked for by: there is nothing to tell what comes of them.
     #[cold]
     pub(super) fn give_connects_up(&mut self, asker: u32) {
         let token = self.slots.token(asker);
         for connecting in self.slots.asked_by(token) {
             if let Some(slot) = self.slots.find(connecting).filter(|slot| self.slots.at(*slot).flags.any(Flags::CONNECTING)) {
-                self.connect_failed(slot, Errno::CONNABORTED);
+                self.io.counters.connect_failed().add(1);
+                self.leave(slot, true);
             }
         }
     }
@@ -239,7 +240,7 @@ impl Connections {
     /// There will be no connection.
     pub(super) fn connect_failed(&mut self, slot: u32, errno: Errno) {
         let (target, after, lag) = (self.connecting_to(slot), self.connect_time(slot), self.connect_lag(slot));
-        let reset = matches!(errno, Errno::TIMEDOUT | Errno::CONNABORTED);
+        let reset = errno == Errno::TIMEDOUT;
         let asked_by = self.slots.extra_of(slot).and_then(|extra| extra.asked_by.take());
         self.leave(slot, reset);
         let failure = ConnectFailure { target, errno: errno.raw_os_error(), after, lag };
