@@ -546,3 +546,30 @@ fn a_member_that_joins_while_its_loop_goes_is_none() {
         assert!(pool.wait(PATIENCE, |_| group.is_empty()), "{} members", group.len());
     });
 }
+
+#[test]
+fn a_group_counts_its_members_and_the_list_of_groups_names_those_that_have_some() {
+    let broker = Broker::default();
+    let (pool, at) = start(Config::accept(broker.clone()).loops(2));
+    let mut members: Vec<TcpStream> = (0..3).map(|_| member(at, b'x')).collect();
+    let listed = || {
+        let mut all: Vec<(Vec<u8>, usize)> =
+            broker.topics.list().into_iter().map(|(name, count)| (name.to_vec(), count)).collect();
+        all.sort();
+        all
+    };
+    ask(&mut members[0], b"+y\n");
+    ask(&mut members[0], b"+y\n");
+    assert!(pool.wait(PATIENCE, |_| listed() == [(b"x".to_vec(), 3), (b"y".to_vec(), 1)]));
+    pool.update(|config| config.behaviour(broker.clone())).expect("valid");
+    assert_eq!(pool.adopt(&Selector::All).moved, 3);
+    assert_eq!(listed(), [(b"x".to_vec(), 3), (b"y".to_vec(), 1)], "an adoption changes no membership");
+    drop(members);
+    assert!(pool.wait(PATIENCE, |_| listed().is_empty()));
+
+    let group = Group::new();
+    let mut driver = sockdrawer::testing::Driver::open(Farewell(group.clone(), Arc::default()));
+    assert_eq!(group.len(), 1, "as in a pool");
+    driver.end(Closed::Killed);
+    assert!(group.is_empty());
+}

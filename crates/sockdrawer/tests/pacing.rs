@@ -59,7 +59,7 @@ fn lags(loops: usize, questions: u64) -> (Duration, Duration) {
     let connecting = Connecting::to([at]).keep(CONNECTIONS as usize).total(CONNECTIONS.into());
     let config = Config::connect(Paced, connecting).loops(loops);
     let pool = Pool::start(config).expect("starts");
-    assert!(pool.wait(PATIENCE, |status| status.counts.connected == CONNECTIONS.into()), "{:?}", pool.status());
+    assert!(pool.wait(PATIENCE, |status| status.counts.connected == u64::from(CONNECTIONS)), "{:?}", pool.status());
     let (asked, within) = (4 * questions, PATIENCE + INTERVAL * (questions as u32 / CONNECTIONS));
     assert!(pool.wait(within, |status| status.counts.bytes_in >= asked), "{:?}", pool.status());
     let mut lags: Vec<Duration> = pool.gather(|lags: &mut Lags| std::mem::take(&mut lags.0)).into_iter().flatten().collect();

@@ -103,6 +103,13 @@ impl PerPeer {
     pub fn address(max: usize) -> PerPeer {
         PerPeer { max, prefixes: Prefixes::ADDRESS, reject: Reject::Fin }
     }
+
+    /// Sets what a connection above the maximum sees.
+    #[must_use]
+    pub fn reject(mut self, reject: Reject) -> PerPeer {
+        self.reject = reject;
+        self
+    }
 }
 
 /// Maximum rate at which the whole pool accepts connections.

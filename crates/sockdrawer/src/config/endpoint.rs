@@ -38,8 +38,7 @@ pub struct Listening {
     pub limit: Option<usize>,
     /// What runs the connections that were accepted here, for a second port with another protocol: the limits, jobs and operations of the pool
     /// are for both. Another behaviour starts a new generation. Default: none, the pool's behaviour. A [`Service`](crate::Service) only, and
-    /// not under the models `prefork` and `fork`. In an upgrade these connections stay in the old process. What they [connect
-    /// to](crate::Context::connect) runs the pool's behaviour.
+    /// not under the models `prefork` and `fork`. In an upgrade these connections stay in the old process.
     pub behaviour: Option<Behaviour>,
     /// Why the address is empty.
     wrong: Option<AddressError>,

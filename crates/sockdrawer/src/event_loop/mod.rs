@@ -361,7 +361,9 @@ impl EventLoop {
             }
         }
         match left {
-            Some(Message::Membership(_, group, Membership::Joined)) => group.left(&self.connections.post),
+            Some(Message::Membership(_, group, Membership::Joined)) => {
+                group.left(Arc::as_ptr(&self.connections.post).cast(), false);
+            }
             Some(Message::Adopt(incoming)) => lock(&self.connections.io.shared.stranded).push(incoming),
             left => _ = panics::discard(left),
         }

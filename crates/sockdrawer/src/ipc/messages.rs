@@ -323,7 +323,7 @@ impl Held {
             [high, low] => Some((u128::from(high) << 64 | u128::from(low), of.connections.min(self.connections) as usize)),
             _ => None,
         };
-        let known = self.prefixes == [v4.into(), v6.into()];
+        let known = self.prefixes == [u32::from(v4), u32::from(v6)];
         if known { self.peers.iter().filter_map(one).collect() } else { HashMap::new() }
     }
 }

@@ -59,7 +59,9 @@ pub(crate) struct Members(Mutex<Vec<OfLoop>>);
 
 struct OfLoop {
     post: Arc<dyn Post>,
-    count: usize,
+    /// Members, and joins that the loop has not come to.
+    refs: usize,
+    members: usize,
 }
 
 /// What becomes of a membership.
@@ -75,9 +77,9 @@ impl Group {
         Group::default()
     }
 
-    /// The number of members.
+    /// The number of members. A connection that joins in a callback counts when its loop comes to its next message.
     pub fn len(&self) -> usize {
-        lock(&self.0.0).iter().map(|of| of.count).sum()
+        lock(&self.0.0).iter().map(|of| of.members).sum()
     }
 
     /// Whether the group has no members.
@@ -151,8 +153,8 @@ impl Group {
     pub(crate) fn join(&self, post: &Arc<dyn Post>, token: u64) {
         let mut loops = lock(&self.0.0);
         match loops.iter_mut().find(|of| Arc::ptr_eq(&of.post, post)) {
-            Some(of) => of.count += 1,
-            None => loops.push(OfLoop { post: post.clone(), count: 1 }),
+            Some(of) => of.refs += 1,
+            None => loops.push(OfLoop { post: post.clone(), refs: 1, members: 0 }),
         }
         post.change(token, &self.0, Membership::Joined);
     }
@@ -165,14 +167,29 @@ impl Group {
 }
 
 impl Members {
-    /// One connection less of this loop is a member.
-    pub(crate) fn left(&self, post: &Arc<dyn Post>) {
+    /// A connection of this loop has become a member.
+    pub(crate) fn joined(&self, post: *const ()) {
+        if let Some(of) = lock(&self.0).iter_mut().find(|of| of.is(post)) {
+            of.members += 1;
+        }
+    }
+
+    /// A connection of this loop is a member no more, or its join changes nothing.
+    pub(crate) fn left(&self, post: *const (), was_member: bool) {
         let mut loops = lock(&self.0);
-        let Some(at) = loops.iter().position(|of| Arc::ptr_eq(&of.post, post)) else { return };
-        loops[at].count -= 1;
-        if loops[at].count == 0 {
+        let Some(at) = loops.iter().position(|of| of.is(post)) else { return };
+        loops[at].refs -= 1;
+        loops[at].members -= usize::from(was_member);
+        if loops[at].refs == 0 {
             loops.swap_remove(at);
         }
+    }
+}
+
+impl OfLoop {
+    /// Whether this is the loop with that inbox, by its address.
+    fn is(&self, post: *const ()) -> bool {
+        Arc::as_ptr(&self.post).cast() == post
     }
 }
 
@@ -222,6 +239,13 @@ impl Groups {
         let group = Group::new();
         groups.insert(name.as_ref().into(), Arc::downgrade(&group.0));
         group
+    }
+
+    /// The names of all groups with members, and how many each has, in no order.
+    pub fn list(&self) -> Vec<(Box<[u8]>, usize)> {
+        let groups = lock(&self.0).groups.clone();
+        let with_members = groups.into_iter().filter_map(|(name, members)| Some((name, Group(members.upgrade()?).len())));
+        with_members.filter(|(_, members)| *members > 0).collect()
     }
 
     /// The group of this name, if it has members or is held by a [`Group`], to publish to it.

@@ -17,10 +17,20 @@ struct State {
     groups: Vec<Arc<Members>>,
     /// The connection was told of room elsewhere.
     has_room: bool,
+    /// What the groups are still to be told.
+    told: Vec<(Arc<Members>, Told)>,
     /// The connection has ended.
     gone: bool,
     /// The tag of the connection; empty if it has none.
     tag: Option<Tag>,
+}
+
+/// What a group is told of a connection.
+enum Told {
+    Joined,
+    /// It joins, and was a member before.
+    Again,
+    Left,
 }
 
 impl Inbox {
@@ -50,7 +60,24 @@ impl Inbox {
     }
 
     pub(super) fn end(&self) {
-        self.lock().gone = true;
+        let mut state = self.lock();
+        state.gone = true;
+        let left = std::mem::take(&mut state.groups);
+        state.told.extend(left.into_iter().map(|group| (group, Told::Left)));
+        drop(state);
+        self.tell_groups();
+    }
+
+    /// Tells groups of the connection's memberships, as a loop does behind the callback.
+    pub(super) fn tell_groups(&self) {
+        let (told, own) = (std::mem::take(&mut self.lock().told), std::ptr::from_ref(self).cast());
+        for (group, told) in told {
+            match told {
+                Told::Joined => group.joined(own),
+                Told::Again => group.left(own, false),
+                Told::Left => group.left(own, true),
+            }
+        }
     }
 
     /// Whether the connection was told of room since the last call.
@@ -94,10 +121,20 @@ impl Post for Inbox {
     }
 
     fn change(&self, _token: u64, group: &Arc<Members>, change: Membership) {
-        let groups = &mut self.lock().groups;
-        groups.retain(|of| !Arc::ptr_eq(of, group));
-        if change == Membership::Joined {
-            groups.push(group.clone());
+        // Outside of the group's lock, which the caller holds: the group is told when the test looks at notes, or the connection ends.
+        let mut state = self.lock();
+        let at = state.groups.iter().position(|of| Arc::ptr_eq(of, group));
+        match (change, at) {
+            (Membership::Joined, None) => {
+                state.groups.push(group.clone());
+                state.told.push((group.clone(), Told::Joined));
+            }
+            (Membership::Joined, Some(_)) => state.told.push((group.clone(), Told::Again)),
+            (Membership::Left, Some(at)) => {
+                state.groups.swap_remove(at);
+                state.told.push((group.clone(), Told::Left));
+            }
+            (Membership::Left, None) => {}
         }
     }
 

@@ -485,6 +485,7 @@ impl<S: Service> Driver<S> {
         kept.drain(..taken);
         self.wire.kept = kept;
         self.state = Some(state);
+        self.wire.inbox.tell_groups();
         let asks = std::mem::take(&mut self.out.asks);
         self.heed(asks);
         if let Some(said) = self.out.said.take() {

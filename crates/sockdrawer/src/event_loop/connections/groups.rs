@@ -29,9 +29,10 @@ impl Connections {
                 tokens.push(token);
                 let place = tokens.len() - 1;
                 self.slots.make_extra(slot).groups.push((group.clone(), place));
+                group.joined(self.post_address());
             }
             // It was counted before it came here.
-            (Membership::Joined, ..) => group.left(&self.post),
+            (Membership::Joined, ..) => group.left(self.post_address(), false),
             (Membership::Left, Some(slot), Some(at)) => {
                 if let Some(extra) = self.slots.extra_of(slot) {
                     let (group, place) = extra.groups.swap_remove(at);
@@ -47,8 +48,13 @@ impl Connections {
         groups.into_iter().for_each(|(group, place)| self.remove_member(&group, place));
     }
 
+    /// By which groups know this loop.
+    fn post_address(&self) -> *const () {
+        Arc::as_ptr(&self.post).cast()
+    }
+
     fn remove_member(&mut self, group: &Arc<Members>, place: usize) {
-        group.left(&self.post);
+        group.left(self.post_address(), true);
         let Some(tokens) = self.groups.get_mut(group) else { return };
         tokens.swap_remove(place);
         if tokens.is_empty() {

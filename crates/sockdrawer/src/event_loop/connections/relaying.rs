@@ -250,9 +250,11 @@ impl Connections {
             flags.any(Flags::PEER_ENDED) && flags.any(Flags::ENDING_OUTPUT) && !flags.any(Flags::UNSENT)
         };
         if is_over(self, slot) && is_over(self, other) {
-            // The other one follows.
-            self.forget_protocol(slot, Closed::Orderly);
-            self.leave(slot, false);
+            // The other one follows, and is gone first: the permit of a connection that was made is free before that of the one it was for.
+            let made_first = self.slots.at(other).flags.any(Flags::CONNECTED);
+            let last = if made_first { slot } else { other };
+            self.forget_protocol(last, Closed::Orderly);
+            self.leave(last, false);
         }
     }
 
