@@ -176,11 +176,11 @@ impl Prefixed {
 }
 
 impl Codec for Prefixed {
-    type Received<'a> = &'a mut [u8];
+    type Received<'a> = &'a [u8];
     type Sent<'a> = &'a [u8];
     type Error = TooLong;
 
-    fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<&'a mut [u8]>, TooLong> {
+    fn decode<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<&'a [u8]>, TooLong> {
         input.prefixed_u32(self.max)
     }
 

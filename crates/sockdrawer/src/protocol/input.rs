@@ -70,7 +70,7 @@ impl<'a> Input<'a> {
     /// # Panics
     /// When there are fewer than `count`: a bug of the protocol, which ends its connection.
     #[inline]
-    pub fn take(&mut self, count: usize) -> &'a mut [u8] {
+    pub fn take(&mut self, count: usize) -> &'a [u8] {
         assert!(count <= self.bytes.len(), "a protocol took more than there is");
         let (piece, rest) = std::mem::take(&mut self.bytes).split_at_mut(count);
         self.bytes = rest;
@@ -81,15 +81,16 @@ impl<'a> Input<'a> {
 
     /// Takes all bytes and returns them.
     #[inline]
-    pub fn take_all(&mut self) -> &'a mut [u8] {
+    pub fn take_all(&mut self) -> &'a [u8] {
         self.taken += self.bytes.len();
         self.searched = 0;
-        std::mem::take(&mut self.bytes)
+        let all: &'a mut [u8] = std::mem::take(&mut self.bytes);
+        all
     }
 
     /// Takes `count` bytes and returns them; None, and nothing is taken, while there are fewer.
     #[inline]
-    pub fn exactly(&mut self, count: usize) -> Option<&'a mut [u8]> {
+    pub fn exactly(&mut self, count: usize) -> Option<&'a [u8]> {
         (count <= self.bytes.len()).then(|| self.take(count))
     }
 
@@ -116,7 +117,7 @@ impl<'a> Input<'a> {
             self.searched = self.bytes.len();
             return None;
         };
-        let line = &*self.take(self.searched + at + 1);
+        let line = self.take(self.searched + at + 1);
         let line = &line[..line.len() - 1];
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
@@ -140,7 +141,7 @@ impl<'a> Input<'a> {
             [byte] => find(*byte, self.bytes),
             longer => memchr::memmem::find(self.bytes, longer),
         }?;
-        let piece = &*self.take(at + delimiter.len());
+        let piece = self.take(at + delimiter.len());
         Some(&piece[..at])
     }
 
@@ -162,7 +163,7 @@ impl<'a> Input<'a> {
     /// When the length is more than `max`; nothing is taken. `max` and two more must be within the bound on
     /// [untaken input](crate::Settings::max_partial), or a message of that length ends the connection before it is whole.
     #[inline]
-    pub fn prefixed_u16(&mut self, max: usize) -> Result<Option<&'a mut [u8]>, TooLong> {
+    pub fn prefixed_u16(&mut self, max: usize) -> Result<Option<&'a [u8]>, TooLong> {
         let Some(length) = self.bytes.first_chunk() else { return Ok(None) };
         self.prefixed(2, u16::from_be_bytes(*length).into(), max)
     }
@@ -173,12 +174,12 @@ impl<'a> Input<'a> {
     /// When the length is more than `max`; nothing is taken. `max` and four more must be within the bound on
     /// [untaken input](crate::Settings::max_partial).
     #[inline]
-    pub fn prefixed_u32(&mut self, max: usize) -> Result<Option<&'a mut [u8]>, TooLong> {
+    pub fn prefixed_u32(&mut self, max: usize) -> Result<Option<&'a [u8]>, TooLong> {
         let Some(length) = self.bytes.first_chunk() else { return Ok(None) };
         self.prefixed(4, u32::from_be_bytes(*length) as usize, max)
     }
 
-    fn prefixed(&mut self, prefix: usize, length: usize, max: usize) -> Result<Option<&'a mut [u8]>, TooLong> {
+    fn prefixed(&mut self, prefix: usize, length: usize, max: usize) -> Result<Option<&'a [u8]>, TooLong> {
         if length > max {
             return Err(TooLong { length, max });
         }

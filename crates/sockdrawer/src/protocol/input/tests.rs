@@ -16,12 +16,10 @@ fn pieces_are_held_while_more_is_taken() {
     let mut input = Input::new(&mut bytes);
     let (one, two) = (input.take(2), input.take(0));
     let (three, four) = (input.exactly(3), input.exactly(4));
-    assert_eq!((&*one, &*two, three.as_deref(), four), (&b"ab"[..], &b""[..], Some(&b"cde"[..]), None));
-    one[0] = b'A';
+    assert_eq!((one, two, three, four), (&b"ab"[..], &b""[..], Some(&b"cde"[..]), None));
     assert_eq!((input.taken(), input.bytes(), input.is_empty()), (5, &b"fgh"[..], false));
-    assert_eq!((&*input.take_all(), input.taken(), input.is_empty()), (&b"fgh"[..], 8, true));
-    assert_eq!((&*input.take_all(), input.exactly(0).as_deref(), input.exactly(1)), (&b""[..], Some(&b""[..]), None));
-    assert_eq!(bytes[0], b'A', "taken bytes can be changed");
+    assert_eq!((input.take_all(), input.taken(), input.is_empty()), (&b"fgh"[..], 8, true));
+    assert_eq!((input.take_all(), input.exactly(0), input.exactly(1)), (&b""[..], Some(&b""[..]), None));
 }
 
 #[test]
