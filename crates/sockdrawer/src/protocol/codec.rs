@@ -159,7 +159,7 @@ impl Codec for Lines {
 /// assert_eq!(out.bytes(), b"\x00\x00\x00\x05hello");
 ///
 /// let mut input = Input::new(out.bytes_mut());
-/// assert_eq!(input.decode(&mut messages), Some(Ok(&mut b"hello".to_owned()[..])));
+/// assert_eq!(input.decode(&mut messages), Some(Ok(&b"hello"[..])));
 /// assert_eq!(input.decode(&mut messages), None);
 /// ```
 #[derive(Clone, Debug)]
