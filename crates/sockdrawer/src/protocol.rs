@@ -49,6 +49,7 @@ pub use job::{Job, JobError, JobResult};
 pub use note::{Handle, Note, NotifyError};
 pub(crate) use note::{Post, Sender, Urgency, Waiter};
 pub use output::Output;
+pub(crate) use peer::UNNAMED;
 pub use peer::{ConnectFailure, ConnectionId, Peer, Side};
 pub use saved::{CannotRestore, CannotSave, Saved, Saver};
 pub(crate) use state::Level;

@@ -36,6 +36,9 @@ pub struct Peer {
     listener: Option<Arc<Address>>,
 }
 
+/// [`Peer::UNNAMED`] in one place: made for each connection, it would be dropped for each.
+pub(crate) static UNNAMED: Peer = Peer::UNNAMED;
+
 impl Peer {
     /// An accepted peer whose address the kernel was not asked for.
     pub(crate) const UNNAMED: Peer = Peer {

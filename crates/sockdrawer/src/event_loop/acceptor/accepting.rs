@@ -8,7 +8,7 @@ use crate::event_loop::incoming::Incoming;
 use crate::listen::permit::Permit;
 use crate::listen::socket::ListenSocket;
 use crate::listen::state::{AcceptState, ListenerState};
-use crate::protocol::{Peer, Side};
+use crate::protocol::{Peer, Side, UNNAMED};
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::sync::lock;
 use crate::sys::Errno;
@@ -236,7 +236,7 @@ impl EventLoop {
                 if stale | self.acceptor.starving {
                     self.accepted_after_all(slot, stale);
                 }
-                self.connections.enter(slot, &Peer::UNNAMED);
+                self.connections.enter(slot, &UNNAMED);
                 Accepted::Yes
             }
             Err(errno) => {
