@@ -101,12 +101,6 @@ impl Protocol for Broker {
     }
 }
 
-fn small(broker: &Broker, inbox: usize) -> Config {
-    let mut config = Config::accept(broker.clone()).loops(1);
-    config.inbox = inbox;
-    config
-}
-
 fn ask(stream: &mut TcpStream, what: &[u8]) {
     stream.write_all(what).expect("it stands");
     assert_eq!(read(stream, 3).as_deref(), Some(&b"ok."[..]));
@@ -133,10 +127,8 @@ fn pipelined_messages_all_arrive_in_order_at_a_thousand_members() {
         sockdrawer::raise_descriptor_limit().expect("the hard limit is allowed");
         const MEMBERS: usize = 1000;
         let messages = if is_long() { 500 } else { 200 };
-        let mut config = Config::accept(Broker::default()).loops(2);
-        // Far fewer than are published at once.
-        config.inbox = 64;
-        let (pool, at) = start(config);
+        // An inbox for far fewer than are published at once.
+        let (pool, at) = start(Config::accept(Broker::default()).loops(2).inbox(64));
         let mut members: Vec<TcpStream> = (0..MEMBERS).map(|_| member(at, b'x')).collect();
         let mut publisher = connect(at);
         publisher.write_all(&publications(b'x', 0, messages)).expect("it stands");
@@ -156,11 +148,9 @@ fn pipelined_messages_all_arrive_in_order_at_a_thousand_members() {
 fn a_publisher_is_held_while_a_loop_is_behind_and_goes_on_when_it_is_not() {
     in_time(|| {
         let broker = Broker::default();
-        let mut config = Config::accept(broker.clone()).loops(1);
-        config.inbox = 8;
-        let (pool, at) = start(config);
+        let (pool, at) = start(Config::accept(broker.clone()).loops(1).inbox(8));
         // The member has a loop of another pool, which hangs.
-        let (behind, far) = start(small(&broker, 8));
+        let (behind, far) = start(Config::accept(broker.clone()).loops(1).inbox(8));
         let mut member = member(far, b'x');
         broker.gate.set(Is::Shut);
         let mut publisher = connect(at);
@@ -284,7 +274,7 @@ fn a_member_that_does_not_read_ends_and_delays_no_other() {
 fn a_thread_is_refused_at_a_full_inbox_or_waits() {
     in_time(|| {
         let broker = Broker::default();
-        let (_pool, at) = start(small(&broker, 4));
+        let (_pool, at) = start(Config::accept(broker.clone()).loops(1).inbox(4));
         let mut member = member(at, b'x');
         let group = broker.topics.find(b"x").expect("it has members");
         broker.gate.set(Is::Shut);
@@ -498,9 +488,7 @@ fn a_publisher_that_is_held_goes_on_when_the_loop_of_the_members_is_gone() {
             }
             Step::Continue
         });
-        let mut config = Config::accept(member).loops(1);
-        config.inbox = 4;
-        let (behind, far) = start(config);
+        let (behind, far) = start(Config::accept(member).loops(1).inbox(4));
         let (pool, at) = start(Config::accept(publisher).loops(1));
         let (member, mut publisher) = (connect(far), connect(at));
         assert!(behind.wait(PATIENCE, |_| group.len() == 1));

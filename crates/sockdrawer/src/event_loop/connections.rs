@@ -237,6 +237,7 @@ impl Connections {
     }
 
     /// Gives a slot its protocol.
+    #[inline(always)]
     pub(super) fn open_protocol(&mut self, slot: u32, peer: &Peer) {
         match self.join_generation() {
             Ok(()) => self.open_joined(slot, peer),
@@ -430,6 +431,11 @@ impl Connections {
         if self.is_still(slot, version) && self.slots.at(slot).flags.any(Flags::WATCHED) {
             self.settle(slot, false);
         }
+    }
+
+    /// The slot of this token while a protocol runs there.
+    pub(super) fn with_protocol(&mut self, token: u64) -> Option<u32> {
+        self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol())
     }
 
     pub(super) fn with_socket<T>(

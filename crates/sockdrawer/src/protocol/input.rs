@@ -25,8 +25,9 @@ mod tests;
 pub struct Input<'a> {
     /// What was not taken.
     bytes: &'a mut [u8],
-    taken: usize,
-    /// So many of `bytes`, from the first, hold no line break.
+    /// The bytes that there were.
+    length: usize,
+    /// So many of those, from the first, were taken or hold no line break.
     searched: usize,
 }
 
@@ -50,7 +51,7 @@ impl<'a> Input<'a> {
     /// Input whose first `searched` bytes hold no line break.
     #[inline]
     pub(crate) fn searched(bytes: &'a mut [u8], searched: usize) -> Input<'a> {
-        Input { bytes, taken: 0, searched }
+        Input { length: bytes.len(), bytes, searched }
     }
 
     /// The bytes that were received and not taken.
@@ -74,16 +75,12 @@ impl<'a> Input<'a> {
         assert!(count <= self.bytes.len(), "a protocol took more than there is");
         let (piece, rest) = std::mem::take(&mut self.bytes).split_at_mut(count);
         self.bytes = rest;
-        self.taken += count;
-        self.searched = self.searched.saturating_sub(count);
         piece
     }
 
     /// Takes all bytes and returns them.
     #[inline]
     pub fn take_all(&mut self) -> &'a [u8] {
-        self.taken += self.bytes.len();
-        self.searched = 0;
         let all: &'a mut [u8] = std::mem::take(&mut self.bytes);
         all
     }
@@ -113,11 +110,12 @@ impl<'a> Input<'a> {
     /// ```
     #[inline]
     pub fn line(&mut self) -> Option<&'a [u8]> {
-        let Some(at) = find(b'\n', &self.bytes[self.searched..]) else {
-            self.searched = self.bytes.len();
+        let searched = self.bytes_without_line();
+        let Some(at) = find(b'\n', &self.bytes[searched..]) else {
+            self.searched = self.length;
             return None;
         };
-        let line = self.take(self.searched + at + 1);
+        let line = self.take(searched + at + 1);
         let line = &line[..line.len() - 1];
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
@@ -196,11 +194,11 @@ impl<'a> Input<'a> {
     /// # Panics
     /// When the codec returns a message and took nothing, which would not end: a bug of the codec, which ends the connection.
     pub fn decode<C: Codec>(&mut self, codec: &mut C) -> Option<Result<C::Received<'a>, C::Error>> {
-        let before = self.taken;
+        let before = self.taken();
         match codec.decode(self) {
             Ok(None) => None,
             Ok(Some(message)) => {
-                assert!(self.taken > before, "a codec returned a message and took nothing");
+                assert!(self.taken() > before, "a codec returned a message and took nothing");
                 Some(Ok(message))
             }
             Err(error) => {
@@ -213,22 +211,23 @@ impl<'a> Input<'a> {
     /// The number of bytes taken.
     #[inline]
     pub fn taken(&self) -> usize {
-        self.taken
+        self.length - self.bytes.len()
     }
 
     /// Whether all bytes were taken.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// How many of the bytes that were not taken, from the first, are known to hold no line break.
     pub(crate) fn bytes_without_line(&self) -> usize {
-        self.searched
+        self.searched.saturating_sub(self.taken())
     }
 
     /// Whether what was not taken was searched to its end, and holds no line break.
     pub(crate) fn has_no_line(&self) -> bool {
-        self.searched == self.bytes.len()
+        self.bytes_without_line() == self.bytes.len()
     }
 }
 

@@ -98,14 +98,17 @@ impl Connections {
 
     /// There is room for the notes of a connection; or it asked to be woken.
     pub(in crate::event_loop) fn room(&mut self, token: u64) {
-        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else { return };
+        let Some(slot) = self.with_protocol(token) else { return };
         let (version, held) = (self.slots.at(slot).version, self.slots.at(slot).flags.any(Flags::HELD));
         self.slots.at(slot).flags.clear(Flags::HELD);
         if self.slots.at(slot).flags.any(Flags::FROZEN.and(Flags::LEASED)) {
             return;
         }
         if held {
-            self.after_notes(slot, version, true);
+            self.input_goes_on(slot, version, true);
+            if self.is_still(slot, version) {
+                self.settle(slot, false);
+            }
         }
         if self.is_still(slot, version) && self.slots.at(slot).has_protocol() && self.take_wake(slot) {
             self.callback(slot, Event::Writable);
@@ -117,19 +120,6 @@ impl Connections {
         let unsent = self.unsent.bytes(slot).len();
         let extra = self.slots.extra_of(slot);
         extra.and_then(|extra| extra.wake_below.take_if(|below| unsent <= *below as usize)).is_some()
-    }
-
-    /// After callbacks that may have ended what held the input.
-    pub(super) fn after_notes(&mut self, slot: u32, version: u32, held: bool) {
-        if held && self.is_still(slot, version) {
-            self.resume(slot);
-        }
-        if self.is_still(slot, version) {
-            self.ask_to_drain(slot);
-        }
-        if self.is_still(slot, version) {
-            self.settle(slot, false);
-        }
     }
 
     #[cold]
@@ -189,6 +179,11 @@ impl Connections {
     /// What follows from a callback; input that was held until it may be offered again.
     pub(super) fn follow(&mut self, slot: u32, version: u32, answer: Answer, held: bool) {
         self.act(slot, answer, Tail::Unknown, false);
+        self.input_goes_on(slot, version, held);
+    }
+
+    /// What held the input may have ended: it is offered then, and a drain that waits for a quiet point may find one.
+    pub(super) fn input_goes_on(&mut self, slot: u32, version: u32, held: bool) {
         if held && self.is_still(slot, version) {
             self.resume(slot);
         }
@@ -270,7 +265,7 @@ impl Connections {
 
     /// Brings a note to the connection. Above its high-water mark it does without what is only offered, and ends where too much is unsent.
     pub(in crate::event_loop) fn note(&mut self, token: u64, note: Note, urgency: Urgency) {
-        let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) else {
+        let Some(slot) = self.with_protocol(token) else {
             panics::discard(note);
             return;
         };

@@ -279,8 +279,8 @@ impl Connections {
             // It fails only where the connection is gone already.
             let _ = self.with_socket(slot, |system, socket| system.reset_on_close(socket));
         }
-        let mut extra = self.slots.take_extra(slot);
-        self.leave_groups(std::mem::take(&mut extra.groups));
+        let extra = self.slots.take_extra(slot);
+        debug_assert!(extra.groups.is_empty(), "a connection leaves its groups with its protocol");
         let leased = extra.delegation.and_then(|delegation| self.end_delegation(delegation, reset));
         if let Some(snapshot) = &self.snapshot {
             snapshot.write(None);

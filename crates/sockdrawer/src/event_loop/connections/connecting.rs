@@ -135,10 +135,6 @@ impl Connections {
         }
     }
 
-    fn with_protocol(&mut self, token: u64) -> Option<u32> {
-        self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol())
-    }
-
     /// The handshake is over, either way, when the socket can be written.
     fn watch_connecting(&mut self, slot: u32) -> Result<(), Errno> {
         let token = self.slots.token(slot);
@@ -202,7 +198,7 @@ impl Connections {
         let (id, token) = (record_id, self.slots.token(slot));
         self.open_protocol(slot, &Peer::new(remote, Side::Connected).with_lag(lag).with_connect_time(took));
         if let Some(asker) = asked_by {
-            if let Some(slot) = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol()) {
+            if let Some(slot) = self.with_protocol(token) {
                 self.slots.at(slot).flags.set(Flags::HANDLED);
                 self.post.give(token);
             }

@@ -396,8 +396,7 @@ impl Connections {
         }
         self.forget_protocol(slot, Closed::Adopted);
         self.forget_unsent(slot);
-        let extra = self.slots.take_extra(slot);
-        self.leave_groups(extra.groups);
+        drop(self.slots.take_extra(slot));
         self.io.counters.moved_out().add(1);
         self.slots.leave(slot);
         self.descriptor_freed = true;

@@ -172,7 +172,7 @@ impl Connections {
 
     /// Names a connection, by order of the control plane or of a handle.
     pub(in crate::event_loop) fn tag_one(&mut self, token: u64, tag: &Tag) -> bool {
-        let found = self.slots.find(token).filter(|slot| self.slots.at(*slot).has_protocol());
+        let found = self.with_protocol(token);
         found.inspect(|slot| self.set_tag(*slot, tag.clone())).is_some()
     }
 

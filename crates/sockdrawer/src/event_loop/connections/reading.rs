@@ -78,15 +78,14 @@ impl Connections {
         let mut input = Input::new(&mut self.read[..count]);
         let mut cx = context(slot, record, of.id, &mut *of.local, &mut self.scratch, &mut timer, &now, &self.post);
         let answer = of.table.received(record.state, &mut input, &mut cx, &mut self.more);
-        let taken = input.taken();
-        if (taken == count) & (count < most) && timer == Timer::Keep && self.scratch.asks.is_nothing() {
+        if input.is_empty() & (count < most) && timer == Timer::Keep && self.scratch.asks.is_nothing() {
             match answer {
                 Answer::Continue => return self.answer(slot, version),
                 Answer::Close => return self.close(slot, Tail::Clean),
                 _ => {}
             }
         }
-        let no_line = input.has_no_line();
+        let (taken, no_line) = (input.taken(), input.has_no_line());
         self.after_call(slot, timer, &now);
         let short = count < most;
         self.received(slot, Offered { length: count, taken, answer, no_line, short, more_follows: !short });

@@ -43,13 +43,8 @@ impl Connections {
             return self.end(slot, Closed::Panicked, true);
         }
         // A connection that is offered to another process is not that one's: it stays with this.
-        let other = self.slots.find(to.token);
-        if let Some(other) = other
-            && !self.take_back(other)
-        {
-            return self.end(slot, Closed::Aborted, true);
-        }
-        let Some(other) = self.slots.find(to.token).filter(|other| self.slots.at(*other).has_protocol()) else {
+        let stays = self.with_protocol(to.token).is_some_and(|other| self.take_back(other));
+        let Some(other) = self.with_protocol(to.token).filter(|_| stays) else {
             // It has ended meanwhile, and this one with it.
             return self.end(slot, Closed::Aborted, true);
         };
@@ -83,10 +78,14 @@ impl Connections {
         self.slots.find(token).is_some_and(|slot| self.slots.at(slot).flags.any(Flags::RELAYED))
     }
 
-    /// The connection to which the bytes of this one go.
+    /// Where the bytes of this connection go, and to which slot that is.
+    fn relay_of(&mut self, slot: u32) -> Option<(Relay, u32)> {
+        let relay = self.slots.extra(slot)?.relay?;
+        Some((relay, self.slots.find(relay.to)?))
+    }
+
     fn other(&mut self, slot: u32) -> Option<u32> {
-        let token = self.slots.extra(slot)?.relay?.to;
-        self.slots.find(token)
+        self.relay_of(slot).map(|(_, other)| other)
     }
 
     /// Whether the other side of a relay takes what this one brings.
@@ -121,15 +120,13 @@ impl Connections {
     pub(super) fn relay_event(&mut self, slot: u32, ready: Ready) {
         let token = self.slots.token(slot);
         // Nearly always: there is input, one read brings it, and the other side takes it.
-        let Some(Relay { to, most }) = self.slots.extra(slot).and_then(|extra| extra.relay) else { return };
-        let Some(other) = self.slots.find(to) else { return };
+        let Some((Relay { most, .. }, other)) = self.relay_of(slot) else { return };
         let flags = self.slots.at(other).flags;
         if ready.is_input() && !flags.any(Flags::UNSENT) {
             match self.relay_once(slot, other, most) {
-                Relayed::All => return,
+                Relayed::All | Relayed::Over => return,
                 Relayed::More => self.relay(slot),
                 Relayed::Stuck => {}
-                Relayed::Over => return,
             }
             return self.settle_relay(token);
         }
@@ -171,12 +168,11 @@ impl Connections {
 
     /// Reads what there is, a few times at most, and sends it to the other side.
     fn relay(&mut self, slot: u32) {
-        let Some(other) = self.other(slot) else { return };
-        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || self.slots.at(other).flags.any(Flags::UNSENT) {
+        if self.slots.at(slot).flags.any(Flags::PEER_ENDED) || !self.other_takes(slot) {
             return;
         }
         for _ in 0..READS_PER_TURN {
-            let most = self.slots.extra(slot).and_then(|extra| extra.relay).map_or(LEAST_BYTES, |relay| relay.most);
+            let Some((Relay { most, .. }, other)) = self.relay_of(slot) else { return };
             if self.relay_once(slot, other, most) != Relayed::More {
                 return;
             }
