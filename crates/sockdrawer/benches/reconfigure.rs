@@ -51,9 +51,7 @@ fn backlog(mut config: Config, to: u32) -> Config {
 }
 
 fn listen(mut config: Config, more: bool) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.truncate(1);
-    }
+    config = config.listeners(|listeners| listeners.truncate(1));
     if more { config.listen("127.0.0.2:0") } else { config }
 }
 

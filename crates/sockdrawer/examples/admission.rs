@@ -19,7 +19,7 @@ struct DenyList(HashSet<IpAddr>);
 impl Admission for DenyList {
     fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
         let denied = peer.address.is_some_and(|address| self.0.contains(&address.ip()));
-        if denied { AfterAccept::Reject(Reject::Bytes(b"not you\n"[..].into())) } else { AfterAccept::Keep }
+        if denied { AfterAccept::Reject(Reject::text("not you\n")) } else { AfterAccept::Keep }
     }
 }
 

@@ -193,6 +193,13 @@ pub enum Reject {
     Bytes(Arc<[u8]>),
 }
 
+impl Reject {
+    /// The peer gets this text, then an orderly end: short for [`Reject::Bytes`].
+    pub fn text(text: &str) -> Reject {
+        Reject::Bytes(text.as_bytes().into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ pub(crate) use revision::{Revision, Stamp};
 use crate::admission::{Admission, Limits};
 use crate::behaviour::{Behaviour, IntoBehaviour};
 use crate::net::{Listen, SocketOptions};
-use crate::observe::{Alarm, NoObserver, Observer};
+use crate::observe::{Alarm, Observer};
 use crate::sys::{Kernel, System};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,8 +86,9 @@ pub struct Config {
     pub restarts: Arc<dyn RestartPolicy>,
     /// How long a loop may spend in one turn before it is reported as stuck and its listeners move to other loops. Default: 5 s.
     pub stuck_after: Duration,
-    /// Receives the pool's events. Default: [`NoObserver`].
-    pub observer: Arc<dyn Observer>,
+    /// Receives the pool's events. Default: none; then Rust prints the panics of protocols, as it does those of any thread. Once a pool of the
+    /// process has an observer, they are told to that alone.
+    pub observer: Option<Arc<dyn Observer>>,
     /// Makes listening sockets. Sockets that are open stay when this changes.
     pub(crate) listen_by: Option<Arc<dyn Listen>>,
     pub(crate) system: Arc<dyn System>,
@@ -180,7 +181,7 @@ impl Config {
             inbox: 65_536,
             restarts: Arc::new(Restarts::default()),
             stuck_after: Duration::from_secs(5),
-            observer: Arc::new(NoObserver),
+            observer: None,
             listen_by: None,
             system: Arc::new(Kernel),
             based_on: None,

@@ -152,7 +152,7 @@ fn of_a_configuration() {
         ("inbox", number(config.inbox)),
         ("restarts", named(&restarts, &Restarts::default(), "Restarts::default")),
         ("stuck_after", Value::Time(config.stuck_after)),
-        ("observer", Value::Words("[`NoObserver`]".to_owned())),
+        ("observer", Value::Words("none".to_owned())),
     ];
     fields(CONFIG, "Config", values);
     let Endpoint::Accept { backlog, .. } = config.endpoint else { panic!("it accepts") };

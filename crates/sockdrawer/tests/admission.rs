@@ -4,7 +4,7 @@ mod common;
 
 use common::{Echo, PATIENCE, any_port, assert_empty, connect, connect_from, echoes, in_time, read_all, start, tcp};
 use sockdrawer::{
-    Config, Drain, Endpoint, Error, Pool,
+    Config, Drain, Error, Pool,
     admission::{
         AcceptRate, AcceptRequest, Admission, AfterAccept, BeforeAccept, Limits, NewPeer, OnFull, PerPeer, Prefixes, Reject,
     },
@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 
 fn set_limit(pool: &Pool, listener: usize, limit: Option<usize>) {
     let mut config = pool.config();
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners[listener].limit = limit;
-    }
+    config = config.listeners(|listeners| listeners[listener].limit = limit);
     pool.reconfigure(config).expect("a limit can be changed");
 }
 
@@ -212,8 +210,7 @@ fn a_policy_that_panics_is_counted_and_the_default_decides() {
     assert!(echoes(&mut kept, b"still here"));
     let waits = connect(at);
     assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1 && status.counts.admission_panics >= 5));
-    let told_of =
-        |event: &Event| matches!(event, Event::AdmissionPanicked { message } if message == "before" || message == "after");
+    let told_of = |event: &Event| matches!(event, Event::AdmissionPanicked { message } if message.starts_with("before") || message.starts_with("after"));
     assert!(told.count(told_of) >= 5);
     assert_eq!((pool.status().connections, pool.status().restarts), (3, 0));
     pool.reconfigure(pool.config().admission(Limits::default())).expect("it can be swapped");
@@ -432,11 +429,7 @@ fn who_waits_at_sockets_on_their_way_out_is_turned_away_too() {
     let kept = served(at);
     let mut waits = connect(at);
     assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
-    let renewed = pool.update(|mut config| {
-        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
-        listeners[0].options.freebind = true;
-        config
-    });
+    let renewed = pool.update(|config| config.listeners(|listeners| listeners[0].options.freebind = true));
     renewed.expect("other sockets take over");
     assert_eq!((pool.status().retiring, pool.status().listeners[0].queued), (1, 0));
     pool.refuse(Reject::Fin);
@@ -447,11 +440,7 @@ fn who_waits_at_sockets_on_their_way_out_is_turned_away_too() {
     let mut waits = connect(at);
     assert!(pool.wait(PATIENCE, |status| status.listeners[0].queued == 1));
     drop(kept);
-    let renewed = pool.update(|mut config| {
-        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
-        listeners[0].options.freebind = false;
-        config
-    });
+    let renewed = pool.update(|config| config.listeners(|listeners| listeners[0].options.freebind = false));
     renewed.expect("other sockets take over");
     assert!(echoes(&mut waits, b"hello"));
     drop(waits);

@@ -90,9 +90,7 @@ fn everything_changes_under_a_thousand_websockets_and_they_are_drained_at_a_rate
     let mut elsewhere = pool.config();
     let Address::Tcp(second) = pool.addresses()[1] else { panic!("TCP") };
     assert_eq!((greeting(scene.at), greeting(second)), ("Hello".to_owned(), "Hello".to_owned()));
-    if let sockdrawer::Endpoint::Accept { listeners, .. } = &mut elsewhere.endpoint {
-        listeners.remove(0);
-    }
+    elsewhere = elsewhere.listeners(|listeners| drop(listeners.remove(0)));
     pool.reconfigure(elsewhere).expect("without the first");
     scene.at = address(&pool);
     assert!(TcpStream::connect(at).is_err(), "it is gone");

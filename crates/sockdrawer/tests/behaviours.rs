@@ -9,8 +9,8 @@ use common::{PATIENCE, assert_empty, connect, read, read_all, start, tcp};
 use sockdrawer::changing::How;
 use sockdrawer::listening::Listening;
 use sockdrawer::{
-    Address, CannotRestore, CannotSave, Config, Context, Endpoint, Error, Input, Model, Peer, Pool, Protocol, Saved, Saver,
-    Selector, Service, Step,
+    Address, CannotRestore, CannotSave, Config, Context, Error, Input, Model, Peer, Pool, Protocol, Saved, Saver, Selector,
+    Service, Step,
 };
 use std::io::Write;
 use std::net::SocketAddr;
@@ -86,9 +86,7 @@ fn a_behaviour_changes_at_its_address_alone_and_is_adopted_there() {
     let (mut old_chat, mut old_admin) = (connect(chat), connect(admin));
     answers(&mut old_chat, "chat", chat);
     answers(&mut old_admin, "admin", admin);
-    let mut config = pool.config();
-    let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { panic!("it accepts") };
-    listeners[1] = listeners[1].clone().behaviour(Named("console"));
+    let config = pool.config().listeners(|listeners| listeners[1] = listeners[1].clone().behaviour(Named("console")));
     let plan = pool.plan(&config).expect("valid");
     assert!(plan.has(How::NewGeneration) && !plan.has(How::NewSocket), "{plan}");
     pool.reconfigure(config).expect("valid");
@@ -111,17 +109,9 @@ fn an_address_with_its_own_behaviour_comes_and_goes_and_becomes_ordinary() {
     let admin = addresses(&pool)[1];
     answers(&mut connect(admin), "admin", admin);
     // The address stays, its behaviour goes: its sockets are replaced, and none is lost.
-    let mut config = pool.config();
-    let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { panic!("it accepts") };
-    listeners[1] = Listening::new(admin);
-    pool.reconfigure(config).expect("valid");
+    pool.update(|config| config.listeners(|listeners| listeners[1] = Listening::new(admin))).expect("valid");
     answers(&mut connect(admin), "chat", admin);
-    pool.update(|mut config| {
-        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { panic!("it accepts") };
-        listeners.pop();
-        config
-    })
-    .expect("valid");
+    pool.update(|config| config.listeners(|listeners| listeners.truncate(1))).expect("valid");
     answers(&mut old, "chat", at);
     answers(&mut connect(at), "chat", at);
     drop(old);

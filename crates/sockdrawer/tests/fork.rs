@@ -4,7 +4,7 @@ mod common;
 
 use common::{PATIENCE, address, connect, echoes, kill, overflow, read_all};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Endpoint, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    Behaviour, Config, Context, Drain, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
     blocking::{Connection, Wakeup},
     observe::Event,
 };
@@ -294,9 +294,7 @@ fn a_child_has_its_connection_and_what_its_service_opened() {
     // Some listeners come after the service has opened its file, and go.
     for more in [3, 0] {
         let mut config = pool.config();
-        if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-            listeners.truncate(1);
-        }
+        config = config.listeners(|listeners| listeners.truncate(1));
         let config = (0..more).fold(config, |config, _| config.listen("127.0.0.1:0"));
         pool.reconfigure(config).expect("reconfigures");
         let others: Vec<TcpStream> = (0..3).map(|_| connect(at)).collect();

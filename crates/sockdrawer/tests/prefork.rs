@@ -5,7 +5,7 @@ mod common;
 use common::{PATIENCE, address, connect, echoes, kill, many, overflow};
 use rustix::process::{Pid, Signal, kill_process};
 use sockdrawer::{
-    Behaviour, Config, Context, Drain, Endpoint, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
+    Behaviour, Config, Context, Drain, Error, Input, Model, Peer, Pool, Protocol, Recipe, Selector, Service, Step,
     listening::Listening,
     observe::{Event, Status},
     restarting::Restarts,
@@ -331,11 +331,7 @@ fn who_waits_is_served_before_the_end() {
 }
 
 fn listen(pool: &Pool, change: impl Fn(&mut Vec<Listening>)) {
-    let changed = pool.update(|mut config| {
-        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
-        change(listeners);
-        config
-    });
+    let changed = pool.update(|config| config.listeners(&change));
     changed.expect("it can be changed");
 }
 

@@ -22,7 +22,8 @@ use broker::Broker;
 use clients::Clients;
 use common::{PATIENCE, address, connect, echoes, in_time, play, read, read_all, role, say, start, tcp};
 use rustix::process::{Pid, Signal, kill_process};
-use sockdrawer::{Config, Pool, Selector, Upgrade};
+use sockdrawer::testing::Driver;
+use sockdrawer::{Closed, Config, Drain, Pool, Selector, Upgrade};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -116,6 +117,42 @@ fn a_topic_reaches_its_subscribers_and_no_other() {
     assert_eq!(news[0].ask("PING"), "PONG");
     assert!(publisher.ask("what").starts_with("ERR"));
     assert_eq!(pool.status().counts.notes_dropped, 0);
+}
+
+#[test]
+fn the_broker_has_limits_and_a_port_for_its_operator_and_ends_in_order() {
+    let pool = broker::start("127.0.0.1:0", "127.0.0.1:0").expect("it starts");
+    let [at, admin] = [0, 1].map(|index| tcp(&pool.addresses()[index]));
+    let mut subscriber = Subscriber::to(at, "news");
+    let mut operator = Subscriber::connect(admin);
+    assert_eq!(operator.ask("TOPICS"), "news 1");
+    assert_eq!(operator.ask("STATS"), "2 connections, 0 rejected");
+    assert_eq!(operator.ask("LIMIT 1"), "OK");
+    assert_eq!(Subscriber::connect(at).hear(), "ERR full");
+    assert!(operator.ask("LIMIT many").starts_with("ERR"));
+    assert_eq!(operator.ask("LIMIT 100"), "OK");
+    // The operator's connection is one of those from this address.
+    let more: Vec<_> = (0..48).map(|_| Subscriber::to(at, "weather")).collect();
+    assert_eq!(Subscriber::connect(at).hear(), "ERR too many from your address");
+    drop(operator);
+    let ended = std::thread::spawn(move || pool.shutdown(Drain::within(PATIENCE)));
+    assert_eq!(subscriber.hear(), "BYE");
+    drop((subscriber, more));
+    assert_eq!(ended.join().expect("no panic").cut, 0);
+}
+
+#[test]
+fn a_client_of_the_broker_that_gives_no_sign_of_life_ends() {
+    let mut client = Driver::open(Broker::default());
+    client.receive(b"SUB news\n");
+    assert_eq!(client.sent(), b"OK\n");
+    client.advance(broker::SILENCE);
+    assert_eq!(client.sent(), b"PING\n");
+    client.receive(b"PONG\n");
+    client.advance(broker::SILENCE);
+    assert_eq!((client.sent(), client.closed()), (b"PING\n".to_vec(), None));
+    client.advance(broker::SILENCE);
+    assert_eq!(client.closed(), Some(Closed::Orderly));
 }
 
 #[test]

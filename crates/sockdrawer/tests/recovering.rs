@@ -5,7 +5,7 @@ mod common;
 use common::{Echo, Holding, PATIENCE, connect, echoes, in_time, read, start};
 use sockdrawer::testing::crash;
 use sockdrawer::{
-    Config, Context, Drain, Endpoint, Error, Input, Job, JobResult, Local, Model, Peer, Pool, Protocol, Service, Step,
+    Config, Context, Drain, Error, Input, Job, JobResult, Local, Model, Peer, Pool, Protocol, Service, Step,
     observe::{Event, Readiness, Status},
     restarting::{Death, Part, Replace, RestartPolicy, Restarts},
 };
@@ -50,10 +50,8 @@ fn refused(config: Config) -> Config {
     listening(config, |listeners| listeners[0].options.device = Some("no-such".to_owned()))
 }
 
-fn listening(mut config: Config, change: impl Fn(&mut Vec<sockdrawer::listening::Listening>)) -> Config {
-    let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
-    change(listeners);
-    config
+fn listening(config: Config, change: impl Fn(&mut Vec<sockdrawer::listening::Listening>)) -> Config {
+    config.listeners(change)
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Echo, PATIENCE, address, alone, connect, echoes, percentile, start};
 use sockdrawer::{
-    Address, Config, Drain, Endpoint, Error, Model, Pool,
+    Address, Config, Drain, Error, Model, Pool,
     changing::How,
     listening::{Bind, Listen, ListenOptions, ListenRequest, Listening},
 };
@@ -72,11 +72,8 @@ fn under_churn(at: SocketAddr, times: usize, mut change: impl FnMut(usize)) -> u
 }
 
 /// The same configuration with the other value of an option that takes new sockets.
-fn toggled(mut config: Config) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners[0].options.freebind = !listeners[0].options.freebind;
-    }
-    config
+fn toggled(config: Config) -> Config {
+    config.listeners(|listeners| listeners[0].options.freebind = !listeners[0].options.freebind)
 }
 
 /// Replaces the sockets; how long it took.
@@ -120,11 +117,8 @@ fn in_the_model_tasks_nobody_notices() {
     replaced_under_churn(Config::accept(Echo).model(Model::Tasks).loops(2));
 }
 
-fn listening(mut config: Config, change: impl FnOnce(&mut ListenOptions)) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        change(&mut listeners[0].options);
-    }
-    config
+fn listening(config: Config, change: impl FnOnce(&mut ListenOptions)) -> Config {
+    config.listeners(|listeners| change(&mut listeners[0].options))
 }
 
 #[test]
@@ -183,11 +177,8 @@ fn wider_and_narrower() {
     }
 }
 
-fn only_at(mut config: Config, at: SocketAddr) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        *listeners = vec![Listening::new(at)];
-    }
-    config
+fn only_at(config: Config, at: SocketAddr) -> Config {
+    config.listeners(|listeners| *listeners = vec![Listening::new(at)])
 }
 
 #[test]
@@ -233,9 +224,7 @@ fn both_families_have_a_port_each_when_one_is_alone() {
     assert!(echoes(&mut v6, b"six") && echoes(&mut connect(at), b"four"));
     // It is still an address like others: replaced, and removed.
     let mut wanted = pool.config();
-    if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
-        listeners[1].options.freebind = true;
-    }
+    wanted = wanted.listeners(|listeners| listeners[1].options.freebind = true);
     let plan = pool.plan(&wanted).expect("it makes sense").to_string();
     assert!(plan.contains(&format!("replace the sockets of {both}")), "{plan}");
     pool.reconfigure(wanted).expect("nothing fails");

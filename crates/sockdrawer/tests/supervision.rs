@@ -209,10 +209,14 @@ fn a_panic_anywhere_ends_one_connection() {
     }
     // A panic is counted before it is told.
     assert!(pool.wait(PATIENCE, |_| told.lock().expect("no panic").len() == ALL.len()), "{told:?}");
-    let told = told.lock().expect("no panic").clone();
+    let told: Vec<String> = told.lock().expect("no panic").iter().map(|said| without_place(said)).collect();
     let expected: Vec<_> = ALL.into_iter().map(|at| format!("broken in {at:?}")).collect();
     assert_eq!(told.join("\n").to_lowercase(), expected.join("\n").to_lowercase());
     assert_eq!(pool.status().restarts, 0);
+}
+
+fn without_place(message: &str) -> String {
+    message.split_once(", at ").expect("it says where").0.to_owned()
 }
 
 #[test]
@@ -445,7 +449,7 @@ fn a_dead_loop_is_replaced_and_the_others_connections_live() {
     // These come while the loop is dead, or just replaced; none is lost.
     let mut late: Vec<_> = (0..40).map(|_| located(address)).collect();
     let (index, reason) = told.recv_timeout(PATIENCE).expect("replaced");
-    assert_eq!((index, reason.as_str()), (0, "a test crashed this loop"));
+    assert_eq!((index, without_place(&reason)), (0, "a test crashed this loop".to_owned()));
     for (stream, number) in &mut all {
         assert_eq!(echoes(stream, b"x"), *number == 1, "only what was in loop 0 ended");
     }
@@ -550,4 +554,44 @@ fn a_loop_that_is_busy_for_longer_than_it_is_asked_is_not_taken_for_empty() {
             });
         }
     });
+}
+
+/// Of the panic of a protocol: what is written to stderr, and what an observer is told.
+fn panics_once(name: &str, role: &str) -> (String, String) {
+    let mut server = play(name, role);
+    let told = server.hear();
+    (server.errors(), told)
+}
+
+#[test]
+fn a_panic_is_printed_where_no_observer_is_told_of_it_and_has_its_place() {
+    const NAME: &str = "a_panic_is_printed_where_no_observer_is_told_of_it_and_has_its_place";
+    if let Some(role) = role() {
+        let (tell, told) = mpsc::channel();
+        let observer = move |event: &Event| {
+            if let Event::ConnectionPanicked { message, .. } = event {
+                // The receiver lives until the first of them.
+                let _ = tell.send(message.clone());
+            }
+        };
+        let mut config = Config::accept(Fragile::default());
+        if role == "observed from its start" {
+            config = config.observer(observer.clone());
+        }
+        let (pool, address) = start(config);
+        if role == "observed later" {
+            pool.update(|config| config.observer(observer.clone())).expect("it can be observed");
+        }
+        let mut stream = connect_from(At::Received.source(), address);
+        let _ = stream.write_all(b"x");
+        assert!(pool.wait(PATIENCE, |status| status.counts.panics == 1));
+        return say(&if role == "unobserved" { String::new() } else { told.recv_timeout(PATIENCE).expect("it is told") });
+    }
+    let (printed, told) = panics_once(NAME, "unobserved");
+    assert!(printed.contains("broken in Received") && told.is_empty(), "{printed}, {told}");
+    for role in ["observed from its start", "observed later"] {
+        let (printed, told) = panics_once(NAME, role);
+        assert!(!printed.contains("broken"), "{printed}");
+        assert!(told.starts_with(concat!("broken in Received, at ", file!(), ":")), "{told}");
+    }
 }

@@ -201,7 +201,7 @@ fn tasks_that_wait_are_woken_once_for_each_time_they_ask() {
 fn a_hold_dropped_by_a_panic_resets() {
     let (pool, mut stream, lease) = taken();
     let panicking = std::thread::spawn(move || {
-        panics::quiet_thread();
+        panics::caught_on_this_thread();
         let _hold = lease;
         panic!("as asked");
     });

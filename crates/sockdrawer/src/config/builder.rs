@@ -52,9 +52,26 @@ impl Config {
     /// # Panics
     /// For a pool that connects.
     #[must_use]
-    pub fn listening(mut self, listening: Listening) -> Config {
+    pub fn listening(self, listening: Listening) -> Config {
+        self.listeners(|listeners| listeners.push(listening))
+    }
+
+    /// Changes where a pool listens: the limit of one listener, or an address more or less.
+    ///
+    /// ```no_run
+    /// # use sockdrawer::{Config, Pool};
+    /// # fn more(pool: &Pool) -> Result<(), sockdrawer::Error> {
+    /// pool.update(|config| config.listeners(|listeners| listeners[0].limit = Some(500)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// For a pool that connects.
+    #[must_use]
+    pub fn listeners(mut self, change: impl FnOnce(&mut Vec<Listening>)) -> Config {
         match &mut self.endpoint {
-            Endpoint::Accept { listeners, .. } => listeners.push(listening),
+            Endpoint::Accept { listeners, .. } => change(listeners),
             Endpoint::Connect(_) => panic!("a pool that connects does not listen: use Config::accept"),
         }
         self
@@ -252,7 +269,7 @@ impl Config {
     /// Sets the observer, which receives the pool's events.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Config {
-        self.observer = Arc::new(observer);
+        self.observer = Some(Arc::new(observer));
         self
     }
 
@@ -272,7 +289,7 @@ impl Config {
         }
     }
 
-    pub(crate) fn listeners(&self) -> &[Listening] {
+    pub(crate) fn listened(&self) -> &[Listening] {
         match &self.endpoint {
             Endpoint::Accept { listeners, .. } => listeners,
             Endpoint::Connect(_) => &[],

@@ -136,7 +136,7 @@ impl Delegates {
 
     /// A thread's whole life.
     fn serve(&self) {
-        panics::quiet_thread();
+        panics::caught_on_this_thread();
         while let Some(Delegated { delegate, lease }) = self.next() {
             // It has a guard of its own, but what it captured is dropped here.
             let take = AssertUnwindSafe(move || (delegate.take)(Box::new(lease)));

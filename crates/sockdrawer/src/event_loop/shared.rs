@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) switch: Switch,
     pub(crate) workers: Arc<Workers>,
     pub(crate) delegates: Arc<Delegates>,
-    pub(crate) observer: Mutex<Arc<dyn Observer>>,
+    pub(crate) observer: Mutex<Option<Arc<dyn Observer>>>,
     /// The admission policy in force.
     pub(crate) policy: CurrentPolicy,
     /// The loops that take connections from sockets that are alone at their address.
@@ -59,7 +59,7 @@ pub(crate) struct Basis {
     pub(crate) generation: Arc<Generation>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) delegates: Arc<Delegates>,
-    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) admission: Arc<dyn Admission>,
     pub(crate) placement: Option<Arc<dyn Placement>>,
 }
@@ -154,8 +154,9 @@ impl Shared {
     }
 
     pub(crate) fn tell(&self, event: &Told) {
-        let observer = lock(&self.observer).clone();
-        user_code::tell(self, || observer.event(event));
+        if let Some(observer) = lock(&self.observer).clone() {
+            user_code::tell(self, || observer.event(event));
+        }
     }
 }
 

@@ -66,7 +66,7 @@ pub(super) fn spawn<F: FnOnce() + Send + 'static>(
     let turns = Arc::new(TurnCounter::default());
     let body = body(turns.clone());
     let thread = std::thread::Builder::new().name(format!("sockdrawer-{index}")).spawn(move || {
-        panics::quiet_thread();
+        panics::caught_on_this_thread();
         body();
     })?;
     Ok(Running { turns, counters, thread })

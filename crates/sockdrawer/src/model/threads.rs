@@ -99,7 +99,7 @@ impl Threads {
 
     /// A thread's whole life.
     fn run(&self, event_loop: EventLoop, own: &Arc<Thread>) {
-        panics::quiet_thread();
+        panics::caught_on_this_thread();
         user_code::run(&**event_loop.shared());
         // Not an owner: when the last thread is counted out, the service must be gone with it.
         let shared = Arc::downgrade(event_loop.shared());

@@ -166,11 +166,3 @@ impl<F: Fn(&Event) + Send + Sync + 'static> Observer for F {
         self(event);
     }
 }
-
-/// An observer that ignores all events.
-#[derive(Clone, Copy, Debug)]
-pub struct NoObserver;
-
-impl Observer for NoObserver {
-    fn event(&self, _event: &Event) {}
-}

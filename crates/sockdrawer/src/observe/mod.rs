@@ -5,7 +5,7 @@ mod events;
 mod status;
 
 pub use counters::Counts;
-pub use events::{Alarm, Event, NoObserver, Observer};
+pub use events::{Alarm, Event, Observer};
 pub use status::{
     ConnectionState, ConnectionStatus, GenerationStatus, ListenerStatus, LoopStatus, ProcessStatus, Readiness, Status,
 };

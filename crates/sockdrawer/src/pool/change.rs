@@ -61,8 +61,8 @@ impl<M: Members> Core<M> {
             None
         });
         let mut added = Vec::new();
-        let running = control.config.listeners().to_vec();
-        for listening in Sockets::between(&running, wanted.listeners()).added {
+        let running = control.config.listened().to_vec();
+        for listening in Sockets::between(&running, wanted.listened()).added {
             added.push(M::open(self, control, &added, (wanted, listening))?);
         }
         let (started, outcome) = self.start_members(control, wanted);
@@ -104,7 +104,7 @@ impl<M: Members> Core<M> {
             control.listeners.set_backlog(wanted.accept_queue(), system);
         }
         let Control { config, listeners, .. } = control;
-        let gone = listeners.take_listeners((config.listeners(), &wanted), &self.retirements, prepared.replacing);
+        let gone = listeners.take_listeners((config.listened(), &wanted), &self.retirements, prepared.replacing);
         listeners.set_limits(&wanted);
         for entry in prepared.added {
             self.tell(&Event::Listening(entry.listener.address.clone()));

@@ -20,7 +20,7 @@ use crate::observe::{ConnectionStatus, Status};
 use crate::operation::{Adopted, Drain, Drained, Op, Outcome, Selector};
 use crate::protocol::ConnectionId;
 use crate::sync::{Mutex, lock};
-use crate::sys::monotonic;
+use crate::sys::{monotonic, panics};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,11 +66,18 @@ impl Drop for StopWhenDropped {
 /// Starts a pool of the members that its model asks for; with the listening sockets of a program that it replaces, if there are some: then
 /// it takes no connection before it is opened.
 pub(crate) fn start(config: Config, inherited: Option<Inherited>) -> Result<Arc<dyn Movable>, Error> {
+    note_observer(&config);
     Ok(match config.model {
         #[cfg(feature = "processes")]
         model if model.has_processes() => Core::<Helpers>::start(config, inherited)?,
         _ => Core::<Loops>::start(config, inherited)?,
     })
+}
+
+fn note_observer(config: &Config) {
+    if config.observer.is_some() {
+        panics::observed();
+    }
 }
 
 impl Pool {
@@ -153,6 +160,7 @@ impl Pool {
     /// it was taken. The pool goes on as it was.
     pub fn reconfigure(&self, wanted: Config) -> Result<Applied, Error> {
         self.locks("reconfigure");
+        note_observer(&wanted);
         self.manager.reconfigure(wanted)
     }
 

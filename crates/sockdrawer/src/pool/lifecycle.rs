@@ -22,7 +22,7 @@ impl<M: Members> Core<M> {
     fn start_all(&self) -> Result<(), Error> {
         let mut control = lock(&self.control);
         let config = control.config.clone();
-        for listening in config.listeners() {
+        for listening in config.listened() {
             let entry = M::open(self, &mut control, &[], (&config, listening))?;
             control.listeners.listening.push(entry);
         }

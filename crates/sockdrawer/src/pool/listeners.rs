@@ -122,7 +122,7 @@ impl Listeners {
         mut number: impl FnMut() -> u64,
     ) -> Replacements {
         let mut opened: Replacing = Vec::new();
-        for (old, new) in Sockets::between(running, wanted.listeners()).replaced {
+        for (old, new) in Sockets::between(running, wanted.listened()).replaced {
             let taken = |at: usize| opened.iter().any(|(other, _)| *other == at);
             let found = (0..self.listening.len()).rev().find(|at| !taken(*at) && self.listening[*at].asked.is_same_place(old));
             let Some(at) = found else { continue };
@@ -165,7 +165,7 @@ impl Listeners {
             let old = std::mem::replace(&mut self.listening[at], entry);
             gone.push((self.begin_to_retire(retirements, old), true));
         }
-        for listening in Sockets::between(before, wanted.listeners()).removed {
+        for listening in Sockets::between(before, wanted.listened()).removed {
             // Of two that were asked for alike, as with port 0, the later one goes.
             if let Some(at) = self.listening.iter().rposition(|entry| entry.asked.is_same_place(listening)) {
                 let old = self.listening.remove(at);
@@ -195,7 +195,7 @@ impl Listeners {
 
     /// Addresses that stay get the limits that are wanted of them.
     pub(super) fn set_limits(&mut self, wanted: &Config) {
-        let mut left: Vec<&Listening> = wanted.listeners().iter().collect();
+        let mut left: Vec<&Listening> = wanted.listened().iter().collect();
         for entry in &mut self.listening {
             if let Some(at) = left.iter().position(|listening| listening.is_same_place(&entry.asked)) {
                 entry.asked = left.swap_remove(at).clone();

@@ -6,7 +6,6 @@ use super::control::{Control, Core, Member, is_running};
 use super::listeners::{ListenerEntry, ListeningSockets};
 use super::manager::{HANDED_OVER, Manager};
 use super::members::Members;
-use crate::config::Endpoint;
 use crate::error::Error;
 use crate::event_loop::connections::moving::{KnownListener, ListenerStates, Offered, Reading, SendOffer};
 use crate::ipc::messages::{Held, Occupied, OfPeer, Record, Restored, Yours};
@@ -419,9 +418,7 @@ impl<M: Moving> Movable for Core<M> {
     fn listen_no_more_at(&self, addresses: &[Address]) {
         while !addresses.is_empty() {
             let mut wanted = self.config();
-            if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
-                listeners.retain(|listening| !addresses.contains(&listening.address));
-            }
+            wanted = wanted.listeners(|listeners| listeners.retain(|listening| !addresses.contains(&listening.address)));
             if !matches!(self.reconfigure(wanted), Err(Error::Conflict { .. })) {
                 return;
             }

@@ -4,6 +4,7 @@ use crate::admission::Admission;
 use crate::config::{Config, Connecting, Endpoint, Listening, RestartPolicy, Restarts, Settings};
 use crate::net::Address;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a change of configuration would do, setting by setting. Empty where nothing differs.
@@ -106,20 +107,23 @@ pub(crate) fn plan(running: &Config, wanted: &Config) -> Plan {
     });
     plan.note("inbox", How::InPlace, &running.inbox, &wanted.inbox, usize::to_string);
     restarts(&mut plan, &*running.restarts, &*wanted.restarts);
-    if !std::sync::Arc::ptr_eq(&running.observer, &wanted.observer) {
+    if !is_same(running.observer.as_ref(), wanted.observer.as_ref()) {
         plan.changes.push(Change { setting: "observer", how: How::InPlace, detail: "another observer".to_owned() });
     }
-    let same_maker = match (&running.listen_by, &wanted.listen_by) {
-        (None, None) => true,
-        (Some(one), Some(two)) => std::sync::Arc::ptr_eq(one, two),
-        _ => false,
-    };
-    if !same_maker {
+    if !is_same(running.listen_by.as_ref(), wanted.listen_by.as_ref()) {
         let detail = "another maker of listening sockets, from now on".to_owned();
         plan.changes.push(Change { setting: "listen_by", how: How::InPlace, detail });
     }
     plan.note("stuck_after", How::InPlace, &running.stuck_after, &wanted.stuck_after, |time| format!("{time:?}"));
     plan
+}
+
+fn is_same<T: ?Sized>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
+    }
 }
 
 /// Policies that are data are the same when the data is.
@@ -300,7 +304,7 @@ mod tests {
         let mut wanted = running.clone().behaviour(Silent).loops(running.loops + 1).limit(7);
         wanted.settings.high_water = 1;
         wanted.endpoint =
-            Endpoint::Accept { listeners: Config::accept(Silent).listen("127.0.0.1:9001").listeners().to_vec(), backlog: 1 };
+            Endpoint::Accept { listeners: Config::accept(Silent).listen("127.0.0.1:9001").listened().to_vec(), backlog: 1 };
         let plan = plan(&running, &wanted);
         let found: Vec<_> = plan.changes.iter().map(|change| (change.setting, change.how)).collect();
         let expected = [

@@ -101,7 +101,7 @@ impl<M: Members> Core<M> {
             *next_number += 1;
             *next_number - 1
         };
-        match listeners.open_replacements((config.listeners(), wanted), &self.retirements, number) {
+        match listeners.open_replacements((config.listened(), wanted), &self.retirements, number) {
             Replacements::Opened(replacing) => Ok(replacing),
             Replacements::Failed(error, gone) => {
                 self.rebalance(control);

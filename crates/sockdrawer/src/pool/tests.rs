@@ -124,9 +124,7 @@ fn accepting_that_the_system_denies_pauses_also_at_sockets_that_retire() {
             let mut waiting = TcpStream::connect(address).expect("connects");
             let without = retires.then(|| {
                 let (pool, mut config) = (scene.pool.clone(), scene.pool.config());
-                if let crate::config::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-                    listeners.clear();
-                }
+                config = config.listeners(|listeners| listeners.clear());
                 std::thread::spawn(move || pool.reconfigure(config).map(|_| ()))
             });
             assert!(scene.pool.wait(LONG, |status| status.counts.accept_starved >= 3), "{errno:?}");
@@ -149,9 +147,7 @@ fn what_waits_at_a_unix_socket_that_retires_survives_the_loop_that_empties_it() 
     assert!(echoes(&mut held));
     let queued: Vec<_> = (0..6).map(|_| std::os::unix::net::UnixStream::connect(&path).expect("connects")).collect();
     let (pool, mut config) = (scene.pool.clone(), scene.pool.config());
-    if let crate::config::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.retain(|listening| matches!(listening.address, Address::Tcp(_)));
-    }
+    config = config.listeners(|listeners| listeners.retain(|listening| matches!(listening.address, Address::Tcp(_))));
     let change = std::thread::spawn(move || pool.reconfigure(config).map(|_| ()));
     assert!(scene.pool.wait(LONG, |status| status.retiring == 1 && status.listeners.len() == 1));
     // While `held` has the only permit, so that none of the others is in this loop.
@@ -197,9 +193,7 @@ fn a_flood_at_a_socket_that_retires_does_not_keep_a_loop_from_its_connections() 
     assert!(echoes(&mut held));
     let queued: Vec<_> = (0..100).map(|_| std::os::unix::net::UnixStream::connect(&path).expect("connects")).collect();
     let mut config = scene.pool.config().limit(200);
-    if let crate::config::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.retain(|listening| matches!(listening.address, Address::Tcp(_)));
-    }
+    config = config.listeners(|listeners| listeners.retain(|listening| matches!(listening.address, Address::Tcp(_))));
     let before = scene.pool.status().counts.turns;
     scene.pool.reconfigure(config).expect("a change");
     assert!(scene.pool.wait(LONG, |status| status.connections == 101), "each is let in");

@@ -34,7 +34,7 @@ const MOST_PARTIAL: usize = 256 * 1024 * 1024;
 pub(super) fn validate_start(config: &Config) -> Result<(), Error> {
     validate(config)?;
     let invalid = |setting, reason: &str| Err(Error::Invalid { setting, reason: reason.to_owned() });
-    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.listeners().is_empty() {
+    if matches!(&config.endpoint, Endpoint::Accept { .. }) && config.listened().is_empty() {
         return invalid("listeners", "a pool that listens nowhere serves no connection: name an address with Config::listen");
     }
     match &config.endpoint {
@@ -130,7 +130,7 @@ pub(super) fn validate(config: &Config) -> Result<(), Error> {
     if config.alarms.iter().any(|alarm| alarm.clear_at >= alarm.at) {
         return invalid("alarms", "an alarm is cleared below the number at which it is raised: lower clear_at");
     }
-    let listeners = config.listeners();
+    let listeners = config.listened();
     if listeners.iter().any(|listening| listening.limit == Some(0)) {
         return invalid("listeners.limit", "0 connections serve no connection: use at least 1, or suspend the listener");
     }
@@ -204,7 +204,7 @@ fn sockets(config: &Config) -> usize {
         (None, Address::Tcp(_)) => sockets_per_address(config),
         _ => 1,
     };
-    config.listeners().iter().map(sockets).sum()
+    config.listened().iter().map(sockets).sum()
 }
 
 /// Descriptors that a process of a pool needs for itself, beside those of its loops.

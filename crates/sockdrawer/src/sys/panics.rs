@@ -1,36 +1,53 @@
-//! Panics of user code are caught, counted and sent as events. Without this module each panic would also print its message, or a backtrace,
-//! to stderr, and a crashing protocol under load would flood the log.
+//! Panics of user code are caught, counted and sent as events. Where an observer receives those, the panic hook does not print them to stderr,
+//! too: a crashing protocol under load would flood the log.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
+    static CAUGHT_HERE: Cell<bool> = const { Cell::new(false) };
+    /// Where the last panic of this thread was.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps the panic hook from printing for this thread. For other threads the hook that was set before is called.
-pub(crate) fn quiet_thread() {
+/// Whether a pool of this process has had an observer.
+static OBSERVED: AtomicBool = AtomicBool::new(false);
+
+/// Panics of this thread are caught: their place is kept for [`message`], and the hook that was set before is not called once some pool has an
+/// observer. For other threads it is.
+pub(crate) fn caught_on_this_thread() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !QUIET.with(Cell::get) {
+            let caught = CAUGHT_HERE.get();
+            if caught {
+                PLACE.set(info.location().map(ToString::to_string));
+            }
+            if !(caught && OBSERVED.load(Ordering::Relaxed)) {
                 before(info);
             }
         }));
     });
-    QUIET.with(|quiet| quiet.set(true));
+    CAUGHT_HERE.set(true);
 }
 
-/// The message of a caught panic. The payload, which may be a value of the user's, is dropped.
+/// An observer receives the panics of a pool from now on.
+pub(crate) fn observed() {
+    OBSERVED.store(true, Ordering::Relaxed);
+}
+
+/// The message of a panic that was caught on this thread, and its place. The payload, which may be a value of the user's, is dropped.
 pub(crate) fn message(payload: Box<dyn Any + Send>) -> String {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned());
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message");
+    let message = match PLACE.take() {
+        Some(place) => format!("{text}, at {place}"),
+        None => text.to_owned(),
+    };
     discard(payload);
     message
 }

@@ -258,7 +258,7 @@ impl Upgrade {
     pub fn start(&self, name: &str, config: Config) -> Result<Pool, Error> {
         let begun = self.begun()?;
         let inherited = lock(&begun.predecessor).as_mut().map(|predecessor| predecessor.take_sockets(name)).unwrap_or_default();
-        let wanted = |address: &Address| config.listeners().iter().any(|listening| goes_on(address, &listening.address));
+        let wanted = |address: &Address| config.listened().iter().any(|listening| goes_on(address, &listening.address));
         let given_up: Vec<_> = inherited.iter().map(|one| one.address.clone()).filter(|address| !wanted(address)).collect();
         // What waits there is served: they end in order, once the predecessor has let go of them.
         let config = given_up.iter().cloned().fold(config, Config::listen);

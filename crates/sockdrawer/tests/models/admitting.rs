@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, any_port, connect, connect_from, read_all, tcp, turned_away};
 use sockdrawer::{
-    Config, Endpoint, Pool,
+    Config, Pool,
     admission::{AcceptRate, Admission, AfterAccept, Limits, NewPeer, OnFull, PerPeer, Reject},
     listening::Listening,
     observe::{Alarm, Event, Readiness},
@@ -15,11 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-fn limit(mut config: Config, listener: usize, limit: usize) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners[listener].limit = Some(limit);
-    }
-    config
+fn limit(config: Config, listener: usize, limit: usize) -> Config {
+    config.listeners(|listeners| listeners[listener].limit = Some(limit))
 }
 
 pub(crate) fn a_listener_has_a_limit_of_its_own(bench: &Bench) -> Outcome {

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::{PATIENCE, connect, read_all};
 use crate::services::{Actor, frame};
-use sockdrawer::{Address, Config, Endpoint, Error, Pool, Selector, changing::How};
+use sockdrawer::{Address, Config, Error, Pool, Selector, changing::How};
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -101,11 +101,8 @@ fn under_traffic(pool: &Pool, at: SocketAddr, mut change: impl FnMut(u32) -> Out
     Ok(())
 }
 
-fn without(mut config: Config, address: &Address) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.retain(|listening| listening.address != *address);
-    }
-    config
+fn without(config: Config, address: &Address) -> Config {
+    config.listeners(|listeners| listeners.retain(|listening| listening.address != *address))
 }
 
 pub(crate) fn an_address_comes_and_goes_under_traffic(bench: &Bench) -> Outcome {
@@ -147,9 +144,7 @@ fn sockets_are_replaced(bench: &Bench, config: Config) -> Outcome {
         // Three at once, faster than the sockets before can be retired.
         for _ in 0..3 {
             let mut wanted = pool.config();
-            if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
-                listeners[0].options.freebind ^= true;
-            }
+            wanted = wanted.listeners(|listeners| listeners[0].options.freebind ^= true);
             let applied = pool.reconfigure(wanted)?;
             assert!(applied.plan.has(How::NewSocket), "{}", applied.plan);
         }

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, Client, Outcome, assert_settled};
 use crate::common::PATIENCE;
 use crate::services::frame;
-use sockdrawer::{Address, Config, Drain, Drained, Endpoint, Pool, Selector, changing::How};
+use sockdrawer::{Address, Config, Drain, Drained, Pool, Selector, changing::How};
 use std::net::SocketAddr;
 use std::thread;
 
@@ -18,19 +18,13 @@ fn second(pool: &Pool) -> Result<SocketAddr, sockdrawer::Error> {
 }
 
 /// The same with new sockets at the first address.
-fn replaced(mut config: Config) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners[0].options.freebind = !listeners[0].options.freebind;
-    }
-    config
+fn replaced(config: Config) -> Config {
+    config.listeners(|listeners| listeners[0].options.freebind = !listeners[0].options.freebind)
 }
 
 /// The same without the address at `index`.
-fn without(mut config: Config, index: usize) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.remove(index);
-    }
-    config
+fn without(config: Config, index: usize) -> Config {
+    config.listeners(|listeners| drop(listeners.remove(index)))
 }
 
 fn replace(pool: &Pool) -> Outcome {

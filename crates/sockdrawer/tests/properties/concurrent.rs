@@ -4,7 +4,7 @@ use crate::changes::{Changer, STAYING};
 use crate::common::{PATIENCE, Random, address};
 use crate::crowd::Scene;
 use crate::service::{behaviour, forget};
-use sockdrawer::{Address, Config, Drain, Endpoint, Model, Pool, admission::OnFull, observe::Readiness, restarting::Restarts};
+use sockdrawer::{Address, Config, Drain, Model, Pool, admission::OnFull, observe::Readiness, restarting::Restarts};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
@@ -72,8 +72,7 @@ pub(crate) fn case(model: Model, lane: u8, seed: u64) -> Tally {
 fn settle(pool: &Pool) {
     let open = |mut config: Config| {
         config.limit = None;
-        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { unreachable!("it accepts") };
-        listeners.iter_mut().for_each(|listening| listening.limit = None);
+        let config = config.listeners(|listeners| listeners.iter_mut().for_each(|listening| listening.limit = None));
         config.on_full(OnFull::Backpressure)
     };
     pool.update(open).expect("a limit can be taken away");

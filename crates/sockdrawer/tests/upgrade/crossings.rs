@@ -78,11 +78,8 @@ fn an_address_that_came_back_counts_only_its_own() {
     assert_eq!(add(&mut connect(at), 1), (2, 1), "it accepts");
 }
 
-fn without_listeners(mut config: sockdrawer::Config) -> sockdrawer::Config {
-    if let sockdrawer::Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.clear();
-    }
-    config
+fn without_listeners(config: sockdrawer::Config) -> sockdrawer::Config {
+    config.listeners(|listeners| listeners.clear())
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A trial that cannot fail is worthless: what loses is seen, each in its column.
 
 use super::{Change, Trial, trial};
-use sockdrawer::{Address, Context, Endpoint, Error, Input, Model, Peer, Pool, Protocol, Selector, Service, Step};
+use sockdrawer::{Address, Context, Error, Input, Model, Peer, Pool, Protocol, Selector, Service, Step};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -78,9 +78,7 @@ fn reopen(pool: &Pool) -> Result<(), Error> {
     let Some(Address::Tcp(address)) = pool.addresses().first().cloned() else { panic!("it listens on TCP") };
     let elsewhere: Address = "127.0.0.2:0".parse().expect("an address");
     let only = |wanted: &Address| {
-        let mut config = pool.config();
-        let Endpoint::Accept { listeners, .. } = &mut config.endpoint else { panic!("it accepts") };
-        listeners.clear();
+        let config = pool.config().listeners(Vec::clear);
         pool.reconfigure(config.listen(wanted.clone()))
     };
     only(&elsewhere)?;

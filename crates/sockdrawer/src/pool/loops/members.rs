@@ -121,7 +121,7 @@ impl Members for Loops {
 
     fn committed(core: &Core<Loops>, control: &Control<Loops>, before: &Config) {
         let config = &control.config;
-        if before.loops != config.loops || before.listeners() != config.listeners() || !same_dialer(before, config) {
+        if before.loops != config.loops || before.listened() != config.listened() || !same_dialer(before, config) {
             core.settle(&Core::members_inboxes(control));
         }
         if !is_same_policy(&*before.admission, &*config.admission) {

@@ -167,7 +167,7 @@ impl Core<Loops> {
         for started in 0..missing {
             let (workers, reports) = (workers.clone(), self.reports.clone());
             let thread = std::thread::Builder::new().name("sockdrawer-worker".to_owned()).spawn(move || {
-                panics::quiet_thread();
+                panics::caught_on_this_thread();
                 if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| workers.serve())) {
                     workers.died();
                     let _ = reports.send(Report::News(News::WorkerDied { panic: panics::message(payload) }));
@@ -187,7 +187,7 @@ fn prepare_generation(id: u32, config: &Config, loops: usize) -> Result<Arc<Gene
         let behaviour = listening.behaviour.as_ref()?;
         Some((listening.address.clone(), behaviour.service().clone()))
     };
-    let own = config.listeners().iter().filter_map(own).collect();
+    let own = config.listened().iter().filter_map(own).collect();
     let services = Services { service: config.behaviour.service().clone(), own };
     Generation::prepare(id, services, config.settings.clone(), warm(config), loops)
         .map_err(|panicked| Error::ServicePanicked { message: panicked.0 })

@@ -131,6 +131,7 @@ impl Core<Helpers> {
             generated: control.own.generated.clone(),
             tuning: Tuning::of(config),
             accept_state: control.accept_state.clone(),
+            observed: config.observer.is_some(),
         };
         Announced { start, revision: control.revision.number() }
     }

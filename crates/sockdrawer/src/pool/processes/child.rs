@@ -165,7 +165,7 @@ fn shared(
         // None run: a job runs where its connection runs.
         workers: Workers::new(1),
         delegates: Delegates::new(1, template.stack),
-        observer,
+        observer: Some(observer),
         admission: Arc::new(Limits::default()),
         placement: None,
     })

@@ -95,7 +95,7 @@ pub(super) fn build(generated: &Generated) -> Result<Arc<Generation>, Refusal> {
 impl Forking {
     fn begin(start: Start, descriptors: Vec<OwnedFd>, to_pool: &Arc<ToPool>, receiver: Receiver) -> Result<Forking, Refusal> {
         let [numbers, event] = check(&start, descriptors)?;
-        panics::quiet_thread();
+        panics::caught_on_this_thread();
         let shared_counters = SharedCounters::map(numbers.as_fd()).map_err(system)?;
         let Tuning { inbox, stack, .. } = start.tuning;
         let kernel: Arc<dyn System> = Arc::new(Kernel);
@@ -117,7 +117,7 @@ impl Forking {
             generation: generation.clone(),
             workers: Workers::new(1),
             delegates: Delegates::new(1, start.tuning.stack),
-            observer: Arc::new(move |event: &Event| tells.tell(event)),
+            observer: Some(Arc::new(move |event: &Event| tells.tell(event))),
             admission: Arc::new(start.tuning.limits),
             placement: Some(children.clone()),
         });

@@ -44,7 +44,7 @@ pub(crate) struct Helpers {
     pub(super) event: Arc<OwnedFd>,
     pub(super) limiter: Arc<Limiter>,
     pub(super) system: Arc<dyn System>,
-    pub(super) observer: Mutex<Arc<dyn Observer>>,
+    pub(super) observer: Mutex<Option<Arc<dyn Observer>>>,
     /// Rung when a helper tells something.
     pub(super) news: Notifier,
 }

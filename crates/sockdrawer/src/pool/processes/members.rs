@@ -57,8 +57,9 @@ impl Members for Helpers {
     }
 
     fn tell(&self, event: &Event) {
-        let observer = lock(&self.observer).clone();
-        user_code::tell(self, || observer.event(event));
+        if let Some(observer) = lock(&self.observer).clone() {
+            user_code::tell(self, || observer.event(event));
+        }
         self.news.notify();
     }
 

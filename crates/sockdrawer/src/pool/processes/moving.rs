@@ -20,6 +20,7 @@ use crate::sys::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// A helper whose loops do not all turn within this time holds an upgrade up.
@@ -47,7 +48,8 @@ impl Moving for Helpers {
         let until = Instant::now() + TURNS_WITHIN;
         asked.iter().all(|asked| {
             let answer = asked.recv_timeout(until.saturating_duration_since(Instant::now()));
-            matches!(answer, Ok(Reply::Moved(Moved::Turns(true))))
+            // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
+            matches!(answer, Ok(Reply::Moved(Moved::Turns(true))) | Err(RecvTimeoutError::Disconnected))
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::wire::{Refusal, Reply, Start, VERSION};
 use crate::error::Error;
+use crate::sys::panics;
 use std::os::fd::OwnedFd;
 
 /// A helper that cannot begin exits so; why was answered before, where it could be.
@@ -26,6 +27,9 @@ pub(super) fn done(outcome: Result<(), Refusal>) -> Reply {
 pub(super) fn check(start: &Start, descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; 2], Refusal> {
     if start.version != VERSION {
         return Err(other(format!("the helper is of version {VERSION}, the pool of {}: restart the program", start.version)));
+    }
+    if start.observed {
+        panics::observed();
     }
     <[OwnedFd; 2]>::try_from(descriptors).map_err(|_| other("a helper begins with two descriptors"))
 }

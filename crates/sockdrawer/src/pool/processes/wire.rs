@@ -33,6 +33,8 @@ pub(crate) struct Start {
     pub(crate) generated: Generated,
     pub(crate) tuning: Tuning,
     pub(crate) accept_state: AcceptState,
+    /// Whether the pool has an observer: if not, panics are printed.
+    pub(crate) observed: bool,
 }
 
 /// A generation, as another process builds it.

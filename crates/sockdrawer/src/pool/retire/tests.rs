@@ -1,7 +1,7 @@
 //! Sockets retire while handshakes are under way, and while the system refuses to help.
 
 use super::{Begun, Retirement, Retirements};
-use crate::config::{Config, Endpoint, Model};
+use crate::config::{Config, Model};
 use crate::error::Error;
 use crate::net::Address;
 use crate::pool::Pool;
@@ -28,18 +28,12 @@ fn start(model: Model) -> (Pool, Arc<Faulty>, SocketAddr) {
     (pool, system, at)
 }
 
-fn replaced(mut config: Config) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners[1].options.freebind ^= true;
-    }
-    config
+fn replaced(config: Config) -> Config {
+    config.listeners(|listeners| listeners[1].options.freebind ^= true)
 }
 
-fn removed(mut config: Config) -> Config {
-    if let Endpoint::Accept { listeners, .. } = &mut config.endpoint {
-        listeners.remove(1);
-    }
-    config
+fn removed(config: Config) -> Config {
+    config.listeners(|listeners| drop(listeners.remove(1)))
 }
 
 fn echoes(stream: &mut TcpStream) -> bool {
@@ -139,7 +133,7 @@ fn what_had_no_thread_is_done_by_who_waits_or_ends_with_the_pool() {
     let ends: [fn(&Retirements); 3] = [|all| all.settle(&Begun::default()), |all| all.carry_out_left(), |all| all.stop()];
     for end in ends {
         let all = Retirements::new(config.system.clone());
-        let mut listener = listen(&config, &config.listeners()[0], std::iter::empty()).expect("a free port");
+        let mut listener = listen(&config, &config.listened()[0], std::iter::empty()).expect("a free port");
         let number = all.number(&listener);
         let retirement = Retirement::begin(number, &mut listener, true, &*config.system);
         lock(&all.state).left.push(retirement);
@@ -209,8 +203,6 @@ fn sockets_that_listened_before_a_change_failed_are_served() {
 fn options_that_make_no_sense_are_refused() {
     let (pool, _, _) = start(Model::Loops);
     let mut wanted = pool.config();
-    if let Endpoint::Accept { listeners, .. } = &mut wanted.endpoint {
-        listeners[1].options.v6_only = true;
-    }
+    wanted = wanted.listeners(|listeners| listeners[1].options.v6_only = true);
     assert!(matches!(pool.reconfigure(wanted), Err(Error::Invalid { setting: "listeners", .. })));
 }
