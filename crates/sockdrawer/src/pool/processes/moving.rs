@@ -15,12 +15,11 @@ use crate::observe::Counts;
 use crate::pool::control::{Control, Core};
 use crate::pool::moving::{Holder, Movable, Moving};
 use crate::protocol::State;
-use crate::sync::lock;
+use crate::sync::{lock, mpsc};
 use crate::sys::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// A helper whose loops do not all turn within this time holds an upgrade up.
@@ -49,7 +48,7 @@ impl Moving for Helpers {
         asked.iter().all(|asked| {
             let answer = asked.recv_timeout(until.saturating_duration_since(Instant::now()));
             // One that is gone has no loop that hangs: one that is not wanted any more may end meanwhile.
-            matches!(answer, Ok(Reply::Moved(Moved::Turns(true))) | Err(RecvTimeoutError::Disconnected))
+            matches!(answer, Ok(Reply::Moved(Moved::Turns(true))) | Err(mpsc::RecvTimeoutError::Disconnected))
         })
     }
 
