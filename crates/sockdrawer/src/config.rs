@@ -86,8 +86,8 @@ pub struct Config {
     pub restarts: Arc<dyn RestartPolicy>,
     /// How long a loop may spend in one turn before it is reported as stuck and its listeners move to other loops. Default: 5 s.
     pub stuck_after: Duration,
-    /// Receives the pool's events. Default: none; then Rust prints the panics of protocols, as it does those of any thread. Once a pool of the
-    /// process has an observer, they are told to that alone.
+    /// Receives the pool's events. Without one Rust prints the panics of protocols, as it does those of any thread; once a pool of the process
+    /// has one, they are told to that alone. Default: none.
     pub observer: Option<Arc<dyn Observer>>,
     /// Makes listening sockets. Sockets that are open stay when this changes.
     pub(crate) listen_by: Option<Arc<dyn Listen>>,
