@@ -73,16 +73,14 @@ fn each_connection_that_stays_has_a_reason() {
         ids.sort();
         ids
     };
-    let wanted = [
-        ("it has a file open", of(&[0, 3])),
-        ("it is of another kind", of(&[2])),
-        (concat!("save panicked: broken, at ", file!(), ":54:21"), of(&[1])),
-    ];
+    let wanted = [("it has a file open", of(&[0, 3])), ("it is of another kind", of(&[2])), ("save panicked: broken", of(&[1]))];
     pool.update(|config| config.behaviour(Stubborn::default())).expect("another generation");
     let mut adopted = pool.adopt(&Selector::All);
     assert_eq!((adopted.moved, adopted.stayed, adopted.unasked), (1, 4, 0));
     adopted.reasons.values_mut().for_each(|ids| ids.sort());
-    assert_eq!(adopted.reasons.into_iter().collect::<Vec<_>>(), wanted.map(|(why, ids)| (why.to_owned(), ids)));
+    // The place of a panic is told after its text.
+    let reasons = adopted.reasons.into_iter().map(|(why, ids)| (why.split(", at ").next().unwrap_or_default().to_owned(), ids));
+    assert_eq!(reasons.collect::<Vec<_>>(), wanted.map(|(why, ids)| (why.to_owned(), ids)));
     assert_eq!(read(&mut clients[4], 4).as_deref(), Some(&b"here"[..]), "it is told where it goes on, and may speak");
     assert!(clients.iter_mut().all(|client| echoes(client, b"x")));
 }

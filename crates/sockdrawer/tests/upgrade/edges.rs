@@ -268,12 +268,13 @@ fn more_than_can_be_carried_ends_the_upgrade() {
     };
     let (ready, old) = serve(1, any_port());
     ready.expect("it serves");
-    let mut client = many_sums(address(&old), 1).remove(0);
-    let (refused, new) = serve(2, old.addresses()[0].clone());
+    let at = address(&old);
+    let mut client = many_sums(at, 1).remove(0);
+    let (refused, new) = serve(2, Address::Tcp(at));
     let refused = refused.expect_err("a message has an end").to_string();
     assert!(refused.ends_with("what is carried is too long: 64 MiB is the most"), "{refused}");
     drop(new);
-    assert_eq!((add(&mut client, 1), add(&mut connect(address(&old)), 1)), ((1, 2), (1, 1)), "the one before goes on");
+    assert_eq!((add(&mut client, 1), add(&mut connect(at), 1)), ((1, 2), (1, 1)), "the one before goes on");
 }
 
 /// A successor of a format that this build does not know is told so; what is no message of any format is left.
