@@ -1,15 +1,15 @@
 //! `http`: `GET /test/fast` and `GET /test/slow`, any HTTP version or none, answered by the same 57 bytes and the end of the
 //! connection. No more of HTTP than a benchmark of short connections needs.
 //!
-//! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: the connection is closed
-//! without an answer. Not reset: a reset could overtake nothing here, but it would look like a failure of the machine.
+//! Anything else, and a head of more than [`MAX_HEAD`] bytes, is refused as soon as it can be told: by status 404 where it begins as a GET
+//! of something, else without an answer. Not by a reset: that could overtake nothing here, but it would look like a failure of the machine.
 
 pub mod answer;
 mod client;
 mod request;
 
 pub use client::{Client, Close, Manner, Page, Session, VisitMeter, Visited, Visits};
-pub use request::{After, get};
+pub use request::{After, Request, get};
 
 use crate::{WrongOptions, recipe, time};
 use sockdrawer::{
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// What the server answers, to fast and to slow.
 pub const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+const NOT_FOUND: &[u8] = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A request's head may be this long, its end included.
 pub const MAX_HEAD: usize = 4096;
@@ -102,7 +104,7 @@ pub struct Connection {
 
 /// What a head asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+enum Asks {
     Fast,
     Slow,
     Wrong,
@@ -111,7 +113,7 @@ enum Request {
 /// The first line of a head, as far as it is there.
 enum Line {
     /// It asks for this, and is so long without its end.
-    Whole(Request, usize),
+    Whole(Asks, usize),
     Partial,
     Wrong,
 }
@@ -120,8 +122,8 @@ enum Line {
 fn first_line(head: &[u8]) -> Line {
     let Some(rest) = head.strip_prefix(START) else { return begins(&[START], head) };
     let (request, rest) = match rest.split_first_chunk::<4>() {
-        Some((b"fast", rest)) => (Request::Fast, rest),
-        Some((b"slow", rest)) => (Request::Slow, rest),
+        Some((b"fast", rest)) => (Asks::Fast, rest),
+        Some((b"slow", rest)) => (Asks::Slow, rest),
         _ => return begins(&[b"fast", b"slow"], rest),
     };
     let rest = match rest.strip_prefix(VERSION) {
@@ -197,20 +199,23 @@ impl Protocol for Connection {
         let from = usize::from(self.looked_at).saturating_sub(HEAD_END.len() - 1).min(head.len());
         let (request, end) = match first_line(head) {
             Line::Whole(request, line) => (request, end_of(head, line, from)),
-            Line::Partial => (Request::Fast, None),
-            Line::Wrong => (Request::Wrong, None),
+            Line::Partial => (Asks::Fast, None),
+            Line::Wrong => (Asks::Wrong, None),
         };
-        if end.is_none() && request != Request::Wrong && head.len() < MAX_HEAD {
+        if end.is_none() && request != Asks::Wrong && head.len() < MAX_HEAD {
             self.looked_at = head.len() as u16;
             return Step::Continue;
         }
         match (request, end, self.slow) {
-            (Request::Wrong, _, _) | (_, None, _) => {
+            (Asks::Wrong, _, _) | (_, None, _) => {
+                if head.starts_with(b"GET /") {
+                    cx.send(NOT_FOUND);
+                }
                 // Nothing is owed: what the peer sent besides needs no care.
                 input.take_all();
                 Step::Close
             }
-            (Request::Slow, Some(end), Some(slow)) => {
+            (Asks::Slow, Some(end), Some(slow)) => {
                 input.take(end);
                 Step::Work(Job::new(move || std::thread::sleep(slow)))
             }
@@ -249,7 +254,15 @@ mod tests {
     }
 
     fn is_refused(connection: &mut Driver<Http>) -> bool {
-        connection.sent().is_empty() && connection.closed() == Some(Closed::Orderly)
+        let sent = connection.sent();
+        (sent.is_empty() || sent == NOT_FOUND) && connection.closed() == Some(Closed::Orderly)
+    }
+
+    #[test]
+    fn a_page_that_is_not_there_is_not_found() {
+        let mut connection = open();
+        connection.receive(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!((connection.sent(), connection.closed()), (NOT_FOUND.to_vec(), Some(Closed::Orderly)));
     }
 
     #[test]

@@ -92,8 +92,10 @@ pub enum Phase {
     Verify,
     /// A status that says the request was served: another came, which is the number in the errno's place. Clients of `http` only.
     Status,
-    /// A body as long as the first one: another came. Clients of `http` only.
-    Length,
+    /// An answer of HTTP: what came is none. Clients of `http` only.
+    Format,
+    /// The rest of an answer: the peer ended the connection within it. Clients of `http` only.
+    Cut,
     /// The end of the stream after the answer.
     End,
     /// Nothing: the connection was at rest, and the peer or the network ended it.
@@ -111,7 +113,8 @@ impl Phase {
             Phase::Answer => "answer",
             Phase::Verify => "verify",
             Phase::Status => "status",
-            Phase::Length => "length",
+            Phase::Format => "format",
+            Phase::Cut => "cut",
             Phase::End => "end",
             Phase::Closed => "closed",
             Phase::Client => "client",

@@ -86,9 +86,20 @@ impl Interval {
     }
 
     /// None: nobody asks.
-    fn get(&self) -> Option<Duration> {
+    pub(crate) fn get(&self) -> Option<Duration> {
         let now = self.0.load(Ordering::Relaxed);
         (now & SUSPENDED == 0).then(|| Duration::from_nanos(now))
+    }
+}
+
+impl Interval {
+    /// When the next question is due, after one that was due then and was answered now.
+    pub(crate) fn after(&self, due: Instant, now: Instant) -> Instant {
+        match self.get() {
+            // Farther than the clock can say is as late as it can be told to be.
+            Some(interval) if !interval.is_zero() => due.checked_add(interval).unwrap_or(due + CENTURY),
+            _ => now,
+        }
     }
 }
 
@@ -293,12 +304,7 @@ impl<M: Meter, A: Ask> Protocol for Asking<M, A> {
             Answer::Complete if input.is_empty() => {
                 meter::<M>(cx).operation(scheduled, sent, now);
                 self.done = self.done.saturating_add(1);
-                let due = match self.pace.interval.get() {
-                    // Farther than the clock can say is as late as it can be told to be.
-                    Some(interval) if !interval.is_zero() => scheduled.checked_add(interval).unwrap_or(scheduled + CENTURY),
-                    _ => now,
-                };
-                self.rest(due, cx)
+                self.rest(self.pace.interval.after(scheduled, now), cx)
             }
             Answer::Complete | Answer::Wrong => self.fail(Phase::Verify, None, End::Failed, cx),
         }

@@ -11,7 +11,7 @@ use sockdrawer::{
     connecting::{Connecting, Late},
     observe::Counts,
 };
-use sockdrawer_catalog::http::{Client, Close, Http, Manner, Page, VisitMeter, Visited, Visits};
+use sockdrawer_catalog::http::{Client, Close, Http, Manner, Page, Request, VisitMeter, Visited, Visits};
 use sockdrawer_catalog::meter::{End, Meter, Phase};
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,8 @@ impl Clients {
         let measure_from = Instant::now() + WARM_UP;
         let meter = move || Book { measure_from, took: Vec::new(), complete: 0, failed: Vec::new() };
         let pages = vec![Page { path: path.to_owned(), weight: 1, exact: true }];
-        let visits = Visits { pages, manner: Manner::Once(Close::Server), timeout: PATIENCE, seed: 0 };
+        let visits =
+            Visits { pages, request: Request::default(), manner: Manner::Once(Close::Server), timeout: PATIENCE, seed: 0 };
         let client = Client::new(visits, meter);
         Clients { pool: Pool::start(Config::connect(client, connecting).workers(0)).expect("a pool") }
     }

@@ -14,7 +14,7 @@ const DURATION: Duration = Duration::from_secs(2);
 /// Runs all rows, or those until a signal comes.
 pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     plan::options_belong(&arguments)?;
-    if !arguments.targets.is_empty() {
+    if arguments.targets().next().is_some() {
         return Err(usage("--ladder compares servers inside this program: leave TARGET out, or --ladder"));
     }
     let of_one_run = [("--threshold", !arguments.threshold.is_empty()), ("--out", arguments.out.is_some())];

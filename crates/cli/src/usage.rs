@@ -63,11 +63,36 @@ fn unknown_argument(error: &clap::Error, words: &[OsString]) -> String {
     if !word.starts_with('-') {
         return format!("unexpected argument `{word}`: leave it out");
     }
+    if let Some((_, here)) = HABITS.iter().find(|(habit, _)| *habit == word) {
+        return format!("unknown option `{word}`: {here}");
+    }
     match context(error, ContextKind::SuggestedArg).as_str() {
         "" => format!("unknown option `{word}`: leave it out"),
         known => format!("unknown option `{word}`: did you mean `{known}`?"),
     }
 }
+
+/// What other tools of this kind call what is here too, or is not.
+const HABITS: [(&str, &str); 18] = [
+    ("-z", "the time of a run is -d: -d 10s"),
+    ("-q", "the rate is --rate: --rate 1000"),
+    ("-r", "the rate is --rate: --rate 1000"),
+    ("-R", "the rate is --rate: --rate 1000"),
+    ("--rps", "the rate is --rate: --rate 1000"),
+    ("-t", "threads are one for each CPU; a time-out is --timeout, more processes are --processes"),
+    ("-T", "a header is -H: -H 'Content-Type: text/html'; a time-out is --timeout, connections at a rate are --connect-rate"),
+    ("-k", "connections are kept with a URL, or by --keep-alive"),
+    ("-m", "the method is -X: -X POST"),
+    ("-D", "a body from a file is --body @FILE"),
+    ("--data", "the body is --body: a text, or @FILE"),
+    ("-b", "the body is --body: a text, or @FILE"),
+    ("-u", "connections at once are -c"),
+    ("--vus", "connections at once are -c"),
+    ("--request", "the method is -X: -X POST"),
+    ("--latency", "latencies are always shown"),
+    ("--insecure", "TLS is not spoken here"),
+    ("-i", "the time from one operation to the next is --interval"),
+];
 
 fn missing(error: &clap::Error) -> String {
     match context(error, ContextKind::InvalidArg).trim_matches(['<', '>', '.']) {
@@ -96,7 +121,7 @@ fn bad_value(error: &clap::Error) -> String {
     let valid = contexts(error, ContextKind::ValidValue);
     match error.source() {
         // No protocol has a colon in its name, but every target has.
-        Some(_) if argument.contains("WORKLOAD") && value.contains(':') => {
+        Some(_) if argument.contains("WORKLOAD") && value.contains(':') && !value.contains("://") => {
             format!("no workload before `{value}`: name one, as in ping {value}")
         }
         Some(reason) if !argument.starts_with('-') => reason.to_string(),

@@ -54,7 +54,10 @@ pub fn cause(phase: &str, errno: &str, overflows: Option<u64>) -> Option<Cause> 
             "404" => ("the server has no such page", "ask for one that it has: --path"),
             _ => ("the server answered with another status than 2xx or 3xx", "look for the request in the server's log"),
         },
-        "length" => ("the body was not as long as the first one", "ask for a page that stays the same"),
+        "format" => {
+            ("what came is no answer of HTTP/1", "check the port, and whether the server speaks TLS or another protocol there")
+        }
+        "cut" => ("the connection ended within an answer", "look in the server's log: it ended, or a proxy before it did"),
         "unfinished" => ("it was under way when the run ended", "give the server longer: -d, --timeout"),
         "client" => ("a client panicked", "report it: this is a mistake of this program"),
         _ => return None,

@@ -123,7 +123,7 @@ impl Plan {
 
     /// Whether there is an interval from one operation of a connection to the next, which may change.
     pub(crate) fn has_interval(&self) -> bool {
-        self.workload.properties().life == Life::RoundTrips
+        matches!(self.workload.properties().life, Life::RoundTrips | Life::Kept)
     }
 
     /// How many processes run the clients besides this one; 0: this one does.

@@ -152,7 +152,7 @@ impl Evidence {
 /// does at any load, and to say why is to say that.
 fn shows_load(report: &Report) -> bool {
     let of_load = |error: &Errors| match error.phase.as_ref() {
-        "status" | "verify" | "length" | "client" => false,
+        "status" | "verify" | "format" | "client" => false,
         "connect" => matches!(error.errno.as_str(), "ETIMEDOUT" | "ECONNRESET" | "EAGAIN"),
         _ => true,
     };

@@ -17,8 +17,13 @@
 //! # Ok::<(), sockdrawer_catalog::http::answer::Unreadable>(())
 //! ```
 
+use httparse::Status;
+use std::mem::MaybeUninit;
+
 /// The longest head that is read, in bytes.
 pub const MOST_HEAD: usize = 64 * 1024;
+/// Maximum of fields in a head.
+const MOST_FIELDS: usize = 100;
 /// The longest line between chunks.
 const MOST_LINE: usize = 4096;
 
@@ -55,7 +60,7 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// It does not begin as one, or its head has lines that are no fields.
+    /// It does not begin as one, or its head has lines that are no fields. Told by the first byte that is wrong.
     #[error("it is no HTTP/1")]
     NotHttp,
     /// It has more than [`MOST_HEAD`] bytes.
@@ -86,12 +91,24 @@ enum State {
 pub struct Reader {
     state: State,
     answer: Answer,
+    /// Answers have no bodies, whatever their heads say: those to HEAD.
+    of_head: bool,
     /// Bytes at the front that are known not to hold the end of the head or line, so that what drips in is not searched again for each
     /// byte.
     looked_at: usize,
 }
 
 impl Reader {
+    /// For answers to HEAD, which have no bodies.
+    pub fn of_head() -> Reader {
+        Reader { of_head: true, ..Reader::default() }
+    }
+
+    /// Whether a part of an answer has come, and not all of it.
+    pub fn is_within(&self) -> bool {
+        self.state != State::Head
+    }
+
     /// Reads on in `bytes`, to the end of the answer at most: how many of them were used, and whether it is whole. What was not used
     /// must come again, in front of what follows it.
     ///
@@ -146,17 +163,22 @@ impl Reader {
     }
 
     fn head(&mut self, bytes: &[u8], piece: &mut impl FnMut(Piece<'_>)) -> Result<Option<usize>, Unreadable> {
-        let Some(length) = self.find_on(bytes, b"\r\n\r\n") else {
-            return if bytes.len() > MOST_HEAD { Err(Unreadable::LongHead) } else { Ok(None) };
-        };
-        let head = Head::read(&bytes[..length]).ok_or(Unreadable::NotHttp)?;
-        piece(Piece::Head(&bytes[..length + 4]));
-        // Interim answers come before the one that counts.
-        if head.status >= 200 || head.status == 101 {
-            self.state = head.body;
-            self.answer = Answer { status: head.status, body: 0, last: head.last || head.body == State::Rest };
+        // Nothing that came since the last look ends a line.
+        if self.looked_at > 0 && !bytes[self.looked_at..].contains(&b'\n') {
+            self.looked_at = bytes.len();
+        } else if let Some((length, head)) = Head::read(bytes)? {
+            self.looked_at = 0;
+            piece(Piece::Head(&bytes[..length]));
+            // Interim answers come before the one that counts.
+            if head.status >= 200 || head.status == 101 {
+                self.state = if self.of_head { State::Body(0) } else { head.body };
+                self.answer = Answer { status: head.status, body: 0, last: head.last || self.state == State::Rest };
+            }
+            return Ok(Some(length));
+        } else {
+            self.looked_at = bytes.len();
         }
-        Ok(Some(length + 4))
+        if bytes.len() > MOST_HEAD { Err(Unreadable::LongHead) } else { Ok(None) }
     }
 
     /// Where this begins. It may have begun in the bytes that were looked at before.
@@ -204,49 +226,41 @@ struct Head {
 }
 
 impl Head {
-    fn read(bytes: &[u8]) -> Option<Head> {
-        let (start, mut fields) = line(bytes);
-        let (old, rest) = match start.split_at_checked(9)? {
-            (b"HTTP/1.1 ", rest) => (false, rest),
-            (b"HTTP/1.0 ", rest) => (true, rest),
-            _ => return None,
+    /// The head, and how many bytes it has; None while it is not whole.
+    fn read(bytes: &[u8]) -> Result<Option<(usize, Head)>, Unreadable> {
+        let mut room = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+        let mut response = httparse::Response::new(&mut []);
+        let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut room);
+        let length = match parsed {
+            Ok(Status::Complete(length)) => length,
+            Ok(Status::Partial) => return Ok(None),
+            Err(_) => return Err(Unreadable::NotHttp),
         };
-        let status = number(rest.split(|byte| *byte == b' ').next()?).and_then(|status| u16::try_from(status).ok())?;
+        let (status, old) = (response.code.unwrap_or_default(), response.version == Some(0));
         let mut head = Head { status, body: State::Rest, last: old };
-        while let Some(rest) = fields {
-            let (field, after) = line(rest);
-            head.field(field)?;
-            fields = after;
+        for field in response.headers {
+            head.field(field).ok_or(Unreadable::NotHttp)?;
         }
         if matches!(status, 204 | 304) {
             head.body = State::Body(0);
         }
-        Some(head)
+        Ok(Some((length, head)))
     }
 
-    fn field(&mut self, field: &[u8]) -> Option<()> {
-        let colon = field.iter().position(|byte| *byte == b':')?;
-        let (name, value) = (&field[..colon], field[colon + 1..].trim_ascii());
+    fn field(&mut self, field: &httparse::Header<'_>) -> Option<()> {
+        let (name, value) = (field.name, field.value.trim_ascii());
         let has = |word: &[u8]| value.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(word));
-        if name.eq_ignore_ascii_case(b"content-length") {
+        if name.eq_ignore_ascii_case("content-length") {
             let length = number(value)?;
             if self.body != State::ChunkSize {
                 self.body = State::Body(length);
             }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") && has(b"chunked") {
+        } else if name.eq_ignore_ascii_case("transfer-encoding") && has(b"chunked") {
             self.body = State::ChunkSize;
-        } else if name.eq_ignore_ascii_case(b"connection") {
+        } else if name.eq_ignore_ascii_case("connection") {
             self.last = has(b"close") || (self.last && !has(b"keep-alive"));
         }
         Some(())
-    }
-}
-
-/// The first line, and what is behind its end, if it has one.
-fn line(bytes: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match find(bytes, b"\r\n") {
-        Some(length) => (&bytes[..length], Some(&bytes[length + 2..])),
-        None => (bytes, None),
     }
 }
 
@@ -349,6 +363,7 @@ mod tests {
         for chunks in ["zz\r\n", "+1\r\n", "\r\n", "1\r\nab\r\n", &"1".repeat(MOST_LINE + 1)] {
             assert_eq!(wrong(&format!("{chunked}{chunks}")), Unreadable::Chunks, "{chunks}");
         }
-        assert_eq!(wrong(&"x".repeat(MOST_HEAD + 1)), Unreadable::LongHead);
+        assert_eq!(wrong("SSH"), Unreadable::NotHttp, "no more is awaited");
+        assert_eq!(wrong(&format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(MOST_HEAD))), Unreadable::LongHead);
     }
 }

@@ -2,16 +2,17 @@
 //! ends.
 
 use super::answer::{Answer, Piece, Progress, Reader};
-use super::{ANSWER, After, get};
-use crate::Budget;
+use super::request::Written;
+use super::{ANSWER, After, Request};
 use crate::meter::{End, Meter, Phase, TIMED_OUT, ending, meter};
 use crate::numbers::scatter;
+use crate::pace::{Budget, Interval, first};
 use rustix::io::Errno;
-use sockdrawer::{Closed, Context, Input, Local, Peer, Protocol, Service, Step, connecting::ConnectFailure};
+use sockdrawer::{Closed, Context, Input, Local, Note, Peer, Protocol, Service, Step, connecting::ConnectFailure};
 use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What to ask for, and how.
@@ -19,11 +20,13 @@ use std::time::{Duration, Instant};
 pub struct Visits {
     /// At least one, of which each request takes one.
     pub pages: Vec<Page>,
+    /// What all requests have besides their paths.
+    pub request: Request,
     /// How many requests a connection has, and who ends it.
     pub manner: Manner,
     /// From a request to the end of its answer, and to the end of the stream where that is awaited; 30 s is the program's default.
     pub timeout: Duration,
-    /// Chooses among the pages: the same seed asks for as many of each.
+    /// Chooses among the pages, and the random points of intervals: the same seed asks for as many of each.
     pub seed: u64,
 }
 
@@ -34,8 +37,7 @@ pub struct Page {
     pub path: String,
     /// How often, in proportion to the weights of the others.
     pub weight: u32,
-    /// Whether the answer must be exactly [`ANSWER`]. Else one is right whose status is 2xx or 3xx and whose body is as long as that
-    /// of the first answer for this page.
+    /// Whether the answer must be exactly [`ANSWER`]. Else one is right whose status is 2xx or 3xx.
     pub exact: bool,
 }
 
@@ -46,7 +48,13 @@ pub enum Manner {
     Once(Close),
     /// One after the other, as many as the budget allows; the server may end the connection after any answer. A connection that
     /// finds the budget spent stays at rest until it is asked to end, so that none is made in its place.
-    KeepAlive(Budget),
+    KeepAlive {
+        /// How many requests may be sent.
+        budget: Budget,
+        /// From one request of a connection to the next, on schedule whatever the server does; zero is back to back. Each connection begins
+        /// at a random point of its first interval.
+        interval: Interval,
+    },
 }
 
 /// Who ends a connection of one request. Whoever does it first keeps the pair of ports in TIME_WAIT for a minute.
@@ -66,7 +74,8 @@ pub enum Close {
 pub struct Visited {
     /// Which of the pages.
     pub page: usize,
-    /// When the connect was due; for a request on a connection that stood already, when it was sent.
+    /// When the request was due. Back to back: when the connect was due, and for a request on a connection that stood already, when it was
+    /// sent.
     pub scheduled: Instant,
     /// When the connect began, or the request was sent.
     pub began: Instant,
@@ -82,6 +91,10 @@ pub struct Visited {
     pub bytes: u64,
     /// Of these, the body's.
     pub body: u64,
+    /// The status of the answer.
+    pub status: u16,
+    /// Whether the body is as long as that of the first answer for this page.
+    pub as_first: bool,
 }
 
 /// What the client tells besides what every client does.
@@ -112,6 +125,10 @@ struct Course {
     visits: Visits,
     /// Of all pages.
     weight: u64,
+    /// The requests for the pages.
+    written: Vec<Written>,
+    /// When the next requests of connections that have ended are due: those that take their places go on by their schedules.
+    left: Mutex<Vec<Instant>>,
     /// Requests so far, where there is something to choose.
     asked: AtomicU64,
     /// Of the first answer for each page, plus one; 0 while there is none.
@@ -127,7 +144,15 @@ impl<F> Client<F> {
         let weight = visits.pages.iter().map(|page| u64::from(page.weight)).sum();
         assert!(weight > 0, "there is a page with a weight");
         let lengths = visits.pages.iter().map(|_| AtomicU64::new(0)).collect();
-        Client { course: Arc::new(Course { visits, weight, asked: AtomicU64::new(0), lengths }), meter }
+        let after = match visits.manner {
+            Manner::Once(Close::Server) => After::Close,
+            Manner::Once(Close::Fin | Close::Rst) | Manner::KeepAlive { .. } => After::KeepAlive,
+        };
+        let written = visits.pages.iter().map(|page| visits.request.for_path(&page.path, after)).collect();
+        Client {
+            course: Arc::new(Course { visits, weight, written, left: Mutex::default(), asked: AtomicU64::new(0), lengths }),
+            meter,
+        }
     }
 }
 
@@ -166,9 +191,10 @@ impl<M: VisitMeter, F: Fn() -> M + Send + Sync + 'static> Service for Client<F> 
         Session {
             course: self.course.clone(),
             remote: peer.remote(),
-            reader: Reader::default(),
+            reader: if self.course.visits.request.is_head() { Reader::of_head() } else { Reader::default() },
             state: State::New { lag: peer.lag(), connect: peer.connect_time() },
             answers: 0,
+            next: None,
             stopping: false,
             end: None,
             meter: PhantomData,
@@ -196,6 +222,8 @@ pub struct Session<M> {
     reader: Reader,
     state: State,
     answers: u64,
+    /// On a schedule: when the next request is due.
+    next: Option<Instant>,
     stopping: bool,
     end: Option<End>,
     meter: PhantomData<fn() -> M>,
@@ -210,8 +238,8 @@ enum State {
     Asked(Asked),
     /// The answer was whole; the server's end is awaited. None: that is no part of an operation.
     Ending(Option<Visited>),
-    /// There is nothing left to ask.
-    Resting,
+    /// The next request is due then; None: there is nothing left to ask.
+    Resting(Option<Instant>),
 }
 
 /// A request under way.
@@ -232,7 +260,7 @@ impl<M: VisitMeter> Session<M> {
         match self.state {
             State::New { .. } | State::Asked(_) => Phase::Answer,
             State::Ending(Some(_)) => Phase::End,
-            State::Ending(None) | State::Resting => Phase::Closed,
+            State::Ending(None) | State::Resting(_) => Phase::Closed,
         }
     }
 
@@ -240,52 +268,72 @@ impl<M: VisitMeter> Session<M> {
     fn page(&self) -> Option<usize> {
         match self.state {
             State::Asked(Asked { visited, .. }) | State::Ending(Some(visited)) => Some(visited.page),
-            State::New { .. } | State::Ending(None) | State::Resting => None,
+            State::New { .. } | State::Ending(None) | State::Resting(_) => None,
         }
     }
 
-    /// Sends the next request. `connected`: when the connect was due, when it began, and how long it took.
-    fn ask(&mut self, connected: Option<(Instant, Instant, Duration)>, cx: &mut Context<'_>) -> Step {
+    /// Sends the next request, which was due then. `connected`: when its connect began, and how long that took.
+    fn ask(&mut self, scheduled: Instant, connected: Option<(Instant, Duration)>, cx: &mut Context<'_>) -> Step {
         let (page, sent) = (self.course.choose(), cx.now());
-        let (scheduled, began, connect) =
-            connected.map_or((sent, sent, None), |(due, began, connect)| (due, began, Some(connect)));
-        let visited = Visited { page, scheduled, began, connect, sent, first_byte: sent, ended: sent, bytes: 0, body: 0 };
+        let (began, connect) = connected.map_or((sent, None), |(began, connect)| (began, Some(connect)));
+        let visited = Visited {
+            page,
+            scheduled,
+            began,
+            connect,
+            sent,
+            first_byte: sent,
+            ended: sent,
+            bytes: 0,
+            body: 0,
+            status: 0,
+            as_first: true,
+        };
         self.state = State::Asked(Asked { visited, heard: false, exact: true });
         cx.set_timer(self.course.visits.timeout);
-        let after = match self.manner() {
-            Manner::Once(Close::Server) => After::Close,
-            Manner::Once(Close::Fin | Close::Rst) | Manner::KeepAlive(_) => After::KeepAlive,
-        };
-        get(&self.course.visits.pages[page].path, self.remote, after, |bytes| cx.send(bytes));
+        self.course.written[page].send(self.remote, |bytes| cx.send(bytes));
         Step::Continue
     }
 
-    /// Asks again, if it may.
-    fn ask_again(&mut self, connected: Option<(Instant, Instant, Duration)>, cx: &mut Context<'_>) -> Step {
-        let may = match self.manner() {
-            Manner::Once(_) => true,
-            Manner::KeepAlive(_) if self.stopping => return self.end(End::Stopped),
-            Manner::KeepAlive(budget) => budget.take(self.answers, 1) == 1,
-        };
-        if may {
-            return self.ask(connected, cx);
+    /// A kept connection asks when it is due, if it may.
+    fn rest(&mut self, due: Instant, connected: Option<(Instant, Duration)>, cx: &mut Context<'_>) -> Step {
+        let Manner::KeepAlive { budget, interval } = &self.course.visits.manner else { return self.ask(due, connected, cx) };
+        if self.stopping {
+            return self.end(End::Stopped);
         }
-        self.state = State::Resting;
-        cx.clear_timer();
+        (self.state, self.next) = (State::Resting(Some(due)), Some(due));
+        match interval.get() {
+            None => cx.clear_timer(),
+            Some(_) if due > cx.now() => cx.set_timer_at(due),
+            Some(_) if budget.take(self.answers, 1) == 1 => {
+                self.next = Some(interval.after(due, cx.now()));
+                return self.ask(due, connected, cx);
+            }
+            Some(_) => {
+                (self.state, self.next) = (State::Resting(None), None);
+                cx.clear_timer();
+            }
+        }
         Step::Continue
+    }
+
+    /// At a random point of the first interval.
+    fn soon(&self, interval: &Interval, cx: &Context<'_>) -> Instant {
+        first(interval.get().unwrap_or_default(), cx.now(), self.course.visits.seed, cx.id())
     }
 
     /// The answer is whole.
     fn answered(&mut self, asked: Asked, answer: Answer, cx: &mut Context<'_>) -> Step {
         self.answers += 1;
-        let visited = Visited { ended: cx.now(), body: answer.body, ..asked.visited };
-        let page = &self.course.visits.pages[visited.page];
-        let failure = match answer.status {
-            200..400 if page.exact => (!asked.exact).then_some((Phase::Verify, None)),
-            200..400 if self.course.is_as_long(visited.page, answer.body) => None,
-            200..400 => Some((Phase::Length, None)),
+        let Answer { status, body, last } = answer;
+        let page = &self.course.visits.pages[asked.visited.page];
+        let failure = match status {
+            200..400 if page.exact && !asked.exact => Some((Phase::Verify, None)),
+            200..400 => None,
             status => Some((Phase::Status, Some(i32::from(status)))),
         };
+        let as_first = failure.is_some() || self.course.is_as_long(asked.visited.page, body);
+        let visited = Visited { ended: cx.now(), body, status, as_first, ..asked.visited };
         if let Some((phase, errno)) = failure {
             meter::<M>(cx).failed(phase, errno);
             meter::<M>(cx).missed(visited.page);
@@ -305,24 +353,29 @@ impl<M: VisitMeter> Session<M> {
                 Step::Abort
             }
             Manner::Once(_) => self.end(End::Complete),
-            Manner::KeepAlive(_) if answer.last => {
+            Manner::KeepAlive { .. } if last => {
                 meter::<M>(cx).renewed(true);
                 Step::Continue
             }
-            Manner::KeepAlive(_) => self.ask_again(None, cx),
+            Manner::KeepAlive { interval, .. } => {
+                let due = interval.after(visited.scheduled, cx.now());
+                self.rest(due, None, cx)
+            }
         }
     }
 
     /// The server ended the connection before a byte of the answer: no failure where connections are kept, as RFC 9112, 9.3.1, has
     /// clients ask again then.
     fn is_renewed(&mut self, cx: &mut Context<'_>) -> bool {
-        let (State::Asked(Asked { heard: false, .. }), Manner::KeepAlive(budget)) = (self.state, self.manner()) else {
+        let (State::Asked(Asked { heard: false, visited, .. }), Manner::KeepAlive { budget, .. }) = (self.state, self.manner())
+        else {
             return false;
         };
         if self.answers == 0 {
             return false;
         }
         budget.give_back();
+        self.next = Some(visited.scheduled);
         self.state = State::Ending(None);
         meter::<M>(cx).renewed(false);
         true
@@ -348,7 +401,13 @@ impl<M: VisitMeter> Protocol for Session<M> {
         let began = now.checked_sub(connect).unwrap_or(now);
         let due = began.checked_sub(lag).unwrap_or(began);
         meter::<M>(cx).begun(due, lag);
-        self.ask_again(Some((due, began, connect)), cx)
+        match &self.course.visits.manner {
+            Manner::KeepAlive { interval, .. } if interval.get() != Some(Duration::ZERO) => {
+                let left = lock(&self.course.left).pop();
+                self.rest(left.unwrap_or_else(|| self.soon(interval, cx)), None, cx)
+            }
+            _ => self.rest(due, Some((began, connect)), cx),
+        }
     }
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
@@ -374,7 +433,8 @@ impl<M: VisitMeter> Protocol for Session<M> {
             Ok((_, Progress::Part)) => Step::Continue,
             Ok((_, Progress::Whole(answer))) if input.is_empty() => self.answered(asked, answer, cx),
             // More than the answer is an answer to nothing.
-            Ok((_, Progress::Whole(_))) | Err(_) => self.fail(Phase::Verify, None, End::Failed, cx),
+            Ok((_, Progress::Whole(_))) => self.fail(Phase::Verify, None, End::Failed, cx),
+            Err(_) => self.fail(Phase::Format, None, End::Failed, cx),
         }
     }
 
@@ -383,6 +443,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
             match self.reader.ended() {
                 Some(answer) => drop(self.answered(asked, answer, cx)),
                 None if self.is_renewed(cx) => {}
+                None if asked.heard => return self.fail(Phase::Cut, None, End::Lost, cx),
                 None => return self.fail(Phase::Answer, None, End::Lost, cx),
             }
         }
@@ -396,8 +457,24 @@ impl<M: VisitMeter> Protocol for Session<M> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
         match self.state {
-            State::Ending(None) | State::Resting => self.end(End::Complete),
+            State::Resting(Some(due)) => {
+                let step = self.rest(due, None, cx);
+                // A late answer delays the next request because of the server; a late timer was this side's.
+                if let State::Asked(asked) = self.state {
+                    meter::<M>(cx).lag(asked.visited.sent - due);
+                }
+                step
+            }
+            State::Ending(None) | State::Resting(None) => self.end(End::Complete),
             _ => self.fail(self.waiting_for(), TIMED_OUT, End::Failed, cx),
+        }
+    }
+
+    /// The interval has changed.
+    fn notified(&mut self, _note: Note, cx: &mut Context<'_>) -> Step {
+        match (&self.course.visits.manner, self.state) {
+            (Manner::KeepAlive { interval, .. }, State::Resting(Some(_))) => self.rest(self.soon(interval, cx), None, cx),
+            _ => Step::Continue,
         }
     }
 
@@ -405,7 +482,7 @@ impl<M: VisitMeter> Protocol for Session<M> {
     fn draining(&mut self, _cx: &mut Context<'_>) -> Step {
         self.stopping = true;
         match self.state {
-            State::Ending(None) | State::Resting => self.end(End::Stopped),
+            State::Ending(None) | State::Resting(_) => self.end(End::Stopped),
             _ => Step::Continue,
         }
     }
@@ -415,6 +492,12 @@ impl<M: VisitMeter> Protocol for Session<M> {
         let gone = Closed::Error(Errno::PIPE.raw_os_error());
         if why == gone && self.end.is_none() && self.is_renewed(cx) {
             self.end = Some(End::Complete);
+        }
+        // Where requests are back to back, the connection that takes its place needs no schedule.
+        if let (Some(next), Manner::KeepAlive { interval, .. }, false) = (self.next, self.manner(), self.stopping)
+            && interval.get() != Some(Duration::ZERO)
+        {
+            lock(&self.course.left).push(next);
         }
         // The answer was counted: how the server ends then is its own affair.
         if let (State::Ending(None), Closed::Error(_), None) = (self.state, why, self.end) {
@@ -429,6 +512,11 @@ impl<M: VisitMeter> Protocol for Session<M> {
         }
         meter::<M>(cx).closed(end);
     }
+}
+
+/// Nothing panics while it is held.
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,28 +12,97 @@ pub enum After {
     KeepAlive,
 }
 
-/// Hands `send` a GET request for `path`, in pieces, with the fields that every server wants. `host` is the server's address; None is
-/// a Unix socket.
-pub fn get(path: &str, host: Option<SocketAddr>, after: After, mut send: impl FnMut(&[u8])) {
-    // The longest IPv6 address with a zone and a port has 64 bytes.
-    let mut written = [0; 72];
-    let mut rest = &mut written[..];
-    let host: &[u8] = match host {
-        Some(address) => {
-            write!(rest, "{address}").expect("every address fits");
-            let left = rest.len();
-            &written[..72 - left]
+/// What requests have besides their path.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Request {
+    /// Such as `GET`.
+    pub method: String,
+    /// Lines of the head without their ends, such as `Accept: text/html`. One of these names takes the place of a field that requests have
+    /// by themselves: `Host` with the address that the connection goes to, `User-Agent`, `Connection`, `Content-Length`.
+    pub fields: Vec<String>,
+    /// What follows the head.
+    pub body: Vec<u8>,
+}
+
+impl Default for Request {
+    /// GET, no fields of its own and no body.
+    fn default() -> Request {
+        Request { method: "GET".to_owned(), fields: Vec::new(), body: Vec::new() }
+    }
+}
+
+impl Request {
+    /// Whether its answers have no body, whatever their heads say.
+    pub fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    /// The request for `path`, to be sent many times.
+    pub(super) fn for_path(&self, path: &str, after: After) -> Written {
+        let has = |name: &str| {
+            self.fields.iter().any(|field| field.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name)))
+        };
+        let start = format!("{} {path} HTTP/1.1\r\n", self.method);
+        let mut rest = String::new();
+        if !has("User-Agent") {
+            rest += "User-Agent: sockdrawer\r\n";
         }
-        None => b"localhost",
-    };
-    send(b"GET ");
-    send(path.as_bytes());
-    send(b" HTTP/1.1\r\nHost: ");
-    send(host);
-    send(match after {
-        After::Close => b"\r\nUser-Agent: sockdrawer\r\nConnection: close\r\n\r\n",
-        After::KeepAlive => b"\r\nUser-Agent: sockdrawer\r\nConnection: keep-alive\r\n\r\n",
-    });
+        if !has("Connection") {
+            rest += match after {
+                After::Close => "Connection: close\r\n",
+                After::KeepAlive => "Connection: keep-alive\r\n",
+            };
+        }
+        // A server waits for the body of these until it is told that there is none.
+        let has_body = !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH");
+        if has_body && !has("Content-Length") {
+            rest += &format!("Content-Length: {}\r\n", self.body.len());
+        }
+        for field in &self.fields {
+            rest += field;
+            rest += "\r\n";
+        }
+        rest += "\r\n";
+        if has("Host") {
+            return Written { start: [start.as_bytes(), rest.as_bytes(), &self.body].concat(), rest: None };
+        }
+        Written { start: (start + "Host: ").into_bytes(), rest: Some([b"\r\n", rest.as_bytes(), &self.body].concat()) }
+    }
+}
+
+/// The bytes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    start: Vec<u8>,
+    /// What follows the address that the connection goes to; None: that is not in the request.
+    rest: Option<Vec<u8>>,
+}
+
+impl Written {
+    /// Hands `send` the request, in pieces. `to` is the server's address; None is a Unix socket.
+    pub(super) fn send(&self, to: Option<SocketAddr>, mut send: impl FnMut(&[u8])) {
+        send(&self.start);
+        let Some(rest) = &self.rest else { return };
+        match to {
+            Some(address) => {
+                // The longest IPv6 address with a zone and a port has 64 bytes.
+                let mut written = [0; 72];
+                let mut left = &mut written[..];
+                write!(left, "{address}").expect("every address fits");
+                let left = left.len();
+                send(&written[..72 - left]);
+            }
+            None => send(b"localhost"),
+        }
+        send(rest);
+    }
+}
+
+/// A GET request for `path`, with the fields that every server wants. `host` is the server's address; None is a Unix socket.
+pub fn get(path: &str, host: Option<SocketAddr>, after: After) -> Vec<u8> {
+    let mut request = Vec::new();
+    Request::default().for_path(path, after).send(host, |bytes| request.extend_from_slice(bytes));
+    request
 }
 
 #[cfg(test)]
@@ -41,10 +110,7 @@ mod tests {
     use super::*;
 
     fn text(host: Option<&str>, after: After) -> String {
-        let mut text = Vec::new();
-        let host = host.map(|host| host.parse().expect("an address"));
-        get("/a?b", host, after, |bytes| text.extend_from_slice(bytes));
-        String::from_utf8(text).expect("it is text")
+        String::from_utf8(get("/a?b", host.map(|host| host.parse().expect("an address")), after)).expect("it is text")
     }
 
     #[test]
@@ -54,5 +120,26 @@ mod tests {
         let long = "[1111:2222:3333:4444:5555:6666:7777:8888%4294967295]:65535";
         assert!(text(Some(long), After::KeepAlive).contains(&format!("\r\nHost: {long}\r\n")));
         assert!(text(None, After::KeepAlive).contains("\r\nHost: localhost\r\n"));
+    }
+
+    #[test]
+    fn what_was_given_takes_the_place_of_what_requests_have_by_themselves() {
+        let written = |request: &Request| {
+            let mut text = Vec::new();
+            request.for_path("/x", After::KeepAlive).send(None, |bytes| text.extend_from_slice(bytes));
+            String::from_utf8(text).expect("it is text")
+        };
+        let post = Request { method: "POST".to_owned(), body: b"a=1".to_vec(), ..Request::default() };
+        let head = "POST /x HTTP/1.1\r\nHost: localhost\r\nUser-Agent: sockdrawer\r\nConnection: keep-alive\r\n";
+        assert_eq!(written(&post), format!("{head}Content-Length: 3\r\n\r\na=1"));
+        let fields = ["host: a", "USER-AGENT: b", "Connection: c", "content-length: 0", "X: y"].map(str::to_owned).to_vec();
+        let own = Request { fields, body: Vec::new(), ..post };
+        assert_eq!(
+            written(&own),
+            "POST /x HTTP/1.1\r\nhost: a\r\nUSER-AGENT: b\r\nConnection: c\r\ncontent-length: 0\r\nX: y\r\n\r\n"
+        );
+        let none = Request { method: "PUT".to_owned(), ..Request::default() };
+        assert!(written(&none).contains("\r\nContent-Length: 0\r\n"), "a server would wait for a body");
+        assert!(!written(&Request::default()).contains("Content-Length"));
     }
 }

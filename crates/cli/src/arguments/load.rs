@@ -2,22 +2,25 @@
 
 use crate::names::Protocol;
 use crate::thresholds;
-use crate::values::{Destination, Source, Target, local_ports, positive, positive_time, process, processes, rate, seed, stage};
+use crate::values::{
+    BadValue, Destination, Source, Target, local_ports, positive, positive_time, process, processes, rate, seed, stage,
+};
 use crate::workload::{AcksArguments, HttpArguments, OperationArguments};
 use clap::Args;
 use sockdrawer_load::results::Threshold;
 use sockdrawer_load::{Processes, Stage};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// `sockdrawer load`.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct LoadArguments {
-    /// ping, echo, hello, http or acks.
+    /// ping, echo, hello, http or acks; a URL as the first target says http.
     #[arg(required = false, required_unless_present = "plan")]
-    pub(crate) workload: Protocol,
-    /// Servers, taken in turn, with a port or a range of ports: 127.0.0.1:9000-9015 [default: a server inside this program].
+    pub(crate) workload: Asked,
+    /// Servers, taken in turn: a URL for http, or a port or a range of ports: 127.0.0.1:9000-9015 [default: a server inside this program].
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
     /// Connections at once [default: 64].
@@ -89,4 +92,38 @@ pub(crate) struct LoadArguments {
     pub(crate) acks: AcksArguments,
     #[command(flatten)]
     pub(crate) http: HttpArguments,
+}
+
+impl LoadArguments {
+    /// What the connections do.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.workload {
+            Asked::Workload(protocol) => protocol,
+            Asked::Url(_) => Protocol::Http,
+        }
+    }
+
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
+        let first = match &self.workload {
+            Asked::Workload(_) => None,
+            Asked::Url(target) => Some(target),
+        };
+        first.into_iter().chain(&self.targets)
+    }
+}
+
+/// The first argument.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Workload(Protocol),
+    /// Which says that the workload is `http`.
+    Url(Target),
+}
+
+impl FromStr for Asked {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Asked, BadValue> {
+        if text.contains("://") { text.parse().map(Asked::Url) } else { text.parse().map(Asked::Workload) }
+    }
 }

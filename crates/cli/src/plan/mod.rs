@@ -11,8 +11,8 @@ pub(crate) use text::text;
 use crate::arguments::LoadArguments;
 use crate::names::Protocol;
 use crate::outcome::Failure;
-use crate::values::chosen_seed;
-use crate::workload::{first_given, messages, round_trips, usage, wanted};
+use crate::values::{Url, chosen_seed};
+use crate::workload::{Asks, first_given, messages, round_trips, usage, wanted};
 use sockdrawer::Address;
 use sockdrawer_load::{End, Hello, Life, Plan, Workload};
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ const MOST_SOURCES: usize = 65_536;
 /// When it makes no sense, or needs to be said twice.
 pub(crate) fn plan(arguments: &LoadArguments) -> Result<Plan, Failure> {
     let workload = workload(arguments)?;
-    let targets: Vec<Address> = arguments.targets.iter().flat_map(|target| target.0.iter().cloned()).collect();
+    let targets: Vec<Address> = arguments.targets().flat_map(|target| target.addresses.iter().cloned()).collect();
     let sources: Vec<IpAddr> = arguments.source.iter().flat_map(|source| source.addresses()).collect();
     sources_fit(&sources, &targets)?;
     let connect_rate = match arguments.connect_rate {
@@ -80,12 +80,13 @@ fn default_connect_rate(workload: &Workload, targets: &[Address]) -> Option<f64>
 /// An option of one workload makes no sense with another.
 pub(crate) fn options_belong(arguments: &LoadArguments) -> Result<(), Failure> {
     use Protocol::{Acks, Echo, Http, Ping};
-    let LoadArguments { workload, operation, lifetime, http, acks, .. } = arguments;
+    let LoadArguments { operation, lifetime, http, acks, .. } = arguments;
+    let workload = arguments.protocol();
     let lifetime = ("--lifetime", lifetime.is_some(), &[Ping, Echo][..]);
     let shared = operation.owned().into_iter().chain([lifetime]).filter(|(_, given, _)| *given);
     let own = [(http.given(), &[Http][..]), (acks.given(), &[Acks])];
     let own = own.into_iter().filter_map(|(option, owners)| Some((option?, true, owners)));
-    match shared.chain(own).find(|(.., owners)| !owners.contains(workload)) {
+    match shared.chain(own).find(|(.., owners)| !owners.contains(&workload)) {
         None => Ok(()),
         Some((option, _, owners)) => {
             let owners = all_of(owners);
@@ -105,8 +106,12 @@ fn all_of(protocols: &[Protocol]) -> String {
 
 fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
     options_belong(arguments)?;
-    let (operation, has_target) = (&arguments.operation, !arguments.targets.is_empty());
-    match arguments.workload {
+    let (operation, has_target) = (&arguments.operation, arguments.targets().next().is_some());
+    let urls: Vec<&Url> = arguments.targets().filter_map(|target| target.url.as_ref()).collect();
+    match arguments.protocol() {
+        protocol if protocol != Protocol::Http && !urls.is_empty() => {
+            Err(usage(format_args!("a URL is a target of http, not of {protocol}: write HOST:PORT")))
+        }
         protocol @ (Protocol::Ping | Protocol::Echo) => {
             round_trips(protocol == Protocol::Echo, operation, has_target).map(Workload::RoundTrips)
         }
@@ -114,7 +119,7 @@ fn workload(arguments: &LoadArguments) -> Result<Workload, Failure> {
         Protocol::Http => {
             let begun =
                 first_given([("--connect-rate", arguments.connect_rate.is_some()), ("--stage", !arguments.stage.is_empty())]);
-            wanted(&arguments.http, operation, begun, has_target).map(Workload::Http)
+            wanted(&arguments.http, operation, Asks { begun, has_target, urls: &urls, connections: connections(arguments) })
         }
         Protocol::Acks => messages(&arguments.acks, operation, connections(arguments)).map(Workload::Acks),
         Protocol::Exec => Err(usage("exec is a protocol to serve, no workload: use ping, echo, hello, http or acks")),
@@ -196,6 +201,32 @@ pub(crate) mod tests {
         assert_eq!(echo.workload, Workload::echo(Duration::ZERO, 4));
         assert_eq!(echo.targets, ["127.0.0.1:9000".parse().expect("an address")]);
         assert_eq!(planned("http").expect("it needs no more").timeout, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_url_is_http_on_kept_connections() {
+        let wanted = |words: &str| match planned(words).map(|plan| (plan.targets.len(), plan.workload)) {
+            Ok((targets, Workload::Http(wanted))) => Ok((targets, wanted)),
+            other => Err(format!("{words}: {other:?}")),
+        };
+        let (targets, all) = wanted("http://localhost:8080/a -c 10 --rate 100").expect("a plan");
+        assert_eq!((targets, all.close, all.interval), (1, None, Duration::from_millis(100)));
+        assert_eq!((&all.pages[0].path[..], &all.request.fields[..]), ("/a", &["Host: localhost:8080".to_owned()][..]));
+        assert_eq!(planned("http http://localhost:8080/a -c 10 --rate 100").expect("the same").workload, Workload::Http(all));
+        let (_, posted) = wanted("http://127.0.0.1:1 -H host:x -H a:b --body c --close server").expect("a plan");
+        assert_eq!((&posted.request.method[..], posted.request.fields.join("|")), ("POST", "host: x|a: b".to_owned()));
+        assert!(posted.close.is_some());
+        for (words, why) in [
+            ("http://127.0.0.1:1/a --path /b", "--path and a URL exclude each other"),
+            ("http://127.0.0.1:1/a http://127.0.0.1:2/b", "use --mix /a=1,/b=1"),
+            ("http://localhost:1 http://127.0.0.1:2", "say which one the requests name"),
+            ("ping http://127.0.0.1:1", "a URL is a target of http, not of ping"),
+            ("http 127.0.0.1:1 --interval 5", "add --keep-alive"),
+            ("http 127.0.0.1:1 --rate 5 --connect-rate 6", "--rate and --connect-rate exclude each other"),
+        ] {
+            let told = planned(words).expect_err(words).to_string();
+            assert!(told.contains(why), "{told}");
+        }
     }
 
     #[test]

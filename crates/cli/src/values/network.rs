@@ -1,6 +1,7 @@
 //! Values that name places in a network: targets, source addresses, local ports. Each has a text that is read again as the same.
 
 use super::BadValue;
+use super::http::Path;
 use sockdrawer::Address;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -8,16 +9,33 @@ use std::str::FromStr;
 /// The most addresses of one `--source`.
 const MOST_SOURCES: u64 = 65_536;
 
-/// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`.
+/// One server or several: `127.0.0.1:9000`, `127.0.0.1:9000-9015`; or what a URL of HTTP asks for: `http://127.0.0.1:9000/index.html`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target(pub(crate) Vec<Address>);
+pub(crate) struct Target {
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) url: Option<Url>,
+}
+
+/// What a URL of HTTP says besides the address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// Its name, and its port where it has one; None: it is the address.
+    pub(crate) host: Option<String>,
+    pub(crate) path: Path,
+}
+
+impl From<Vec<Address>> for Target {
+    fn from(addresses: Vec<Address>) -> Target {
+        Target { addresses, url: None }
+    }
+}
 
 impl FromStr for Target {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Target, BadValue> {
         if let Some((scheme, rest)) = text.split_once("://") {
-            return Err(not_an_address(text, scheme, rest));
+            return url(text, scheme, rest);
         }
         let address = |text: &str| text.parse::<Address>().map_err(|error| BadValue(error.to_string()));
         // A range is in the last part alone: a host's name may have hyphens.
@@ -25,16 +43,16 @@ impl FromStr for Target {
         let Some((first, last)) =
             ports.split_once('-').filter(|(first, _)| !first.is_empty() && is_range(ports) && !text.starts_with("unix:"))
         else {
-            return address(text).map(|address| Target(vec![address]));
+            return address(text).map(|address| vec![address].into());
         };
-        let Address::Tcp(at) = address(&format!("{host}:{first}"))? else { return address(text).map(|one| Target(vec![one])) };
+        let Address::Tcp(at) = address(&format!("{host}:{first}"))? else { return address(text).map(|one| vec![one].into()) };
         let last = last.parse::<u16>().ok().filter(|last| *last >= at.port() && at.port() > 0);
         let Some(last) = last else {
             return Err(BadValue(format!(
                 "the ports {ports} of {text:?} are no range: write the first and the last, as in 9000-9015"
             )));
         };
-        Ok(Target((at.port()..=last).map(|port| Address::Tcp(with_port(at, port))).collect()))
+        Ok((at.port()..=last).map(|port| Address::Tcp(with_port(at, port))).collect::<Vec<_>>().into())
     }
 }
 
@@ -48,19 +66,33 @@ fn is_range(ports: &str) -> bool {
     ports.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
-/// For URLs: what is meant is an address, and for `http` a path.
-fn not_an_address(text: &str, scheme: &str, rest: &str) -> BadValue {
-    if scheme != "http" {
-        return BadValue(format!("{text:?} is a URL of {scheme}, which is not spoken here: write HOST:PORT"));
+/// `http://HOST:PORT/PATH`; what is behind a `#` is of no interest to a server.
+fn url(text: &str, scheme: &str, rest: &str) -> Result<Target, BadValue> {
+    match scheme {
+        "http" => {}
+        "https" => {
+            return Err(BadValue(format!(
+                "{text:?}: TLS is not spoken here: ask the server behind the terminator, by http://HOST:PORT/PATH"
+            )));
+        }
+        _ => return Err(BadValue(format!("{text:?} is a URL of {scheme}, which is not spoken here: write HOST:PORT"))),
     }
-    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let rest = rest.split('#').next().unwrap_or_default();
+    let (host, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
+    if host.contains('@') {
+        return Err(BadValue(format!("{text:?} has a user in it: send -H 'Authorization: ...' instead")));
+    }
+    if host.is_empty() || host.starts_with(':') {
+        return Err(BadValue(format!("{text:?} names no host: write http://HOST:PORT/PATH")));
+    }
     // The last colon of an IPv6 address without a port is inside its brackets.
     let has_port = host.rsplit(']').next().is_some_and(|end| end.contains(':'));
-    let port = if has_port { "" } else { ":80" };
-    match path {
-        "" => BadValue(format!("{text:?} is a URL: write {host}{port}, and what is asked for as --path /")),
-        path => BadValue(format!("{text:?} is a URL: write {host}{port} --path {path}")),
-    }
+    let at = if has_port { host.to_owned() } else { format!("{host}:80") };
+    let address = at.parse::<Address>().map_err(|error| BadValue(error.to_string()))?;
+    let is_name = at.parse::<SocketAddr>().is_err();
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let url = Url { host: is_name.then(|| host.to_owned()), path: path.parse()? };
+    Ok(Target { addresses: vec![address], url: Some(url) })
 }
 
 impl Target {
@@ -177,8 +209,8 @@ mod tests {
     use super::*;
 
     fn targets(text: &str) -> Vec<String> {
-        let Target(addresses) = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert_eq!(Target::texts(&addresses).join(" ").parse(), Ok(Target(addresses.clone())), "{text}");
+        let addresses = text.parse::<Target>().unwrap_or_else(|error| panic!("{text}: {error}")).addresses;
+        assert_eq!(Target::texts(&addresses).join(" ").parse(), Ok(Target::from(addresses.clone())), "{text}");
         addresses.iter().map(ToString::to_string).collect()
     }
 
@@ -196,12 +228,25 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_answered_with_the_address_and_the_path_in_it() {
+    fn a_url_is_an_address_a_path_and_a_name() {
+        for (url, at, host, path) in [
+            ("http://127.0.0.1:8080/a/b?c", "127.0.0.1:8080", None, "/a/b?c"),
+            ("http://[::1]/", "[::1]:80", None, "/"),
+            ("http://[::1]:81", "[::1]:81", None, "/"),
+            ("http://localhost:81?x#y", "localhost:81", Some("localhost:81"), "/?x"),
+            ("http://localhost", "localhost:80", Some("localhost"), "/"),
+        ] {
+            let target = url.parse::<Target>().unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(target.addresses, [at.parse().expect(at)], "{url}");
+            assert_eq!(target.url, Some(Url { host: host.map(str::to_owned), path: Path(path.to_owned()) }), "{url}");
+        }
         for (url, hint) in [
-            ("http://127.0.0.1:8080/a/b?c", "write 127.0.0.1:8080 --path /a/b?c"),
-            ("http://[::1]/", "write [::1]:80 --path /"),
-            ("http://[::1]:81", "write [::1]:81, and what is asked for as --path /"),
-            ("https://example.org/", "a URL of https, which is not spoken here"),
+            ("https://example.org/", "TLS is not spoken here"),
+            ("ftp://127.0.0.1/", "a URL of ftp, which is not spoken here"),
+            ("http://me:pw@127.0.0.1/", "-H 'Authorization: ...'"),
+            ("http://127.0.0.1/a b", "not a path"),
+            ("http://", "names no host"),
+            ("http://:80/", "names no host"),
         ] {
             let BadValue(line) = url.parse::<Target>().expect_err(url);
             assert!(line.contains(hint), "{line}");

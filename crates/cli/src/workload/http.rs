@@ -4,11 +4,12 @@ use super::Told;
 use super::lines::Lines;
 use super::options::{OperationArguments, first_given, usage};
 use crate::outcome::Failure;
-use crate::values::{BadValue, number};
+use crate::values::{BadValue, Body, Field, Method, Path, Url, number};
 use clap::{Args, ValueEnum};
-use sockdrawer_catalog::http::{Close, Page};
-use sockdrawer_load::Plan;
+use sockdrawer_catalog::http::{Close, Page, Request};
+use sockdrawer_catalog::time;
 use sockdrawer_load::http::Wanted;
+use sockdrawer_load::{Plan, Workload};
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,9 +26,18 @@ pub(crate) struct HttpArguments {
     /// http: the side that ends a connection: the server, this side by fin, or this side by rst [default: server].
     #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "keep_alive")]
     pub(crate) close: Option<Closing>,
-    /// http: one request after the other on each connection, which the server may end after any answer.
+    /// http: one request after the other on each connection, which the server may end after any answer [default with a URL].
     #[arg(long)]
     pub(crate) keep_alive: bool,
+    /// http: the method of the requests [default: GET, with a body POST].
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    pub(crate) method: Option<Method>,
+    /// http: a field of the requests' heads, such as 'Accept: text/html'; may be repeated.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<Field>,
+    /// http: the body of the requests: a text, or @FILE.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub(crate) body: Option<Body>,
 }
 
 /// The side that ends a connection.
@@ -39,25 +49,6 @@ pub(crate) enum Closing {
     Fin,
     /// This side, by a reset after the whole answer.
     Rst,
-}
-
-/// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Path(pub(crate) String);
-
-impl FromStr for Path {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Path, BadValue> {
-        // More would end the request's line, or break it.
-        let fits = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
-        match fits {
-            true => Ok(Path(text.to_owned())),
-            false => {
-                Err(BadValue("not a path: write one that begins with a slash and has no spaces, such as /index.html".to_owned()))
-            }
-        }
-    }
 }
 
 /// Pages with their weights.
@@ -102,38 +93,75 @@ impl HttpArguments {
             ("--mix", self.mix.is_some()),
             ("--close", self.close.is_some()),
             ("--keep-alive", self.keep_alive),
+            ("--method", self.method.is_some()),
+            ("--header", !self.header.is_empty()),
+            ("--body", self.body.is_some()),
         ])
     }
 }
 
-/// What the clients ask for. `begun` is the first option, of those that not `http` alone has, that says when connections begin.
+/// What else says what is asked for.
+pub(crate) struct Asks<'a> {
+    /// The first option, of those that not `http` alone has, that says when connections begin.
+    pub(crate) begun: Option<&'static str>,
+    pub(crate) has_target: bool,
+    pub(crate) urls: &'a [&'a Url],
+    /// Connections at once.
+    pub(crate) connections: usize,
+}
+
+/// What the clients ask for.
 ///
 /// # Errors
-/// When a rate makes no sense with the rest.
-pub(crate) fn wanted(
-    arguments: &HttpArguments,
-    options: &OperationArguments,
-    begun: Option<&'static str>,
-    has_target: bool,
-) -> Result<Wanted, Failure> {
-    let HttpArguments { path, mix, close, keep_alive } = arguments;
-    let other = begun.or(keep_alive.then_some("--keep-alive"));
-    if let Some(other) = other.filter(|_| options.rate.is_some()) {
-        return Err(usage(format_args!("--rate and {other} exclude each other: both say when connections begin")));
-    }
-    let pages = match (path, mix) {
-        (_, Some(Mix(pages))) => pages.clone(),
-        (Some(Path(path)), None) => vec![Page { path: path.clone(), weight: 1, exact: false }],
-        (None, None) if !has_target => Wanted::default().pages,
-        (None, None) => vec![Page { path: "/".to_owned(), weight: 1, exact: false }],
-    };
+/// When a rate, or a URL, makes no sense with the rest.
+pub(crate) fn wanted(arguments: &HttpArguments, options: &OperationArguments, asks: Asks<'_>) -> Result<Workload, Failure> {
+    let HttpArguments { path, mix, close, keep_alive, .. } = arguments;
     let close = match close {
-        _ if *keep_alive => None,
+        None if *keep_alive || !asks.urls.is_empty() => None,
         None | Some(Closing::Server) => Some(Close::Server),
         Some(Closing::Fin) => Some(Close::Fin),
         Some(Closing::Rst) => Some(Close::Rst),
     };
-    Ok(Wanted { pages, close, rate: options.rate })
+    if let Some(begun) = asks.begun.filter(|_| options.rate.is_some() && close.is_some()) {
+        return Err(usage(format_args!("--rate and {begun} exclude each other: both say when connections begin")));
+    }
+    if options.interval.is_some() && close.is_some() {
+        return Err(usage("--interval is for connections with one request after the other: add --keep-alive"));
+    }
+    let one = |path: &Path| vec![Page { path: path.0.clone(), weight: 1, exact: false }];
+    let pages = match (path, mix, asks.urls) {
+        (None, Some(Mix(pages)), _) => pages.clone(),
+        (Some(path), _, _) if asks.urls.is_empty() => one(path),
+        (Some(_), ..) => return Err(usage("--path and a URL exclude each other: both say what is asked for")),
+        (None, None, [url, others @ ..]) if others.iter().all(|other| other.path == url.path) => one(&url.path),
+        (None, None, [_, ..]) => return Err(usage("the URLs have several paths: use --mix /a=1,/b=1 for them")),
+        (None, None, []) if asks.has_target => one(&Path("/".to_owned())),
+        (None, None, []) => Wanted::default().pages,
+    };
+    let interval = options.interval.unwrap_or_default();
+    let wanted = Wanted { pages, request: request(arguments, asks.urls)?, close, rate: None, interval };
+    let mut workload = Workload::Http(wanted);
+    if let Some(rate) = options.rate {
+        workload.set_rate(rate, asks.connections);
+    }
+    Ok(workload)
+}
+
+fn request(arguments: &HttpArguments, urls: &[&Url]) -> Result<Request, Failure> {
+    let body = arguments.body.as_ref().map_or_else(Vec::new, |body| body.0.clone());
+    let usual = if arguments.body.is_some() { "POST" } else { "GET" };
+    let method = arguments.method.as_ref().map_or(usual, |method| &method.0).to_owned();
+    let mut fields: Vec<String> = arguments.header.iter().map(|field| field.0.clone()).collect();
+    let names_host = fields.iter().any(|field| field.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("host:")));
+    if let [url, others @ ..] = urls
+        && !names_host
+    {
+        if others.iter().any(|other| other.host != url.host) {
+            return Err(usage("the URLs have several hosts: say which one the requests name, by -H 'Host: NAME'"));
+        }
+        fields.extend(url.host.iter().map(|host| format!("Host: {host}")));
+    }
+    Ok(Request { method, fields, body })
 }
 
 impl Told for Wanted {
@@ -142,8 +170,16 @@ impl Told for Wanted {
             [page] => vec![page.path.clone()],
             pages => pages.iter().map(|page| format!("{} ({})", page.path, page.weight)).collect(),
         };
-        let get = format!("GET {}", pages.join(" or "));
-        let Some(close) = self.close else { return format!("{connections}, one {get} after the other on each") };
+        let Request { method, body, .. } = &self.request;
+        let with = if body.is_empty() { String::new() } else { format!(" with {} bytes", body.len()) };
+        let get = format!("{method} {}{with}", pages.join(" or "));
+        let Some(close) = self.close else {
+            if self.interval.is_zero() {
+                return format!("{connections}, one {get} after the other on each");
+            }
+            let each = number(plan.connections as f64 / self.interval.as_secs_f64());
+            return format!("{connections}, one {get} each {}: {each} requests/s on schedule", time::format(self.interval));
+        };
         let end = match close {
             Close::Server => "the server ends it",
             Close::Fin => "this side ends it",
@@ -173,6 +209,19 @@ impl Told for Wanted {
         if let Some(rate) = self.rate {
             lines.rate("rate", rate);
         }
+        if !self.interval.is_zero() {
+            lines.time("interval", self.interval);
+        }
+        let Request { method, fields, body } = &self.request;
+        if method != if body.is_empty() { "GET" } else { "POST" } {
+            lines.add("method", method.as_str());
+        }
+        if !fields.is_empty() {
+            lines.add("header", fields.clone());
+        }
+        if !body.is_empty() {
+            lines.add("body", Body(body.clone()).to_string());
+        }
     }
 
     fn has_choices(&self) -> bool {
@@ -197,13 +246,5 @@ mod tests {
         for text in ["", "fast", "fast=", "fast=0", "fast=-1", "fast=9,", "quick=1", "/a b=1", "fast=99999999999"] {
             assert_eq!(mix(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn a_path_is_one_word_that_begins_with_a_slash() {
-        for text in ["", "index.html", "/a b", "/a\r\nHost: x", "http://x/", "/\u{e9}"] {
-            assert!(text.parse::<Path>().is_err(), "{text}");
-        }
-        assert_eq!("/%20?x=1".parse(), Ok(Path("/%20?x=1".to_owned())));
     }
 }

@@ -7,7 +7,7 @@ mod options;
 mod round_trips;
 
 pub(crate) use acks::{AcksArguments, ladder, messages};
-pub(crate) use http::{HttpArguments, wanted};
+pub(crate) use http::{Asks, HttpArguments, wanted};
 pub(crate) use lines::Lines;
 pub(crate) use options::{OperationArguments, first_given, usage};
 pub(crate) use round_trips::round_trips;

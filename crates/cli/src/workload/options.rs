@@ -11,11 +11,11 @@ use std::time::Duration;
 /// What an operation is, and when it begins.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArguments {
-    /// The time from an operation of a connection to the next; 0: back to back [default: 5s for ping, 0 for echo and acks].
+    /// The time from an operation of a connection to the next; 0: back to back [default: 5s for ping, 0 for the others].
     #[arg(long, value_name = "T", value_parser = time)]
     pub(crate) interval: Option<Duration>,
-    /// acks: messages per second of all connections; http: connections begun per second, on schedule whatever the server does, at
-    /// most -c at once [default: as fast as possible].
+    /// Operations per second of all connections, on schedule whatever the server does. acks: messages; http: requests on kept connections, or
+    /// connections begun, at most -c at once [default: as fast as possible].
     #[arg(long, value_name = "R", value_parser = rate, conflicts_with = "interval")]
     pub(crate) rate: Option<f64>,
     /// The timeout of a connect or an operation [default: 1s for ping and echo, 30s for hello, http
@@ -39,7 +39,7 @@ impl OperationArguments {
     pub(crate) fn owned(&self) -> [(&'static str, bool, &'static [Protocol]); 5] {
         [
             ("--size", self.size.is_some(), &[Echo, Acks]),
-            ("--interval", self.interval.is_some(), &[Ping, Echo, Acks]),
+            ("--interval", self.interval.is_some(), &[Ping, Echo, Acks, Http]),
             ("--rate", self.rate.is_some(), &[Acks, Http]),
             ("--send", self.send.is_some(), &[Ping, Echo]),
             ("--expect", self.expect.is_some(), &[Ping, Echo]),

@@ -134,7 +134,8 @@ fn what_does_not_go_together() {
     }
     refused("serve echo --processes 2", &["--processes is an option of the model prefork, not of the model loops"]);
     refused("load ping --size 5", &["--size is an option of echo and acks, not of ping"]);
-    refused("load http --interval 5", &["--interval is an option of ping, echo and acks, not of http"]);
+    refused("load http --interval 5", &["--interval is for connections with one request after the other: add --keep-alive"]);
+    refused("load hello --interval 5", &["--interval is an option of ping, echo, acks and http, not of hello"]);
     refused("load hello --hold 5", &["--hold needs connections that stay", "use --duration"]);
     refused("load ping -d 1 --hold 1", &["--duration and --hold exclude each other"]);
     refused("load ping --stage 1s:5 -c 5", &["--stage", "--connections", "exclude each other"]);
@@ -203,7 +204,8 @@ fn addresses() {
     refused("serve echo -l 127.0.0.1:1 -l x:y", &["--listen x:y"]);
     refused("load ping 127.0.0.1:port", &["127.0.0.1:port"]);
     refused("load ping 127.0.0.1:9-8", &["127.0.0.1:9-8", "no range"]);
-    refused("load http http://127.0.0.1:8080/a", &["is a URL: write 127.0.0.1:8080 --path /a"]);
+    refused("load https://127.0.0.1:8080/a", &["TLS is not spoken here"]);
+    refused("load ping http://127.0.0.1:8080/a", &["a URL is a target of http, not of ping: write HOST:PORT"]);
     refused("load ping --source localhost", &["--source", "not a local IP address"]);
     refused("load ping --source 127.0.0.0/8", &["--source 127.0.0.0/8", "more than 65536 addresses", "/16"]);
     refused("load ping --source 127.0.0.1/28", &["not where a network begins", "127.0.0.0/28"]);

@@ -52,7 +52,8 @@ pub enum Life {
     RoundTrips,
     /// To the end, with many operations under way.
     Stream,
-    /// Until the server ends it after an operation; then another takes its place.
+    /// Until the server ends it after an operation; then another takes its place. With one round trip after the other; the interval between
+    /// them may change while the run goes on.
     Kept,
     /// For one operation; then another takes its place.
     Short,

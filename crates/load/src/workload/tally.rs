@@ -164,7 +164,7 @@ pub struct Errors {
     /// first body), `end` (of the stream), `closed` (nothing);
     /// or `unfinished`: the operation was under way when the run ended, or was stopped, and did not end soon after.
     pub phase: Cow<'static, str>,
-    /// The errno's name, or the status that came, `OTHER_LENGTH`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
+    /// The errno's name, or the status that came, `NO_HTTP`, `EOF` when the peer ended too early, `WRONG_BYTES` when it sent something else,
     /// `CUT_OFF` when this side ended the connection.
     pub errno: String,
     /// How often.
@@ -198,7 +198,7 @@ fn error_name(phase: Phase, errno: Option<i32>) -> String {
         (Phase::Status, Some(status)) => status.to_string(),
         (_, Some(errno)) => errno_name(errno).map_or_else(|| format!("errno {errno}"), str::to_owned),
         (Phase::Verify, None) => "WRONG_BYTES".to_owned(),
-        (Phase::Length, None) => "OTHER_LENGTH".to_owned(),
+        (Phase::Format, None) => "NO_HTTP".to_owned(),
         (Phase::Client, None) => "CLIENT_BUG".to_owned(),
         (_, None) => "EOF".to_owned(),
     }

@@ -66,8 +66,7 @@ impl Web {
             Address::Tcp(address) => Some(*address),
             _ => None,
         };
-        let mut request = Vec::new();
-        get(path, host, if once { After::Close } else { After::KeepAlive }, |bytes| request.extend_from_slice(bytes));
+        let request = get(path, host, if once { After::Close } else { After::KeepAlive });
         Web { request: request.into(), expected }
     }
 }

@@ -55,7 +55,7 @@ fn page(path: &str, weight: u32, exact: bool) -> Page {
 }
 
 fn visits(manner: Manner) -> Visits {
-    Visits { pages: vec![page("/a", 1, false)], manner, timeout: TIMEOUT, seed: 7 }
+    Visits { pages: vec![page("/a", 1, false)], request: Request::default(), manner, timeout: TIMEOUT, seed: 7 }
 }
 
 type Client = super::Client<fn() -> Book>;
@@ -73,7 +73,11 @@ fn once(close: Close) -> Driver<Client> {
 }
 
 fn kept(most: u64) -> Driver<Client> {
-    open(visits(Manner::KeepAlive(Budget::Shared(Arc::new(AtomicU64::new(most))))))
+    every(Duration::ZERO, Budget::Shared(Arc::new(AtomicU64::new(most))))
+}
+
+fn every(interval: Duration, budget: Budget) -> Driver<Client> {
+    open(visits(Manner::KeepAlive { budget, interval: interval.into() }))
 }
 
 fn book(connection: &mut Driver<Client>) -> &mut Book {
@@ -115,6 +119,8 @@ fn the_whole_way_is_measured() {
         ended: ms(9),
         bytes: OK.len() as u64,
         body: 2,
+        status: 200,
+        as_first: true,
     };
     let told = book(&mut connection);
     assert_eq!((&told.visited[..], &told.lags[..]), (&[visited][..], &[LAG][..]));
@@ -175,11 +181,12 @@ fn every_way_to_fail_is_told_apart() {
     let nothing: fn(&mut Driver<Client>) = |_| {};
     assert_eq!(failed(Close::Server, b"", silent), ((Phase::Answer, TIMED_OUT), End::Failed));
     assert_eq!(failed(Close::Server, OK, silent), ((Phase::End, TIMED_OUT), End::Failed));
-    assert_eq!(failed(Close::Server, &OK[..9], finish), ((Phase::Answer, None), End::Lost));
-    assert_eq!(failed(Close::Server, &OK[..OK.len() - 1], finish), ((Phase::Answer, None), End::Lost));
+    assert_eq!(failed(Close::Server, b"", finish), ((Phase::Answer, None), End::Lost));
+    assert_eq!(failed(Close::Server, &OK[..9], finish), ((Phase::Cut, None), End::Lost));
+    assert_eq!(failed(Close::Server, &OK[..OK.len() - 1], finish), ((Phase::Cut, None), End::Lost));
     assert_eq!(failed(Close::Server, b"", reset), ((Phase::Answer, Some(104)), End::Lost));
     assert_eq!(failed(Close::Server, OK, reset), ((Phase::End, Some(104)), End::Lost));
-    assert_eq!(failed(Close::Server, b"Pong\r\n\r\n", nothing), ((Phase::Verify, None), End::Failed));
+    assert_eq!(failed(Close::Server, b"SSH", nothing), ((Phase::Format, None), End::Failed), "no more is awaited");
     assert_eq!(failed(Close::Server, &[OK, b"x"].concat(), nothing), ((Phase::Verify, None), End::Failed));
     assert_eq!(failed(Close::Server, b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", finish).0, (Phase::Status, Some(404)));
     assert_eq!(failed(Close::Rst, b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n", nothing).0, (Phase::Status, Some(500)));
@@ -200,13 +207,77 @@ fn a_failed_answer_is_one_failure_however_its_connection_ends() {
 }
 
 #[test]
-fn bodies_are_as_long_as_the_first_one_of_their_page() {
+fn a_body_that_is_not_as_long_as_the_first_one_is_told() {
     let client = client(visits(Manner::Once(Close::Fin)));
     let course = client.course.clone();
     assert!(course.is_as_long(0, 0) && course.is_as_long(0, 0) && !course.is_as_long(0, 1));
     let mut connection = Driver::open(client);
     connection.receive(OK);
-    assert_eq!(outcome(&mut connection), (0, vec![(Phase::Length, None)], vec![End::Complete]));
+    assert_eq!(outcome(&mut connection), (1, vec![], vec![End::Complete]));
+    assert!(!book(&mut connection).visited[0].as_first);
+}
+
+#[test]
+fn answers_to_head_have_no_bodies() {
+    let request = Request { method: "HEAD".to_owned(), ..Request::default() };
+    let mut connection = open(Visits { request, ..visits(Manner::Once(Close::Fin)) });
+    assert!(connection.sent().starts_with(b"HEAD /a HTTP/1.1\r\n"));
+    connection.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n");
+    assert_eq!(outcome(&mut connection), (1, vec![], vec![End::Complete]));
+}
+
+#[test]
+fn a_kept_connection_with_an_interval_asks_on_schedule_and_measures_from_when_it_was_due() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut connection = every(SECOND, Budget::Unlimited);
+    assert_eq!(connection.sent(), b"", "it begins at a random point");
+    let first = connection.timer().expect("the first request is due");
+    assert!(first < SECOND);
+    connection.advance(first);
+    let due = connection.now();
+    assert!(connection.sent().starts_with(b"GET /a"));
+    connection.advance(SECOND / 4);
+    connection.receive(OK);
+    assert_eq!(connection.timer(), Some(SECOND * 3 / 4));
+    connection.advance(SECOND * 3 / 4);
+    // This answer is so late that the next two requests are: each is measured from when it was due.
+    connection.advance(SECOND * 5 / 2);
+    (0..3).for_each(|_| connection.receive(OK));
+    let took: Vec<Duration> = book(&mut connection).visited.iter().map(|visited| visited.ended - visited.scheduled).collect();
+    assert_eq!(took, [SECOND / 4, SECOND * 5 / 2, SECOND * 3 / 2, SECOND / 2]);
+    let visited = &book(&mut connection).visited;
+    assert_eq!((visited[0].scheduled, visited[1].scheduled), (due, due + SECOND));
+    assert_eq!(connection.timer(), Some(SECOND / 2), "it has caught up");
+}
+
+#[test]
+fn the_schedule_of_a_connection_that_ends_goes_on_in_the_next() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let client = client(visits(Manner::KeepAlive { budget: Budget::Unlimited, interval: SECOND.into() }));
+    let course = client.course.clone();
+    let mut connection = Driver::open(client);
+    connection.advance(connection.timer().expect("the first request is due"));
+    let due = connection.now();
+    connection.receive(LAST);
+    connection.finish();
+    assert_eq!(*lock(&course.left), [due + SECOND]);
+    let mut next = Driver::open(super::Client { course: course.clone(), meter: Book::default as fn() -> Book });
+    assert_eq!((next.timer(), lock(&course.left).len()), (Some((due + SECOND).saturating_duration_since(next.now())), 0));
+    next.drain();
+    assert!(next.closed().is_some() && lock(&course.left).is_empty(), "one that is asked to end is not replaced");
+}
+
+#[test]
+fn a_kept_connection_rests_while_requests_are_suspended() {
+    let interval = Interval::new(Duration::ZERO);
+    let mut connection = open(visits(Manner::KeepAlive { budget: Budget::Unlimited, interval: interval.clone() }));
+    connection.sent();
+    interval.suspend();
+    connection.receive(OK);
+    assert_eq!((connection.sent(), connection.timer()), (vec![], None));
+    interval.resume();
+    connection.notify(&b""[..]);
+    assert!(connection.sent().starts_with(b"GET /a"));
 }
 
 #[test]
@@ -256,7 +327,7 @@ fn a_server_that_ends_a_kept_connection_after_an_answer_is_no_failure() {
     assert_eq!(book(&mut announced).renewed, [true]);
     for gone in [false, true] {
         let left = Arc::new(AtomicU64::new(5));
-        let mut unannounced = open(visits(Manner::KeepAlive(Budget::Shared(left.clone()))));
+        let mut unannounced = every(Duration::ZERO, Budget::Shared(left.clone()));
         unannounced.receive(OK);
         if gone {
             unannounced.end(Closed::Error(32))
@@ -274,7 +345,7 @@ fn a_kept_connection_that_ends_within_an_answer_or_before_the_first_is_lost() {
     within.receive(OK);
     within.receive(&OK[..1]);
     within.finish();
-    assert_eq!(outcome(&mut within), (1, vec![(Phase::Answer, None)], vec![End::Lost]));
+    assert_eq!(outcome(&mut within), (1, vec![(Phase::Cut, None)], vec![End::Lost]));
     let mut first = kept(5);
     first.finish();
     assert_eq!(outcome(&mut first), (0, vec![(Phase::Answer, None)], vec![End::Lost]));
@@ -286,7 +357,8 @@ fn a_kept_connection_that_ends_within_an_answer_or_before_the_first_is_lost() {
 
 #[test]
 fn a_request_under_way_is_answered_before_a_drain_and_missed_after_a_purge() {
-    for manner in [Manner::Once(Close::Server), Manner::KeepAlive(Budget::Unlimited)] {
+    let interval = Interval::new(Duration::ZERO);
+    for manner in [Manner::Once(Close::Server), Manner::KeepAlive { budget: Budget::Unlimited, interval }] {
         let mut drained = open(visits(manner));
         drained.drain();
         drained.receive(LAST);

@@ -20,6 +20,9 @@ pub(crate) struct Figures {
     pub(crate) total: Latency,
     pub(crate) bytes: u64,
     pub(crate) body_bytes: u64,
+    pub(crate) redirected: u64,
+    /// Answers with bodies of another length than the first one of their page.
+    pub(crate) other_lengths: u64,
     pub(crate) announced: u64,
     pub(crate) unannounced: u64,
     /// By the number of the page; as many as there was something of.
@@ -43,6 +46,8 @@ impl Figures {
         self.total.add(&other.total);
         self.bytes += other.bytes;
         self.body_bytes += other.body_bytes;
+        self.redirected += other.redirected;
+        self.other_lengths += other.other_lengths;
         self.announced += other.announced;
         self.unannounced += other.unannounced;
         for (number, page) in other.pages.iter().enumerate() {
@@ -68,6 +73,8 @@ impl Figures {
         self.total.record(visited.ended.saturating_duration_since(visited.began));
         self.bytes += visited.bytes;
         self.body_bytes += visited.body;
+        self.redirected += u64::from((300..400).contains(&visited.status));
+        self.other_lengths += u64::from(!visited.as_first);
         let page = self.page(visited.page);
         page.ok += 1;
         page.first_byte.record(first_byte);
@@ -97,6 +104,8 @@ mod tests {
             ended: at(200),
             bytes: 60,
             body: 3,
+            status: if page == 2 { 304 } else { 200 },
+            as_first: page == 2,
         };
         let mut loops = [(); 2].map(|()| Recorder::new(Arc::new(Shared::new(None, Duration::ZERO))));
         let [one, other] = &mut loops;
@@ -113,6 +122,7 @@ mod tests {
         let figures = sum.http();
         assert_eq!(figures.first_due, Some(at(3)));
         assert_eq!((figures.bytes, figures.body_bytes, figures.announced, figures.unannounced), (180, 9, 1, 1));
+        assert_eq!((figures.redirected, figures.other_lengths), (2, 1));
         let counts: Vec<(u64, u64)> = figures.pages.iter().map(|page| (page.ok, page.failed)).collect();
         assert_eq!(counts, [(1, 1), (0, 0), (2, 0)]);
         let near = |latency: &Latency, ms: f64| (latency.percentiles().max.unwrap_or(0.0) / ms / 1000.0 - 1.0).abs() < 0.002;

@@ -7,9 +7,10 @@ pub use report::{Failures, Http, PageReport, Renewed, Schedule, Spread, Times, T
 
 use super::kind::{Kind, Life, Properties};
 use super::recorder::Recorder;
+use super::round_trips::each;
 use super::shared::Shared;
 use sockdrawer::{Behaviour, Model};
-use sockdrawer_catalog::http::{self, Close, Manner, Page, VisitMeter, Visited, Visits};
+use sockdrawer_catalog::http::{self, Close, Manner, Page, Request, VisitMeter, Visited, Visits};
 use sockdrawer_catalog::meter::Meter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,15 @@ use std::time::{Duration, Instant};
 pub struct Wanted {
     /// At least one, with a weight above 0; each request takes one.
     pub pages: Vec<Page>,
+    /// What all requests have besides their paths.
+    pub request: Request,
     /// Who ends a connection, which has one request; None: connections are kept and have one request after the other.
     pub close: Option<Close>,
     /// Connections begun in a second, on schedule whatever the server does, and not with connections that are kept; None: another
     /// begins when one has ended.
     pub rate: Option<f64>,
+    /// From one request of a kept connection to the next, on schedule whatever the server does; zero is back to back.
+    pub interval: Duration,
 }
 
 impl Wanted {
@@ -44,7 +49,13 @@ impl Wanted {
 impl Default for Wanted {
     /// The fast answer, one request on each connection, which the server ends.
     fn default() -> Wanted {
-        Wanted { pages: vec![Wanted::own(Wanted::OWN[0], 1)], close: Some(Close::Server), rate: None }
+        Wanted {
+            pages: vec![Wanted::own(Wanted::OWN[0], 1)],
+            request: Request::default(),
+            close: Some(Close::Server),
+            rate: None,
+            interval: Duration::ZERO,
+        }
     }
 }
 
@@ -55,6 +66,7 @@ impl Kind for Wanted {
             ends_first: self.close == Some(Close::Fin),
             has_slow_answers: self.has_slow(),
             schedule: self.rate,
+            interval: self.interval,
             ..Properties::new("http", life)
         }
     }
@@ -62,7 +74,11 @@ impl Kind for Wanted {
     fn client(&self, shared: &Arc<Shared>) -> Behaviour {
         let visits = Visits {
             pages: self.pages.clone(),
-            manner: self.close.map_or_else(|| Manner::KeepAlive(shared.budget()), Manner::Once),
+            request: self.request.clone(),
+            manner: match self.close {
+                Some(close) => Manner::Once(close),
+                None => Manner::KeepAlive { budget: shared.budget(), interval: shared.interval() },
+            },
             timeout: shared.timeout,
             seed: shared.seed,
         };
@@ -73,8 +89,11 @@ impl Kind for Wanted {
         (http::Http { in_worker: self.has_slow(), ..http::Http::default() }.into(), Model::Loops)
     }
 
-    fn set_rate(&mut self, per_second: f64, _connections: usize) -> bool {
-        self.rate = Some(per_second);
+    fn set_rate(&mut self, per_second: f64, connections: usize) -> bool {
+        match self.close {
+            Some(_) => self.rate = Some(per_second),
+            None => self.interval = each(per_second, connections),
+        }
         true
     }
 }

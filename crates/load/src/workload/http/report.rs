@@ -28,6 +28,10 @@ pub struct Http {
     pub transfer: Transfer,
     /// What went wrong, each request once.
     pub failed: Failures,
+    /// Answers of 3xx, which are right and not followed.
+    pub redirected: u64,
+    /// Answers whose bodies were not as long as the first one of their page, which are right.
+    pub other_lengths: u64,
     /// Microseconds that so many percent of the requests did not exceed.
     pub served_within_us: Vec<Within>,
     /// Where the time went.
@@ -58,8 +62,6 @@ pub struct Failures {
     pub connect: u64,
     /// The answer, or the end of the stream behind it, did not come.
     pub receive: u64,
-    /// A body not as long as the first one.
-    pub length: u64,
     /// All else: what came was no answer, or more than one; cut off at the end of the run.
     pub exceptions: u64,
     /// A status other than 2xx and 3xx.
@@ -69,7 +71,7 @@ pub struct Failures {
 impl Failures {
     /// All of them.
     pub fn sum(&self) -> u64 {
-        self.connect + self.receive + self.length + self.exceptions + self.status
+        self.connect + self.receive + self.exceptions + self.status
     }
 }
 
@@ -179,6 +181,7 @@ impl Http {
             close: wanted.close.map_or("keep-alive", close_name).into(),
             requests_per_second: run.per_second(ok),
             time_per_request_us: match wanted.rate {
+                _ if !wanted.interval.is_zero() => tally.operation.mean(),
                 Some(_) => tally.operation.mean(),
                 None => across_all.map(|us| us * float(run.connections)),
             },
@@ -189,6 +192,8 @@ impl Http {
                 bytes_per_second: run.per_second(figures.bytes),
             },
             failed: failures(tally),
+            redirected: figures.redirected,
+            other_lengths: figures.other_lengths,
             served_within_us: PERCENT
                 .map(|percent| Within { percent, us: tally.operation.at(f64::from(percent) / 100.0) })
                 .to_vec(),
@@ -232,8 +237,7 @@ fn failures(tally: &Tally) -> Failures {
     for ((phase, _), count) in &tally.errors {
         *match phase {
             Phase::Connect => &mut failures.connect,
-            Phase::Send | Phase::Answer | Phase::End => &mut failures.receive,
-            Phase::Length => &mut failures.length,
+            Phase::Send | Phase::Answer | Phase::Cut | Phase::End => &mut failures.receive,
             Phase::Status => &mut failures.status,
             // No request was under way.
             Phase::Closed => continue,
@@ -251,7 +255,7 @@ fn spread(latency: &Latency) -> Spread {
 impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let milliseconds = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{:.3} ms", us / 1000.0));
-        let Failures { connect, receive, length, exceptions, status } = self.failed;
+        let Failures { connect, receive, exceptions, status } = self.failed;
         let Transfer { bytes, body_bytes, bytes_per_second } = self.transfer;
         writeln!(f, "requests     {:.2}/s", self.requests_per_second)?;
         writeln!(f, "per request  {} (mean)", milliseconds(self.time_per_request_us))?;
@@ -262,8 +266,14 @@ impl fmt::Display for Http {
             bytes_per_second / 1024.0
         )?;
         let sum = self.failed.sum();
-        write!(f, "failed       {sum} (connect {connect}, receive {receive}, length {length}, exceptions {exceptions}, ")?;
+        write!(f, "failed       {sum} (connect {connect}, receive {receive}, exceptions {exceptions}, ")?;
         writeln!(f, "status {status})")?;
+        if self.redirected > 0 {
+            writeln!(f, "redirected   {} answers of 3xx, which are not followed", self.redirected)?;
+        }
+        if self.other_lengths > 0 {
+            writeln!(f, "lengths      {} bodies were not as long as the first one of their page", self.other_lengths)?;
+        }
         if let Some(Renewed { announced, unannounced }) = self.renewed {
             let all = announced + unannounced;
             writeln!(f, "renewed      {all} connections that the server ended after an answer, {unannounced} unannounced")?;

@@ -11,7 +11,8 @@ fn each_failure_is_of_one_kind() {
         (Phase::Answer, None, 3),
         (Phase::Answer, Some(110), 4),
         (Phase::End, Some(104), 5),
-        (Phase::Length, None, 6),
+        (Phase::Cut, None, 6),
+        (Phase::Format, None, 3),
         (Phase::Status, Some(404), 7),
         (Phase::Verify, None, 8),
         (Phase::Client, None, 9),
@@ -19,7 +20,7 @@ fn each_failure_is_of_one_kind() {
     ];
     let errors = errors.map(|(phase, errno, count)| ((phase, errno), count)).into_iter().collect();
     let failures = failures(&Tally { errors, unfinished: 10, ..Tally::default() });
-    assert_eq!(failures, Failures { connect: 1, receive: 14, length: 6, exceptions: 27, status: 7 });
+    assert_eq!(failures, Failures { connect: 1, receive: 20, exceptions: 30, status: 7 });
     assert_eq!(failures.sum(), 55);
 }
 
@@ -61,7 +62,9 @@ fn people_get_all_of_it_in_words_they_know() {
         time_per_request_us: Some(1_000_000.0),
         time_per_request_across_all_us: Some(20_000.0),
         transfer: Transfer { bytes: 4096, body_bytes: 96, bytes_per_second: 2048.0 },
-        failed: Failures { connect: 1, receive: 2, length: 3, exceptions: 4, status: 5 },
+        failed: Failures { connect: 1, receive: 2, exceptions: 4, status: 5 },
+        redirected: 6,
+        other_lengths: 8,
         served_within_us: vec![Within { percent: 50, us: Some(12.5) }, Within { percent: 100, us: None }],
         times_us: Times { connect: spread, processing: spread, waiting: spread, total: spread },
         schedule: Some(Schedule { rate: 1.5, due: 100, not_begun: 7, lag_us: none, uncorrected_us: none }),
@@ -79,7 +82,9 @@ fn people_get_all_of_it_in_words_they_know() {
         "requests     50.00/s\n\
          per request  1000.000 ms (mean)\n             20.000 ms (mean, across all at once)\n\
          transfer     2.00 kB/s, 4096 bytes received, 96 of them in bodies\n\
-         failed       15 (connect 1, receive 2, length 3, exceptions 4, status 5)\n\
+         failed       12 (connect 1, receive 2, exceptions 4, status 5)\n\
+         redirected   6 answers of 3xx, which are not followed\n\
+         lengths      8 bodies were not as long as the first one of their page\n\
          renewed      4 connections that the server ended after an answer, 1 unannounced\n\
          schedule     1.5/s, 100 due, 7 of them not begun\n{columns}{}\n{}\n\
          times               min       mean         sd     median        max\n{}{}{}{}\
