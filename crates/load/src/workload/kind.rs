@@ -65,3 +65,9 @@ impl Life {
         matches!(self, Life::Kept | Life::Short)
     }
 }
+
+/// From one operation of a connection to its next, where so many connections have so many operations per second.
+#[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
+pub(super) fn each(per_second: f64, connections: usize) -> Duration {
+    Duration::try_from_secs_f64(connections as f64 / per_second).unwrap_or(Duration::MAX)
+}

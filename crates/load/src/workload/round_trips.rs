@@ -1,6 +1,6 @@
 //! `ping` and `echo`: a question again and again on each connection, which waits for the answer each time.
 
-use super::kind::{Kind, Life, Properties};
+use super::kind::{Kind, Life, Properties, each};
 use super::recorder::Recorder;
 use super::shared::Shared;
 use serde::{Deserialize, Serialize};
@@ -73,10 +73,4 @@ impl Kind for RoundTrips {
         self.interval = each(per_second, connections);
         true
     }
-}
-
-/// From one operation of a connection to its next, where so many connections have so many operations per second.
-#[expect(clippy::cast_precision_loss, reason = "connections are far below 2^53")]
-pub(super) fn each(per_second: f64, connections: usize) -> Duration {
-    Duration::try_from_secs_f64(connections as f64 / per_second).unwrap_or(Duration::MAX)
 }
