@@ -5,9 +5,8 @@ mod report;
 pub use report::Acks;
 pub(crate) use report::{hints, numbers};
 
-use super::kind::{Kind, Life, Properties};
+use super::kind::{Kind, Life, Properties, each};
 use super::recorder::Recorder;
-use super::round_trips::each;
 use super::shared::Shared;
 use sockdrawer::{Behaviour, Model};
 use sockdrawer_catalog::acks::{self, AckPattern};
