@@ -168,6 +168,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let pool = start(clients, admin)?;
     let stopping = pool.clone();
-    std::thread::spawn(move || signals.forever().next().map(|_| stopping.shutdown(Drain::within(Duration::from_secs(10)))));
+    std::thread::spawn(move || signals.forever().next().map(|_| stopping.shutdown(Drain::within(Duration::from_secs(9)))));
     Ok(pool.join()?)
 }

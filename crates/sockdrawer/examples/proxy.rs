@@ -32,6 +32,9 @@ impl Protocol for End {
     fn received(&mut self, _input: &mut Input<'_>, _cx: &mut Context<'_>) -> Step {
         Step::Continue
     }
+    fn peer_ended(&mut self, _cx: &mut Context<'_>) -> Step {
+        Step::Continue // The relay passes it on.
+    }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -78,7 +78,8 @@ pub struct AcceptRequest<'a> {
 }
 
 impl<'a> AcceptRequest<'a> {
-    pub(crate) fn new(
+    /// For tests of a policy.
+    pub fn new(
         listener: &'a Address,
         capacity: Capacity,
         connections: usize,
@@ -129,7 +130,8 @@ pub struct NewPeer<'a> {
 }
 
 impl<'a> NewPeer<'a> {
-    pub(crate) fn new(listener: &'a Address, address: Option<SocketAddr>, peer_connections: Option<usize>) -> NewPeer<'a> {
+    /// For tests of a policy.
+    pub fn new(listener: &'a Address, address: Option<SocketAddr>, peer_connections: Option<usize>) -> NewPeer<'a> {
         NewPeer { listener, address, peer_connections }
     }
 }

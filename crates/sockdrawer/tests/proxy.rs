@@ -324,6 +324,25 @@ fn redis_is_served_through_it() {
 }
 
 #[test]
+fn a_client_that_only_ends_its_stream_before_the_backend_is_there_hears_the_backend() {
+    let full = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    rustix::net::listen(&full, 0).expect("it listens");
+    let target = full.local_addr().expect("it is bound");
+    let waits = TcpStream::connect(target).expect("the queue takes one");
+    let (pool, at) = start(Config::accept(example::Proxy(target.into())).loops(1));
+    let mut client = connect(at);
+    client.shutdown(Shutdown::Write).expect("it stands");
+    assert!(pool.wait(PATIENCE, |status| status.counts.connects == 1));
+    // The connect is made again a second later.
+    drop((waits, full.accept().expect("the first")));
+    let (mut backend, _) = full.accept().expect("the proxy connects");
+    backend.write_all(b"welcome").expect("it stands");
+    assert!(read_all(&mut backend).is_ok_and(|sent| sent.is_empty()), "the client's end arrives");
+    drop(backend);
+    assert_eq!(read_all(&mut client).expect("an orderly end"), b"welcome");
+}
+
+#[test]
 fn a_client_that_goes_takes_the_connect_for_it_along() {
     // Its accept queue is full, so that a connect to it hangs.
     let full = TcpListener::bind("127.0.0.1:0").expect("a port is free");

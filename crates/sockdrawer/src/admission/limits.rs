@@ -1,10 +1,11 @@
 //! The default policy: limits, as data.
 
-use super::{Admission, OnFull, Prefixes, Reject};
+use super::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, NewPeer, OnFull, Prefixes, Reject};
 use std::time::Duration;
 
 /// The default admission policy. The limits of the pool and of its listeners are in [`Config`](crate::Config); `Limits` says what
-/// happens at these limits, and bounds the connections per peer and the accept rate.
+/// happens at these limits, and bounds the connections per peer and the accept rate. A policy of your own may keep `Limits` and ask them, in
+/// [`Admission::before`], [`after`](Admission::after) and [`peers`](Admission::peers); the accept rate is kept where `Limits` are the policy itself.
 ///
 /// ```
 /// use sockdrawer::admission::{AcceptRate, Limits, OnFull, PerPeer, Reject};
@@ -77,6 +78,25 @@ impl Limits {
 }
 
 impl Admission for Limits {
+    fn before(&self, request: &AcceptRequest<'_>) -> BeforeAccept {
+        let above = match request.capacity {
+            Capacity::Free => return BeforeAccept::Accept,
+            Capacity::PoolFull | Capacity::ListenerFull => &self.on_full,
+            Capacity::TooFast => self.rate.as_ref().map_or(&self.on_full, |rate| &rate.on_excess),
+        };
+        match above {
+            OnFull::Backpressure => BeforeAccept::Wait,
+            OnFull::Reject(reject) => BeforeAccept::Reject(reject.clone()),
+        }
+    }
+
+    fn after(&self, peer: &NewPeer<'_>) -> AfterAccept {
+        match (&self.per_peer, peer.peer_connections) {
+            (Some(per_peer), Some(others)) if others >= per_peer.max => AfterAccept::Reject(per_peer.reject.clone()),
+            _ => AfterAccept::Keep,
+        }
+    }
+
     fn peers(&self) -> Option<Prefixes> {
         self.per_peer.as_ref().map(|peer| peer.prefixes)
     }
@@ -132,5 +152,30 @@ impl AcceptRate {
     /// The time from one connection to the next.
     pub(crate) fn gap(&self) -> Duration {
         Duration::try_from_secs_f64(1.0 / self.per_second).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Address;
+
+    #[test]
+    fn limits_answer_another_policy_that_asks_them() {
+        let address: Address = "127.0.0.1:9000".parse().expect("an address");
+        let limits = Limits::default()
+            .on_full(OnFull::Reject(Reject::text("full")))
+            .per_peer(PerPeer::address(2).reject(Reject::Reset))
+            .rate(AcceptRate::new(1.0, 1));
+        let before = |capacity| limits.before(&AcceptRequest::new(&address, capacity, 5, 5, 5));
+        let full = BeforeAccept::Reject(Reject::text("full"));
+        assert_eq!(
+            [Capacity::Free, Capacity::PoolFull, Capacity::ListenerFull].map(before),
+            [BeforeAccept::Accept, full.clone(), full]
+        );
+        assert_eq!(before(Capacity::TooFast), BeforeAccept::Wait);
+        let after = |others| limits.after(&NewPeer::new(&address, None, others));
+        assert_eq!([after(None), after(Some(1))], [AfterAccept::Keep, AfterAccept::Keep]);
+        assert_eq!(after(Some(2)), AfterAccept::Reject(Reject::Reset));
     }
 }

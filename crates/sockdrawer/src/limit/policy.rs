@@ -1,7 +1,6 @@
 //! The admission policy as a loop asks it: guarded, and not at all where its answer is known.
 
-use crate::admission::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Capacity, Limits, NewPeer};
-use crate::admission::{OnFull, Reject};
+use crate::admission::{AcceptRequest, Admission, AfterAccept, BeforeAccept, Limits, NewPeer, Reject};
 use crate::ipc::shared_counters::SharedCounters;
 use crate::limit::pacer::Pace;
 use crate::limit::peer_counts::{PeerCount, PeerCounts};
@@ -60,8 +59,8 @@ impl Policy {
 
     pub(crate) fn before(&self, request: &AcceptRequest<'_>) -> (BeforeAccept, Panicked) {
         match &self.limits {
-            Some(limits) => (by_limits(limits, request.capacity), None),
-            None => guarded(|| self.policy().before(request), || by_limits(&Limits::default(), request.capacity)),
+            Some(limits) => (limits.before(request), None),
+            None => guarded(|| self.policy().before(request), || Limits::default().before(request)),
         }
     }
 
@@ -98,18 +97,6 @@ impl Policy {
 impl Drop for Policy {
     fn drop(&mut self) {
         panics::discard(self.policy.take());
-    }
-}
-
-fn by_limits(limits: &Limits, room: Capacity) -> BeforeAccept {
-    let above = match room {
-        Capacity::Free => return BeforeAccept::Accept,
-        Capacity::PoolFull | Capacity::ListenerFull => &limits.on_full,
-        Capacity::TooFast => limits.rate.as_ref().map_or(&limits.on_full, |rate| &rate.on_excess),
-    };
-    match above {
-        OnFull::Backpressure => BeforeAccept::Wait,
-        OnFull::Reject(reject) => BeforeAccept::Reject(reject.clone()),
     }
 }
 

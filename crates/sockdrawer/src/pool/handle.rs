@@ -26,11 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A running pool. Clones speak to the same one; when the last is dropped, the pool ends and its connections with it, so keep
-/// one, or call [`Pool::shutdown`] or [`Pool::join`].
+/// one, or call [`Pool::shutdown`] or [`Pool::join`]. A service of the pool that holds a clone keeps it alive: such a pool ends by a shutdown.
 ///
 /// In a callback, and in an async handler on the pool's own runtime, only methods work that wait for no loop: [`Pool::status`],
 /// [`Pool::config`], [`Pool::plan`], [`Pool::reconfigure`], [`Pool::update`] and [`Pool::notify`]. All others panic at once, with a
-/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker, or from another thread; in async code, with the feature `tokio`, await
+/// message that says so, and so does every method in an observer. Call them from a [`Job`](crate::Job) on a worker (without workers a job runs in the loop), or from another thread; in async code, with the feature `tokio`, await
 /// `update_async`, `drain_async` and `shutdown_async`.
 ///
 /// After an [`Upgrade`](crate::Upgrade), what is done to connections by a [`Selector`] is done to those too that stayed in the processes

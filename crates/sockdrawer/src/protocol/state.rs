@@ -38,7 +38,9 @@ impl State {
         State::default()
     }
 
-    /// States of this name are written as `version`, and no other version is read.
+    /// States of this name are written as `version`, and no other version is read. This is checked between builds; in one process
+    /// [`Pool::adopt`](crate::Pool::adopt) gives any saved state to [`Service::restore`](crate::Service::restore), which refuses what it does not know:
+    /// see [`Saved::version`](crate::Saved::version).
     pub fn of(name: impl Into<Cow<'static, str>>, version: u32) -> State {
         State { levels: vec![Level { name: name.into(), version, oldest: version }], together: false }
     }
