@@ -1,23 +1,12 @@
-//! A broker as it is operated: clients subscribe to topics, and what is published to a topic goes to all of its subscribers. With limits,
-//! signs of life, a port for the operator, and an end in order.
+//! A broker: clients subscribe to topics, and what is published to a topic goes to all of its subscribers.
 //!
-//! `cargo run --release --example broker -- 127.0.0.1:9000 127.0.0.1:9001`, then `nc 127.0.0.1 9000` in two terminals: type `SUB news` in one,
-//! and `PUB news it rains` in the other. `UNSUB news` and `PING` are understood, too. At the second port: `STATS`, `TOPICS`, `LIMIT 5000`.
+//! `cargo run --release --example broker -- 127.0.0.1:9000`, then `nc 127.0.0.1 9000` in two terminals: type `SUB news` in one, and
+//! `PUB news it rains` in the other. `UNSUB news` and `PING` are understood, too.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use sockdrawer::admission::{Limits, OnFull, PerPeer, Reject};
-use sockdrawer::listening::Listening;
 use sockdrawer::{
-    CannotRestore, CannotSave, Config, Context, Drain, Error, Group, Groups, Input, Note, Peer, Pool, Protocol, Saved, Saver,
-    Service, State, Step,
+    CannotRestore, CannotSave, Context, Group, Groups, Input, Note, Peer, Pool, Protocol, Saved, Saver, Service, State, Step,
 };
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-
-/// After so long without a line a client is asked for one; after twice as long it is gone.
-pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Default)]
 pub(crate) struct Broker {
@@ -27,82 +16,66 @@ pub(crate) struct Broker {
 impl Service for Broker {
     type Protocol = Client;
     fn open(&self, _peer: &Peer) -> Client {
-        Client { topics: self.topics.clone(), subscribed: BTreeMap::new(), asked: false }
+        Client { topics: self.topics.clone(), subscribed: BTreeMap::new() }
     }
     fn state(&self) -> State {
         State::of("client", 1).together()
     }
     fn restore(&self, _peer: &Peer, from: &mut Saved<'_>) -> Result<Client, CannotRestore> {
-        let names: Vec<Vec<u8>> = from.value()?;
-        let subscribed = names.into_iter().map(|name| (name.clone(), self.topics.get(name))).collect();
-        Ok(Client { topics: self.topics.clone(), subscribed, asked: false })
+        let names = (0..from.u64()?).map(|_| from.bytes()).collect::<Result<Vec<_>, _>>()?;
+        let subscribed = names.into_iter().map(|name| (name.into(), self.topics.get(name))).collect();
+        Ok(Client { topics: self.topics.clone(), subscribed })
     }
 }
 
 /// One connection, with what it subscribed to.
 pub(crate) struct Client {
     topics: Groups,
-    subscribed: BTreeMap<Vec<u8>, Group>,
-    /// For a sign of life.
-    asked: bool,
+    subscribed: BTreeMap<Box<[u8]>, Group>,
 }
 
 impl Client {
     fn obey(&mut self, line: &[u8], cx: &mut Context<'_>) {
-        match line.splitn(3, |byte| *byte == b' ').collect::<Vec<_>>()[..] {
-            [b"PUB", topic, text] => {
-                let subscribers = self.topics.find(topic);
-                subscribers.iter().for_each(|group| cx.publish(group, [b"MSG ", topic, b" ", text, b"\n"].concat()));
+        let mut words = line.splitn(3, |byte| *byte == b' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some(b"PUB"), Some(topic), Some(text)) => {
+                if let Some(group) = self.topics.find(topic) {
+                    cx.publish(&group, [b"MSG ", topic, b" ", text, b"\n"].concat());
+                }
             }
-            [b"SUB", topic] => {
+            (Some(b"SUB"), Some(topic), None) => {
                 let group = self.topics.get(topic);
                 cx.join(&group);
-                self.subscribed.insert(topic.to_vec(), group);
+                self.subscribed.insert(topic.into(), group);
                 cx.send(b"OK\n");
             }
-            [b"UNSUB", topic] => {
-                self.subscribed.remove(topic).iter().for_each(|group| cx.leave(group));
+            (Some(b"UNSUB"), Some(topic), None) => {
+                if let Some(group) = self.subscribed.remove(topic) {
+                    cx.leave(&group);
+                }
                 cx.send(b"OK\n");
             }
-            [b"PING"] => cx.send(b"PONG\n"),
-            [b"PONG"] => {}
+            (Some(b"PING"), None, None) => cx.send(b"PONG\n"),
             _ => cx.send(b"ERR what? SUB topic, UNSUB topic, PUB topic text, PING\n"),
         }
     }
 }
 
 impl Protocol for Client {
-    fn opened(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.set_timer(SILENCE);
-        Step::Continue
-    }
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         while let Some(line) = input.line() {
             self.obey(line, cx);
-            self.asked = false;
-            cx.set_timer(SILENCE);
         }
-        Step::Continue
-    }
-    fn timeout(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.asked {
-            return Step::Close;
-        }
-        self.asked = true;
-        cx.send(b"PING\n");
-        cx.set_timer(SILENCE);
         Step::Continue
     }
     fn notified(&mut self, message: Note, cx: &mut Context<'_>) -> Step {
         cx.send(message.bytes().unwrap_or_default());
         Step::Continue
     }
-    fn draining(&mut self, cx: &mut Context<'_>) -> Step {
-        cx.send(b"BYE\n");
-        Step::Close
-    }
     fn save(&mut self, to: &mut Saver) -> Result<(), CannotSave> {
-        to.value(&self.subscribed.keys().collect::<Vec<_>>())
+        to.u64(self.subscribed.len() as u64);
+        self.subscribed.keys().for_each(|topic| to.bytes(topic));
+        Ok(())
     }
     fn restored(&mut self, cx: &mut Context<'_>) -> Step {
         self.subscribed.values().for_each(|group| cx.join(group));
@@ -110,64 +83,8 @@ impl Protocol for Client {
     }
 }
 
-/// The operator's port. The pool is there once it was started.
-#[derive(Clone)]
-struct Admin(Groups, Arc<OnceLock<Pool>>);
-
-impl Service for Admin {
-    type Protocol = Admin;
-    fn open(&self, _peer: &Peer) -> Admin {
-        self.clone()
-    }
-}
-
-impl Protocol for Admin {
-    fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
-        let Some(pool) = self.1.get() else { return Step::Abort };
-        while let Some(line) = input.line() {
-            match std::str::from_utf8(line).unwrap_or_default().split(' ').collect::<Vec<_>>()[..] {
-                ["STATS"] => {
-                    let status = pool.status();
-                    writeln!(cx.out(), "{} connections, {} rejected", status.connections, status.counts.rejected);
-                }
-                ["TOPICS"] => self.0.list().iter().for_each(|(topic, subscribers)| {
-                    writeln!(cx.out(), "{} {subscribers}", topic.escape_ascii());
-                }),
-                ["LIMIT", limit] => match set_limit(pool, limit) {
-                    Ok(()) => cx.send(b"OK\n"),
-                    Err(error) => writeln!(cx.out(), "ERR {error}"),
-                },
-                _ => cx.send(b"ERR what? STATS, TOPICS, LIMIT connections\n"),
-            }
-        }
-        Step::Continue
-    }
-}
-
-fn set_limit(pool: &Pool, limit: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let limit = limit.parse()?;
-    pool.update(|config| config.listeners(|all| all[0].limit = Some(limit)))?;
-    Ok(())
-}
-
-pub(crate) fn start(clients: &str, admin: &str) -> Result<Pool, Error> {
-    let (broker, pool) = (Broker::default(), Arc::new(OnceLock::new()));
-    let limits = Limits::default()
-        .on_full(OnFull::Reject(Reject::text("ERR full\n")))
-        .per_peer(PerPeer::address(50).reject(Reject::text("ERR too many from your address\n")));
-    let operators = Listening::new(admin).limit(10).behaviour(Admin(broker.topics.clone(), pool.clone()));
-    // So that the operators have room while the clients have none.
-    let config = Config::accept(broker).limit(10_010).admission(limits);
-    let started = Pool::start(config.listening(Listening::new(clients).limit(10_000)).listening(operators))?;
-    Ok(pool.get_or_init(|| started).clone())
-}
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let [_, clients, admin] = &std::env::args().collect::<Vec<_>>()[..] else { return Err("usage: broker CLIENTS ADMIN".into()) };
+    let [_, listen] = &std::env::args().collect::<Vec<_>>()[..] else { return Err("usage: broker LISTEN".into()) };
     sockdrawer::raise_descriptor_limit()?;
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    let pool = start(clients, admin)?;
-    let stopping = pool.clone();
-    std::thread::spawn(move || signals.forever().next().map(|_| stopping.shutdown(Drain::within(Duration::from_secs(9)))));
-    Ok(pool.join()?)
+    Ok(Pool::serve(Broker::default(), listen.as_str())?.join()?)
 }

@@ -12,6 +12,9 @@ mod clients;
 #[path = "../examples/keepalive.rs"]
 mod keepalive;
 #[expect(dead_code, reason = "an example has a main of its own")]
+#[path = "../examples/operated.rs"]
+mod operated;
+#[expect(dead_code, reason = "an example has a main of its own")]
 #[path = "../examples/signals.rs"]
 mod signals;
 #[expect(dead_code, reason = "an example has a main of its own")]
@@ -120,8 +123,8 @@ fn a_topic_reaches_its_subscribers_and_no_other() {
 }
 
 #[test]
-fn the_broker_has_limits_and_a_port_for_its_operator_and_ends_in_order() {
-    let pool = broker::start("127.0.0.1:0", "127.0.0.1:0").expect("it starts");
+fn an_operated_broker_has_limits_and_a_port_for_its_operator_and_ends_in_order() {
+    let pool = operated::start("127.0.0.1:0", "127.0.0.1:0").expect("it starts");
     let [at, admin] = [0, 1].map(|index| tcp(&pool.addresses()[index]));
     let mut subscriber = Subscriber::to(at, "news");
     let mut operator = Subscriber::connect(admin);
@@ -142,16 +145,16 @@ fn the_broker_has_limits_and_a_port_for_its_operator_and_ends_in_order() {
 }
 
 #[test]
-fn a_client_of_the_broker_that_gives_no_sign_of_life_ends() {
-    let mut client = Driver::open(Broker::default());
+fn a_client_of_an_operated_broker_that_gives_no_sign_of_life_ends() {
+    let mut client = Driver::open(operated::Broker::default());
     client.receive(b"SUB news\n");
     assert_eq!(client.sent(), b"OK\n");
-    client.advance(broker::SILENCE);
+    client.advance(operated::SILENCE);
     assert_eq!(client.sent(), b"PING\n");
     client.receive(b"PONG\n");
-    client.advance(broker::SILENCE);
+    client.advance(operated::SILENCE);
     assert_eq!((client.sent(), client.closed()), (b"PING\n".to_vec(), None));
-    client.advance(broker::SILENCE);
+    client.advance(operated::SILENCE);
     assert_eq!(client.closed(), Some(Closed::Orderly));
 }
 
