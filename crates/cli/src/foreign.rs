@@ -1,12 +1,12 @@
 //! `sockdrawer trial TARGET --change COMMAND`: a trial of a server of somebody else, from the command line to the exit code.
 
-use crate::arguments::{TrialArguments, Workload as Named};
+use crate::arguments::{Allowed, TrialArguments, Workload as Named};
 use crate::limits;
 use crate::load::stop_by_signals;
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::trial::{Live, exit, until, usage};
-use crate::values::{chosen_seed, count};
+use crate::values::{Target, Url, chosen_seed, count};
 use sockdrawer_load::Stop;
 use sockdrawer_trial::command::{Options, Refused, Table, Trial, Workload};
 use sockdrawer_trial::{Until, Verdict};
@@ -16,8 +16,8 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Whether anything says that the server is not the one inside this program.
 pub(crate) fn is_meant(arguments: &TrialArguments) -> bool {
-    let TrialArguments { target, change, every, workload, request_path, .. } = arguments;
-    target.is_some() || change.is_some() || every.is_some() || workload.is_some() || request_path.is_some()
+    let TrialArguments { target, change, every, workload, path, allow, .. } = arguments;
+    target.is_some() || change.is_some() || every.is_some() || workload.is_some() || path.is_some() || !allow.is_empty()
 }
 
 /// Runs the trial and tells what it found.
@@ -52,7 +52,8 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         (Some(target), Some(command)) => (target, command),
         (Some(target), None) => {
             let line = format!(
-                "a trial of {target} needs --change 'COMMAND', which changes it; without TARGET a server inside this program is tried"
+                "a trial of {} needs --change 'COMMAND', which changes it; without TARGET a server inside this program is tried",
+                Target::texts(&target.addresses).join(" ")
             );
             return Err(usage(line));
         }
@@ -61,7 +62,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
         }
         (None, Some(_)) => return Err(usage("--change needs a TARGET, the address of the server that COMMAND changes")),
         (None, None) => {
-            return Err(usage("--every, --workload and --request-path need a TARGET and --change 'COMMAND'"));
+            return Err(usage("--every, --workload, --path and --allow need a TARGET and --change 'COMMAND'"));
         }
     };
     let inside = [
@@ -75,29 +76,29 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
     if command.trim().is_empty() {
         return Err(usage("--change needs a command, as in --change 'nginx -s reload'"));
     }
+    let [address] = &target.addresses[..] else { return Err(usage("a trial has one server: leave the range of ports out")) };
     Ok(Options {
-        target: target.clone(),
-        workload: workload(arguments)?,
+        target: address.clone(),
+        workload: workload(arguments, target.url.as_ref())?,
         command: command.clone(),
         every: arguments.every.unwrap_or(EVERY),
         until: until(arguments),
         connections: arguments.connections,
         kept: arguments.kept,
+        allow_idle_close: arguments.allow.contains(&Allowed::IdleClose),
         seed: arguments.seed.unwrap_or_else(chosen_seed),
     })
 }
 
-fn workload(arguments: &TrialArguments) -> Result<Workload, Failure> {
-    let named = arguments.workload.unwrap_or(Named::Echo);
-    match (named, arguments.request_path.as_deref()) {
-        (Named::Http, path) => {
-            let path = path.unwrap_or("/");
-            if !path.starts_with('/') || path.bytes().any(|byte| byte <= b' ' || byte == 127) {
-                return Err(usage("--request-path: write a path as in a request: /index.html"));
-            }
-            Ok(Workload::Http(path.to_owned()))
-        }
-        (_, Some(_)) => Err(usage("--request-path is for --workload http")),
+fn workload(arguments: &TrialArguments, url: Option<&Url>) -> Result<Workload, Failure> {
+    let named = arguments.workload.unwrap_or(if url.is_some() { Named::Http } else { Named::Echo });
+    let path = match (&arguments.path, url) {
+        (Some(_), Some(_)) => return Err(usage("--path and a URL exclude each other: both say what is asked for")),
+        (path, url) => path.as_ref().or(url.map(|url| &url.path)),
+    };
+    match (named, path) {
+        (Named::Http, path) => Ok(Workload::Http(path.map_or_else(|| "/".to_owned(), |path| path.0.clone()))),
+        (_, Some(_)) => Err(usage("--path and a URL are for --workload http")),
         (Named::Echo, None) => Ok(Workload::Echo),
         (Named::Ping, None) => Ok(Workload::Ping),
     }
@@ -154,8 +155,10 @@ mod tests {
             (&["127.0.0.1:80", "--change", " "], "needs a command"),
             (&["127.0.0.1:80", "--change", "true", "--model", "loops"], "--model is for the server inside"),
             (&["127.0.0.1:80", "--change", "true", "--sabotage", "reopen"], "--sabotage is for the server inside"),
-            (&["127.0.0.1:80", "--change", "true", "--request-path", "/"], "is for --workload http"),
-            (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--request-path", "a b"], "write a path"),
+            (&["127.0.0.1:80", "--change", "true", "--path", "/"], "are for --workload http"),
+            (&["http://127.0.0.1:80/a", "--change", "true", "--path", "/"], "exclude each other"),
+            (&["127.0.0.1:80-81", "--change", "true"], "leave the range of ports out"),
+            (&["127.0.0.1:80", "--change", "true", "--workload", "http", "--path", "a b"], "not a path"),
             (&["127.0.0.1:80", "--change", "true", "--workload", "hello"], "there are echo, ping, http"),
         ] {
             let failure = parsed(words).expect_err("refused");

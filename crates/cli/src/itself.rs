@@ -47,6 +47,7 @@ pub(crate) fn run(
         until: Until::Changes(TIMES),
         connections,
         kept,
+        allow_idle_close: false,
         seed,
     };
     let trial = Trial::start(&options).map_err(|refused| match refused {

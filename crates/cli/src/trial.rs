@@ -92,7 +92,7 @@ fn options(arguments: &TrialArguments) -> Result<Options, Failure> {
 
 /// When a trial ends.
 pub(crate) fn until(arguments: &TrialArguments) -> Until {
-    match (arguments.changes, arguments.seconds) {
+    match (arguments.changes, arguments.duration) {
         (Some(changes), _) => Until::Changes(changes),
         (None, Some(time)) => Until::Passed(time),
         (None, None) => Until::Passed(LASTS),

@@ -23,6 +23,9 @@ pub enum Phase {
     Exchange,
     /// Between exchanges, on a connection that was to stay.
     Between,
+    /// Between a request and the first byte of its answer, on a connection that has answered before: the server may have closed it at rest, while the
+    /// request was on its way.
+    Unheard,
     /// After the answer, before its orderly end.
     End,
 }
@@ -207,6 +210,7 @@ impl<E: Exchange, W: Witness> Service for Keep<E, W> {
             random: Random::new(mix(self.seed ^ !number)),
             pause: if number.is_multiple_of(8) { SHORT_PAUSE } else { LONG_PAUSE },
             under_way: false,
+            heard: true,
             announced: false,
             stopping: false,
             result: None,
@@ -235,6 +239,8 @@ pub struct Kept<D, W> {
     pause: Duration,
     /// A request was sent whose answer is not complete.
     under_way: bool,
+    /// A byte of this answer has come, or none of an answer before it.
+    heard: bool,
     /// The last answer announced that the server will end the connection.
     announced: bool,
     stopping: bool,
@@ -262,6 +268,7 @@ impl<D: Dialogue, W: Witness> Kept<D, W> {
 
     fn whole(&mut self, left: usize, announced: bool, cx: &mut Context<'_>) -> Step {
         self.under_way = false;
+        self.heard = false;
         self.announced = announced;
         self.witness.answered();
         if left > 0 { self.wrong(left) } else { self.rest(cx) }
@@ -286,6 +293,7 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
 
     fn received(&mut self, input: &mut Input<'_>, cx: &mut Context<'_>) -> Step {
         let came = input.bytes().len();
+        self.heard = true;
         let judgement = if self.under_way { self.dialogue.judge(input.bytes()) } else { Judgement::Wrong(came) };
         input.take_all();
         match judgement {
@@ -332,7 +340,13 @@ impl<D: Dialogue, W: Witness> Protocol for Kept<D, W> {
             (None, Closed::Error(errno)) => Cause::Errno(errno),
             (None, _) => Cause::Stayed,
         };
-        self.witness.failed(if self.under_way { Phase::Exchange } else { Phase::Between }, cause);
+        let is_closed = matches!(cause, Cause::Early | Cause::Errno(_));
+        let phase = match self.under_way {
+            true if is_closed && !self.heard => Phase::Unheard,
+            true => Phase::Exchange,
+            false => Phase::Between,
+        };
+        self.witness.failed(phase, cause);
     }
 }
 

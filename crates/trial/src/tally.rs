@@ -59,6 +59,7 @@ impl Phase {
             Phase::Connect => "connect",
             Phase::Exchange => "exchange",
             Phase::Between => "between exchanges",
+            Phase::Unheard => "before the answer",
             Phase::End => "end",
         }
     }
@@ -102,6 +103,8 @@ pub struct Seen {
     pub not_begun: u64,
     /// Kept connections that ended with a request under way: no answer, or a part of it.
     pub lost_in_exchange: u64,
+    /// Of these, those that had answered before, and that ended before the first byte of this answer.
+    pub lost_unheard: u64,
     /// Kept connections that ended, unannounced, while no request was under way.
     pub lost_between: u64,
     /// Kept connections that ended as their last answer had announced.
@@ -131,6 +134,12 @@ impl Seen {
         self.lost_in_exchange + self.lost_between + self.lost_announced
     }
 
+    /// Of the kept connections that were lost, those that a server may close at rest by RFC 9112, 9.3: as announced, between exchanges, or
+    /// while the next request was on its way.
+    pub fn closed_at_rest(&self) -> u64 {
+        self.lost_unheard + self.lost_between + self.lost_announced
+    }
+
     /// Whether nothing was lost.
     pub fn is_clean(&self) -> bool {
         self.failed() + self.lost() + self.wrong_bytes + self.ended_badly == 0
@@ -156,6 +165,7 @@ impl Seen {
             failed_otherwise: combine(self.failed_otherwise, other.failed_otherwise),
             not_begun: combine(self.not_begun, other.not_begun),
             lost_in_exchange: combine(self.lost_in_exchange, other.lost_in_exchange),
+            lost_unheard: combine(self.lost_unheard, other.lost_unheard),
             lost_between: combine(self.lost_between, other.lost_between),
             lost_announced: combine(self.lost_announced, other.lost_announced),
             kept_not_back: combine(self.kept_not_back, other.kept_not_back),
@@ -322,6 +332,10 @@ impl Tally {
             (Group::Kept | Group::Requests, Phase::Connect, _) => &mut seen.kept_not_back,
             (Group::Kept | Group::Requests, _, Cause::Announced) => &mut seen.lost_announced,
             (Group::Kept | Group::Requests, Phase::Between, _) => &mut seen.lost_between,
+            (Group::Kept | Group::Requests, Phase::Unheard, _) => {
+                seen.lost_unheard += 1;
+                &mut seen.lost_in_exchange
+            }
             (Group::Kept | Group::Requests, _, _) => &mut seen.lost_in_exchange,
             (Group::Churn, _, cause) => {
                 seen.connects += 1;
@@ -423,6 +437,7 @@ mod tests {
         churn.failed(Phase::Exchange, Cause::Early);
         churn.failed(Phase::Connect, Cause::Errno(99));
         kept.failed(Phase::Exchange, Cause::Early);
+        kept.failed(Phase::Unheard, RESET);
         kept.failed(Phase::Between, RESET);
         kept.failed(Phase::Between, Cause::Announced);
         kept.failed(Phase::Connect, Cause::Errno(111));
@@ -435,7 +450,8 @@ mod tests {
             timed_out: 2,
             failed_otherwise: 1,
             not_begun: 1,
-            lost_in_exchange: 1,
+            lost_in_exchange: 2,
+            lost_unheard: 1,
             lost_between: 1,
             lost_announced: 1,
             kept_not_back: 1,
@@ -444,9 +460,10 @@ mod tests {
         };
         let seen = tally.next();
         assert_eq!(Seen { longest_gap: Duration::ZERO, ..seen }, expected);
-        assert_eq!((seen.failed(), seen.lost(), seen.is_clean()), (5, 3, false));
+        assert_eq!((seen.failed(), seen.lost(), seen.is_clean()), (5, 4, false));
+        assert_eq!(seen.closed_at_rest(), 3, "but for the one that ended within its first answer");
         assert!(tally.next().is_clean(), "the next change has its own row");
-        assert_eq!(tally.failures().len(), 10);
+        assert_eq!(tally.failures().len(), 11);
     }
 
     #[test]

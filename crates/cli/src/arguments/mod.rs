@@ -10,7 +10,7 @@ pub(crate) use load::LoadArguments;
 pub(crate) use results::{CompareArguments, ReportArguments};
 
 use crate::names::{self, Protocol};
-use crate::values::{Destination, PeerLimit, count, positive, positive_time, rate, seed, time};
+use crate::values::{Destination, Path, PeerLimit, Target, count, positive, positive_time, rate, seed, time};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sockdrawer::{Address, Model};
 use sockdrawer_catalog::acks::AckPattern;
@@ -178,8 +178,8 @@ pub(crate) struct ParentArguments {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct TrialArguments {
-    /// The server under trial, with --change [default: a server inside this program].
-    pub(crate) target: Option<Address>,
+    /// The server under trial, with --change: an address, or a URL for http [default: a server inside this program].
+    pub(crate) target: Option<Target>,
     /// TARGET: the command that changes the server; run by sh -c, again and again.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) change: Option<String>,
@@ -190,16 +190,19 @@ pub(crate) struct TrialArguments {
     #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) workload: Option<Workload>,
     /// TARGET, http: the path of the requests [default: /].
-    #[arg(long, value_name = "PATH")]
-    pub(crate) request_path: Option<String>,
+    #[arg(long, value_name = "PATH", alias = "request-path")]
+    pub(crate) path: Option<Path>,
+    /// TARGET: what the server may do to connections that stay without a bad verdict; may be repeated.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) allow: Vec<Allowed>,
     /// End after this number of changes.
-    #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", value_parser = positive::<u64>, conflicts_with = "duration")]
     pub(crate) changes: Option<u64>,
-    /// End after this time [default: 10].
-    #[arg(long, value_name = "N", value_parser = positive_time)]
-    pub(crate) seconds: Option<Duration>,
+    /// End after this time [default: 10s].
+    #[arg(short, long, value_name = "T", value_parser = positive_time, alias = "seconds")]
+    pub(crate) duration: Option<Duration>,
     /// Clients that connect, exchange and close all the time.
-    #[arg(long, value_name = "N", value_parser = positive::<usize>, default_value = "24")]
+    #[arg(short, long, value_name = "N", value_parser = positive::<usize>, default_value = "24")]
     pub(crate) connections: usize,
     /// Connections kept from the first to the last change.
     #[arg(long, value_name = "N", value_parser = count::<usize>, default_value = "100")]
@@ -230,6 +233,13 @@ pub(crate) enum Workload {
     Ping,
     /// GET requests, whose answers must be equal each time.
     Http,
+}
+
+/// What a server may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Allowed {
+    /// Close connections at rest, as HTTP allows: between exchanges, as announced, or while the next request is on its way.
+    IdleClose,
 }
 
 /// A fault that a trial must notice.

@@ -104,7 +104,7 @@ fn times_rates_and_sizes() {
     refused("load echo --size 0", &["--size 0", "at least 1 byte"]);
     refused("load echo --size 4kb", &["--size 4kb", "not a size"]);
     refused("serve http --slow-duration 30usec", &["--slow-duration 30usec", "not a time"]);
-    refused("trial --seconds 0", &["--seconds 0", "more than 0"]);
+    refused("trial -d 0", &["--duration 0", "more than 0"]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn what_does_not_go_together() {
     refused("load ping --stage 1s:0", &["--stage", "nothing to do"]);
     refused("load http --stage 1s:5 --rate 5", &["--rate and --stage exclude each other"]);
     refused("load http --lifetime 5", &["--lifetime is an option of ping and echo, not of http"]);
-    refused("trial --changes 1 --seconds 1", &["--changes and --seconds exclude each other"]);
+    refused("trial --changes 1 --seconds 1", &["--changes and --duration exclude each other"]);
 }
 
 #[test]

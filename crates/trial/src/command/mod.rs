@@ -75,6 +75,8 @@ pub struct Options {
     pub connections: usize,
     /// The number of connections that exchange from the first to the last change.
     pub kept: usize,
+    /// Whether the server may close connections at rest: [`Seen::closed_at_rest`](crate::Seen::closed_at_rest).
+    pub allow_idle_close: bool,
     /// The seed of all random choices.
     pub seed: u64,
 }

@@ -67,7 +67,7 @@ impl Report {
 
     /// The report as JSON.
     pub fn json(&self) -> Value {
-        let Options { target, workload, command, every, connections, kept, seed, .. } = &self.options;
+        let Options { target, workload, command, every, connections, kept, allow_idle_close, seed, .. } = &self.options;
         let total = self.total();
         let verdict = Verdict::of(self);
         let mut report = json!({
@@ -77,6 +77,7 @@ impl Report {
             "command": command,
             "every_seconds": every.as_secs_f64(),
             "clients": {"connections": connections, "kept": kept},
+            "allow_idle_close": allow_idle_close,
             "changes": self.changes.len(),
             "failed_commands": self.failed_commands(),
             "seconds": self.elapsed.as_secs_f64(),
@@ -114,6 +115,7 @@ fn seen_json(seen: &Seen) -> Value {
         "not_begun": seen.not_begun,
         "lost_connections": seen.lost(),
         "lost_in_exchange": seen.lost_in_exchange,
+        "lost_unheard": seen.lost_unheard,
         "lost_between": seen.lost_between,
         "lost_announced": seen.lost_announced,
         "kept_not_back": seen.kept_not_back,
@@ -170,13 +172,17 @@ impl Judged for Report {
             ]);
             bad.push(format!("{} failed connects ({parts})", total.failed()));
         }
-        if total.lost() > 0 {
-            let parts = parts(&[
-                (total.lost_in_exchange, "cut in an exchange"),
-                (total.lost_between, "closed between exchanges"),
-                (total.lost_announced, "closed as announced"),
-            ]);
-            bad.push(format!("{} lost connections ({parts})", total.lost()));
+        let cut = total.lost_in_exchange - total.lost_unheard;
+        let lost = if self.options.allow_idle_close { cut } else { total.lost() };
+        if lost > 0 {
+            let mut ways = vec![(cut, "cut in an exchange")];
+            if !self.options.allow_idle_close {
+                ways.push((total.lost_unheard, "closed before the answer"));
+                ways.push((total.lost_between, "closed between exchanges"));
+                ways.push((total.lost_announced, "closed as announced"));
+            }
+            let hint = if cut == 0 { "; --allow idle-close allows that" } else { "" };
+            bad.push(format!("{lost} lost connections ({}{hint})", parts(&ways)));
         }
         if total.wrong_bytes > 0 {
             bad.push(format!("{} wrong bytes", total.wrong_bytes));

@@ -7,19 +7,9 @@ use crate::{Failure, Seen};
 use std::fmt;
 use std::time::Duration;
 
-const HEAD: [&str; 11] = [
-    "change",
-    "exit",
-    "took ms",
-    "connects",
-    "refused",
-    "reset",
-    "timed out",
-    "otherwise",
-    "lost",
-    "wrong bytes",
-    "longest gap ms",
-];
+/// In 80 columns.
+const HEAD: [&str; 11] =
+    ["change", "exit", "took ms", "connects", "refused", "reset", "late", "other", "lost", "wrong", "gap ms"];
 /// Maximum of changes shown; of more, the worst. The JSON has all.
 const SHOWN: usize = 20;
 /// Maximum of output lines of a command that are shown.
@@ -40,7 +30,7 @@ impl fmt::Display for Table<'_> {
             std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
         for line in &lines {
             let padded: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-            writeln!(f, "{}", padded.join("  ").trim_end())?;
+            writeln!(f, "{}", padded.join(" ").trim_end())?;
         }
         if shown.len() < report.changes.len() {
             writeln!(f, "the {} worst of {} changes", shown.len(), report.changes.len())?;
@@ -53,24 +43,18 @@ impl fmt::Display for Table<'_> {
 fn totals(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (total, seconds) = (report.total(), report.elapsed.as_secs_f64());
     let (changes, rate) = (report.changes.len(), report.connects_per_second());
-    writeln!(
-        f,
-        "{changes} changes in {seconds:.1} s ({rate:.0} connects/s); a connection counts where it ended: from the start"
-    )?;
-    writeln!(f, "of a change to the start of the next; longest gap: the longest time in which no connect led to an answer")?;
+    writeln!(f, "{changes} changes in {seconds:.1} s, {rate:.0} connects/s. A connection counts where it ended,")?;
+    writeln!(f, "from the start of a change to the start of the next. gap: the longest time in")?;
+    writeln!(f, "which no connect led to an answer")?;
     if total.failed_otherwise > 0 {
-        writeln!(f, "otherwise: ended before the answer, wrong bytes, or an error that is neither refusal, reset nor time-out")?;
+        writeln!(f, "other: ended before the answer, wrong bytes, or an error of another kind")?;
     }
-    let Seen { lost_in_exchange, lost_between, lost_announced, kept_exchanges, .. } = total;
+    let Seen { lost_in_exchange, lost_unheard, lost_between, lost_announced, kept_exchanges, .. } = total;
     let (standing, kept) = (report.standing, report.options.kept);
     writeln!(f, "kept connections: {kept_exchanges} round trips; {standing} of {kept} stood at the end")?;
-    write!(
-        f,
-        "lost: {lost_in_exchange} cut in an exchange, {lost_between} closed between exchanges, {lost_announced} as announced"
-    )?;
-    if lost_announced > 0 {
-        write!(f, " (by an answer that said that its connection would end)")?;
-    }
+    let cut = lost_in_exchange - lost_unheard;
+    write!(f, "lost: {cut} cut in an exchange, {lost_unheard} closed before the answer, {lost_between} closed")?;
+    write!(f, "\nbetween exchanges, {lost_announced} closed as the last answer had announced")?;
     if total.kept_not_back > 0 {
         write!(f, "; {} connects to replace lost ones failed", total.kept_not_back)?;
     }

@@ -34,6 +34,7 @@ fn report(changes: Vec<(Ended, Seen)>) -> Report {
         until: Until::Changes(changes.len() as u64),
         connections: 8,
         kept: 8,
+        allow_idle_close: false,
         seed: 7,
     };
     let change = |(number, (ended, seen))| {
@@ -66,11 +67,31 @@ fn nothing_lost_and_every_command_successful_is_good() {
 fn losses_and_failed_commands_are_bad_and_named() {
     let lost = report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(0), lossy())]);
     let expected = "verdict: bad: 2 failed connects (1 refused, 1 reset); \
-                    2 lost connections (1 closed between exchanges, 1 closed as announced) (seed 7)";
+                    2 lost connections (1 closed between exchanges, 1 closed as announced; --allow idle-close allows that) (seed 7)";
     assert_eq!(verdict(&lost), expected);
     let failed = report(vec![(Ended::Exited(0), seen(30)), (Ended::Exited(3), seen(30)), (Ended::TimedOut, seen(30))]);
     assert_eq!(verdict(&failed), "verdict: bad: 2 of 3 commands failed (the first: 3) (seed 7)");
     assert!(Table(&failed).to_string().ends_with("the command of change 2 ended with 3\n    first\n    last"));
+}
+
+#[test]
+fn what_is_closed_at_rest_may_be_allowed_and_what_is_cut_may_not() {
+    let at_rest = Seen { lost_in_exchange: 3, lost_unheard: 3, lost_between: 2, lost_announced: 1, ..seen(30) };
+    let cut = Seen { lost_in_exchange: 4, ..at_rest };
+    let allowed = |seen| {
+        let mut report = report(vec![(Ended::Exited(0), seen)]);
+        report.options.allow_idle_close = true;
+        verdict(&report)
+    };
+    assert!(allowed(at_rest).starts_with("verdict: good"), "{}", allowed(at_rest));
+    assert_eq!(allowed(cut), "verdict: bad: 1 lost connections (1 cut in an exchange) (seed 7)");
+}
+
+#[test]
+fn a_table_fits_80_columns() {
+    let busy = Seen { connects: 123_456, refused: 99_999, longest_gap: Duration::from_millis(1234), ..lossy() };
+    let text = Table(&report(vec![(Ended::Signalled(9), busy)])).to_string();
+    text.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 }
 
 #[test]
@@ -81,8 +102,8 @@ fn what_the_table_leaves_out_or_shortens_is_said() {
     let failure = |number| Failure { group: Group::Churn, phase: Phase::Connect, cause: Cause::Errno(number), change: 0 };
     report.failures = (1..=10).map(|number| (failure(number), 20 - number as u64)).collect();
     let text = Table(&report).to_string();
-    assert!(text.contains("\notherwise: ended before the answer, wrong bytes, or an error"), "{text}");
-    assert!(text.contains("1 as announced (by an answer that said that its connection would end)"), "{text}");
+    assert!(text.contains("\nother: ended before the answer, wrong bytes, or an error"), "{text}");
+    assert!(text.contains("1 closed as the last answer had announced"), "{text}");
     assert_eq!(text.matches("\nfailed: ").count(), 9, "{text}");
     assert!(text.ends_with("\nfailed: 21 times more, of 2 kinds that --json has"), "{text}");
 }
@@ -120,7 +141,7 @@ fn of_many_changes_the_worst_are_shown() {
     changes[30].1 = lossy();
     changes[40].0 = Ended::Exited(1);
     let text = Table(&report(changes)).to_string();
-    assert!(!text.contains("times more") && !text.contains("otherwise: "), "{text}");
+    assert!(!text.contains("times more") && !text.contains("other: "), "{text}");
     assert!(text.contains("the 20 worst of 50 changes"), "{text}");
     let rows: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(rows.contains(&"31") && rows.contains(&"41"), "{text}");
