@@ -19,6 +19,10 @@ pub trait Judged {
     fn changes(&self) -> u64;
     /// The number of connects.
     fn connects(&self) -> u64;
+    /// The number of connections that the server closed as it was allowed to.
+    fn allowed(&self) -> u64 {
+        0
+    }
     /// The seed of all random choices.
     fn seed(&self) -> u64;
     /// The findings against the server, one per line.
@@ -87,11 +91,14 @@ impl Verdict {
     pub fn line(&self, report: &impl Judged) -> impl fmt::Display {
         let (word, seed) = (self.word(), report.seed());
         match self {
-            Verdict::Good => format!(
-                "verdict: {word}, {} changes, {} connects, 0 failed, 0 lost, 0 wrong bytes (seed {seed})",
-                report.changes(),
-                report.connects()
-            ),
+            Verdict::Good => {
+                let lost = match report.allowed() {
+                    0 => "0 lost".to_owned(),
+                    allowed => format!("{allowed} closed at rest, 0 lost"),
+                };
+                let (changes, connects) = (report.changes(), report.connects());
+                format!("verdict: {word}, {changes} changes, {connects} connects, 0 failed, {lost}, 0 wrong bytes (seed {seed})")
+            }
             _ => format!("verdict: {word}: {} (seed {seed})", self.reasons().join("; ")),
         }
     }

@@ -156,6 +156,10 @@ impl Judged for Report {
         self.total().connects
     }
 
+    fn allowed(&self) -> u64 {
+        self.total().closed_at_rest()
+    }
+
     fn seed(&self) -> u64 {
         self.options.seed
     }
