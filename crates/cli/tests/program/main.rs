@@ -18,6 +18,7 @@ mod report;
 mod runs;
 mod serve;
 mod strangers;
+mod terminal;
 mod thresholds;
 mod trial;
 mod upgrade;
