@@ -6,7 +6,7 @@ use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::values::number;
 use crate::workload::first_given;
-use crate::{limits, load, plan, thresholds};
+use crate::{limits, load, origin, plan, thresholds};
 use serde::Serialize;
 use sockdrawer_load::{End, Judgement, Plan, Progress, Report, Search, Stop, Wall, cause, time};
 use std::fmt;
@@ -133,6 +133,7 @@ fn one(arguments: &FindArguments, (base, amount): (&Plan, u64), stop: &Stop) -> 
         return Err(failure);
     }
     thresholds::judge(&arguments.load.threshold, &mut report)?;
+    origin::write(&mut report, &plan, &arguments.load.threshold)?;
     let held = load::verdict(&report) == Exit::Ok;
     let wall = report.wall.clone();
     Ok(Tried { amount, held, thresholds: report.thresholds.clone(), wall, report: Some(Box::new(report)) })

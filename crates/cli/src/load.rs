@@ -5,7 +5,7 @@ use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::signals::{self, Signal};
-use crate::{keys, limits, plan, print, progress, thresholds, words, workload};
+use crate::{keys, limits, origin, plan, print, progress, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::results::Directory;
 use sockdrawer_load::{Interval, Observer, Orders, Plan, Progress, Report, Run, Sample, Stop};
@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
+    origin::write(&mut report, &plan, &arguments.threshold)?;
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
     let written = output.report(&report);

@@ -24,6 +24,7 @@ impl fmt::Display for Cause {
 
 /// The limit that a run came up against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wall {
     /// Which.
     pub name: String,

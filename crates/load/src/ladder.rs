@@ -263,7 +263,7 @@ mod tests {
         assert!(
             serde_json::to_string(&rows)
                 .expect("it has no odd keys")
-                .starts_with(r#"{"runs":[{"name":"reply","speed_up":1.0,"schema":1"#)
+                .starts_with(r#"{"runs":[{"name":"reply","speed_up":1.0,"schema":"sockdrawer.load/2""#)
         );
     }
 }

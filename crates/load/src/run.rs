@@ -16,8 +16,9 @@ use crate::stop::Stop;
 use crate::wall::Evidence;
 use crate::workload::{Ended, Latencies, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
+use sockdrawer_catalog::time;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
@@ -57,6 +58,7 @@ pub struct Run<'a> {
     agents: Agents,
     watch: Watch,
     start: Instant,
+    started: SystemTime,
     schedule: Schedule,
     orders: Orders,
     actions: Vec<Action>,
@@ -85,10 +87,16 @@ struct Last {
 /// Why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// Its time has passed, or somebody stopped it.
+    /// Its time has passed.
     Time,
     /// There is nothing left to do.
     Done,
+    /// A signal or another thread stopped it.
+    Interrupted,
+    /// A command stopped it.
+    Stopped,
+    /// No connection was left, and none is replaced.
+    NoneLeft,
 }
 
 impl<'a> Run<'a> {
@@ -112,6 +120,7 @@ impl<'a> Run<'a> {
             agents,
             watch,
             start,
+            started: SystemTime::now(),
             schedule,
             orders: Orders::new(),
             actions: Vec::new(),
@@ -170,6 +179,8 @@ impl<'a> Run<'a> {
             at: end,
         };
         let mut report = self.report(closed, &run, server);
+        report.ended_early = ended_early(over, self.plan, &report);
+        report.complete = report.ended_early.is_none();
         self.evidence.sent_again = self.watch.sent_again();
         report.wall = self.evidence.wall(&report);
         Ok(report)
@@ -178,7 +189,7 @@ impl<'a> Run<'a> {
     /// Waits for the plan's end.
     fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
         let (mut connected, mut tick, mut second) = (None, TICK, SECOND);
-        let mut slice = FIRST_SLICE;
+        let (mut slice, mut reached) = (FIRST_SLICE, false);
         loop {
             let state = self.agents.state();
             let now = self.start.elapsed();
@@ -188,12 +199,15 @@ impl<'a> Run<'a> {
             self.peak = self.peak.max(state.peak);
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
-                return Ok(Over::Done);
+                return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
             }
             if connected.is_none() && is_connected {
                 connected = Some(now);
             }
-            let phase = if is_connected { Phase::Holding } else { Phase::Connecting };
+            // Where connections are replaced, connects are due all the time: what counts is whether there were once as many as are wanted.
+            reached |= self.plan.workload.properties().life.renews() || state.standing >= self.schedule.target(now) as u64;
+            let holds = is_connected || (self.plan.renews() && reached && self.schedule.is_over());
+            let phase = if holds { Phase::Holding } else { Phase::Connecting };
             if now >= tick {
                 self.gather(false);
                 if now >= second {
@@ -206,8 +220,11 @@ impl<'a> Run<'a> {
                 observer.progress(&progress);
                 tick = (tick + TICK).max(now);
             }
-            if self.obey(now)? || stop.is_set() {
-                return Ok(Over::Time);
+            if self.obey(now)? {
+                return Ok(Over::Stopped);
+            }
+            if stop.is_set() {
+                return Ok(Over::Interrupted);
             }
             let deadline = self.deadline(connected);
             if deadline.is_some_and(|deadline| now >= deadline) {
@@ -358,7 +375,16 @@ impl<'a> Run<'a> {
         let numbers = &tally.numbers;
         let (acks, http) = plan.workload.own(tally, run);
         Report {
-            schema: Report::SCHEMA,
+            schema: Report::SCHEMA.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            command: None,
+            plan: None,
+            target: Some(plan.targets.iter().map(Address::to_string).collect::<Vec<_>>().join(" ")).filter(|all| !all.is_empty()),
+            started: rfc3339(self.started),
+            ended: rfc3339(SystemTime::now()),
+            complete: true,
+            ended_early: None,
+            seed: plan.seed,
             workload: plan.workload.name().into(),
             machine: Machine::this(),
             seconds: run.seconds,
@@ -410,11 +436,32 @@ fn descriptors() -> usize {
     sockdrawer::raise_descriptor_limit().unwrap_or(1024)
 }
 
+fn rfc3339(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// In words, where a run was over before its plan was.
+fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
+    let why = match over {
+        Over::Time | Over::Done => return None,
+        Over::Interrupted => "interrupted",
+        Over::Stopped => "stopped by a command",
+        Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
+        Over::NoneLeft => "no connection was left, and none is replaced",
+    };
+    let of = match plan.end {
+        End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
+        End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
+        End::AfterStages | End::Never => String::new(),
+    };
+    Some(format!("{why}, after {:.1} s{of}", report.seconds))
+}
+
 /// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
 /// run's time, or to the last operation that was under way then.
 fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
     let end = match (over, last) {
-        (Over::Done, Some(last)) => last,
+        (Over::Done | Over::NoneLeft, Some(last)) => last,
         (_, last) => last.map_or(end, |last| last.max(end)),
     };
     end.saturating_duration_since(start).as_secs_f64()

@@ -73,7 +73,11 @@ fn each_connection_that_stays_has_a_reason() {
         ids.sort();
         ids
     };
-    let wanted = [("it has a file open", of(&[0, 3])), ("it is of another kind", of(&[2])), (concat!("save panicked: broken, at ", file!(), ":54:21"), of(&[1]))];
+    let wanted = [
+        ("it has a file open", of(&[0, 3])),
+        ("it is of another kind", of(&[2])),
+        (concat!("save panicked: broken, at ", file!(), ":54:21"), of(&[1])),
+    ];
     pool.update(|config| config.behaviour(Stubborn::default())).expect("another generation");
     let mut adopted = pool.adopt(&Selector::All);
     assert_eq!((adopted.moved, adopted.stayed, adopted.unasked), (1, 4, 0));

@@ -59,7 +59,7 @@ fn the_report_has_the_documented_fields_in_their_order() {
     }
     assert_eq!(keys(&report["connections"]), "attempted closed established failed lost open peak");
     assert_eq!(keys(&report["operations"]), "failed ok per_second");
-    assert_eq!(keys(&report["latency_us"]["connect"]), "max p50 p90 p99 p999");
+    assert_eq!(keys(&report["latency_us"]["connect"]), "max mean min p50 p90 p95 p99 p999");
     assert_eq!(report["workload"], "ping");
     assert_eq!(keys(&report["client"]), "bytes_per_connection cpu_seconds lost processes");
     let server = "bytes_per_connection cpu_seconds cpu_us_per_accept cpu_us_per_operation kernel_bytes_per_connection listen_drops \

@@ -15,6 +15,7 @@ mod plans;
 mod program;
 mod reference;
 mod report;
+mod results;
 mod runs;
 mod serve;
 mod strangers;

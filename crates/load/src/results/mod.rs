@@ -15,4 +15,6 @@ pub use files::DirectoryError;
 pub use recorded::Recorded;
 
 #[cfg(test)]
+mod json_schema;
+#[cfg(test)]
 mod reference;

@@ -132,6 +132,7 @@ impl Tally {
 
 /// Operations of a run: each one begun is in one of the two counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Operations {
     /// That ended well.
     pub ok: u64,
@@ -143,6 +144,7 @@ pub struct Operations {
 
 /// Microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latencies {
     /// From the start of a connect until the connection stood.
     pub connect: Percentiles,
@@ -159,6 +161,7 @@ pub struct Latencies {
 
 /// Errors of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Errors {
     /// What was waited for: `connect`, `send`, `answer`, `verify` (the right bytes), `status` (2xx or 3xx), `length` (that of the
     /// first body), `end` (of the stream), `closed` (nothing);

@@ -29,12 +29,13 @@ pub(super) struct Times {
 }
 
 impl Times {
-    pub(super) fn of(samples: &[Sample], actions: Vec<f64>) -> Times {
+    /// `in_stages`: what a run does until it holds its connections is to go through its stages.
+    pub(super) fn of(samples: &[Sample], actions: Vec<f64>, in_stages: bool) -> Times {
         let each = samples.len().div_ceil(POINTS).max(1);
         let points: Vec<_> = (0..samples.len()).step_by(each).map(|from| from..(from + each).min(samples.len())).collect();
         let at: Vec<f64> = points.iter().map(|point| samples[point.end - 1].at).collect();
         let end = at.last().copied().unwrap_or(0.0).max(1e-3);
-        Times { points, at, end, phases: phases(samples), actions }
+        Times { points, at, end, phases: phases(samples, in_stages), actions }
     }
 
     fn x(&self, at: f64) -> f64 {
@@ -42,11 +43,12 @@ impl Times {
     }
 }
 
-fn phases(samples: &[Sample]) -> Vec<(f64, f64, &'static str)> {
+fn phases(samples: &[Sample], in_stages: bool) -> Vec<(f64, f64, &'static str)> {
     let mut phases: Vec<(f64, f64, &'static str)> = Vec::new();
     let mut from = 0.0;
     for sample in samples {
         let name = match sample.phase {
+            Phase::Connecting if in_stages => "stages",
             Phase::Connecting => "connecting",
             Phase::Holding => "",
             Phase::Ending => "ending",
@@ -139,7 +141,7 @@ impl Chart {
 
     /// The names of the lines, each with the most that it reached: what is shown unless a moment is pointed at.
     fn legend(&self) -> String {
-        let mut legend = "<p class=\"legend\"><span class=\"when\">at most</span>".to_owned();
+        let mut legend = "<p class=\"legend\"><span class=\"when\">peak</span>".to_owned();
         for line in &self.lines {
             let most = line.most().map_or_else(String::new, |most| self.unit.short(most));
             let (name, style) = (escape(&line.name), &line.style);
@@ -168,7 +170,7 @@ impl Chart {
             let short = |value| self.unit.short(value);
             let last = line.values.iter().rev().flatten().next().map(|(_, high)| short(*high));
             if let (Some(most), Some(last)) = (line.most().map(short), last) {
-                let _ = write!(text, " {}: at most {most}, {last} at the end.", escape(&line.name));
+                let _ = write!(text, " {}: peak {most}, {last} at the end.", escape(&line.name));
             }
         }
         text

@@ -69,8 +69,8 @@ fn people_get_all_of_it_in_words_they_know() {
         pages: vec![page("/test/fast"), page("/b")],
     };
     let row = |name: &str| format!("  {name:<10}     1.0 us    2.00 ms   500.0 ns          -     3.00 s\n");
-    let empty = |name: &str| format!("  {name:<10}          -          -          -          -          -");
-    let columns = "                    p50        p90        p99      p99.9        max\n";
+    let empty = |name: &str| format!("  {name:<10}          -          -          -          -          -          -");
+    let columns = "                   mean        p50        p95        p99      p99.9        max\n";
     let page = |path| {
         let rows = format!("{columns}{}\n{}", empty("first byte"), empty("operation"));
         format!("\npage         {path}, weight 9: 90 ok, 1 failed, 45.0/s\n{rows}")
