@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
     /// Waits for the plan's end.
     fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
         let (mut connected, mut tick, mut second) = (None, TICK, SECOND);
-        let (mut slice, mut reached) = (FIRST_SLICE, false);
+        let mut slice = FIRST_SLICE;
         loop {
             let state = self.agents.state();
             let now = self.start.elapsed();
@@ -204,10 +204,7 @@ impl<'a> Run<'a> {
             if connected.is_none() && is_connected {
                 connected = Some(now);
             }
-            // Where connections are replaced, connects are due all the time: what counts is whether there were once as many as are wanted.
-            reached |= self.plan.workload.properties().life.renews() || state.standing >= self.schedule.target(now) as u64;
-            let holds = is_connected || (self.plan.renews() && reached && self.schedule.is_over());
-            let phase = if holds { Phase::Holding } else { Phase::Connecting };
+            let phase = if is_connected { Phase::Holding } else { Phase::Connecting };
             if now >= tick {
                 self.gather(false);
                 if now >= second {

@@ -49,7 +49,7 @@ fn every_chart_is_there_without_a_script() {
         "ping to 10.0.0.2:9000, in stages, up to 100,000 connections",
         "2026-11-24 12:00:00 UTC",
         "--out &#39;&lt;run 1&gt;&#39;",
-        ">stages</span>",
+        ">ramping</span>",
         "A CPU &amp; its &lt;friends&gt;",
         "suspend &lt;at once&gt;",
     ] {

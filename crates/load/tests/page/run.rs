@@ -69,7 +69,7 @@ fn sample(second: u32, seconds: u32) -> Sample {
     };
     let fields = json!({
         "at": second,
-        "phase": if is_ramp { "connecting" } else if second + seconds / 20 >= seconds { "ending" } else { "holding" },
+        "phase": if is_ramp { "ramping" } else if second + seconds / 20 >= seconds { "ending" } else { "holding" },
         "target": target,
         "standing": target - lost,
         "connections": {"attempted": target + 3, "established": target, "failed": 3, "lost": lost, "closed": 0},

@@ -29,13 +29,12 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// `in_stages`: what a run does until it holds its connections is to go through its stages.
-    pub(super) fn of(samples: &[Sample], actions: Vec<f64>, in_stages: bool) -> Times {
+    pub(super) fn of(samples: &[Sample], actions: Vec<f64>) -> Times {
         let each = samples.len().div_ceil(POINTS).max(1);
         let points: Vec<_> = (0..samples.len()).step_by(each).map(|from| from..(from + each).min(samples.len())).collect();
         let at: Vec<f64> = points.iter().map(|point| samples[point.end - 1].at).collect();
         let end = at.last().copied().unwrap_or(0.0).max(1e-3);
-        Times { points, at, end, phases: phases(samples, in_stages), actions }
+        Times { points, at, end, phases: phases(samples), actions }
     }
 
     fn x(&self, at: f64) -> f64 {
@@ -43,12 +42,11 @@ impl Times {
     }
 }
 
-fn phases(samples: &[Sample], in_stages: bool) -> Vec<(f64, f64, &'static str)> {
+fn phases(samples: &[Sample]) -> Vec<(f64, f64, &'static str)> {
     let mut phases: Vec<(f64, f64, &'static str)> = Vec::new();
     let mut from = 0.0;
     for sample in samples {
         let name = match sample.phase {
-            Phase::Connecting if in_stages => "stages",
             Phase::Connecting => "connecting",
             Phase::Holding => "",
             Phase::Ending => "ending",

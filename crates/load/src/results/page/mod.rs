@@ -20,8 +20,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// The whole page.
 pub(super) fn page(run: &Recorded) -> String {
     let actions = run.report.as_ref().map(|report| report.actions.iter().map(|action| action.at).collect()).unwrap_or_default();
-    let plan = run.report.as_ref().and_then(|report| report.plan.as_ref());
-    let times = Times::of(&run.samples, actions, plan.is_some_and(|plan| plan.get("stage").is_some()));
+    let times = Times::of(&run.samples, actions);
     let charts = charts::charts(&times, &run.samples);
     let title = tables::title(run);
     let mut drawn = String::new();
