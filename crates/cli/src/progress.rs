@@ -49,6 +49,7 @@ impl Live {
         let phase = match progress.phase {
             _ if progress.suspended => "suspended",
             Phase::Connecting => "connecting",
+            Phase::Ramping => "ramping",
             Phase::Holding => "holding",
             Phase::Ending => "ending",
         };

@@ -1,7 +1,7 @@
 //! A run, from the first connect to the report: agents that are told how many connections there are to be, followed until the plan's
 //! end.
 
-use crate::agent::{Account, Agents, Remote, Word};
+use crate::agent::{Account, Agents, Remote, State, Word};
 use crate::latency::Percentiles;
 use crate::machine::Machine;
 use crate::numbers::float;
@@ -11,10 +11,10 @@ use crate::proc::{self, resident_bytes};
 use crate::report::{Action, Client, Connections, Report};
 use crate::schedule::Schedule;
 use crate::series::{ClientSample, Counted, Done, Interval, PerSecond, Phase, Progress, Sample};
-use crate::server::{LEAST_CONNECTIONS, Server, Watch};
+use crate::server::{LEAST_CONNECTIONS, Server, ServerSample, Watch};
 use crate::stop::Stop;
 use crate::wall::Evidence;
-use crate::workload::{Ended, Latencies, Operations, Tally};
+use crate::workload::{Ended, Latencies, Numbers, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
 use sockdrawer_catalog::time;
 use std::net::Ipv4Addr;
@@ -24,6 +24,9 @@ use std::time::{Duration, Instant, SystemTime};
 const TICK: Duration = Duration::from_millis(500);
 /// From one sample to the next.
 const SECOND: Duration = Duration::from_secs(1);
+/// A run that ends so soon after a sample has no sample of the rest alone: its end takes some milliseconds of CPU and packets, which would be
+/// told as many times as much per second.
+const SHORT: Duration = Duration::from_millis(250);
 /// Between two looks at the run. Looking takes the pool's lock: one look at each of its turns would cost a fifth of the client.
 const SLICE: Duration = Duration::from_millis(50);
 /// The first looks come sooner, so that a run of few operations does not wait for one.
@@ -64,11 +67,19 @@ pub struct Run<'a> {
     actions: Vec<Action>,
     /// Since when nothing begins.
     suspended: Option<Duration>,
+    /// When all connections that are wanted had been tried, and when the run was over.
+    connected: Option<Duration>,
+    over: Option<Duration>,
+    phase: Phase,
     peak: u64,
     /// All up to the sample before, and since then.
     sum: Tally,
     recent: Tally,
-    last: Last,
+    /// The sample before, and the one before that.
+    last: Mark,
+    earlier: Mark,
+    /// How long operations took in the time of the last sample.
+    operation: Percentiles,
     /// CPU time and memory of other processes of this side.
     elsewhere: (Duration, u64),
     /// By how much the memory of all clients grew at most.
@@ -76,12 +87,12 @@ pub struct Run<'a> {
     evidence: Evidence,
 }
 
-/// The sample before.
-#[derive(Debug, Default)]
-struct Last {
+/// What was counted when a sample was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
     at: Duration,
-    cpu: Option<Duration>,
-    operation: Percentiles,
+    cpu: Duration,
+    numbers: Numbers,
 }
 
 /// Why a run is over.
@@ -125,10 +136,15 @@ impl<'a> Run<'a> {
             orders: Orders::new(),
             actions: Vec::new(),
             suspended: None,
+            connected: None,
+            over: None,
+            phase: Phase::default(),
             peak: 0,
             sum: Tally::default(),
             recent: Tally::default(),
-            last: Last::default(),
+            last: Mark::default(),
+            earlier: Mark::default(),
+            operation: Percentiles::default(),
             elsewhere: (Duration::ZERO, 0),
             grown_bytes: 0,
             evidence: Evidence::new(),
@@ -149,6 +165,7 @@ impl<'a> Run<'a> {
     pub fn finish(mut self, stop: &Stop, mut observer: impl Observer) -> Result<Report, Error> {
         let over = self.follow(stop, &mut observer)?;
         let end = Instant::now();
+        self.over = Some(self.start.elapsed());
         // Before any is closed: what stands to the end is what memory is told of.
         let standing = self.agents.state().standing;
         self.agents.halt()?;
@@ -160,7 +177,7 @@ impl<'a> Run<'a> {
         let connects = self.agents.state().connects;
         self.gather(true);
         self.peak = self.peak.max(self.agents.state().peak);
-        self.sample(Phase::Ending, ended, &mut observer);
+        self.sample(ended, &mut observer);
         let (mut cost, server) = self.watch.end(ended, self.sum.numbers.operations_ok);
         cost.client = cost.client.map(|client| client + self.elsewhere.0);
         if let Agents::Here(here) = &self.agents {
@@ -188,7 +205,7 @@ impl<'a> Run<'a> {
 
     /// Waits for the plan's end.
     fn follow(&mut self, stop: &Stop, observer: &mut impl Observer) -> Result<Over, Error> {
-        let (mut connected, mut tick, mut second) = (None, TICK, SECOND);
+        let (mut tick, mut second) = (TICK, SECOND);
         let mut slice = FIRST_SLICE;
         loop {
             let state = self.agents.state();
@@ -201,18 +218,18 @@ impl<'a> Run<'a> {
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
                 return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
             }
-            if connected.is_none() && is_connected {
-                connected = Some(now);
+            if self.connected.is_none() && is_connected {
+                self.connected = Some(now);
             }
-            let phase = if is_connected { Phase::Holding } else { Phase::Connecting };
             if now >= tick {
                 self.gather(false);
-                if now >= second {
-                    self.sample(phase, Duration::ZERO, observer);
+                self.phase = self.phase(&state);
+                if now >= second && self.ends().is_none_or(|ends| ends >= now + SHORT) {
+                    self.sample(Duration::ZERO, observer);
                     // Counted from the begin: a tick that is a little late costs no second.
                     second = SECOND + Duration::from_secs(now.as_secs());
                 }
-                let progress = self.progress(phase, state.standing);
+                let progress = self.progress(state.standing);
                 self.orders.show(progress);
                 observer.progress(&progress);
                 tick = (tick + TICK).max(now);
@@ -223,11 +240,10 @@ impl<'a> Run<'a> {
             if stop.is_set() {
                 return Ok(Over::Interrupted);
             }
-            let deadline = self.deadline(connected);
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if self.ends().is_some_and(|ends| now >= ends) {
                 return Ok(Over::Time);
             }
-            let next = [deadline, self.schedule.ends()].into_iter().flatten().fold(tick, Duration::min);
+            let next = [self.ends(), self.schedule.ends()].into_iter().flatten().fold(tick, Duration::min);
             stop.wait(next.saturating_sub(now).min(slice));
             slice = (2 * slice).min(SLICE);
         }
@@ -279,13 +295,40 @@ impl<'a> Run<'a> {
         Ok(false)
     }
 
-    fn deadline(&self, connected: Option<Duration>) -> Option<Duration> {
+    /// When its time is over, as far as that is known yet.
+    fn ends(&self) -> Option<Duration> {
         match self.plan.end {
             End::Never => None,
-            End::AfterStages => self.schedule.is_over().then_some(Duration::ZERO),
+            // A pause is no part of a stage.
+            End::AfterStages => {
+                let paused = self.suspended.map_or(Duration::ZERO, |since| self.start.elapsed().saturating_sub(since));
+                Some(self.schedule.ends_all() + paused)
+            }
             End::AfterFirstConnect(time) => Some(time),
-            End::AfterLastConnect(time) => connected.map(|connected| connected + time),
+            End::AfterLastConnect(time) => self.connected.map(|connected| connected + time),
         }
+    }
+
+    /// What it is about. Connections that are replaced are made all the time: once each that is wanted was tried, the run is in its course.
+    fn phase(&self, state: &State) -> Phase {
+        let numbers = self.numbers();
+        let wanted = match self.plan.workload.properties().schedule {
+            Some(_) => 1,
+            None => self.schedule.target(self.start.elapsed()) as u64,
+        };
+        let all_tried = state.is_connected() || (self.plan.renews() && numbers.established + numbers.failed >= wanted);
+        match (self.schedule.is_ramping(), all_tried) {
+            (true, _) => Phase::Ramping,
+            (false, true) => Phase::Holding,
+            (false, false) => Phase::Connecting,
+        }
+    }
+
+    /// All that was counted until now.
+    fn numbers(&self) -> Numbers {
+        let mut numbers = self.sum.numbers;
+        numbers.add(&self.recent.numbers);
+        numbers
     }
 
     /// Once halted, the end of all that is under way. Returns the CPU time of a thread that was needed for it and has ended.
@@ -310,32 +353,44 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn progress(&self, phase: Phase, standing: u64) -> Progress {
-        let mut numbers = self.sum.numbers;
-        numbers.add(&self.recent.numbers);
+    fn progress(&self, standing: u64) -> Progress {
         let elapsed = self.start.elapsed();
-        let target = self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64;
-        let operation = self.last.operation;
-        Progress { elapsed, phase, target, standing, numbers, operation, suspended: self.suspended.is_some() }
+        Progress {
+            elapsed,
+            ends: self.ends(),
+            phase: self.phase,
+            target: self.schedule.target(self.suspended.unwrap_or(elapsed)) as u64,
+            standing,
+            numbers: self.numbers(),
+            operation: self.operation,
+            suspended: self.suspended.is_some(),
+        }
     }
 
-    /// Tells of the time since the sample before.
-    fn sample(&mut self, phase: Phase, ended: Duration, observer: &mut impl Observer) {
+    /// Tells of the time since the sample before. Rates of a short rest are those since the sample before that one, and what only that
+    /// sample knew is not told again.
+    fn sample(&mut self, ended: Duration, observer: &mut impl Observer) {
         let at = self.start.elapsed();
         let recent = std::mem::take(&mut self.recent);
         self.sum.add(&recent);
         let length = at.saturating_sub(self.last.at);
-        let rate = |count: u64| if length.is_zero() { 0.0 } else { float(count) / length.as_secs_f64() };
+        let is_short = length < SHORT;
+        let since = if is_short { self.earlier } else { self.last };
+        let stretch = at.saturating_sub(since.at).as_secs_f64().max(1e-9);
+        let rate = |now: u64, before: u64| float(now - before) / stretch;
         let numbers = self.sum.numbers;
         let cpu = self.watch.client(ended).map(|client| client + self.elsewhere.0);
-        let busy = cpu.zip(self.last.cpu.or(Some(Duration::ZERO)));
-        let busy = busy.map(|(now, before)| now.saturating_sub(before).as_secs_f64() / length.as_secs_f64().max(1e-9));
+        let busy =
+            cpu.filter(|_| !since.at.is_zero() || !is_short).map(|cpu| cpu.saturating_sub(since.cpu).as_secs_f64() / stretch);
         let standing = numbers.established.saturating_sub(numbers.closed + numbers.lost);
         // What the first byte took is told of the whole run.
         let latency_us = Latencies { first_byte: None, ..recent.latencies() };
+        let server = self.watch.sample(standing, numbers);
+        // An end that takes longer than what was before it in this time is what this time is about.
+        let ending = self.over.is_some_and(|over| at - over > length / 2);
         let sample = Sample {
             at: at.as_secs_f64(),
-            phase,
+            phase: if ending { Phase::Ending } else { self.phase },
             target: self.schedule.target(at) as u64,
             standing,
             connections: Counted {
@@ -346,7 +401,10 @@ impl<'a> Run<'a> {
                 closed: numbers.closed,
             },
             operations: Done { ok: numbers.operations_ok, failed: numbers.operations_failed },
-            per_second: PerSecond { connects: rate(recent.numbers.established), operations: rate(recent.numbers.operations_ok) },
+            per_second: PerSecond {
+                connects: rate(numbers.established, since.numbers.established),
+                operations: rate(numbers.operations_ok, since.numbers.operations_ok),
+            },
             latency_us,
             errors: self.sum.errors(),
             client: ClientSample {
@@ -354,12 +412,13 @@ impl<'a> Run<'a> {
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
                 processes: self.agents.processes(),
             },
-            server: self.watch.sample(standing, numbers),
+            server: if is_short { server.map(ServerSample::without_rates) } else { server },
         };
         self.evidence.see(&sample, proc::memory_left());
         observer
             .sample(&sample, &Interval { from: self.last.at, length, connect: &recent.connect, operation: &recent.operation });
-        self.last = Last { at, cpu, operation: latency_us.operation };
+        self.operation = latency_us.operation;
+        self.earlier = std::mem::replace(&mut self.last, Mark { at, cpu: cpu.unwrap_or_default(), numbers });
     }
 
     /// Growth while the most stood, of so many that what is not theirs weighs little.

@@ -48,6 +48,7 @@ fn phases(samples: &[Sample]) -> Vec<(f64, f64, &'static str)> {
     for sample in samples {
         let name = match sample.phase {
             Phase::Connecting => "connecting",
+            Phase::Ramping => "ramping",
             Phase::Holding => "",
             Phase::Ending => "ending",
         };
