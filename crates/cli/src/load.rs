@@ -31,9 +31,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
-    let mut orders = Orders::new();
-    if let Some(most) = plan::most(&plan).filter(|_| !arguments.yes) {
-        orders = orders.up_to(most);
+    let mut orders = Orders::of(&plan);
+    if let Some((connections, per_second)) = plan::most(&plan).filter(|_| !arguments.yes) {
+        orders = orders.up_to(connections, per_second, "the limit for a public address, without --yes");
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     output.tell(words::start(&plan) + &words)?;

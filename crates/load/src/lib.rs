@@ -38,7 +38,7 @@ pub use ladder::{Ladder, Row, Rows, Rung};
 pub use latency::{Latency, NoLatency, Percentiles};
 pub use machine::Machine;
 pub use numbers::{thousands, time};
-pub use orders::{NoOrder, Order, Orders};
+pub use orders::{NoOrder, Order, Orders, Refused};
 pub use plan::{End, Plan, Processes, Stage};
 pub use report::{Action, Client, Connections, Report};
 pub use run::{Observer, Run};

@@ -1,6 +1,6 @@
 //! What came of a run: the object that `--json` prints, and the same for people.
 
-use crate::cause::{Wall, cause};
+use crate::cause::{Cause, Wall, all_at_once, cause};
 use crate::latency::{Columns, row};
 use crate::machine::Machine;
 use crate::numbers::{bytes, float, time};
@@ -130,6 +130,11 @@ impl Report {
 }
 
 impl Report {
+    /// What an error means, by all that the run saw.
+    pub fn cause(&self, error: &Errors) -> Option<Cause> {
+        all_at_once(self, error).or_else(|| cause(&error.phase, &error.errno, self.server.listen_overflows))
+    }
+
     /// What one operation took of this CPU time, in words.
     fn each(&self, cpu_seconds: Option<f64>) -> String {
         let each = cpu_seconds.filter(|_| self.operations.ok > 0).map(|seconds| seconds * 1e6 / float(self.operations.ok));
@@ -180,9 +185,9 @@ impl fmt::Display for Report {
             write!(f, "\nclient       {} for each connection", bytes(each))?;
         }
         write!(f, "{}", self.server)?;
-        for Errors { phase, errno, count } in &self.errors {
-            write!(f, "\nerror        {phase} {errno}: {count}")?;
-            if let Some(cause) = cause(phase, errno, self.server.listen_overflows) {
+        for error in &self.errors {
+            write!(f, "\nerror        {} {}: {}", error.phase, error.errno, error.count)?;
+            if let Some(cause) = self.cause(error) {
                 write!(f, "; {cause}")?;
             }
         }
@@ -236,7 +241,13 @@ pub(crate) mod tests {
                 uncorrected: Percentiles::default(),
                 lag: Percentiles::default(),
             },
-            errors: vec![Errors { phase: "connect".into(), errno: "ECONNREFUSED".to_owned(), count: 2 }],
+            errors: vec![Errors {
+                phase: "connect".into(),
+                errno: "ECONNREFUSED".to_owned(),
+                count: 2,
+                first: Some(0.25),
+                last: Some(0.5),
+            }],
             client: Client { bytes_per_connection: None, cpu_seconds: Some(0.25), processes: 1, lost: 0 },
             server: Server::default(),
             wall: None,
@@ -249,7 +260,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_is_the_documented_object() {
-        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
+        let expected = r#"{"schema":"sockdrawer.load/2","version":"0.1.0","command":"sockdrawer load ping 127.0.0.1:9000","plan":{"workload":"ping"},"target":"127.0.0.1:9000","started":"2026-11-24T12:00:00.000Z","ended":"2026-11-24T12:00:02.000Z","complete":true,"ended_early":null,"seed":7,"workload":"ping","machine":{"cpus":2,"cpu":null,"architecture":"x86_64","kernel":"6.18","memory_bytes":null},"seconds":2.0,"connections":{"attempted":10,"established":8,"failed":2,"lost":1,"closed":0,"open":7,"peak":8},"operations":{"ok":100,"failed":3,"per_second":50.0},"latency_us":{"connect":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"operation":{"min":null,"mean":20.5,"p50":12.5,"p90":1500.0,"p95":1600.0,"p99":2000000.0,"p999":null,"max":null},"uncorrected":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null},"lag":{"min":null,"mean":null,"p50":null,"p90":null,"p95":null,"p99":null,"p999":null,"max":null}},"errors":[{"phase":"connect","errno":"ECONNREFUSED","count":2,"first":0.25,"last":0.5}],"client":{"bytes_per_connection":null,"cpu_seconds":0.25,"processes":1,"lost":0},"server":{"cpu_seconds":null,"bytes_per_connection":null,"kernel_bytes_per_connection":null,"cpu_us_per_operation":null,"cpu_us_per_accept":null,"listen_overflows":null,"listen_drops":null},"wall":null,"thresholds":[],"actions":[]}"#;
         assert_eq!(serde_json::to_string(&report()).expect("a report has no maps with odd keys"), expected);
         assert_eq!(serde_json::from_str::<Report>(expected).expect("the same object"), report());
     }

@@ -254,8 +254,7 @@ impl<'a> Run<'a> {
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
         for order in self.orders.take() {
             let target = self.schedule.target(self.suspended.unwrap_or(now));
-            let most = self.orders.most();
-            let mut what = order.to_string();
+            let what = order.to_string();
             let wanted = match order {
                 Order::More(count) => Some(target.saturating_add(count)),
                 Order::Fewer(count) => Some(target.saturating_sub(count)),
@@ -263,14 +262,10 @@ impl<'a> Run<'a> {
                 _ => None,
             };
             if let Some(wanted) = wanted {
-                self.schedule.set(wanted.min(most));
-                if wanted > most {
-                    what += &format!(": {most} at most");
-                }
+                self.schedule.set(wanted);
             }
             match order {
                 Order::NextStage => self.schedule.skip(now),
-                Order::Interval(_) if !self.plan.has_interval() => what += &format!(": not of {}", self.plan.workload.name()),
                 Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
                 Order::Suspend => {
                     self.suspended.get_or_insert(now);
@@ -406,7 +401,7 @@ impl<'a> Run<'a> {
                 operations: rate(numbers.operations_ok, since.numbers.operations_ok),
             },
             latency_us,
-            errors: self.sum.errors(),
+            errors: self.sum.errors(self.start),
             client: ClientSample {
                 cpu: busy,
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
@@ -459,7 +454,7 @@ impl<'a> Run<'a> {
                 per_second: run.per_second(numbers.operations_ok),
             },
             latency_us: tally.latencies(),
-            errors: tally.errors(),
+            errors: tally.errors(self.start),
             client: Client {
                 bytes_per_connection: self.bytes_per_connection(),
                 cpu_seconds: run.cpu[0],

@@ -4,6 +4,7 @@ mod acks;
 mod agents;
 mod cost;
 mod doctor;
+mod evidence;
 mod faults;
 mod find;
 mod foreign;

@@ -1,7 +1,7 @@
 //! What a page says in words and numbers: first what was asked of the run and what came of it, last what it was.
 
 use super::unit::{Unit, escape, moment};
-use crate::cause::{Wall, cause};
+use crate::cause::Wall;
 use crate::latency::Percentiles;
 use crate::numbers::{float, thousands};
 use crate::report::{Action, Report};
@@ -179,7 +179,7 @@ fn actions(report: &Report) -> String {
 
 fn errors(report: &Report) -> String {
     let row = |error: &Errors| {
-        let cause = cause(&error.phase, &error.errno, report.server.listen_overflows);
+        let cause = report.cause(error);
         let what = format!("{} {}", error.phase, error.errno);
         vec![what, thousands(error.count), cause.map_or_else(unknown, |cause| cause.to_string())]
     };

@@ -238,16 +238,16 @@ fn schedule(rate: f64, figures: &Figures, run: &Ended) -> Schedule {
 
 fn failures(tally: &Tally) -> Failures {
     let mut failures = Failures { exceptions: tally.unfinished, ..Failures::default() };
-    for ((phase, _), count) in &tally.errors {
+    for ((phase, _), seen) in &tally.errors {
         *match phase {
             Phase::Connect => &mut failures.connect,
             Phase::Send | Phase::Answer | Phase::End => &mut failures.receive,
             Phase::Length => &mut failures.length,
             Phase::Status => &mut failures.status,
             // No request was under way.
-            Phase::Closed => continue,
+            Phase::Closed | Phase::Unused => continue,
             _ => &mut failures.exceptions,
-        } += count;
+        } += seen.count;
     }
     failures
 }

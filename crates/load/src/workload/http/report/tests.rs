@@ -1,6 +1,7 @@
 //! The words and the numbers of a report.
 
 use super::*;
+use crate::workload::tally::Seen;
 use std::time::Instant;
 
 #[test]
@@ -17,7 +18,7 @@ fn each_failure_is_of_one_kind() {
         (Phase::Client, None, 9),
         (Phase::Closed, None, 100),
     ];
-    let errors = errors.map(|(phase, errno, count)| ((phase, errno), count)).into_iter().collect();
+    let errors = errors.map(|(phase, errno, count)| ((phase, errno), Seen { count, ..Seen::default() })).into_iter().collect();
     let failures = failures(&Tally { errors, unfinished: 10, ..Tally::default() });
     assert_eq!(failures, Failures { connect: 1, receive: 14, length: 6, exceptions: 27, status: 7 });
     assert_eq!(failures.sum(), 55);
