@@ -132,8 +132,8 @@ fn buffers(plan: &Plan, facts: &Facts) -> Option<Need> {
     }))
 }
 
-/// One connection, closed at once. None: it was accepted.
-fn listener(target: &Address) -> Option<Need> {
+/// Connects once, and closes at once. None: it was accepted; else the listener that lacks.
+pub fn listener(target: &Address) -> Option<Need> {
     let connected = match target {
         Address::Tcp(target) => TcpStream::connect_timeout(target, CONNECTS_WITHIN).map(drop),
         Address::Unix(path) => UnixStream::connect(path).map(drop),

@@ -39,11 +39,11 @@ fn asked(report: &Report) -> String {
 }
 
 /// When it was, how long, by what, and the command.
-fn origin(report: &Report) -> String {
+pub(super) fn origin(report: &Report, length: &str) -> String {
     let started = report.started.get(..19).unwrap_or(&report.started).replace('T', " ");
     let parts = [
         format!("{} UTC", escape(&started)),
-        moment(report.seconds),
+        length.to_owned(),
         format!("sockdrawer {}", escape(&report.version)),
         format!("seed {}", report.seed),
     ];
@@ -62,7 +62,7 @@ pub(super) fn summary(run: &Recorded) -> String {
     let mut head = format!("<header>\n<p class=\"brand\">sockdrawer load</p>\n<h1>{}</h1>\n", title(run));
     match &run.report {
         Some(report) => {
-            head += &origin(report);
+            head += &origin(report, &moment(report.seconds));
             head += &verdict(report);
             head += &tiles(&of_report(report));
         }
@@ -248,7 +248,7 @@ fn text(title: &str, text: &str) -> String {
 }
 
 /// The first cell of a row names it. Columns without a name are understood. With the class `words` the last one is text.
-fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(title: &str, class: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = format!("<article><h2>{title}</h2><div class=\"wide\"><table class=\"{class}\">");
     if columns.iter().any(|column| !column.is_empty()) {
         let head: String = columns.iter().map(|column| format!("<th scope=\"col\">{column}</th>")).collect();
