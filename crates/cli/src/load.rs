@@ -5,7 +5,7 @@ use crate::budget::{self, Told};
 use crate::outcome::{Exit, Failure};
 use crate::print::Output;
 use crate::signals::Signal;
-use crate::{keys, limits, plan, print, progress, signals, terminal, thresholds, words, workload};
+use crate::{keys, limits, origin, plan, print, progress, signals, terminal, thresholds, words, workload};
 use sockdrawer::{Address, Drain, Error};
 use sockdrawer_load::results::Directory;
 use sockdrawer_load::{Interval, Observer, Order, Orders, Plan, Progress, Report, Run, Sample, Stop};
@@ -31,9 +31,9 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     let stop = Stop::new();
     let signalled = stop_by_signals(&stop)?;
     limits::raise();
-    let mut orders = Orders::new();
-    if let Some(most) = plan::most(&plan).filter(|_| !arguments.yes) {
-        orders = orders.up_to(most);
+    let mut orders = Orders::of(&plan);
+    if let Some((connections, per_second)) = plan::most(&plan).filter(|_| !arguments.yes) {
+        orders = orders.up_to(connections, per_second, "the limit for a public address, without --yes");
     }
     let control = arguments.control.map(|path| sockdrawer_load::control(Address::Unix(path), &orders)).transpose()?;
     output.tell(words::start(&plan) + &words)?;
@@ -51,6 +51,7 @@ pub(crate) fn run(arguments: LoadArguments) -> Result<Exit, Failure> {
     }
     let mut report = report?;
     thresholds::judge(&arguments.threshold, &mut report)?;
+    origin::write(&mut report, &plan, &arguments.threshold)?;
     // First what is kept, so that a reader that has gone takes nothing with it; the first that fails is told.
     let kept = watching.directory.as_ref().map_or(Ok(()), |directory| directory.finish(&report).map_err(Failure::run));
     let written = output.report(&report);

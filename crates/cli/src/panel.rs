@@ -335,7 +335,7 @@ impl Canvas {
     }
 
     fn error(self, error: Option<&Errors>) -> Line {
-        let Some(Errors { phase, errno, count }) = error else { return self.line() };
+        let Some(Errors { phase, errno, count, .. }) = error else { return self.line() };
         let line = self.line().add(Style::Red, &format!("{:>11}", thousands(*count)));
         let line = line.blank_to(NAMES).add(Style::Plain, &format!("{phase} {errno}"));
         let why = cause(phase, errno, None).map_or_else(String::new, |cause| format!("  {}", cause.why));
@@ -381,7 +381,7 @@ mod tests {
     fn panel() -> Panel {
         let mut panel = Panel::new("load ping unix:/tmp/\u{1b}[31m漢\n.sock".to_owned() + &"x".repeat(300), None);
         panel.keys = Some("q stop");
-        let error = |phase: &'static str, errno: &str, count| Errors { phase: phase.into(), errno: errno.to_owned(), count };
+        let error = |phase: &'static str, errno: &str, count| Errors { phase: phase.into(), errno: errno.to_owned(), count, first: None, last: None };
         for second in 1..=200_u32 {
             let mut sample = Sample::default();
             sample.per_second.operations = f64::from(second);

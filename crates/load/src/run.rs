@@ -16,8 +16,9 @@ use crate::stop::Stop;
 use crate::wall::Evidence;
 use crate::workload::{Ended, Latencies, Numbers, Operations, Tally};
 use sockdrawer::{Address, Config, Drain, Error, Pool};
+use sockdrawer_catalog::time;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Between two calls of the progress callback.
 const TICK: Duration = Duration::from_millis(500);
@@ -62,6 +63,7 @@ pub struct Run<'a> {
     agents: Agents,
     watch: Watch,
     start: Instant,
+    started: SystemTime,
     schedule: Schedule,
     orders: Orders,
     actions: Vec<Action>,
@@ -100,10 +102,16 @@ struct Mark {
 /// Why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// Its time has passed, or somebody stopped it.
+    /// Its time has passed.
     Time,
     /// There is nothing left to do.
     Done,
+    /// A signal or another thread stopped it.
+    Interrupted,
+    /// A command stopped it.
+    Stopped,
+    /// No connection was left, and none is replaced.
+    NoneLeft,
 }
 
 impl<'a> Run<'a> {
@@ -127,6 +135,7 @@ impl<'a> Run<'a> {
             agents,
             watch,
             start,
+            started: SystemTime::now(),
             schedule,
             orders: Orders::new(),
             actions: Vec::new(),
@@ -193,6 +202,8 @@ impl<'a> Run<'a> {
             at: end,
         };
         let mut report = self.report(closed, &run, server);
+        report.ended_early = ended_early(over, self.plan, &report);
+        report.complete = report.ended_early.is_none();
         self.evidence.sent_again = self.watch.sent_again();
         // Clients that were stopped are late for that reason.
         let was_stopped = report.actions.iter().any(|action| action.what.starts_with(STOPPED));
@@ -217,7 +228,7 @@ impl<'a> Run<'a> {
             self.peak = self.peak.max(state.peak);
             let is_connected = self.schedule.is_over() && state.is_connected();
             if state.spent || (is_connected && state.connections == 0 && self.schedule.target(now) > 0) {
-                return Ok(Over::Done);
+                return Ok(if state.spent || self.plan.renews() { Over::Done } else { Over::NoneLeft });
             }
             if self.connected.is_none() && is_connected {
                 self.connected = Some(now);
@@ -233,8 +244,11 @@ impl<'a> Run<'a> {
                 self.tell_progress(state.standing, self.phase, observer);
                 tick = (tick + TICK).max(now);
             }
-            if self.obey(now)? || stop.is_set() {
-                return Ok(Over::Time);
+            if self.obey(now)? {
+                return Ok(Over::Stopped);
+            }
+            if stop.is_set() {
+                return Ok(Over::Interrupted);
             }
             if self.ends().is_some_and(|ends| now >= ends) {
                 return Ok(Over::Time);
@@ -250,8 +264,7 @@ impl<'a> Run<'a> {
         let mut changed = self.suspended.is_none() && self.schedule.step(now);
         for order in self.orders.take() {
             let target = self.schedule.target(self.suspended.unwrap_or(now));
-            let most = self.orders.most();
-            let mut what = order.to_string();
+            let what = order.to_string();
             let wanted = match order {
                 Order::More(count) => Some(target.saturating_add(count)),
                 Order::Fewer(count) => Some(target.saturating_sub(count)),
@@ -259,14 +272,10 @@ impl<'a> Run<'a> {
                 _ => None,
             };
             if let Some(wanted) = wanted {
-                self.schedule.set(wanted.min(most));
-                if wanted > most {
-                    what += &format!(": {most} at most");
-                }
+                self.schedule.set(wanted);
             }
             match order {
                 Order::NextStage => self.schedule.skip(now),
-                Order::Interval(_) if !self.plan.has_interval() => what += &format!(": not of {}", self.plan.workload.name()),
                 Order::Interval(interval) => self.agents.tell(Word::Interval(interval)),
                 Order::Suspend => {
                     self.suspended.get_or_insert(now);
@@ -409,7 +418,7 @@ impl<'a> Run<'a> {
                 operations: rate(numbers.operations_ok, since.numbers.operations_ok),
             },
             latency_us,
-            errors: self.sum.errors(),
+            errors: self.sum.errors(self.start),
             client: ClientSample {
                 cpu: busy,
                 rss_bytes: resident_bytes().map(|own| own + self.elsewhere.1),
@@ -434,7 +443,16 @@ impl<'a> Run<'a> {
         let numbers = &tally.numbers;
         let (acks, http) = plan.workload.own(tally, run);
         Report {
-            schema: Report::SCHEMA,
+            schema: Report::SCHEMA.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            command: None,
+            plan: None,
+            target: Some(plan.targets.iter().map(Address::to_string).collect::<Vec<_>>().join(" ")).filter(|all| !all.is_empty()),
+            started: rfc3339(self.started),
+            ended: rfc3339(SystemTime::now()),
+            complete: true,
+            ended_early: None,
+            seed: plan.seed,
             workload: plan.workload.name().into(),
             machine: Machine::this(),
             seconds: run.seconds,
@@ -453,7 +471,7 @@ impl<'a> Run<'a> {
                 per_second: run.per_second(numbers.operations_ok),
             },
             latency_us: tally.latencies(),
-            errors: tally.errors(),
+            errors: tally.errors(self.start),
             client: Client {
                 bytes_per_connection: self.bytes_per_connection(),
                 cpu_seconds: run.cpu[0],
@@ -486,11 +504,32 @@ fn descriptors() -> usize {
     sockdrawer::raise_descriptor_limit().unwrap_or(1024)
 }
 
+fn rfc3339(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// In words, where a run was over before its plan was.
+fn ended_early(over: Over, plan: &Plan, report: &Report) -> Option<String> {
+    let why = match over {
+        Over::Time | Over::Done => return None,
+        Over::Interrupted => "interrupted",
+        Over::Stopped => "stopped by a command",
+        Over::NoneLeft if report.connections.established == 0 => "no connect succeeded",
+        Over::NoneLeft => "no connection was left, and none is replaced",
+    };
+    let of = match plan.end {
+        End::AfterFirstConnect(time) => format!(" of {}", time::format(time)),
+        End::AfterLastConnect(time) => format!("; the plan is {} after the last connect", time::format(time)),
+        End::AfterStages | End::Never => String::new(),
+    };
+    Some(format!("{why}, after {:.1} s{of}", report.seconds))
+}
+
 /// How long the operations took that were counted: to the last one when there was nothing left to do; else to the end of the
 /// run's time, or to the last operation that was under way then.
 fn seconds(start: Instant, end: Instant, over: Over, last: Option<Instant>) -> f64 {
     let end = match (over, last) {
-        (Over::Done, Some(last)) => last,
+        (Over::Done | Over::NoneLeft, Some(last)) => last,
         (_, last) => last.map_or(end, |last| last.max(end)),
     };
     end.saturating_duration_since(start).as_secs_f64()

@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Find(Box<FindArguments>),
     /// Make the page of a run again, and print its result.
     Report(ReportArguments),
+    /// Print the JSON schema of a result: of load --json, and of result.json.
+    Schema,
     /// Compare two runs, or two sets of runs.
     Compare(CompareArguments),
     /// Replace a server by a new build of its program, which takes over its listeners and live connections.

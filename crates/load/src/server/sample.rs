@@ -55,6 +55,7 @@ impl ServerSample {
 
 /// The server's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Server {
     /// CPU time, where it is known.
     pub cpu_seconds: Option<f64>,
